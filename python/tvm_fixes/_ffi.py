@@ -1,0 +1,130 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Finds, checks and loads the native library, and gives access to what it registers."""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LIBRARY_NAME = "libtvm_fixes.so"
+LIBRARY_VARIABLE = "TVM_FIXES_LIBRARY"
+
+
+def library_path() -> Path:
+    """The native library: ``TVM_FIXES_LIBRARY``, the installed one, or that of a build tree.
+
+    Raises
+    ------
+    ImportError
+        If there is none.
+    """
+    chosen = os.environ.get(LIBRARY_VARIABLE)
+    package = Path(__file__).resolve().parent
+    candidates = (
+        [Path(chosen)]
+        if chosen
+        else [package / "lib" / LIBRARY_NAME, package.parents[1] / "build" / LIBRARY_NAME]
+    )
+    for path in candidates:
+        if path.is_file():
+            return path
+    places = " or ".join(map(str, candidates))
+    raise ImportError(f"the native library of tvm-fixes is missing: expected {places}")
+
+
+def load(size_overrides: dict[str, int] | None = None) -> Path:
+    """Load the native library and register its passes and operator attributes with TVM.
+
+    A second call changes nothing.
+
+    Parameters
+    ----------
+    size_overrides : dict of str to int, optional
+        Sizes in bytes to believe in place of those that TVM reports, by ``type_key.field``: how a
+        test stands before a TVM that does not fit.
+
+    Returns
+    -------
+    Path
+        The library.
+
+    Raises
+    ------
+    ImportError
+        If the library is missing, if TVM runs without its compiler, or if the layout of TVM's
+        classes does not fit. Nothing is registered then.
+    """
+    import tvm
+    import tvm_ffi
+
+    if tvm.base._RUNTIME_ONLY:
+        raise ImportError(
+            f"tvm-fixes needs TVM's compiler, but apache-tvm {tvm.__version__} at "
+            f"{Path(tvm.__file__).parent} is loaded without it (runtime only)"
+        )
+    from . import switches
+
+    path = library_path()
+    module = tvm_ffi.load_module(str(path), keep_module_alive=True)
+    for function in (switches.enabled, switches.note):
+        name = f"tvm_fixes.switches.{function.__name__}"
+        tvm_ffi.register_global_func(name, function, override=True)
+    try:
+        module.init(tvm.__version__, size_overrides or {})
+    except RuntimeError as error:
+        raise ImportError(str(error)) from None
+    return path
+
+
+@cache
+def get(name: str) -> Any:
+    """The global function `name`, which TVM or the native library registers.
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name.
+    """
+    import tvm_ffi
+
+    return tvm_ffi.get_global_func(name)
+
+
+def layout() -> list[tuple[str, str, int, int]]:
+    """The bound fields of TVM's classes, each as type key, name, offset and size in bytes."""
+    rows = get("tvm_fixes.ffi.Layout")()
+    return [(str(key), str(field), int(offset), int(size)) for key, field, offset, size in rows]
+
+
+def native_status() -> dict[str, Any]:
+    """What ``tvm-fixes doctor`` says of the native library.
+
+    Returns
+    -------
+    dict
+        ``path``, ``ok``, ``checked_types`` and ``checked_fields`` (counts), and ``problem``: None,
+        or why the library does not load.
+    """
+    status: dict[str, Any] = {"path": None, "ok": False, "checked_types": 0, "checked_fields": 0}
+    try:
+        status["path"] = str(load())
+        rows = layout()
+    except (ImportError, OSError) as error:
+        return status | {"problem": str(error)}
+    return status | {
+        "ok": True,
+        "checked_types": len({row[0] for row in rows}),
+        "checked_fields": len(rows),
+        "problem": None,
+    }

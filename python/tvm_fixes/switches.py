@@ -1,0 +1,96 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The switches of the fixes: which are known, and which ``TVM_FIXES_DISABLE`` turns off."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+FIX_IDS: tuple[str, ...] = (
+    "conv2d-transpose-legalize",
+    "conv2d-transpose-infer-layout",
+    "conv2d-transpose-output-padding",
+    "reshape-infer-layout",
+    "prepare-layout",
+    "torch-dtype",
+    "onnx-conv-transpose-output-shape",
+    "ffi-0.1.15",
+)
+
+ENVIRONMENT_VARIABLE = "TVM_FIXES_DISABLE"
+
+
+def disabled() -> frozenset[str]:
+    """The fixes that ``TVM_FIXES_DISABLE`` (ids separated by commas) turns off at this moment.
+
+    Returns
+    -------
+    frozenset of str
+        A subset of :data:`FIX_IDS`.
+
+    Raises
+    ------
+    ValueError
+        If the variable holds an id that no fix has; the message lists the known ones.
+    """
+    ids = frozenset(
+        part for raw in os.environ.get(ENVIRONMENT_VARIABLE, "").split(",") if (part := raw.strip())
+    )
+    unknown = sorted(ids.difference(FIX_IDS))
+    if unknown:
+        raise ValueError(
+            f"{ENVIRONMENT_VARIABLE}: unknown fix {', '.join(map(repr, unknown))}; "
+            f"known fixes: {', '.join(FIX_IDS)}"
+        )
+    return ids
+
+
+def enabled(fix_id: str) -> bool:
+    """Whether the fix `fix_id` is in force.
+
+    Raises
+    ------
+    ValueError
+        If `fix_id`, or an id in ``TVM_FIXES_DISABLE``, is unknown.
+    """
+    if fix_id not in FIX_IDS:
+        raise ValueError(f"unknown fix {fix_id!r}; known fixes: {', '.join(FIX_IDS)}")
+    return fix_id not in disabled()
+
+
+_collected: ContextVar[set[str] | None] = ContextVar("tvm_fixes_collected", default=None)
+
+
+def note(fix_id: str) -> None:
+    """Record that the fix `fix_id` has acted in place of TVM's own code."""
+    collected = _collected.get()
+    if collected is not None:
+        collected.add(fix_id)
+
+
+@contextmanager
+def collect() -> Iterator[set[str]]:
+    """Collect the ids of the fixes that act within the ``with`` block.
+
+    Yields
+    ------
+    set of str
+        Grows while the block runs.
+    """
+    collected: set[str] = set()
+    token = _collected.set(collected)
+    try:
+        yield collected
+    finally:
+        _collected.reset(token)

@@ -1,0 +1,97 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/ffi/init.cc
+ * \brief The entry points of the library.
+ */
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <memory>
+#include <string>
+
+#include "nodes.h"
+#include "registration.h"
+
+namespace tvm_fixes {
+
+Nodes nodes;
+
+std::vector<void (*)()>& InitBlocks() {
+  static std::vector<void (*)()> blocks;
+  return blocks;
+}
+
+const Function& GlobalFunction::get() const {
+  const Function* function = function_.load(std::memory_order_acquire);
+  if (function != nullptr) return *function;
+  auto looked_up = std::make_unique<Function>(Function::GetGlobalRequired(name_));
+  if (function_.compare_exchange_strong(function, looked_up.get(), std::memory_order_acq_rel)) {
+    function = looked_up.release();
+  }
+  return *function;
+}
+
+bool IsEnabled(const char* fix_id) {
+  static const GlobalFunction enabled("tvm_fixes.switches.enabled");
+  return enabled(fix_id).cast<bool>();
+}
+
+void NoteUse(const char* fix_id) {
+  static const GlobalFunction note("tvm_fixes.switches.note");
+  note(fix_id);
+}
+
+namespace {
+
+constexpr const char* kLayoutFunction = "tvm_fixes.ffi.Layout";
+
+/*!
+ * \brief Check TVM's layout, then register everything; a second call changes nothing.
+ * \param tvm_version The version to name in a refusal.
+ * \param size_overrides See NodeLayout::Bind.
+ * \throws RuntimeError naming each type and field that does not fit; nothing is registered then.
+ */
+void Init(const String& tvm_version, const Map<String, int64_t>& size_overrides) {
+  if (Function::GetGlobal(kLayoutFunction).has_value()) return;
+  const std::vector<std::string> problems = NodeLayout::Bind(size_overrides);
+  if (!problems.empty()) {
+    std::string text;
+    for (const std::string& problem : problems) text += "\n  " + problem;
+    TVM_FFI_THROW(RuntimeError) << "the layout of apache-tvm " << std::string(tvm_version)
+                                << " does not fit this build of tvm-fixes:" << text;
+  }
+  for (void (*block)() : InitBlocks()) block();
+  // Registered last: that it is there says that all else is.
+  tvm::ffi::reflection::GlobalDef().def(kLayoutFunction, NodeLayout::Describe);
+}
+
+#ifdef TVM_FIXES_SANITIZE
+/*! \brief Read one element past a heap array: what a sanitizer must report. */
+int DeliberateFault() {
+  std::unique_ptr<volatile int[]> array(new volatile int[4]());
+  const volatile int* past_the_end = array.get() + 4;
+  return *past_the_end;
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.testing.DeliberateFault", DeliberateFault);
+}
+#endif
+
+}  // namespace
+}  // namespace tvm_fixes
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(init, tvm_fixes::Init)

@@ -1,0 +1,85 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/ffi/registration.h
+ * \brief What a file registers with TVM, and how it calls TVM's global functions.
+ */
+#ifndef TVM_FIXES_FFI_REGISTRATION_H_
+#define TVM_FIXES_FFI_REGISTRATION_H_
+
+#include <tvm/ffi/function.h>
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+namespace tvm_fixes {
+
+using tvm::ffi::Function;
+
+/*!
+ * \brief Blocks to run once, after the layouts are bound.
+ *
+ * A registration in a static initialiser could neither be refused nor be reported: an error there
+ * ends the process.
+ */
+std::vector<void (*)()>& InitBlocks();
+
+struct InitBlock {
+  explicit InitBlock(void (*block)()) { InitBlocks().push_back(block); }
+};
+
+#define TVM_FIXES_CONCAT_IMPL(a, b) a##b
+#define TVM_FIXES_CONCAT(a, b) TVM_FIXES_CONCAT_IMPL(a, b)
+
+/*! \brief `TVM_FIXES_INIT_BLOCK() { … }`: run the body when the library has passed its checks. */
+#define TVM_FIXES_INIT_BLOCK()                                                  \
+  static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)();                    \
+  static const ::tvm_fixes::InitBlock TVM_FIXES_CONCAT(tvm_fixes_block_, __LINE__)( \
+      &TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__));                            \
+  static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)()
+
+/*!
+ * \brief A global function of TVM, looked up at its first call.
+ *
+ * The reference is never dropped: when the statics of this library are destroyed, the table that
+ * it comes from may be gone.
+ */
+class GlobalFunction {
+ public:
+  constexpr explicit GlobalFunction(const char* name) : name_(name) {}
+
+  template <typename... Args>
+  tvm::ffi::Any operator()(Args&&... args) const {
+    return get()(std::forward<Args>(args)...);
+  }
+
+  /*! \throws ValueError if TVM has no function of this name. */
+  const Function& get() const;
+
+ private:
+  const char* name_;
+  mutable std::atomic<const Function*> function_{nullptr};
+};
+
+/*! \brief Whether `TVM_FIXES_DISABLE` leaves a fix in force (python/tvm_fixes/switches.py). */
+bool IsEnabled(const char* fix_id);
+
+/*! \brief Record that a fix has acted, for the report of a compilation. */
+void NoteUse(const char* fix_id);
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_FFI_REGISTRATION_H_

@@ -1,0 +1,78 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/ir/build.h
+ * \brief Relax nodes, built by TVM's own constructors.
+ */
+#ifndef TVM_FIXES_RELAX_IR_BUILD_H_
+#define TVM_FIXES_RELAX_IR_BUILD_H_
+
+#include <tvm/ffi/container/tensor.h>
+
+#include <vector>
+
+#include "views.h"
+
+namespace tvm_fixes {
+
+/*! \brief A BlockBuilder over `mod` (null for none), which infers the types of new calls. */
+ObjectRef MakeBlockBuilder(const ObjectRef& mod);
+
+/*! \brief `expr` with its type inferred, and that of what it holds. */
+ObjectRef Normalize(const ObjectRef& builder, const ObjectRef& expr);
+
+ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow);
+ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty);
+ObjectRef MakeIntImm(const char* dtype, int64_t value);
+ObjectRef MakeShapeExpr(const Array<ObjectRef>& values);
+ObjectRef MakeTuple(const Array<ObjectRef>& fields);
+ObjectRef MakeTupleGetItem(const ObjectRef& tuple, int32_t index);
+/*! \brief A call whose type is still to be inferred by Normalize. */
+ObjectRef MakeCall(const ObjectRef& op, const Array<ObjectRef>& args, const ObjectRef& attrs,
+                   const Array<ObjectRef>& ty_args, const ObjectRef& span);
+ObjectRef MakeIf(const ObjectRef& cond, const ObjectRef& true_branch,
+                 const ObjectRef& false_branch, const ObjectRef& span);
+ObjectRef MakeSeqExpr(const Array<ObjectRef>& blocks, const ObjectRef& body,
+                      const ObjectRef& span);
+ObjectRef MakeFunction(const FunctionView& like, const ObjectRef& body);
+ObjectRef MakeVarBinding(const ObjectRef& var, const ObjectRef& value, const ObjectRef& span);
+ObjectRef MakeMatchCast(const ObjectRef& var, const ObjectRef& value, const ObjectRef& ty,
+                        const ObjectRef& span);
+ObjectRef MakeBlock(const std::vector<ObjectRef>& bindings, bool is_dataflow,
+                    const ObjectRef& span);
+/*! \brief A tensor type of `shape`; dtype and vdevice as in `like`. */
+ObjectRef MakeTensorType(const Array<ObjectRef>& shape, const TensorTypeView& like);
+
+/*! \brief Give a node that was just built its type. */
+void SetType(const ObjectRef& expr, const ObjectRef& ty);
+
+bool StructuralEqual(const ObjectRef& lhs, const ObjectRef& rhs);
+
+/*! \brief A copy of a node with some fields replaced. The class must be open to reflection. */
+ObjectRef WithFields(const ObjectRef& node, const Map<String, Any>& replaced);
+
+/*! \brief A node made by reflection from all of its fields. */
+ObjectRef MakeByReflection(const NodeLayout& type, const Map<String, Any>& fields);
+
+/*!
+ * \brief A function pass, seen by Sequential, instruments and disabled_pass as TVM's own are.
+ * \param transform Takes (function, module) and returns the same object if nothing changes.
+ */
+ObjectRef MakeFunctionPass(ObjectRef (*transform)(const ObjectRef& function, const ObjectRef& mod),
+                           const char* name);
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_IR_BUILD_H_

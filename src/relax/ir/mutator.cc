@@ -1,0 +1,203 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/ir/mutator.cc
+ * \brief Rewriting of Relax functions.
+ */
+#include "mutator.h"
+
+#include <utility>
+
+#include "build.h"
+
+namespace tvm_fixes {
+
+Mutator::Mutator(const ObjectRef& mod) : builder_(MakeBlockBuilder(mod)) {}
+
+ObjectRef Mutator::Rewrite(const ObjectRef& function) {
+  auto view = As<FunctionView>(function);
+  if (!view) return function;
+  const ObjectRef body = RewriteExpr(view->body());
+  return body.same_as(view->body()) ? function : MakeFunction(*view, body);
+}
+
+ObjectRef Mutator::RewriteExpr(const ObjectRef& expr) {
+  const Object* node = expr.get();
+  switch (KindOf(node)) {
+    case Kind::kVar:
+    case Kind::kDataflowVar: {
+      auto it = replacement_.find(expr);
+      return it == replacement_.end() ? expr : it->second;
+    }
+    case Kind::kCall:
+      return RewriteCall(CallView(node));
+    case Kind::kTuple: {
+      const Array<ObjectRef>& fields = TupleView(node).fields();
+      const Array<ObjectRef> new_fields = RewriteAll(fields);
+      if (new_fields.same_as(fields)) return expr;
+      return Normalize(builder_, MakeTuple(new_fields));
+    }
+    case Kind::kTupleGetItem: {
+      const TupleGetItemView get_item(node);
+      const ObjectRef tuple = RewriteExpr(get_item.tuple_value());
+      if (tuple.same_as(get_item.tuple_value())) return expr;
+      return Normalize(builder_, MakeTupleGetItem(tuple, get_item.index()));
+    }
+    case Kind::kIf:
+      return RewriteIf(IfView(node));
+    case Kind::kSeqExpr:
+      return RewriteSeqExpr(SeqExprView(node));
+    case Kind::kFunction:
+      return Rewrite(expr);
+    default:
+      return expr;
+  }
+}
+
+Array<ObjectRef> Mutator::RewriteAll(const Array<ObjectRef>& exprs) {
+  if (!exprs.defined()) return exprs;
+  std::vector<ObjectRef> rewritten;
+  rewritten.reserve(exprs.size());
+  bool changed = false;
+  for (const ObjectRef& expr : exprs) {
+    rewritten.push_back(RewriteExpr(expr));
+    changed |= !rewritten.back().same_as(expr);
+  }
+  return changed ? Array<ObjectRef>(rewritten.begin(), rewritten.end()) : exprs;
+}
+
+ObjectRef Mutator::RewriteCall(const CallView& call) {
+  const ObjectRef op = RewriteExpr(call.op());
+  const Array<ObjectRef> args = RewriteAll(call.args());
+  if (op.same_as(call.op()) && args.same_as(call.args())) return call.ref();
+  return Normalize(builder_, MakeCall(op, args, call.attrs(), call.ty_args(),
+                                      nodes.expr.span(call.get())));
+}
+
+ObjectRef Mutator::RewriteIf(const IfView& if_expr) {
+  const ObjectRef cond = RewriteExpr(if_expr.cond());
+  const ObjectRef true_branch = RewriteExpr(if_expr.true_branch());
+  const ObjectRef false_branch = RewriteExpr(if_expr.false_branch());
+  if (cond.same_as(if_expr.cond()) && true_branch.same_as(if_expr.true_branch()) &&
+      false_branch.same_as(if_expr.false_branch())) {
+    return if_expr.ref();
+  }
+  return Normalize(builder_,
+                   MakeIf(cond, true_branch, false_branch, nodes.expr.span(if_expr.get())));
+}
+
+ObjectRef Mutator::RewriteSeqExpr(const SeqExprView& seq) {
+  std::vector<ObjectRef> blocks;
+  bool changed = false;
+  if (seq.blocks().defined()) {
+    for (const ObjectRef& block : seq.blocks()) {
+      auto view = As<BlockView>(block);
+      ObjectRef rewritten = view ? RewriteBlock(*view) : block;
+      changed |= !rewritten.same_as(block);
+      const auto new_view = As<BlockView>(rewritten);
+      const bool became_empty = new_view && new_view->bindings().empty();
+      if (became_empty && !rewritten.same_as(block)) continue;
+      blocks.push_back(std::move(rewritten));
+    }
+  }
+  const ObjectRef body = RewriteExpr(seq.body());
+  if (!changed && body.same_as(seq.body())) return seq.ref();
+  const ObjectRef new_seq = MakeSeqExpr(Array<ObjectRef>(blocks.begin(), blocks.end()), body,
+                                        nodes.expr.span(seq.get()));
+  // The old type holds if that of the body does; inferring it anew walks the whole expression.
+  if (StructuralEqual(TypeOf(body), TypeOf(seq.body()))) {
+    SetType(new_seq, TypeOf(seq.ref()));
+    return new_seq;
+  }
+  return Normalize(builder_, new_seq);
+}
+
+ObjectRef Mutator::RewriteBlock(const BlockView& block) {
+  std::vector<ObjectRef> outer_bindings = std::exchange(bindings_, {});
+  const bool outer_in_dataflow = std::exchange(in_dataflow_block_, block.is_dataflow());
+  if (block.bindings().defined()) {
+    for (const ObjectRef& binding : block.bindings()) {
+      if (auto view = As<BindingView>(binding)) {
+        RewriteBinding(*view);
+      } else {
+        Append(binding);
+      }
+    }
+  }
+  in_dataflow_block_ = outer_in_dataflow;
+  const std::vector<ObjectRef> bindings = std::exchange(bindings_, std::move(outer_bindings));
+
+  bool changed = !block.bindings().defined() || bindings.size() != block.bindings().size();
+  for (size_t i = 0; !changed && i < bindings.size(); ++i) {
+    changed = !bindings[i].same_as(block.bindings()[i]);
+  }
+  return changed ? MakeBlock(bindings, block.is_dataflow(), block.span()) : block.ref();
+}
+
+void Mutator::RewriteBinding(const BindingView& binding) {
+  if (binding.is_match_cast()) return RewriteMatchCast(binding);
+  EmitVarBinding(binding, RewriteValue(binding.var(), RewriteExpr(binding.value())));
+}
+
+void Mutator::RewriteMatchCast(const BindingView& binding) {
+  const ObjectRef value = RewriteExpr(binding.value());
+  Append(value.same_as(binding.value())
+             ? binding.ref()
+             : MakeMatchCast(binding.var(), value, binding.cast_ty(), binding.span()));
+}
+
+void Mutator::Append(const ObjectRef& binding) {
+  if (auto view = As<BindingView>(binding)) bound_.insert_or_assign(view->var(), view->value());
+  bindings_.push_back(binding);
+}
+
+ObjectRef Mutator::BoundValue(const ObjectRef& var) const {
+  auto it = bound_.find(var);
+  return it == bound_.end() ? ObjectRef(nullptr) : it->second;
+}
+
+ObjectRef Mutator::Emit(const ObjectRef& value, const std::string& name_hint) {
+  const ObjectRef normalized = Normalize(builder_, value);
+  const ObjectRef var = MakeVar(name_hint, TypeOf(normalized), in_dataflow_block_);
+  Append(MakeVarBinding(var, normalized, ObjectRef(nullptr)));
+  return var;
+}
+
+bool Mutator::CanReplace(const VarView& var, const ObjectRef& value) const {
+  // What a block gives out must be bound in it: the value may be a DataflowVar.
+  if (in_dataflow_block_ && !var.is_dataflow()) return false;
+  const Kind kind = KindOf(value.get());
+  return kind == Kind::kVar || kind == Kind::kDataflowVar || kind == Kind::kConstant;
+}
+
+void Mutator::EmitVarBinding(const BindingView& original, const ObjectRef& value) {
+  if (value.same_as(original.value())) {
+    Append(original.ref());
+    return;
+  }
+  const VarView var(original.var().get());
+  if (CanReplace(var, value)) {
+    replacement_[original.var()] = value;
+    return;
+  }
+  ObjectRef new_var = original.var();
+  if (!StructuralEqual(TypeOf(original.var()), TypeOf(value))) {
+    new_var = MakeVar(var.name(), TypeOf(value), var.is_dataflow());
+    replacement_[original.var()] = new_var;
+  }
+  Append(MakeVarBinding(new_var, value, original.span()));
+}
+
+}  // namespace tvm_fixes

@@ -1,0 +1,106 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/ir/mutator.h
+ * \brief Rewriting of Relax functions.
+ */
+#ifndef TVM_FIXES_RELAX_IR_MUTATOR_H_
+#define TVM_FIXES_RELAX_IR_MUTATOR_H_
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "views.h"
+
+namespace tvm_fixes {
+
+using tvm::ffi::ObjectPtrEqual;
+using tvm::ffi::ObjectPtrHash;
+
+/*!
+ * \brief Rewrites a function binding by binding, in the order of evaluation.
+ *
+ * What does not change comes back as the same object, up to the whole function. A call whose
+ * arguments change has its type inferred anew, and where that differs, the variable is replaced
+ * by one of the new type, in all uses that follow. A DataflowVar never leaves its block.
+ *
+ * A pass overrides RewriteValue for a rewrite of one value, or RewriteBinding for one that
+ * drops a binding or adds some (Emit).
+ */
+class Mutator {
+ public:
+  /*! \param mod The module of the functions to rewrite, for the types of what they call. */
+  explicit Mutator(const ObjectRef& mod);
+  virtual ~Mutator() = default;
+
+  /*! \brief Rewrite a Relax function; anything else comes back as it is. */
+  ObjectRef Rewrite(const ObjectRef& function);
+
+ protected:
+  /*! \brief `expr` with variables replaced and what it holds rewritten. */
+  ObjectRef RewriteExpr(const ObjectRef& expr);
+
+  /*!
+   * \brief The hook for one value, after what it holds was rewritten.
+   * \param var The variable that it is bound to, of the original type.
+   * \return The value to bind: `value` itself if nothing is to change.
+   */
+  virtual ObjectRef RewriteValue(const ObjectRef& /*var*/, const ObjectRef& value) {
+    return value;
+  }
+
+  /*! \brief Rewrite one binding of the current block and emit what takes its place. */
+  virtual void RewriteBinding(const BindingView& binding);
+
+  /*! \brief Append a binding of a new variable to the current block. \return The variable. */
+  ObjectRef Emit(const ObjectRef& value, const std::string& name_hint);
+
+  /*! \brief What a variable was bound to by this mutator, null if it did not see the binding. */
+  ObjectRef BoundValue(const ObjectRef& var) const;
+
+  /*! \brief Bind `var`, or a variable that replaces it, to `value` in the current block. */
+  void EmitVarBinding(const BindingView& original, const ObjectRef& value);
+
+  /*! \brief Whether the current block is a dataflow block, in which every value is pure. */
+  bool in_dataflow_block() const { return in_dataflow_block_; }
+
+  /*! \brief The builder that infers types. */
+  const ObjectRef& builder() const { return builder_; }
+
+ private:
+  ObjectRef RewriteCall(const CallView& call);
+  ObjectRef RewriteIf(const IfView& if_expr);
+  ObjectRef RewriteSeqExpr(const SeqExprView& seq);
+  ObjectRef RewriteBlock(const BlockView& block);
+  void RewriteMatchCast(const BindingView& binding);
+  /*! \brief Whether uses of `var` can read `value` in place of it. */
+  bool CanReplace(const VarView& var, const ObjectRef& value) const;
+  Array<ObjectRef> RewriteAll(const Array<ObjectRef>& exprs);
+  /*! \brief Append a binding to the current block. */
+  void Append(const ObjectRef& binding);
+
+  ObjectRef builder_;
+  /*! \brief What to read in place of a variable. */
+  std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> replacement_;
+  /*! \brief The bindings emitted so far, by variable. */
+  std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> bound_;
+  std::vector<ObjectRef> bindings_;
+  bool in_dataflow_block_ = false;
+};
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_IR_MUTATOR_H_

@@ -1,0 +1,200 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/transform/prepare_layout.cc
+ * \brief Clears the way for ConvertLayout, which gives up a layout at a reshape of a constant and
+ *        keeps transforming values that nobody reads.
+ *
+ * A field taken of a tuple becomes the field, `reshape`, `expand_dims` and `squeeze` of a constant
+ * become a constant that shares its memory, and what a dataflow block then no longer needs is
+ * removed.
+ *
+ *     lv0 = R.reshape(bias, R.shape([1, 8, 1, 1]))          lv1 = R.add(x, bias_1x8x1x1)
+ *     lv1 = R.add(x, lv0)                              =>   gv = R.nn.relu(lv1)
+ *     lv2 = (lv1, R.zeros_like(lv1))
+ *     gv = R.nn.relu(lv2[0])
+ *
+ * Upstream: #18629 (the layouts of transposed convolutions), where such leftovers show as
+ * transposes of biases and of the unused indices of a pooling.
+ */
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "../../ffi/registration.h"
+#include "../ir/build.h"
+#include "../ir/mutator.h"
+#include "../ir/visitor.h"
+
+namespace tvm_fixes {
+namespace {
+
+constexpr const char* kFixId = "prepare-layout";
+
+bool IsReshape(const CallView& call) {
+  return call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") ||
+         call.IsOp("relax.squeeze");
+}
+
+/*! \brief The dims of a tensor whose shape is static, nothing otherwise. */
+std::optional<std::vector<int64_t>> StaticShape(const ObjectRef& expr) {
+  auto shape = ShapeOf(expr);
+  if (!shape) return std::nullopt;
+  std::vector<int64_t> dims;
+  for (const ObjectRef& dim : *shape) {
+    auto value = AsInt(dim);
+    if (!value) return std::nullopt;
+    dims.push_back(*value);
+  }
+  return dims;
+}
+
+/*! \brief A contiguous tensor seen in another shape of as many elements. */
+tvm::ffi::Tensor ViewAs(const tvm::ffi::Tensor& tensor, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  return tensor.as_strided(tvm::ffi::ShapeView(shape.data(), shape.size()),
+                           tvm::ffi::ShapeView(strides.data(), strides.size()));
+}
+
+/*! \brief Forwards tuple fields and folds reshapes of constants. */
+class Simplifier : public Mutator {
+ public:
+  using Mutator::Mutator;
+
+ protected:
+  ObjectRef RewriteValue(const ObjectRef& /*var*/, const ObjectRef& value) override {
+    if (auto get_item = As<TupleGetItemView>(value)) return ForwardField(*get_item);
+    if (auto call = As<CallView>(value); call && IsReshape(*call)) return FoldReshape(*call);
+    return value;
+  }
+
+ private:
+  ObjectRef ForwardField(const TupleGetItemView& get_item) const {
+    const ObjectRef& var = get_item.tuple_value();
+    auto tuple = As<TupleView>(KindOf(var.get()) == Kind::kTuple ? var : BoundValue(var));
+    const int64_t index = get_item.index();
+    if (!tuple || index < 0 || index >= static_cast<int64_t>(tuple->fields().size())) {
+      return get_item.ref();
+    }
+    const ObjectRef field = tuple->fields()[index];
+    // A tuple that its block gives out may be read where the field itself is out of scope.
+    if (KindOf(field.get()) == Kind::kDataflowVar && KindOf(var.get()) == Kind::kVar) {
+      return get_item.ref();
+    }
+    return field;
+  }
+
+  ObjectRef FoldReshape(const CallView& call) {
+    if (call.args().empty()) return call.ref();
+    auto constant = As<ConstantView>(call.args()[0]);
+    auto type = As<TensorTypeView>(TypeOf(call.ref()));
+    auto shape = StaticShape(call.ref());
+    if (!constant || !type || !shape) return call.ref();
+    auto tensor = constant->value().try_cast<tvm::ffi::Tensor>();
+    if (!tensor || !tensor->IsContiguous()) return call.ref();
+    int64_t size = 1;
+    for (int64_t dim : *shape) size *= dim;
+    if (size != tensor->numel()) return call.ref();
+    return MakeConstant(ViewAs(*tensor, *shape), type->ref());
+  }
+};
+
+/*!
+ * \brief The variables that are read, directly or not, by something that must stay: the result,
+ *        a binding outside of dataflow blocks, or a MatchCast, which checks and may bind symbols.
+ */
+class LiveVariables : public Visitor {
+ public:
+  explicit LiveVariables(const ObjectRef& function) {
+    VisitExpr(function);
+    // A chain of bindings can be long: no recursion along it.
+    while (!pending_.empty()) {
+      const ObjectRef value = std::move(pending_.back());
+      pending_.pop_back();
+      VisitExpr(value);
+    }
+  }
+
+  bool Contains(const Object* var) const { return live_.count(var) != 0; }
+
+ protected:
+  void VisitBlock(const BlockView& block) override {
+    const bool outer = std::exchange(in_dataflow_block_, block.is_dataflow());
+    Visitor::VisitBlock(block);
+    in_dataflow_block_ = outer;
+  }
+
+  void VisitBinding(const BindingView& binding) override {
+    if (in_dataflow_block_ && !binding.is_match_cast()) {
+      if (!Contains(binding.var().get())) {
+        unread_.insert_or_assign(binding.var().get(), binding.value());
+        return;
+      }
+    }
+    Visitor::VisitBinding(binding);
+  }
+
+  void VisitVarUse(const VarView& var) override {
+    live_.insert(var.get());
+    auto value = unread_.find(var.get());
+    if (value == unread_.end()) return;
+    pending_.push_back(std::move(value->second));
+    unread_.erase(value);
+  }
+
+ private:
+  bool in_dataflow_block_ = false;
+  std::unordered_set<const Object*> live_;
+  std::unordered_map<const Object*, ObjectRef> unread_;
+  std::vector<ObjectRef> pending_;
+};
+
+class DeadBindingRemover : public Mutator {
+ public:
+  DeadBindingRemover(const ObjectRef& mod, const ObjectRef& function)
+      : Mutator(mod), live_(function) {}
+
+ protected:
+  void RewriteBinding(const BindingView& binding) override {
+    const bool removable = !binding.is_match_cast() && in_dataflow_block();
+    if (removable && !live_.Contains(binding.var().get())) return;
+    Mutator::RewriteBinding(binding);
+  }
+
+ private:
+  LiveVariables live_;
+};
+
+ObjectRef PrepareLayout(const ObjectRef& function, const ObjectRef& mod) {
+  if (!IsEnabled(kFixId)) return function;
+  const ObjectRef simplified = Simplifier(mod).Rewrite(function);
+  const ObjectRef prepared = DeadBindingRemover(mod, simplified).Rewrite(simplified);
+  if (!prepared.same_as(function)) NoteUse(kFixId);
+  return prepared;
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.transform.PrepareLayout", []() {
+    return MakeFunctionPass(PrepareLayout, "PrepareLayout");
+  });
+}
+
+}  // namespace
+}  // namespace tvm_fixes
