@@ -20,7 +20,15 @@ from . import _ffi
 
 _ffi.load()
 
+from . import frontend  # noqa: E402
+from .compiler import compile  # noqa: E402
+from .errors import CompileError  # noqa: E402
+from .pipeline import pipeline, register  # noqa: E402
 from .relax import transform  # noqa: E402
 from .relax.legalize import conv_transpose  # noqa: E402
+from .runtime import CompiledModel  # noqa: E402
 
 conv_transpose.register()
+register()
+
+__all__ = ["CompileError", "CompiledModel", "compile", "frontend", "pipeline", "transform"]

@@ -77,13 +77,13 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
 
     path = library_path()
     module = tvm_ffi.load_module(str(path), keep_module_alive=True)
-    for function in (switches.enabled, switches.note):
-        name = f"tvm_fixes.switches.{function.__name__}"
-        tvm_ffi.register_global_func(name, function, override=True)
     try:
         module.init(tvm.__version__, size_overrides or {})
     except RuntimeError as error:
         raise ImportError(str(error)) from None
+    for function in (switches.enabled, switches.note):
+        name = f"tvm_fixes.switches.{function.__name__}"
+        tvm_ffi.register_global_func(name, function, override=True)
     return path
 
 

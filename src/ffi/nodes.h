@@ -164,6 +164,12 @@ struct InferLayoutOutputNode : NodeLayout {
   Field<ObjectRef> new_args{this, {"new_args"}};
 };
 
+struct PermuteDimsAttrsNode : NodeLayout {
+  PermuteDimsAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PermuteDimsAttrs"}) {}
+  /*! \brief Null for the reverse order; an axis may be negative. */
+  Field<Array<int64_t>> axes{this, {"axes"}};
+};
+
 struct Conv2DTransposeAttrsNode : NodeLayout {
   Conv2DTransposeAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Conv2DTransposeAttrs"}) {}
   Field<Array<int64_t>> strides{this, {"strides"}};
@@ -200,6 +206,7 @@ struct Nodes {
   SLayoutNode s_layout;
   LayoutDecisionNode layout_decision;
   InferLayoutOutputNode infer_layout_output;
+  PermuteDimsAttrsNode permute_dims_attrs;
   Conv2DTransposeAttrsNode conv2d_transpose_attrs;
 };
 

@@ -12,17 +12,22 @@
 # and limitations under the License.
 """The passes, as ``tvm.transform.Pass`` objects."""
 
-import tvm
+from collections.abc import Iterator
 
-from .. import _ffi
+import tvm
+from tvm import relax
+
+from .. import _ffi, switches
 
 
 def PrepareLayout() -> tvm.transform.Pass:
-    """Clear the way for ``ConvertLayout``.
+    """Clear the way for ``ConvertLayout``, or clear away the identities that it leaves.
 
     A field taken of a tuple becomes the field; ``reshape``, ``expand_dims`` and ``squeeze`` of a
-    constant become a constant that shares its memory; what a dataflow block then no longer needs
-    is removed. A function in which nothing changes comes back as the same object.
+    constant become a constant that shares its memory; a constant operand of a broadcast gets the
+    rank of the result; a permute that moves only axes of extent 1 becomes a reshape; an operator
+    that changes nothing is dropped, and so is what a dataflow block then no longer needs. A
+    function in which nothing changes comes back as the same object.
 
     Returns
     -------
@@ -30,3 +35,47 @@ def PrepareLayout() -> tvm.transform.Pass:
         A function pass.
     """
     return _ffi.get("tvm_fixes.transform.PrepareLayout")()
+
+
+def FuseTransposeMatmul() -> tvm.transform.Pass:
+    """Let a matmul read a transposed second operand as it lies, in place of transposing it.
+
+    TVM's pass of this name, kept from the modules on which it raises: ``matmul(x, x^T)`` makes it
+    an IndexError, and the transposition of all axes by ``permute_dims`` without axes a TypeError.
+    Such a module comes back unchanged.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.
+    """
+    stock = relax.transform.FuseTransposeMatmul()
+
+    def fuse(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if switches.enabled("fuse-transpose-matmul") and any(
+            _is_refused(matmul, permute) for matmul, permute in _transposed_matmuls(mod)
+        ):
+            switches.note("fuse-transpose-matmul")
+            return mod
+        return stock(mod)
+
+    return tvm.transform.module_pass(fuse, opt_level=0, name="FuseTransposeMatmul")
+
+
+def _transposed_matmuls(mod: tvm.IRModule) -> Iterator[tuple[relax.Call, relax.Call]]:
+    """Each matmul of which the second operand is bound to a permute_dims, with that."""
+    matmul, permute_dims = map(tvm.ir.Op.get, ("relax.matmul", "relax.permute_dims"))
+    for _, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        bound = relax.analysis.get_var2val(function)
+        for value in bound.values():
+            if isinstance(value, relax.Call) and value.op.same_as(matmul):
+                operand = bound.get(value.args[1])
+                if isinstance(operand, relax.Call) and operand.op.same_as(permute_dims):
+                    yield value, operand
+
+
+def _is_refused(matmul: relax.Call, permute: relax.Call) -> bool:
+    source = permute.args[0]
+    return source.same_as(matmul.args[0]) or (permute.attrs.axes is None and source.ty.ndim != 2)

@@ -62,8 +62,7 @@ ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty) {
 
 ObjectRef MakeIntImm(const char* dtype, int64_t value) {
   static const GlobalFunction int_imm("ir.IntImm");
-  static const GlobalFunction prim_type("ir.PrimType");
-  return Ref(int_imm(prim_type(tvm::ffi::StringToDLDataType(dtype)), value, nullptr));
+  return Ref(int_imm(tvm::ffi::StringToDLDataType(dtype), value, nullptr));
 }
 
 ObjectRef MakeShapeExpr(const Array<ObjectRef>& values) {
@@ -127,7 +126,7 @@ ObjectRef MakeBlock(const std::vector<ObjectRef>& bindings, bool is_dataflow,
 
 ObjectRef MakeTensorType(const Array<ObjectRef>& shape, const TensorTypeView& like) {
   static const GlobalFunction tensor_type("relax.TensorType");
-  return Ref(tensor_type(MakeShapeExpr(shape), like.dtype(), like.ndim(), like.vdevice(), nullptr));
+  return Ref(tensor_type(MakeShapeExpr(shape), like.dtype(), -1, like.vdevice(), nullptr));
 }
 
 void SetType(const ObjectRef& expr, const ObjectRef& ty) {

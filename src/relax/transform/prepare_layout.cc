@@ -15,11 +15,12 @@
 /*!
  * \file src/relax/transform/prepare_layout.cc
  * \brief Clears the way for ConvertLayout, which gives up a layout at a reshape of a constant and
- *        keeps transforming values that nobody reads.
+ *        transforms values that nobody reads; and clears away the identities that it leaves.
  *
- * A field taken of a tuple becomes the field, `reshape`, `expand_dims` and `squeeze` of a constant
- * become a constant that shares its memory, and what a dataflow block then no longer needs is
- * removed.
+ * A field taken of a tuple becomes the field; a reshape of a constant becomes a constant that
+ * shares its memory; a constant operand of a broadcast gets the rank of the result; a permute that
+ * moves only axes of extent 1 becomes a reshape; an operator that changes nothing is dropped; and
+ * so is what a dataflow block then no longer needs.
  *
  *     lv0 = R.reshape(bias, R.shape([1, 8, 1, 1]))          lv1 = R.add(x, bias_1x8x1x1)
  *     lv1 = R.add(x, lv0)                              =>   gv = R.nn.relu(lv1)
@@ -27,11 +28,11 @@
  *     gv = R.nn.relu(lv2[0])
  *
  * Upstream: #18629 (the layouts of transposed convolutions), where such leftovers show as
- * transposes of biases and of the unused indices of a pooling.
+ * transposes of biases, of the unused indices of a pooling, and of values of one head.
  */
 #include <tvm/ffi/reflection/registry.h>
 
-#include <algorithm>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -41,15 +42,51 @@
 #include "../ir/build.h"
 #include "../ir/mutator.h"
 #include "../ir/visitor.h"
+#include "../op/permute_dims.h"
 
 namespace tvm_fixes {
 namespace {
 
 constexpr const char* kFixId = "prepare-layout";
 
-bool IsReshape(const CallView& call) {
+bool IsOne(const ObjectRef& dim) { return AsInt(dim) == 1; }
+
+/*! \brief Whether a permute keeps the order of all axes that have more than one element. */
+bool KeepsMemoryOrder(const CallView& permute, const std::vector<int64_t>& axes) {
+  auto shape = ShapeOf(permute.args()[0]);
+  int64_t last = -1;
+  for (int64_t axis : axes) {
+    if (shape && IsOne((*shape)[axis])) continue;
+    if (axis < last) return false;
+    last = axis;
+  }
+  return true;
+}
+
+/*! \brief Whether a call gives the elements of its first argument in the same order. */
+bool KeepsElements(const CallView& call) {
+  if (call.args().empty()) return false;
+  if (auto axes = PermutedAxes(call)) return KeepsMemoryOrder(call, *axes);
   return call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") ||
          call.IsOp("relax.squeeze");
+}
+
+/*! \brief Whether the shapes of two expressions are known to be the same, dim by dim. */
+bool HaveSameShape(const ObjectRef& lhs, const ObjectRef& rhs) {
+  auto lhs_shape = ShapeOf(lhs);
+  auto rhs_shape = ShapeOf(rhs);
+  return lhs_shape && rhs_shape && StructuralEqual(*lhs_shape, *rhs_shape);
+}
+
+/*! \brief The element-wise operators with two operands, which broadcast a constant of lower rank. */
+bool IsBroadcastingBinary(const CallView& call) {
+  static const std::unordered_set<std::string> names = {
+      "relax.add",          "relax.subtract", "relax.multiply",  "relax.divide",
+      "relax.floor_divide", "relax.mod",      "relax.floor_mod", "relax.power",
+      "relax.minimum",      "relax.maximum",  "relax.equal",     "relax.not_equal",
+      "relax.less",         "relax.greater",  "relax.less_equal", "relax.greater_equal"};
+  return nodes.op.IsInstance(call.op().get()) && call.args().size() == 2 &&
+         names.count(nodes.op.name(call.op().get())) != 0;
 }
 
 /*! \brief The dims of a tensor whose shape is static, nothing otherwise. */
@@ -73,7 +110,22 @@ tvm::ffi::Tensor ViewAs(const tvm::ffi::Tensor& tensor, const std::vector<int64_
                            tvm::ffi::ShapeView(strides.data(), strides.size()));
 }
 
-/*! \brief Forwards tuple fields and folds reshapes of constants. */
+/*! \brief The constant `expr` seen in another static shape; null if it is none or not so. */
+ObjectRef ReshapeConstant(const ObjectRef& expr, const std::vector<int64_t>& shape) {
+  auto constant = As<ConstantView>(expr);
+  auto type = As<TensorTypeView>(TypeOf(expr));
+  if (!constant || !type) return ObjectRef(nullptr);
+  auto tensor = constant->value().try_cast<tvm::ffi::Tensor>();
+  if (!tensor || !tensor->IsContiguous()) return ObjectRef(nullptr);
+  int64_t size = 1;
+  for (int64_t dim : shape) size *= dim;
+  if (size != tensor->numel()) return ObjectRef(nullptr);
+  Array<ObjectRef> dims;
+  for (int64_t dim : shape) dims.push_back(MakeIntImm("int64", dim));
+  return MakeConstant(ViewAs(*tensor, shape), MakeTensorType(dims, *type));
+}
+
+/*! \brief The rewrites of single values. */
 class Simplifier : public Mutator {
  public:
   using Mutator::Mutator;
@@ -81,7 +133,13 @@ class Simplifier : public Mutator {
  protected:
   ObjectRef RewriteValue(const ObjectRef& /*var*/, const ObjectRef& value) override {
     if (auto get_item = As<TupleGetItemView>(value)) return ForwardField(*get_item);
-    if (auto call = As<CallView>(value); call && IsReshape(*call)) return FoldReshape(*call);
+    auto call = As<CallView>(value);
+    if (!call) return value;
+    if (KeepsElements(*call)) return SimplifyReshape(*call);
+    if (call->IsOp("relax.broadcast_to") && HaveSameShape(value, call->args()[0])) {
+      return call->args()[0];
+    }
+    if (IsBroadcastingBinary(*call)) return AlignConstants(*call);
     return value;
   }
 
@@ -101,18 +159,42 @@ class Simplifier : public Mutator {
     return field;
   }
 
-  ObjectRef FoldReshape(const CallView& call) {
-    if (call.args().empty()) return call.ref();
-    auto constant = As<ConstantView>(call.args()[0]);
+  ObjectRef SimplifyReshape(const CallView& call) const {
+    const ObjectRef& data = call.args()[0];
+    if (HaveSameShape(call.ref(), data)) return data;
+    if (auto shape = StaticShape(call.ref())) {
+      const ObjectRef constant = ReshapeConstant(data, *shape);
+      if (constant.defined()) return constant;
+    }
+    auto shape = ShapeOf(call.ref());
+    if (!shape || !call.IsOp("relax.permute_dims")) return call.ref();
+    static const GlobalFunction get_op("ir.GetOp");
+    return Normalize(builder(), MakeCall(get_op("relax.reshape").cast<ObjectRef>(),
+                                         {data, MakeShapeExpr(*shape)}, ObjectRef(nullptr), {},
+                                         nodes.expr.span(call.get())));
+  }
+
+  /*! \brief Give constant operands, scalars apart, the rank of the result. */
+  ObjectRef AlignConstants(const CallView& call) const {
     auto type = As<TensorTypeView>(TypeOf(call.ref()));
-    auto shape = StaticShape(call.ref());
-    if (!constant || !type || !shape) return call.ref();
-    auto tensor = constant->value().try_cast<tvm::ffi::Tensor>();
-    if (!tensor || !tensor->IsContiguous()) return call.ref();
-    int64_t size = 1;
-    for (int64_t dim : *shape) size *= dim;
-    if (size != tensor->numel()) return call.ref();
-    return MakeConstant(ViewAs(*tensor, *shape), type->ref());
+    if (!type) return call.ref();
+    std::vector<ObjectRef> args;
+    bool changed = false;
+    for (const ObjectRef& arg : call.args()) {
+      args.push_back(arg);
+      auto shape = StaticShape(arg);
+      const int64_t missing = shape ? type->ndim() - static_cast<int64_t>(shape->size()) : 0;
+      if (missing <= 0 || shape->empty()) continue;
+      shape->insert(shape->begin(), missing, 1);
+      const ObjectRef aligned = ReshapeConstant(arg, *shape);
+      if (!aligned.defined()) continue;
+      args.back() = aligned;
+      changed = true;
+    }
+    if (!changed) return call.ref();
+    return Normalize(builder(), MakeCall(call.op(), Array<ObjectRef>(args.begin(), args.end()),
+                                         call.attrs(), call.ty_args(),
+                                         nodes.expr.span(call.get())));
   }
 };
 

@@ -1,0 +1,106 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/permute_dims.cc
+ * \brief Layouts of relax.permute_dims.
+ *
+ * Upstream: #18629. TVM: up to 0.27. Trigger: ConvertLayout over a model that permutes a converted
+ * value itself, as an attention block in an image model does. Symptom: the permute is carried out,
+ * its result has the original order of axes, and all that follows goes back and forth between
+ * layouts. Mechanism: TVM's rule keeps the operator a real transposition. But a permute moves no
+ * element that anybody asked to see: it is a change of layout, and ConvertLayout already writes
+ * one where an operator needs its argument in another layout.
+ *
+ *     x: layout ACB, R.permute_dims(x, [0, 2, 1])  =>  R.permute_dims(x, [0, 1, 2]), layout ABC
+ *
+ * PrepareLayout removes the identity that is left.
+ *
+ * Removal: delete this file once its probe passes on the oldest TVM that is supported.
+ */
+#include "permute_dims.h"
+
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "../../ffi/registration.h"
+#include "../ir/build.h"
+#include "infer_layout.h"
+#include "op_attr.h"
+
+namespace tvm_fixes {
+
+std::optional<std::vector<int64_t>> PermutedAxes(const CallView& call) {
+  if (!call.IsOp("relax.permute_dims") || call.args().size() != 1) return std::nullopt;
+  auto type = As<TensorTypeView>(TypeOf(call.args()[0]));
+  if (!type || type->ndim() < 0 || !nodes.permute_dims_attrs.IsInstance(call.attrs().get())) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> axes(type->ndim());
+  const Array<int64_t>& given = nodes.permute_dims_attrs.axes(call.attrs().get());
+  if (!given.defined()) {
+    std::iota(axes.rbegin(), axes.rend(), 0);
+    return axes;
+  }
+  if (given.size() != axes.size()) return std::nullopt;
+  const auto ndim = static_cast<int64_t>(axes.size());
+  for (size_t i = 0; i < axes.size(); ++i) {
+    axes[i] = given[i] < 0 ? given[i] + ndim : given[i];
+    if (axes[i] < 0 || axes[i] >= ndim) return std::nullopt;
+  }
+  return axes;
+}
+
+namespace {
+
+constexpr const char* kOp = "relax.permute_dims";
+constexpr const char* kFixId = "permute-dims-infer-layout";
+
+const Function* stock_infer_layout = nullptr;
+
+ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
+                      const VarLayouts& var_layouts) {
+  const auto stock = [&] {
+    return (*stock_infer_layout)(call_ref, desired_layouts, var_layouts).cast<ObjectRef>();
+  };
+  auto call = As<CallView>(call_ref);
+  if (!call || !IsEnabled(kFixId)) return stock();
+  auto axes = PermutedAxes(*call);
+  if (!axes) return stock();
+  auto layout = LayoutOf(call->args()[0], var_layouts);
+  if (!layout || !IsPermutation(*layout, axes->size())) return stock();
+
+  std::string out_layout;
+  for (char axis : *layout) {
+    auto out_axis = std::find(axes->begin(), axes->end(), axis - 'A');
+    if (out_axis == axes->end()) return stock();
+    out_layout.push_back(static_cast<char>('A' + (out_axis - axes->begin())));
+  }
+  Array<int64_t> identity;
+  for (size_t i = 0; i < axes->size(); ++i) identity.push_back(static_cast<int64_t>(i));
+  NoteUse(kFixId);
+  return MakeInferLayoutOutput({*layout}, {out_layout},
+                               WithFields(call->attrs(), {{"axes", identity}}));
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  stock_infer_layout = StockOpAttr(kOp, "FRelaxInferLayout");
+  OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
+}
+
+}  // namespace
+}  // namespace tvm_fixes

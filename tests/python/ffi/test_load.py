@@ -1,0 +1,160 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Loading of the native library: what is refused, and that errors keep their types."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tvm
+import tvm.testing
+import tvm_ffi
+from tvm import relax
+
+import tvm_fixes
+from tvm_fixes import _ffi, switches
+
+pytestmark = pytest.mark.native
+
+
+def registered() -> list[str]:
+    names = tvm_ffi.registry.list_global_func_names()
+    return sorted(name for name in names if name.startswith("tvm_fixes."))
+
+
+REFUSED = """
+import importlib.util, sys, types
+import tvm, tvm_ffi
+package = types.ModuleType("tvm_fixes")
+package.__path__ = [{package!r}]
+sys.modules["tvm_fixes"] = package
+from tvm_fixes import _ffi
+legalize = tvm.ir.Op.get("relax.reshape").has_attr("FRelaxInferLayout")
+try:
+    _ffi.load({{"ir.Call.args": 4, "relax.expr.If.cond": 16}})
+except ImportError as error:
+    print(error)
+names = tvm_ffi.registry.list_global_func_names()
+print("registered:", [name for name in names if name.startswith("tvm_fixes.")])
+print("attribute:", tvm.ir.Op.get("relax.reshape").has_attr("FRelaxInferLayout") != legalize)
+"""
+
+
+def test_layout_that_does_not_fit_is_refused_and_registers_nothing():
+    package = str(_ffi.Path(_ffi.__file__).parent)
+    run = subprocess.run(
+        [sys.executable, "-c", REFUSED.format(package=package)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"the layout of apache-tvm {tvm.__version__} does not fit" in run.stdout
+    assert "ir.Call.args: expected 8 bytes, got 4" in run.stdout
+    assert "relax.expr.If.cond: expected 8 bytes, got 16" in run.stdout
+    assert "registered: []" in run.stdout
+    assert "attribute: False" in run.stdout
+
+
+def test_runtime_only_tvm_is_refused(monkeypatch):
+    monkeypatch.setattr(tvm.base, "_RUNTIME_ONLY", True)
+    with pytest.raises(ImportError, match=r"needs TVM's compiler.*runtime only"):
+        _ffi.load()
+
+
+def test_missing_library_is_refused(monkeypatch, tmp_path):
+    missing = tmp_path / "missing.so"
+    monkeypatch.setenv(_ffi.LIBRARY_VARIABLE, str(missing))
+    with pytest.raises(ImportError, match=f"is missing: expected {missing}"):
+        _ffi.load()
+
+
+def test_loading_twice_is_harmless(monkeypatch, tmp_path):
+    before = registered()
+    infer_layout = tvm.ir.Op.get("relax.reshape").get_attr("FRelaxInferLayout")
+    _ffi.load()
+    copy = tmp_path / "libtvm_fixes_copy.so"
+    shutil.copy(_ffi.library_path(), copy)
+    monkeypatch.setenv(_ffi.LIBRARY_VARIABLE, str(copy))
+    assert _ffi.load() == copy
+    assert registered() == before
+    assert tvm.ir.Op.get("relax.reshape").get_attr("FRelaxInferLayout").same_as(infer_layout)
+
+
+def test_layout_describes_every_bound_field():
+    rows = {(key, field): (offset, size) for key, field, offset, size in _ffi.layout()}
+    call = tvm.ir.Call.__tvm_ffi_type_info__
+    for field in call.fields:
+        assert rows["ir.Call", field.name] == (field.offset, field.size)
+    assert _ffi.native_status()["ok"]
+
+
+@pytest.fixture
+def module() -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.nn.relu(x))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_value_error_keeps_its_type(module, monkeypatch):
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "no-such-fix")
+    with pytest.raises(ValueError, match="unknown fix 'no-such-fix'; known fixes: conv2d-"):
+        tvm_fixes.transform.PrepareLayout()(module)
+
+
+def test_error_of_a_python_callback_keeps_its_type(module, monkeypatch):
+    def fail() -> frozenset[str]:
+        raise KeyError("from the callback")
+
+    monkeypatch.setattr(switches, "disabled", fail)
+    with pytest.raises(KeyError, match="from the callback"):
+        tvm_fixes.transform.PrepareLayout()(module)
+
+
+def test_value_error_of_native_code():
+    x = relax.Var("x", relax.TensorType((1, 2, 4, 4), "float32"))
+    w = relax.Var("w", relax.TensorType((2, 3, 3, 3), "float32"))
+    call = relax.op.nn.conv2d_transpose(x, w, dilation=2, output_padding=2)
+    with pytest.raises(ValueError, match=r"output_padding \[2, 2\] must be less than the larger"):
+        relax.BlockBuilder().normalize(call)
+
+
+@tvm.instrument.pass_instrument
+class Names:
+    def __init__(self):
+        self.seen = []
+
+    def run_before_pass(self, _mod, info):
+        self.seen.append(info.name)
+
+
+def test_passes_are_passes_of_tvm(module):
+    prepare = tvm_fixes.transform.PrepareLayout()
+    assert isinstance(prepare, tvm.transform.Pass)
+    assert prepare.info.name == "PrepareLayout"
+    names = Names()
+    with tvm.transform.PassContext(instruments=[names]):
+        tvm.transform.Sequential([prepare, relax.transform.DeadCodeElimination()])(module)
+    assert names.seen[:2] == ["sequential", "PrepareLayout"]
+    skipped = Names()
+    with tvm.transform.PassContext(instruments=[skipped], disabled_pass=["PrepareLayout"]):
+        tvm.transform.Sequential([prepare])(module)
+    assert "PrepareLayout" not in skipped.seen
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
