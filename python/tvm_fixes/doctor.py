@@ -1,0 +1,425 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What is installed here, which of its faults are known, and whether each fix mends its own."""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+
+import tvm
+from packaging.specifiers import SpecifierSet
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import _ffi, switches
+from .fixes import FIXES, Fix
+from .isolate import Outcome, OutcomeKind, run_all_forked
+
+TESTED_TVM = SpecifierSet("==0.27.0.post1")
+
+_PACKAGES = ("tvm-fixes", "apache-tvm-ffi", "numpy", "torch", "onnx", "onnxruntime")
+
+
+class State(StrEnum):
+    """What a fix's probe, or its requirement, says of this installation."""
+
+    NEEDED = "needed"
+    """Stock TVM fails as recorded and the fix mends it."""
+    EXPIRED = "expired"
+    """Stock TVM passes by itself."""
+    BROKEN = "broken"
+    """The probe fails with the fix on."""
+    UNCLEAR = "unclear"
+    """Stock TVM fails in another way than recorded."""
+    UNAVAILABLE = "unavailable"
+    """The probe needs a module that is not installed."""
+    MET = "met"
+    """The requirement on the environment holds."""
+    VIOLATED = "violated"
+    """The requirement on the environment does not hold."""
+
+
+_BAD_STATES = frozenset({State.BROKEN, State.UNCLEAR, State.VIOLATED})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one way of a probe ended.
+
+    Attributes
+    ----------
+    passes : bool
+        Whether the probe's callable returned.
+    failure : str or None
+        ``type: message`` of the exception in one line, or the crash or the hang; None if it passed.
+    seconds : float
+        Wall-clock time.
+    """
+
+    passes: bool
+    failure: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found of one fix; `stock` and `fixed` are None where no probe ran."""
+
+    fix: Fix
+    state: State
+    note: str = ""
+    stock: Answer | None = None
+    fixed: Answer | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with this installation as far as this fix goes."""
+        return self.state not in _BAD_STATES
+
+
+@dataclass(frozen=True)
+class TVMInstallation:
+    """The TVM in use.
+
+    Attributes
+    ----------
+    version : str
+        ``tvm.__version__``.
+    path : str
+        The package's directory.
+    origin : str
+        ``wheel``, ``editable install`` or ``PYTHONPATH``.
+    commit : str or None
+        The git commit that it was built from, where that is known.
+    tested : bool
+        Whether this release of tvm-fixes was tested with that version.
+    """
+
+    version: str
+    path: str
+    origin: str
+    commit: str | None
+    tested: bool
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """All that :func:`run` found out.
+
+    Attributes
+    ----------
+    tvm : TVMInstallation
+        The TVM in use.
+    versions : dict of str to (str or None)
+        Python and the packages that TVM or this project work with; None: not installed.
+    native : dict
+        ``path``, ``ok``, ``checked_types``, ``checked_fields`` and ``problem`` of the native
+        library's layout check.
+    disabled : tuple of str
+        The fixes that ``TVM_FIXES_DISABLE`` turns off.
+    rows : tuple of Row
+        One a fix, in the registry's order.
+    """
+
+    tvm: TVMInstallation
+    versions: dict[str, str | None]
+    native: dict[str, object]
+    disabled: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def problems(self) -> list[str]:
+        """What must be mended before this installation can be relied on, one sentence each."""
+        found = []
+        if not self.native["ok"]:
+            found.append(f"native library: {self.native['problem']}")
+        found += [f"{row.fix.id}: {row.note}" for row in self.rows if not row.ok]
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know though it is no fault, one sentence each."""
+        found = []
+        if not self.tvm.tested:
+            found.append(
+                f"TVM {self.tvm.version} is untested: this release was tested with {TESTED_TVM}"
+            )
+        if self.disabled:
+            found.append(
+                f"{switches.ENVIRONMENT_VARIABLE} turns off {', '.join(self.disabled)}; "
+                "the probes ran with every fix off, then on, all the same"
+            )
+        found += [f"{row.fix.id}: {row.note}" for row in self.rows if row.ok and row.note]
+        return found
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+    def to_json(self) -> str:
+        """The report as one JSON object, indented."""
+        return json.dumps(
+            {
+                "ok": self.ok,
+                "tvm": asdict(self.tvm),
+                "versions": self.versions,
+                "native": self.native,
+                "disabled": list(self.disabled),
+                "fixes": [_row_to_dict(row) for row in self.rows],
+                "problems": self.problems,
+                "warnings": self.warnings,
+            },
+            indent=2,
+        )
+
+
+def run(ids: Iterable[str] | None = None, *, timeout: float = 30.0) -> DoctorReport:
+    """Examine this installation.
+
+    Parameters
+    ----------
+    ids : iterable of str, optional
+        The fixes to examine; all of them by default.
+    timeout : float
+        Seconds that one way of one probe has.
+
+    Returns
+    -------
+    report : DoctorReport
+        What was found; a probe that fails, crashes or hangs is part of it.
+
+    Raises
+    ------
+    ValueError
+        If an id, also one in ``TVM_FIXES_DISABLE``, is unknown.
+    """
+    disabled = switches.disabled()
+    wanted = set(switches.FIX_IDS if ids is None else ids)
+    unknown = sorted(wanted.difference(switches.FIX_IDS))
+    if unknown:
+        raise ValueError(
+            f"unknown fix {', '.join(map(repr, unknown))}; "
+            f"known fixes: {', '.join(switches.FIX_IDS)}"
+        )
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    versions.update((package, _installed_version(package)) for package in _PACKAGES)
+    return DoctorReport(
+        tvm=_find_tvm(),
+        versions=versions,
+        native=_ffi.native_status(),
+        disabled=tuple(fix_id for fix_id in switches.FIX_IDS if fix_id in disabled),
+        rows=examine([fix for fix in FIXES if fix.id in wanted], timeout=timeout),
+    )
+
+
+def examine(fixes: Sequence[Fix], *, timeout: float) -> tuple[Row, ...]:
+    """Check the requirements of `fixes` and run their probes, two at a time, in forked children.
+
+    Parameters
+    ----------
+    fixes : sequence of Fix
+        The records.
+    timeout : float
+        Seconds that one way of one probe has.
+
+    Returns
+    -------
+    rows : tuple of Row
+        In the order of `fixes`.
+    """
+    ways: list[Callable[[], None]] = []
+    probed = []
+    rows: dict[str, Row] = {}
+    for fix in fixes:
+        if fix.probe is None:
+            rows[fix.id] = _check_requirement(fix)
+        elif missing := [m for m in fix.probe.modules if importlib.util.find_spec(m) is None]:
+            rows[fix.id] = Row(
+                fix, State.UNAVAILABLE, f"{' and '.join(missing)} is not installed: not probed"
+            )
+        else:
+            probed.append(fix)
+            ways.append(partial(_with_disabled, switches.FIX_IDS, fix.probe.stock))
+            ways.append(partial(_with_disabled, (), fix.probe.fixed))
+    outcomes = run_all_forked(ways, timeout=timeout, jobs=2)
+    for fix, stock, fixed in zip(probed, outcomes[::2], outcomes[1::2], strict=True):
+        rows[fix.id] = _judge(fix, stock, fixed)
+    return tuple(rows[fix.id] for fix in fixes)
+
+
+def render(report: DoctorReport, console: Console) -> None:
+    """Print `report` to `console` for a person to read."""
+    found, native, versions = report.tvm, report.native, report.versions
+    commit = f", commit {found.commit}" if found.commit else ""
+    head = Table.grid(padding=(0, 2))
+    head.add_row("TVM", escape(f"{found.version} ({found.origin}{commit}) {found.path}"))
+    layout = f"{native['checked_types']} types and {native['checked_fields']} fields fit this TVM"
+    head.add_row(
+        "native library", escape(f"{layout if native['ok'] else 'refused'} {native['path'] or ''}")
+    )
+    head.add_row("versions", escape(", ".join(f"{k} {v or '-'}" for k, v in versions.items())))
+    console.print(head)
+
+    table = Table()
+    table.add_column("fix", no_wrap=True)
+    table.add_column("kind")
+    table.add_column("stock TVM")
+    table.add_column("tvm-fixes")
+    table.add_column("state", no_wrap=True)
+    table.add_column("s", justify="right", no_wrap=True)
+    for row in report.rows:
+        style = "red" if not row.ok else "yellow" if row.note else "green"
+        seconds = sum(answer.seconds for answer in (row.stock, row.fixed) if answer)
+        table.add_row(
+            row.fix.id,
+            row.fix.kind,
+            escape(str(row.fix.requirement)) if row.fix.requirement else _cell(row.stock),
+            "" if row.fix.requirement else _cell(row.fixed),
+            f"[{style}]{row.state}[/]",
+            f"{seconds:.1f}" if row.stock else "",
+        )
+    console.print(table)
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}")
+    for problem in report.problems:
+        console.print(f"[red]problem:[/] {escape(problem)}")
+
+
+def _with_disabled(fix_ids: Sequence[str], way: Callable[[], None]) -> None:
+    os.environ[switches.ENVIRONMENT_VARIABLE] = ",".join(fix_ids)
+    way()
+
+
+def _judge(fix: Fix, stock: Outcome, fixed: Outcome) -> Row:
+    assert fix.probe is not None
+    answers = _answer(stock), _answer(fixed)
+    if fixed.kind is not OutcomeKind.VALUE:
+        return Row(fix, State.BROKEN, f"fails with the fix on: {answers[1].failure}", *answers)
+    if stock.kind is OutcomeKind.VALUE:
+        if fix.versions.contains(tvm.__version__, prereleases=True):
+            note = f"no longer needed on this TVM: delete fix {fix.id}"
+        else:
+            note = f"not needed: it is for TVM {fix.versions}"
+        return Row(fix, State.EXPIRED, note, *answers)
+    if not fix.probe.symptom.search(str(stock)):
+        note = (
+            f"stock TVM fails in another way than recorded: expected "
+            f"/{fix.probe.symptom.pattern}/, got {answers[0].failure}"
+        )
+        return Row(fix, State.UNCLEAR, note, *answers)
+    return Row(fix, State.NEEDED, "", *answers)
+
+
+def _answer(outcome: Outcome) -> Answer:
+    passes = outcome.kind is OutcomeKind.VALUE
+    failure = None if passes else textwrap.shorten(str(outcome), width=400, placeholder=" …")
+    return Answer(passes, failure, round(outcome.seconds, 2))
+
+
+def _check_requirement(fix: Fix) -> Row:
+    assert fix.requirement is not None
+    package, specifier = fix.requirement.name, fix.requirement.specifier
+    version = _installed_version(package)
+    if version is None:
+        return Row(fix, State.UNAVAILABLE, f"{package} is not installed as a package: not checked")
+    if specifier.contains(version, prereleases=True):
+        return Row(fix, State.MET)
+    note = f"{package} {version} is not {specifier}: {fix.summary}"
+    return Row(fix, State.VIOLATED, note)
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _find_tvm() -> TVMInstallation:
+    package = Path(tvm.__file__).resolve().parent
+    return TVMInstallation(
+        version=tvm.__version__,
+        path=str(package),
+        origin=_find_origin(package),
+        commit=_find_commit(package),
+        tested=TESTED_TVM.contains(tvm.__version__, prereleases=True),
+    )
+
+
+def _find_origin(package: Path) -> str:
+    try:
+        distribution = importlib.metadata.distribution("apache-tvm")
+    except importlib.metadata.PackageNotFoundError:
+        return "PYTHONPATH"
+    if Path(str(distribution.locate_file(package.name))).resolve() == package:
+        return "wheel"
+    # Written by the installer for everything that does not come from an index (PEP 610).
+    direct_url = json.loads(distribution.read_text("direct_url.json") or "{}")
+    source = Path(direct_url.get("url", "").removeprefix("file://"))
+    if direct_url.get("dir_info", {}).get("editable") and package.is_relative_to(source):
+        return "editable install"
+    return "PYTHONPATH"
+
+
+def _find_commit(package: Path) -> str | None:
+    """The commit of a source tree's checkout, or the one that the build wrote down."""
+    git = ["git", "-C", str(package), "rev-parse", "--show-toplevel", "HEAD"]
+    try:
+        root, commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )[:2]
+    except (OSError, subprocess.CalledProcessError):
+        root = commit = ""
+    # An installed TVM may lie inside the user's own repository.
+    if root and Path(root) == package.parents[1]:
+        return commit
+    try:
+        written = getattr(importlib.import_module("tvm._version"), "commit_id", None)
+    except ImportError:
+        return None
+    return written and str(written).removeprefix("g")
+
+
+def _row_to_dict(row: Row) -> dict[str, object]:
+    return {
+        "id": row.fix.id,
+        "family": row.fix.family,
+        "kind": row.fix.kind,
+        "summary": row.fix.summary,
+        "upstream": list(row.fix.upstream),
+        "versions": str(row.fix.versions),
+        "state": row.state,
+        "ok": row.ok,
+        "note": row.note,
+        "stock": row.stock and asdict(row.stock),
+        "fixed": row.fixed and asdict(row.fixed),
+    }
+
+
+def _cell(answer: Answer | None) -> str:
+    if answer is None:
+        return "-"
+    if answer.passes:
+        return "passes"
+    return escape(textwrap.shorten(f"fails: {answer.failure}", width=120, placeholder=" …"))

@@ -1,0 +1,35 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The registry: one record a fix, in the order of their switches.
+
+A record names what the other packages offer.  Only ``tvm_fixes.doctor`` and the tests import this
+package.
+"""
+
+from . import conv_transpose, environment, layout, onnx_importer, torch_importer
+from .record import Fix, Kind, Probe
+
+FIXES: tuple[Fix, ...] = (
+    conv_transpose.LEGALIZE,
+    conv_transpose.INFER_LAYOUT,
+    conv_transpose.OUTPUT_PADDING,
+    layout.RESHAPE_INFER_LAYOUT,
+    layout.PERMUTE_DIMS_INFER_LAYOUT,
+    layout.PREPARE_LAYOUT,
+    layout.FUSE_TRANSPOSE_MATMUL,
+    torch_importer.DTYPE,
+    onnx_importer.CONV_TRANSPOSE_OUTPUT_SHAPE,
+    environment.FFI_0_1_15,
+)
+
+__all__ = ["FIXES", "Fix", "Kind", "Probe"]

@@ -1,0 +1,112 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Each fix is needed on the locked TVM, and mends what it says."""
+
+import os
+from dataclasses import replace
+
+import pytest
+import tvm
+import tvm.testing
+from packaging.requirements import Requirement
+
+from tvm_fixes import switches
+from tvm_fixes.doctor import State, examine
+from tvm_fixes.fixes import FIXES, Kind
+from tvm_fixes.isolate import OutcomeKind, run_all_forked
+
+PROBED = [fix for fix in FIXES if fix.probe is not None]
+TIMEOUT = 120.0
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {row.fix.id: row for row in examine(FIXES, timeout=TIMEOUT)}
+
+
+def require_modules(fix):
+    for module in fix.probe.modules:
+        pytest.importorskip(module)
+
+
+@pytest.mark.parametrize("fix", PROBED, ids=lambda fix: fix.id)
+def test_stock_fails_as_recorded_and_the_fix_mends_it(rows, fix):
+    require_modules(fix)
+    row = rows[fix.id]
+    if row.state is State.EXPIRED:
+        pytest.fail(f"stock TVM {tvm.__version__} passes the probe: delete fix {fix.id}")
+    assert row.state is State.NEEDED, row.note
+    assert not row.stock.passes
+    assert row.fixed.passes
+
+
+def test_the_environment_meets_its_requirements(rows):
+    states = {row.fix.id: row.state for row in rows.values() if row.fix.kind is Kind.ENVIRONMENT}
+    assert states == {"ffi-0.1.15": State.MET}
+
+
+def test_the_switch_of_each_fix_restores_the_fault(rows):
+    """Where no other entry point is called, the fix's own switch alone brings the fault back."""
+    fixes = [
+        fix
+        for fix in PROBED
+        if fix.kind in (Kind.OPERATOR_ATTRIBUTE, Kind.IMPORTER)
+        and rows[fix.id].state is not State.UNAVAILABLE
+    ]
+    assert fixes
+
+    def run_with_one_off(fix):
+        os.environ[switches.ENVIRONMENT_VARIABLE] = fix.id
+        fix.probe.fixed()
+
+    outcomes = run_all_forked(
+        [lambda fix=fix: run_with_one_off(fix) for fix in fixes], timeout=TIMEOUT, jobs=2
+    )
+    for fix, outcome in zip(fixes, outcomes, strict=True):
+        assert outcome.kind is not OutcomeKind.VALUE, f"the switch of {fix.id} has no effect"
+        assert fix.probe.symptom.search(str(outcome)), f"{fix.id}: {outcome}\n{outcome.output}"
+
+
+def test_each_switch_has_one_record():
+    assert [fix.id for fix in FIXES] == list(switches.FIX_IDS)
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
+def test_the_record_is_complete(fix):
+    assert fix.family
+    assert fix.summary
+    assert "\n" not in fix.summary
+    assert not fix.summary.endswith(".")
+    assert all(isinstance(number, int) and number > 0 for number in fix.upstream)
+    assert fix.versions.contains(tvm.__version__, prereleases=True)
+
+
+def test_a_record_without_a_switch_is_refused():
+    with pytest.raises(ValueError, match="fix 'no-such-fix' has no switch; known: conv2d"):
+        replace(PROBED[0], id="no-such-fix")
+
+
+def test_a_record_has_what_its_kind_asks_for():
+    requirement = Requirement("apache-tvm-ffi<0.1.15")
+    with pytest.raises(ValueError, match="kind pass and probe do not agree"):
+        replace(PROBED[0], kind=Kind.PASS, probe=None)
+    with pytest.raises(ValueError, match="kind pass and requirement do not agree"):
+        replace(PROBED[0], kind=Kind.PASS, requirement=requirement)
+    with pytest.raises(ValueError, match="kind environment and requirement do not agree"):
+        replace(PROBED[0], kind=Kind.ENVIRONMENT)
+    with pytest.raises(ValueError, match="kind environment and probe do not agree"):
+        replace(PROBED[0], kind=Kind.ENVIRONMENT, requirement=requirement)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
