@@ -1,0 +1,60 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Runs the benchmarks: ``python -m benchmarks [name …]``.
+
+Each compares ways to do one thing, in turn within one run, and prints the medians with their
+spread and the ratio to the first way.
+"""
+
+import argparse
+import sys
+from importlib import import_module
+
+from rich.console import Console
+from rich.table import Table
+
+from .measure import Comparison
+
+NAMES = ("visitor", "conv2d_transpose")
+
+
+def table(comparison: Comparison) -> Table:
+    """One row a way: median, least and greatest time in ms, and the ratio of the medians."""
+    result = Table("way", "median ms", "min–max ms", "ratio", title=comparison.title)
+    for way in comparison.ways:
+        low, high = min(way.seconds), max(way.seconds)
+        result.add_row(
+            way.name,
+            f"{way.median * 1e3:.3g}",
+            f"{low * 1e3:.3g}–{high * 1e3:.3g}",
+            f"{way.median / comparison.ways[0].median:.3g}",
+        )
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}")
+    names = parser.parse_args(argv).names or NAMES
+    unknown = sorted(set(names).difference(NAMES))
+    if unknown:
+        parser.error(f"unknown benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+    console = Console()
+    for name in names:
+        for comparison in import_module(f"benchmarks.{name}").comparisons():
+            console.print(table(comparison))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
