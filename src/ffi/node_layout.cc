@@ -100,8 +100,7 @@ bool NodeLayout::IsInstance(const Object* node) const {
   if (node == nullptr) return false;
   if (node->type_index() == info_->type_index) return true;
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(node->type_index());
-  return info->type_depth > info_->type_depth &&
-         info->type_ancestors[info_->type_depth] == info_;
+  return info->type_depth > info_->type_depth && info->type_ancestors[info_->type_depth] == info_;
 }
 
 bool NodeLayout::BindType() {

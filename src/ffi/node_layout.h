@@ -111,9 +111,7 @@ class Field : public FieldLayout {
   Field(NodeLayout* owner, std::vector<const char*> names)
       : FieldLayout(owner, std::move(names), sizeof(T), std::is_base_of_v<ObjectRef, T>) {}
 
-  const T& operator()(const Object* node) const {
-    return *static_cast<const T*>(Address(node));
-  }
+  const T& operator()(const Object* node) const { return *static_cast<const T*>(Address(node)); }
 };
 
 /*! \brief The layout of one node class of TVM. Instances live as long as the library. */

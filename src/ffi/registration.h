@@ -45,10 +45,10 @@ struct InitBlock {
 #define TVM_FIXES_CONCAT(a, b) TVM_FIXES_CONCAT_IMPL(a, b)
 
 /*! \brief `TVM_FIXES_INIT_BLOCK() { … }`: run the body when the library has passed its checks. */
-#define TVM_FIXES_INIT_BLOCK()                                                  \
-  static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)();                    \
-  static const ::tvm_fixes::InitBlock TVM_FIXES_CONCAT(tvm_fixes_block_, __LINE__)( \
-      &TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__));                            \
+#define TVM_FIXES_INIT_BLOCK()                                                   \
+  static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)();                     \
+  static const ::tvm_fixes::InitBlock TVM_FIXES_CONCAT(                          \
+      tvm_fixes_block_, __LINE__)(&TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)); \
   static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)()
 
 /*!

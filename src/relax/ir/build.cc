@@ -87,8 +87,8 @@ ObjectRef MakeCall(const ObjectRef& op, const Array<ObjectRef>& args, const Obje
   return Ref(call(missing(), op, args, attrs, OrEmpty(ty_args), span));
 }
 
-ObjectRef MakeIf(const ObjectRef& cond, const ObjectRef& true_branch,
-                 const ObjectRef& false_branch, const ObjectRef& span) {
+ObjectRef MakeIf(const ObjectRef& cond, const ObjectRef& true_branch, const ObjectRef& false_branch,
+                 const ObjectRef& span) {
   static const GlobalFunction if_expr("relax.If");
   return Ref(if_expr(cond, true_branch, false_branch, span));
 }
@@ -156,11 +156,11 @@ ObjectRef MakeFunctionPass(ObjectRef (*transform)(const ObjectRef& function, con
                            const char* name) {
   static const GlobalFunction pass_info("transform.PassInfo");
   static const GlobalFunction make_pass("relax.transform.MakeFunctionPass");
-  auto run = Function::FromTyped([transform](tvm::ffi::RValueRef<ObjectRef> function,
-                                             ObjectRef mod, ObjectRef /*context*/) {
-    const ObjectRef original = *std::move(function);
-    return transform(original, mod);
-  });
+  auto run = Function::FromTyped(
+      [transform](tvm::ffi::RValueRef<ObjectRef> function, ObjectRef mod, ObjectRef /*context*/) {
+        const ObjectRef original = *std::move(function);
+        return transform(original, mod);
+      });
   return Ref(make_pass(run, pass_info(0, String(name), Array<String>(), false)));
 }
 

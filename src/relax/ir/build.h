@@ -42,10 +42,9 @@ ObjectRef MakeTupleGetItem(const ObjectRef& tuple, int32_t index);
 /*! \brief A call whose type is still to be inferred by Normalize. */
 ObjectRef MakeCall(const ObjectRef& op, const Array<ObjectRef>& args, const ObjectRef& attrs,
                    const Array<ObjectRef>& ty_args, const ObjectRef& span);
-ObjectRef MakeIf(const ObjectRef& cond, const ObjectRef& true_branch,
-                 const ObjectRef& false_branch, const ObjectRef& span);
-ObjectRef MakeSeqExpr(const Array<ObjectRef>& blocks, const ObjectRef& body,
-                      const ObjectRef& span);
+ObjectRef MakeIf(const ObjectRef& cond, const ObjectRef& true_branch, const ObjectRef& false_branch,
+                 const ObjectRef& span);
+ObjectRef MakeSeqExpr(const Array<ObjectRef>& blocks, const ObjectRef& body, const ObjectRef& span);
 ObjectRef MakeFunction(const FunctionView& like, const ObjectRef& body);
 ObjectRef MakeVarBinding(const ObjectRef& var, const ObjectRef& value, const ObjectRef& span);
 ObjectRef MakeMatchCast(const ObjectRef& var, const ObjectRef& value, const ObjectRef& ty,

@@ -82,8 +82,8 @@ ObjectRef Mutator::RewriteCall(const CallView& call) {
   const ObjectRef op = RewriteExpr(call.op());
   const Array<ObjectRef> args = RewriteAll(call.args());
   if (op.same_as(call.op()) && args.same_as(call.args())) return call.ref();
-  return Normalize(builder_, MakeCall(op, args, call.attrs(), call.ty_args(),
-                                      nodes.expr.span(call.get())));
+  return Normalize(builder_,
+                   MakeCall(op, args, call.attrs(), call.ty_args(), nodes.expr.span(call.get())));
 }
 
 ObjectRef Mutator::RewriteIf(const IfView& if_expr) {
@@ -114,8 +114,8 @@ ObjectRef Mutator::RewriteSeqExpr(const SeqExprView& seq) {
   }
   const ObjectRef body = RewriteExpr(seq.body());
   if (!changed && body.same_as(seq.body())) return seq.ref();
-  const ObjectRef new_seq = MakeSeqExpr(Array<ObjectRef>(blocks.begin(), blocks.end()), body,
-                                        nodes.expr.span(seq.get()));
+  const ObjectRef new_seq =
+      MakeSeqExpr(Array<ObjectRef>(blocks.begin(), blocks.end()), body, nodes.expr.span(seq.get()));
   // The old type holds if that of the body does; inferring it anew walks the whole expression.
   if (StructuralEqual(TypeOf(body), TypeOf(seq.body()))) {
     SetType(new_seq, TypeOf(seq.ref()));

@@ -58,9 +58,7 @@ class Mutator {
    * \param var The variable that it is bound to, of the original type.
    * \return The value to bind: `value` itself if nothing is to change.
    */
-  virtual ObjectRef RewriteValue(const ObjectRef& /*var*/, const ObjectRef& value) {
-    return value;
-  }
+  virtual ObjectRef RewriteValue(const ObjectRef& /*var*/, const ObjectRef& value) { return value; }
 
   /*! \brief Rewrite one binding of the current block and emit what takes its place. */
   virtual void RewriteBinding(const BindingView& binding);

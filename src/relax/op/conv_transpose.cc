@@ -113,7 +113,8 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
                       const VarLayouts& var_layouts) {
   auto call = As<CallView>(call_ref);
   const NodeLayout& attrs_type = nodes.conv2d_transpose_attrs;
-  const bool usable = call && attrs_type.IsInstance(call->attrs().get()) && call->args().size() == 2;
+  const bool usable =
+      call && attrs_type.IsInstance(call->attrs().get()) && call->args().size() == 2;
   if (!usable || !IsEnabled(kInferLayoutFix)) {
     return (*stock_infer_layout)(call_ref, desired_layouts, var_layouts).cast<ObjectRef>();
   }
@@ -170,10 +171,10 @@ ObjectRef InferType(const ObjectRef& call_ref, const ObjectRef& builder) {
     padding.Set(axis + 2, padding[axis + 2] - output_padding[axis]);
   }
   NoteUse(kOutputPaddingFix);
-  const ObjectRef moved = WithFields(
-      call->attrs(), {{"padding", padding}, {"output_padding", Array<int64_t>{0, 0}}});
-  return stock(MakeCall(call->op(), call->args(), moved, call->ty_args(),
-                        nodes.expr.span(call_ref.get())));
+  const ObjectRef moved =
+      WithFields(call->attrs(), {{"padding", padding}, {"output_padding", Array<int64_t>{0, 0}}});
+  return stock(
+      MakeCall(call->op(), call->args(), moved, call->ty_args(), nodes.expr.span(call_ref.get())));
 }
 
 TVM_FIXES_INIT_BLOCK() {

@@ -29,14 +29,16 @@ namespace {
 ObjectRef MakeLayoutDecision(const std::optional<std::string>& layout) {
   static const GlobalFunction s_layout("s_tir.SLayout");
   static const GlobalFunction prim_type("ir.PrimType");
-  const Any s = layout ? s_layout(*layout, prim_type(tvm::ffi::StringToDLDataType("int32"))) : Any();
+  const Any s =
+      layout ? s_layout(*layout, prim_type(tvm::ffi::StringToDLDataType("int32"))) : Any();
   return MakeByReflection(nodes.layout_decision,
                           {{"layout", s}, {"is_unknown_dim", !layout.has_value()}});
 }
 
 Array<Any> MakeLayoutDecisions(const std::vector<std::optional<std::string>>& layouts) {
   Array<Any> decisions;
-  for (const std::optional<std::string>& layout : layouts) decisions.push_back(MakeLayoutDecision(layout));
+  for (const std::optional<std::string>& layout : layouts)
+    decisions.push_back(MakeLayoutDecision(layout));
   return decisions;
 }
 
@@ -88,8 +90,7 @@ std::string ApplyLayout(const std::string& names, const std::string& layout) {
 
 ObjectRef MakeInferLayoutOutput(const std::vector<std::optional<std::string>>& inputs,
                                 const std::vector<std::optional<std::string>>& outputs,
-                                const ObjectRef& attrs,
-                                const Map<ObjectRef, ObjectRef>& new_args) {
+                                const ObjectRef& attrs, const Map<ObjectRef, ObjectRef>& new_args) {
   return MakeByReflection(nodes.infer_layout_output,
                           {{"input_layouts", MakeLayoutDecisions(inputs)},
                            {"output_layouts", MakeLayoutDecisions(outputs)},

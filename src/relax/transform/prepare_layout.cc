@@ -67,8 +67,7 @@ bool KeepsMemoryOrder(const CallView& permute, const std::vector<int64_t>& axes)
 bool KeepsElements(const CallView& call) {
   if (call.args().empty()) return false;
   if (auto axes = PermutedAxes(call)) return KeepsMemoryOrder(call, *axes);
-  return call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") ||
-         call.IsOp("relax.squeeze");
+  return call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") || call.IsOp("relax.squeeze");
 }
 
 /*! \brief Whether the shapes of two expressions are known to be the same, dim by dim. */
@@ -78,12 +77,13 @@ bool HaveSameShape(const ObjectRef& lhs, const ObjectRef& rhs) {
   return lhs_shape && rhs_shape && StructuralEqual(*lhs_shape, *rhs_shape);
 }
 
-/*! \brief The element-wise operators with two operands, which broadcast a constant of lower rank. */
+/*! \brief The element-wise operators with two operands, which broadcast a constant of lower rank.
+ */
 bool IsBroadcastingBinary(const CallView& call) {
   static const std::unordered_set<std::string> names = {
-      "relax.add",          "relax.subtract", "relax.multiply",  "relax.divide",
-      "relax.floor_divide", "relax.mod",      "relax.floor_mod", "relax.power",
-      "relax.minimum",      "relax.maximum",  "relax.equal",     "relax.not_equal",
+      "relax.add",          "relax.subtract", "relax.multiply",   "relax.divide",
+      "relax.floor_divide", "relax.mod",      "relax.floor_mod",  "relax.power",
+      "relax.minimum",      "relax.maximum",  "relax.equal",      "relax.not_equal",
       "relax.less",         "relax.greater",  "relax.less_equal", "relax.greater_equal"};
   return nodes.op.IsInstance(call.op().get()) && call.args().size() == 2 &&
          names.count(nodes.op.name(call.op().get())) != 0;
@@ -192,9 +192,9 @@ class Simplifier : public Mutator {
       changed = true;
     }
     if (!changed) return call.ref();
-    return Normalize(builder(), MakeCall(call.op(), Array<ObjectRef>(args.begin(), args.end()),
-                                         call.attrs(), call.ty_args(),
-                                         nodes.expr.span(call.get())));
+    return Normalize(builder(),
+                     MakeCall(call.op(), Array<ObjectRef>(args.begin(), args.end()), call.attrs(),
+                              call.ty_args(), nodes.expr.span(call.get())));
   }
 };
 
