@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What can be told of a Relax module without changing it."""
+
+from collections.abc import Iterator
+
+import tvm
+from tvm import relax
+
+_TRANSFORMS = frozenset({"relax.permute_dims", "relax.layout_transform"})
+
+
+def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
+    """Find the calls that move the data of an activation.
+
+    Such a call is a ``permute_dims`` or ``layout_transform`` of a value that depends on an input;
+    those at the model's inputs and outputs are among them.  What is computed from constants alone
+    is none, since it is done once, at compile time.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module of normalized Relax functions, before its operators are lowered to kernels.
+
+    Returns
+    -------
+    list of relax.VarBinding
+        The bindings of these calls, in program order.
+
+    Notes
+    -----
+    The parameters of a function that its attribute ``num_input`` does not count are the model's
+    weights, and as good as constants.  A composite function is not told from others: the
+    transforms in it are counted whatever is passed to it.
+    """
+    functions = (f for _, f in mod.functions_items() if isinstance(f, relax.Function))
+    return [found for function in functions for found in _in_function(function)]
+
+
+def _in_function(function: relax.Function) -> Iterator[relax.VarBinding]:
+    attrs = function.attrs
+    inputs = int(attrs["num_input"]) if attrs and "num_input" in attrs else len(function.params)
+    constants = set(function.params[inputs:])
+    for binding in _bindings(function.body):
+        # Symbolic extents are free variables too: what they size is not known at compile time.
+        if all(var in constants for var in relax.analysis.free_vars(binding.value)):
+            constants.add(binding.var)
+        elif isinstance(binding, relax.VarBinding) and _is_transform(binding.value):
+            yield binding
+
+
+def _bindings(expr: relax.Expr) -> Iterator[relax.Binding]:
+    """The bindings of a normalized expression, those of branches and local functions included."""
+    if isinstance(expr, relax.SeqExpr):
+        for binding in (binding for block in expr.blocks for binding in block.bindings):
+            yield from _bindings(binding.value)
+            yield binding
+    elif isinstance(expr, relax.If):
+        yield from _bindings(expr.true_branch)
+        yield from _bindings(expr.false_branch)
+    elif isinstance(expr, relax.Function):
+        yield from _bindings(expr.body)
+
+
+def _is_transform(expr: relax.Expr) -> bool:
+    return (
+        isinstance(expr, relax.Call)
+        and isinstance(expr.op, tvm.ir.Op)
+        and expr.op.name in _TRANSFORMS
+    )

@@ -1,0 +1,81 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Options, markers and fixtures that all tests share."""
+
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+import grids
+from coverage_tables import CoverageTables
+
+_TABLES = pytest.StashKey[CoverageTables]()
+
+# The same examples at every run, as for every other random choice of the suite.
+_PROFILE = hypothesis.settings(
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile("quick", _PROFILE, max_examples=25)
+hypothesis.settings.register_profile("full", _PROFILE, max_examples=500)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tvm-fixes")
+    group.addoption(
+        "--tier",
+        choices=("quick", "full"),
+        default="quick",
+        help="quick: samples of the large grids; full: every case",
+    )
+    group.addoption(
+        "--tables",
+        type=Path,
+        metavar="DIR",
+        help="write the coverage tables of this run into DIR",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tier = config.getoption("tier")
+    grids.use_tier(tier)
+    hypothesis.settings.load_profile(tier)
+    config.stash[_TABLES] = CoverageTables()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"tier: {config.getoption('tier')}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("tier") == "full":
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    folder = session.config.getoption("tables")
+    # An interrupted run has counted only a part of the cases.
+    if folder is not None and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        session.config.stash[_TABLES].write(folder)
+
+
+@pytest.fixture(scope="session")
+def coverage_table(pytestconfig: pytest.Config) -> CoverageTables:
+    """Gives the table of a name, to count cases in: see :class:`coverage_tables.CoverageTable`."""
+    return pytestconfig.stash[_TABLES]

@@ -1,0 +1,123 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Tables of what the tests cover: how many cases of each kind ran, and how many passed."""
+
+import importlib.metadata
+import platform
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "torch", "onnx", "onnxruntime", "numpy")
+
+
+class CoverageTable:
+    """Counts the cases of one grid by the values that tell their kinds apart.
+
+    Parameters
+    ----------
+    name : str
+        Names the table and its file.
+
+    Examples
+    --------
+    A case is counted when its block is entered, and as passed when it leaves without an exception::
+
+        with coverage_table("conv2d_transpose").case(data="NCHW", kernel="IOHW"):
+            assert_equals_reference(...)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._columns: tuple[str, ...] | None = None
+        self._cases: Counter[tuple[str, ...]] = Counter()
+        self._passed: Counter[tuple[str, ...]] = Counter()
+
+    @contextmanager
+    def case(self, **kind: object) -> Iterator[None]:
+        """Count one case of a `kind`, which has the same keys throughout a table.
+
+        Raises
+        ------
+        ValueError
+            If the keys differ from those of an earlier case.
+        """
+        columns = tuple(kind)
+        if self._columns not in (None, columns):
+            raise ValueError(f"table {self.name!r} has columns {self._columns}, got {columns}")
+        self._columns = columns
+        row = tuple(map(str, kind.values()))
+        self._cases[row] += 1
+        yield
+        self._passed[row] += 1
+
+    def markdown(self, origin: str) -> str:
+        """The table, sorted by kind, under a line that says where its numbers come from."""
+        assert self._columns is not None, "a table without a case"
+        rows = [
+            (*row, str(count), str(self._passed[row])) for row, count in sorted(self._cases.items())
+        ]
+        total = (str(self._cases.total()), str(self._passed.total()))
+        rows.append(("total", *[""] * (len(self._columns) - 1), *total))
+        header = [*(column.replace("_", " ") for column in self._columns), "cases", "passed"]
+        lines = [header, ["---"] * len(header), *rows]
+        body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return f"# {self.name}\n\n{origin}\n\n{body}\n"
+
+
+class CoverageTables:
+    """The tables of one test session, by name."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, CoverageTable] = {}
+
+    def __call__(self, name: str) -> CoverageTable:
+        """The table `name`, which is made at its first use."""
+        return self._tables.setdefault(name, CoverageTable(name))
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write each table to ``folder/<name>.md``, with the revision and versions in use."""
+        folder.mkdir(parents=True, exist_ok=True)
+        origin = _origin(folder)
+        paths = []
+        for table in self._tables.values():
+            paths.append(folder / f"{table.name}.md")
+            paths[-1].write_text(table.markdown(origin), encoding="utf-8")
+        return paths
+
+
+def _origin(written: Path) -> str:
+    versions = [f"Python {platform.python_version()}"]
+    for package in _PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{package} absent")
+    return f"Revision {_revision(written)}; {', '.join(versions)}."
+
+
+def _revision(written: Path) -> str:
+    """The commit in use, and whether files other than the tables themselves differ from it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    try:
+        commit = git("rev-parse", "--short=12", "HEAD")
+        changed = git("status", "--porcelain", "--", ":/", f":(exclude){written.resolve()}")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit} with changes" if changed else commit

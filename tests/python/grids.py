@@ -1,0 +1,59 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The large grids of cases, whole in the full tier and sampled in the quick one."""
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+Case = TypeVar("Case")
+
+_tier = "quick"
+
+
+def use_tier(tier: str) -> None:
+    """Choose the tier, ``quick`` or ``full``; conftest does so before tests are collected."""
+    global _tier
+    if tier not in ("quick", "full"):
+        raise ValueError(f"unknown tier {tier!r}; expected 'quick' or 'full'")
+    _tier = tier
+
+
+def sample(cases: Sequence[Case], count: int, seed: int = 0) -> list[Case]:
+    """The cases of a grid that this tier runs.
+
+    Parameters
+    ----------
+    cases : sequence
+        The whole grid.
+    count : int
+        How many the quick tier runs; positive.
+    seed : int
+        Which of the samples of that size it is.
+
+    Returns
+    -------
+    list
+        Every case in the full tier, otherwise `count` of them; in the order of `cases`.
+
+    Raises
+    ------
+    ValueError
+        If `count` is not positive, or the grid is empty: nothing would be tested.
+    """
+    if count <= 0 or not cases:
+        raise ValueError(f"nothing to sample: {count} of {len(cases)} cases")
+    if _tier == "full" or count >= len(cases):
+        return list(cases)
+    chosen = random.Random(seed).sample(range(len(cases)), count)
+    return [cases[index] for index in sorted(chosen)]

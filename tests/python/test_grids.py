@@ -1,0 +1,122 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The tiers of the suite and its tables."""
+
+from pathlib import Path
+
+import pytest
+import tvm.testing
+
+import grids
+from coverage_tables import CoverageTable, CoverageTables
+
+CASES = [(height, width) for height in range(20) for width in range(20)]
+
+
+def test_quick_tier_takes_a_fixed_sample_in_order(monkeypatch):
+    monkeypatch.setattr(grids, "_tier", "quick")
+    chosen = grids.sample(CASES, 30)
+    assert len(set(chosen)) == 30
+    assert chosen == sorted(chosen)
+    assert chosen == grids.sample(CASES, 30)
+    assert chosen != grids.sample(CASES, 30, seed=1)
+    assert grids.sample(CASES, len(CASES) + 1) == CASES
+
+
+def test_full_tier_takes_every_case(monkeypatch):
+    monkeypatch.setattr(grids, "_tier", "full")
+    assert grids.sample(CASES, 30) == CASES
+
+
+@pytest.mark.parametrize("cases, count", [([], 3), (CASES, 0), (CASES, -1)])
+def test_an_empty_sample_is_an_error(cases, count):
+    with pytest.raises(ValueError, match=f"{count} of {len(cases)} cases"):
+        grids.sample(cases, count)
+
+
+def test_an_unknown_tier_is_an_error():
+    with pytest.raises(ValueError, match="unknown tier 'medium'"):
+        grids.use_tier("medium")
+
+
+def test_table_counts_cases_and_those_that_passed():
+    table = CoverageTable("grid")
+    for kernel in ("OIHW", "IOHW", "IOHW"):
+        with table.case(kernel=kernel, data_layout="NCHW"):
+            pass
+    with pytest.raises(AssertionError, match="unequal"), table.case(kernel="OIHW", data_layout="?"):
+        raise AssertionError("unequal")
+    assert table.markdown("From here.").splitlines() == [
+        "# grid",
+        "",
+        "From here.",
+        "",
+        "| kernel | data layout | cases | passed |",
+        "| --- | --- | --- | --- |",
+        "| IOHW | NCHW | 2 | 2 |",
+        "| OIHW | ? | 1 | 0 |",
+        "| OIHW | NCHW | 1 | 1 |",
+        "| total |  | 4 | 3 |",
+    ]
+
+
+def test_table_refuses_other_columns():
+    table = CoverageTable("grid")
+    with table.case(kernel="OIHW"):
+        pass
+    with pytest.raises(ValueError, match="'grid' has columns"), table.case(data="NCHW"):
+        pass
+
+
+def test_tables_are_written_with_the_versions_in_use(tmp_path):
+    tables = CoverageTables()
+    assert tables("grid") is tables("grid")
+    with tables("grid").case(kernel="OIHW"):
+        pass
+    (path,) = tables.write(tmp_path / "tables")
+    assert path == tmp_path / "tables" / "grid.md"
+    assert f"apache-tvm {tvm.__version__}" in path.read_text()
+
+
+TESTS_OF_BOTH_TIERS = """
+import hypothesis
+import pytest
+from grids import sample
+
+@pytest.mark.parametrize("case", sample(list(range(10)), 3))
+def test_case(case, coverage_table):
+    with coverage_table("parity").case(odd=bool(case % 2)):
+        assert case != 4
+
+@pytest.mark.full
+def test_whole():
+    assert hypothesis.settings().max_examples == 500
+"""
+
+
+@pytest.mark.parametrize(
+    "tier, passed, failed, deselected, counted", [("quick", 3, 0, 1, 3), ("full", 10, 1, 0, 10)]
+)
+def test_tiers_of_a_session(pytester, tier, passed, failed, deselected, counted):
+    folder = Path(__file__).parent
+    pytester.makeini(f"[pytest]\npythonpath = {folder}\nmarkers =\n    full\n")
+    pytester.makeconftest((folder / "conftest.py").read_text())
+    pytester.makepyfile(TESTS_OF_BOTH_TIERS)
+    result = pytester.runpytest_subprocess("--tier", tier, "--tables", "tables", "--strict-markers")
+    result.assert_outcomes(passed=passed, failed=failed, deselected=deselected)
+    table = (pytester.path / "tables" / "parity.md").read_text()
+    assert f"| total | {counted} | {counted - failed} |" in table
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
