@@ -1,0 +1,27 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Importers: TVM's own, with what is wrong in them overridden (`torch`, `onnx`).
+
+A module is imported when it is first asked for, since PyTorch takes seconds.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+__all__ = ["onnx", "torch"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,257 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""``tvm_fixes.frontend.onnx`` against ONNX Runtime and against TVM's importer."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+import tvm.testing
+from onnx import TensorProto, helper
+from tvm import relax
+from tvm.relax.frontend import onnx as tvm_onnx
+
+from grids import sample
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+
+FIX_ID = "onnx-conv-transpose-output-shape"
+STRIDE, KERNEL = 3, 4
+
+
+def value(name: str, shape: Sequence[int | str | None]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, Sequence[int | str]],
+    initializers: dict[str, np.ndarray] | None = None,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [value(name, shape) for name, shape in inputs.items()],
+        [value("y", [None] * len(inputs["x"]))],
+        [onnx.numpy_helper.from_array(array, name) for name, array in (initializers or {}).items()],
+    )
+    opset = helper.make_opsetid("", 18)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=9)
+
+
+def conv_transpose(inputs: Sequence[str] = ("x", "w"), **attributes: object) -> onnx.NodeProto:
+    return helper.make_node("ConvTranspose", inputs, ["y"], name="upsample", **attributes)
+
+
+def random(shape: Sequence[int], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, "float32")
+
+
+def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
+    """Import, build and run `model`; compare shape and numbers with ONNX Runtime."""
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=providers)
+    [expected] = session.run(None, inputs)
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    got = vm["main"](*(tvm.runtime.tensor(array) for array in inputs.values())).numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def full_extent(extent: int) -> int:
+    return STRIDE * (extent - 1) + KERNEL
+
+
+@pytest.mark.parametrize(
+    "rank, auto_pad, excess, output_padding, group, bias",
+    sample(
+        list(
+            itertools.product(
+                (1, 2, 3),
+                (None, "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
+                (-2, -1, 0, 1, 2, 3, 4),
+                (0, 1),
+                (1, 2),
+                (False, True),
+            )
+        ),
+        40,
+    ),
+)
+def test_output_shape(
+    rank: int, auto_pad: str | None, excess: int, output_padding: int, group: int, bias: bool
+) -> None:
+    """`excess` is what the whole transposed convolution has more than ``output_shape``."""
+    extents = (4, 5, 3)[:rank]
+    attributes = {
+        "strides": [STRIDE] * rank,
+        "group": group,
+        # Another excess on each axis, so that an exchanged axis is found.
+        "output_shape": [full_extent(e) - excess - (excess > 0) * i for i, e in enumerate(extents)],
+    }
+    if auto_pad is not None:
+        attributes["auto_pad"] = auto_pad
+    if output_padding and excess >= 0:
+        attributes["output_padding"] = [output_padding] * rank
+    inputs = {
+        "x": random((2, 4, *extents), 0),
+        "w": random((4, 3, *[KERNEL] * rank), 1),
+    }
+    if bias:
+        inputs["b"] = random((3 * group,), 2)
+    node = conv_transpose(tuple(inputs), **attributes)
+    check(model_of([node], {name: array.shape for name, array in inputs.items()}), inputs)
+
+
+def test_output_shape_with_dilation() -> None:
+    inputs = {"x": random((1, 2, 4, 5), 0), "w": random((2, 3, 3, 2), 1)}
+    node = conv_transpose(strides=[2, 1], dilations=[2, 3], output_shape=[9, 6])
+    check(model_of([node], {name: array.shape for name, array in inputs.items()}), inputs)
+
+
+def test_output_shape_in_a_branch() -> None:
+    branches = {
+        name: helper.make_graph(
+            [conv_transpose(strides=[2, 2], output_shape=[8, 9], auto_pad=auto_pad)],
+            name,
+            [],
+            [value("y", [None] * 4)],
+        )
+        for name, auto_pad in (("then_branch", "SAME_UPPER"), ("else_branch", "SAME_LOWER"))
+    }
+    node = helper.make_node("If", ["condition"], ["y"], **branches)
+    model = model_of([node], {"x": (1, 2, 4, 5)}, {"w": random((2, 3, 3, 3), 0)})
+    condition = helper.make_tensor_value_info("condition", TensorProto.BOOL, ())
+    model.graph.input.append(condition)
+    padding = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call):
+            padding.append([int(pad) for pad in expr.attrs.padding])
+
+    # Not run: TVM's memory planner reuses one branch's storage in the other, and the VM crashes.
+    relax.analysis.post_order_visit(from_onnx(model)["main"], visit)
+    assert padding == [[0, 1, 1, 1], [1, 1, 0, 1]]
+
+
+def test_output_shape_with_symbolic_batch() -> None:
+    node = conv_transpose(strides=[2, 2], output_shape=[8, 9])
+    model = model_of([node], {"x": ("batch", 2, 4, 5)}, {"w": random((2, 3, 3, 3), 0)})
+    check(model, {"x": random((3, 2, 4, 5), 1)})
+
+
+@pytest.mark.parametrize(
+    "x_shape, output_shape, message",
+    (
+        (
+            (1, 2, 4, 5),
+            [8],
+            "'upsample': attribute output_shape is [8]; expected 2 elements, one a spatial axis",
+        ),
+        (
+            (1, 2, 4, 5),
+            [8, 13],
+            "'upsample': attribute output_shape is [8, 13]; on spatial axis 1 it needs an output "
+            "padding of 2, expected less than max(stride, dilation) = 2",
+        ),
+        (
+            (1, 2, "height", 5),
+            [8, 9],
+            "'upsample': attribute output_shape is [8, 9]; expected operands with static spatial "
+            "dimensions",
+        ),
+    ),
+)
+@pytest.mark.filterwarnings("ignore:.*output_shape", "ignore:.*unknown dimension")
+def test_unusable_output_shape(
+    x_shape: Sequence[int | str], output_shape: list[int], message: str
+) -> None:
+    node = conv_transpose(strides=[2, 2], output_shape=output_shape)
+    model = model_of([node], {"x": x_shape}, {"w": random((2, 3, 3, 3), 0)})
+    with pytest.raises(tvm.error.OpAttributeInvalid) as error:
+        from_onnx(model)
+    assert message in str(error.value)
+
+
+def upsampling() -> onnx.ModelProto:
+    """A model that no fix is needed for: padding is explicit."""
+    node = conv_transpose(strides=[2, 2], pads=[1, 0, 0, 1], output_padding=[1, 0])
+    return model_of([node], {"x": (1, 2, 4, 5)}, {"w": random((2, 3, 3, 3), 0)})
+
+
+@pytest.mark.parametrize(
+    "options",
+    (
+        {},
+        {"shape_dict": {"x": [3, 2, 6, 7]}},
+        {"dtype_dict": {"x": "float32"}},
+        {"keep_params_in_input": True},
+        {"sanitize_input_names": False},
+        {"opset": 18},
+    ),
+    ids=str,
+)
+def test_the_rest_is_imported_as_by_tvm(options: dict) -> None:
+    with switches.collect() as acted:
+        ours = from_onnx(upsampling(), **options)
+    tvm.ir.assert_structural_equal(ours, tvm_onnx.from_onnx(upsampling(), **options))
+    assert acted == set()
+
+
+def test_signature_is_that_of_tvm() -> None:
+    def parameters(function: Callable) -> list:
+        signature = inspect.signature(function)
+        return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+
+    assert parameters(from_onnx) == parameters(tvm_onnx.from_onnx)
+
+
+def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = conv_transpose(strides=[2, 2], output_shape=[8, 9])
+    model = model_of([node], {"x": (1, 2, 4, 5)}, {"w": random((2, 3, 3, 3), 0)})
+    with switches.collect() as acted:
+        ours = from_onnx(model)
+    assert [int(extent) for extent in ours["main"].ret_ty.shape] == [1, 3, 8, 9]
+    assert acted == {FIX_ID}
+    stock = tvm_onnx.from_onnx(model)
+    assert [int(extent) for extent in stock["main"].ret_ty.shape] == [1, 3, 9, 11]
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    tvm.ir.assert_structural_equal(from_onnx(model), stock)
+
+
+def test_too_old_a_model() -> None:
+    model = upsampling()
+    model.ir_version = 2
+    with pytest.raises(ValueError, match="IR version 2 is not supported; expected 3"):
+        from_onnx(model)
+
+
+def test_older_opset_than_the_model_warns() -> None:
+    with pytest.warns(UserWarning, match="opset 11 was asked for and the model is of opset 18"):
+        from_onnx(upsampling(), opset=11)
+
+
+def test_what_the_checker_refuses_warns() -> None:
+    model = upsampling()
+    model.graph.name = ""
+    with pytest.warns(UserWarning, match="name"):
+        mod = from_onnx(model)
+    tvm.ir.assert_structural_equal(mod, from_onnx(upsampling()))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,465 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""``tvm_fixes.frontend.torch`` against PyTorch, against float64, and against TVM's importer.
+
+Tolerances. Every result is held to the float64 truth: half a unit in the last place of its dtype,
+from the one rounding at the end, and the error of a sum in the accumulation dtype. It is held to
+PyTorch's own result to two units in the last place at the magnitude of the output, since PyTorch's
+16-bit kernels may round more than once, as well as to the error of two sums.
+"""
+
+import inspect
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tvm
+import tvm.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from tvm import relax
+from tvm.relax.frontend import torch as tvm_torch
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from grids import sample
+from tvm_fixes import switches
+from tvm_fixes.frontend.torch import accumulation_dtype, from_exported_program
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DTYPES = st.sampled_from(FLOATS)
+
+# In epsilons of the accumulation dtype at the largest output (1 at least); sums here have up to 600
+# terms of unit variance.
+SUM_ERROR = 128
+
+
+class Call(nn.Module):
+    """A function as a module, so that it can be exported."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        return self.function(*args)
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, dtype=torch.float32, generator=generator).to(dtype)
+
+
+def randomize(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """`module` in `dtype` with parameters of unit variance, biases as large as its sums."""
+    with torch.no_grad():
+        for seed, parameter in enumerate(module.parameters(), start=1):
+            scale = 10.0 if parameter.ndim == 1 else 1.0
+            parameter.copy_(scale * random(*parameter.shape, dtype=torch.float32, seed=seed))
+    return module.to(dtype).eval()
+
+
+def run(mod: tvm.IRModule, *inputs: torch.Tensor) -> torch.Tensor:
+    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    [output] = vm["main"](*(tvm.runtime.from_dlpack(x.contiguous()) for x in inputs))
+    return torch.from_dlpack(output)
+
+
+@torch.no_grad()
+def check(module: nn.Module, *inputs: torch.Tensor, decompose: bool = True) -> None:
+    """Import, build and run `module`; compare with PyTorch in its dtype and in float64."""
+    program = torch.export.export(module, inputs)
+    got = run(from_exported_program(program, run_ep_decomposition=decompose), *inputs)
+    expected = module(*inputs)
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+
+    # `module` itself becomes float64 here: nobody uses it afterwards.
+    truth = module.double()(*(x.double() for x in inputs))
+    dtype = expected.dtype
+    sum_dtype = getattr(torch, accumulation_dtype(str(dtype).removeprefix("torch.")))
+    epsilon = torch.finfo(dtype).eps
+    scale = truth.abs().max().clamp(min=1)
+    sum_error = SUM_ERROR * torch.finfo(sum_dtype).eps * scale
+    excess = (got.double() - truth).abs() - (epsilon / 2 * truth.abs() + sum_error)
+    assert excess.max() <= 0, f"beyond the float64 truth's tolerance by {excess.max()}"
+    difference = (got.double() - expected.double()).abs().max()
+    assert difference <= 2 * epsilon * scale + 2 * sum_error
+
+
+def stock_and_ours(program: torch.export.ExportedProgram, **options) -> None:
+    tvm.ir.assert_structural_equal(
+        from_exported_program(program, **options),
+        tvm_torch.from_exported_program(program, **options),
+    )
+
+
+@dataclass(frozen=True)
+class Convolution:
+    rank: int
+    transposed: bool
+    dtype: torch.dtype
+    bias: bool
+    groups: int
+    stride: int
+    padding: int
+    dilation: int
+    output_padding: int
+    batched: bool
+    decompose: bool
+
+    def module(self) -> nn.Module:
+        name = f"Conv{'Transpose' if self.transposed else ''}{self.rank}d"
+        options = {"output_padding": self.output_padding} if self.transposed else {}
+        layer = getattr(nn, name)(
+            24,
+            8,
+            kernel_size=(3, 2, 3)[: self.rank],
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            bias=self.bias,
+            **options,
+        )
+        return randomize(layer, self.dtype)
+
+    def input(self) -> torch.Tensor:
+        shape = (2, 24, *(6, 7, 5)[: self.rank])
+        return random(*shape[0 if self.batched else 1 :], dtype=self.dtype, seed=0)
+
+    def __str__(self) -> str:
+        return (
+            f"{'transposed' if self.transposed else 'plain'}{self.rank}d-"
+            f"{str(self.dtype).removeprefix('torch.')}-bias{self.bias:d}-g{self.groups}-"
+            f"s{self.stride}-p{self.padding}-d{self.dilation}-o{self.output_padding}-"
+            f"batched{self.batched:d}-decompose{self.decompose:d}"
+        )
+
+
+def convolutions() -> list[Convolution]:
+    return [
+        Convolution(
+            rank, transposed, dtype, bias, groups, stride, pad, dilation, output_pad, batched, deco
+        )
+        for transposed in (False, True)
+        for rank in ((1, 2) if transposed else (1, 2, 3))
+        for dtype in FLOATS
+        for bias in (False, True)
+        for groups in (1, 8)
+        for stride, pad, dilation in ((1, 0, 1), (2, 1, 1), (1, 1, 2), (3, 0, 2))
+        for output_pad in ((0, 1) if transposed else (0,))
+        for batched in (False, True)
+        for deco in (False, True)
+        if output_pad < max(stride, dilation)
+        # TVM lowers conv1d_transpose of dilation 1 only, and its type rule is the narrower one.
+        if not (transposed and rank == 1 and (dilation > 1 or output_pad >= stride))
+    ]
+
+
+@pytest.mark.parametrize("case", sample(convolutions(), 36), ids=str)
+def test_convolution(case: Convolution) -> None:
+    check(case.module(), case.input(), decompose=case.decompose)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_conv_transpose2d_output_padding_between_stride_and_dilation(dtype: torch.dtype) -> None:
+    layer = nn.ConvTranspose2d(4, 3, 3, stride=1, output_padding=(1, 2), dilation=3)
+    x = random(1, 4, 5, 6, dtype=dtype, seed=0)
+    check(randomize(layer, dtype), x)
+
+
+@given(
+    dtype=DTYPES,
+    leading=st.lists(st.integers(1, 4), max_size=3),
+    width=st.integers(1, 64),
+    out=st.integers(1, 9),
+    bias=st.booleans(),
+    decompose=st.booleans(),
+)
+def test_linear(
+    dtype: torch.dtype, leading: list[int], width: int, out: int, bias: bool, decompose: bool
+) -> None:
+    layer = randomize(nn.Linear(width, out, bias=bias), dtype)
+    check(layer, random(*leading, width, dtype=dtype, seed=0), decompose=decompose)
+
+
+FACTORS = st.sampled_from((0, 1, -1, 0.7, 2.5))
+
+
+@given(
+    dtype=DTYPES,
+    batch=st.one_of(st.none(), st.integers(1, 3)),
+    extents=st.tuples(st.integers(1, 5), st.integers(1, 64), st.integers(1, 5)),
+    addend=st.sampled_from(("full", "row", "column", "scalar")),
+    alpha=FACTORS,
+    beta=FACTORS,
+    decompose=st.booleans(),
+)
+def test_scaled_sum(
+    dtype: torch.dtype,
+    batch: int | None,
+    extents: tuple[int, int, int],
+    addend: str,
+    alpha: float,
+    beta: float,
+    decompose: bool,
+) -> None:
+    """addmm, and baddbmm where there is a batch, of every addend that PyTorch broadcasts."""
+    rows, width, columns = extents
+    leading = () if batch is None else (batch,)
+    shape = {
+        "full": (*leading, rows, columns),
+        "row": (columns,),
+        "column": (rows, 1),
+        "scalar": (),
+    }[addend]
+    operator = torch.addmm if batch is None else torch.baddbmm
+    check(
+        Call(lambda c, a, b: operator(c, a, b, alpha=alpha, beta=beta)),
+        random(*shape, dtype=dtype, seed=0),
+        random(*leading, rows, width, dtype=dtype, seed=1),
+        random(*leading, width, columns, dtype=dtype, seed=2),
+        decompose=decompose,
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("alpha", (0, 1))
+def test_beta_0_ignores_the_addend(dtype: torch.dtype, alpha: int) -> None:
+    inputs = (torch.full((3,), torch.nan), torch.ones(2, 4), torch.ones(4, 3))
+    inputs = tuple(x.to(dtype) for x in inputs)
+    module = Call(lambda c, a, b: torch.addmm(c, a, b, alpha=alpha, beta=0))
+    program = torch.export.export(module, inputs)
+    got = run(from_exported_program(program), *inputs)
+    torch.testing.assert_close(got, torch.full((2, 3), 4.0 * alpha, dtype=dtype))
+
+
+MATRIX_PRODUCTS = {
+    "mm": (torch.mm, (3, 600), (600, 5)),
+    "bmm": (torch.bmm, (2, 3, 600), (2, 600, 5)),
+    "matmul": (torch.matmul, (2, 3, 4, 300), (3, 300, 5)),
+    "matmul of a vector": (torch.matmul, (600,), (2, 600, 5)),
+}
+
+
+@pytest.mark.parametrize(
+    "name, dtype, decompose",
+    sample(list(itertools.product(MATRIX_PRODUCTS, FLOATS, (False, True))), 16),
+    ids=str,
+)
+def test_matrix_product(name: str, dtype: torch.dtype, decompose: bool) -> None:
+    operator, *shapes = MATRIX_PRODUCTS[name]
+    inputs = [random(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)]
+    check(Call(operator), *inputs, decompose=decompose)
+
+
+@pytest.mark.parametrize("dtype", (torch.int8, torch.int32, torch.int64, torch.uint8), ids=str)
+@pytest.mark.parametrize("decompose", (False, True))
+def test_integers_stay_integers(dtype: torch.dtype, decompose: bool) -> None:
+    """Sums wrap around in the operands' dtype, as in PyTorch; factors are truncated to it."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = [
+        torch.randint(0, 100, shape, dtype=dtype, generator=generator)
+        for shape in ((5,), (3, 4), (4, 5), (5, 4))
+    ]
+    module = Call(
+        lambda c, a, b, w: a @ b + torch.addmm(c, a, b, alpha=2.5, beta=3) + F.linear(a, w, c)
+    )
+    program = torch.export.export(module, tuple(inputs))
+    got = run(from_exported_program(program, run_ep_decomposition=decompose), *inputs)
+    torch.testing.assert_close(got, module(*inputs), rtol=0, atol=0)
+
+
+def test_float16_linear() -> None:
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(
+            x: R.Tensor((2, 4), "float16"),
+            weight: R.Tensor((3, 4), "float16"),
+            bias: R.Tensor((3,), "float16"),
+        ) -> R.Tuple(R.Tensor((2, 3), "float16")):
+            R.func_attr({"num_input": 1})
+            with R.dataflow():
+                transposed = R.permute_dims(weight, axes=[1, 0])
+                wide_bias = R.astype(bias, "float32")
+                product = R.matmul(x, transposed, out_dtype="float32")
+                wide = R.add(wide_bias, product)
+                rounded = R.astype(wide, "float16")
+                out: R.Tuple(R.Tensor((2, 3), "float16")) = (rounded,)
+                R.output(out)
+            return out
+
+    x = torch.zeros(2, 4, dtype=torch.float16)
+    program = torch.export.export(nn.Linear(4, 3).half().eval(), (x,))
+    mod = from_exported_program(program, keep_params_as_input=True)
+    mod["main"] = mod["main"].without_attr("params")
+    tvm.ir.assert_structural_equal(mod, Expected)
+
+
+FLOAT32 = torch.float32
+FLOAT32_MODULES = {
+    "linear": (nn.Linear(4, 3), [(2, 4)]),
+    "linear without bias": (nn.Linear(4, 3, bias=False), [(2, 5, 4)]),
+    "conv1d": (nn.Conv1d(4, 6, 3, stride=2, padding=1), [(2, 4, 8)]),
+    "conv2d": (nn.Conv2d(4, 6, 3, dilation=2, groups=2), [(2, 4, 8, 9)]),
+    "conv2d without bias": (nn.Conv2d(4, 6, 3, bias=False), [(2, 4, 8, 9)]),
+    "conv3d": (nn.Conv3d(4, 6, 3), [(2, 4, 5, 6, 7)]),
+    "conv_transpose1d": (nn.ConvTranspose1d(4, 6, 3, stride=2, output_padding=1), [(2, 4, 8)]),
+    "conv_transpose2d": (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1), [(2, 4, 8, 9)]),
+    "mm": (Call(torch.mm), [(2, 4), (4, 3)]),
+    "bmm": (Call(torch.bmm), [(5, 2, 4), (5, 4, 3)]),
+    "matmul": (Call(torch.matmul), [(5, 2, 4), (4, 3)]),
+    "addmm": (Call(lambda c, a, b: torch.addmm(c, a, b, alpha=2)), [(3,), (2, 4), (4, 3)]),
+    "baddbmm": (
+        Call(lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5)),
+        [(3,), (5, 2, 4), (5, 4, 3)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLOAT32_MODULES)
+@pytest.mark.parametrize("decompose", (False, True))
+def test_float32_is_imported_as_by_tvm(name: str, decompose: bool) -> None:
+    module, shapes = FLOAT32_MODULES[name]
+    program = torch.export.export(module.eval(), tuple(torch.zeros(shape) for shape in shapes))
+    stock_and_ours(program, run_ep_decomposition=decompose)
+
+
+@pytest.mark.parametrize(
+    "option", ("keep_params_as_input", "unwrap_unit_return_tuple", "no_bind_return_tuple")
+)
+def test_options_are_those_of_tvm(option: str) -> None:
+    program = torch.export.export(nn.Linear(4, 3).eval(), (torch.zeros(2, 4),))
+    stock_and_ours(program, **{option: True})
+
+
+def test_signature_is_that_of_tvm() -> None:
+    def parameters(function: Callable) -> list:
+        signature = inspect.signature(function)
+        return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+
+    assert parameters(from_exported_program) == parameters(tvm_torch.from_exported_program)
+
+
+def test_caller_converter_goes_first() -> None:
+    program = torch.export.export(nn.Linear(4, 3).eval().half(), (torch.zeros(2, 4).half(),))
+
+    def convert(node: torch.fx.Node, importer) -> relax.Var:
+        return importer.block_builder.emit(relax.op.zeros((2, 3), "float16"))
+
+    mod = from_exported_program(
+        program, custom_convert_map={"linear.default": convert}, run_ep_decomposition=False
+    )
+    calls = [binding.value.op.name for binding in mod["main"].body.blocks[0].bindings[:-1]]
+    assert calls == ["relax.zeros"]
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, self.linear, lambda x: -self.linear(x), (x,))
+
+
+@pytest.mark.parametrize("sign", (-1, 1))
+def test_branches_of_cond(sign: int) -> None:
+    x = sign * random(2, 4, dtype=torch.float16, seed=0).abs()
+    check(randomize(Branches(), torch.float16), x)
+
+
+class Sparse(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("matrix", torch.eye(4, dtype=dtype).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sparse.mm(self.matrix, x)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
+def test_sparse_buffer(dtype: torch.dtype) -> None:
+    x = random(4, 3, dtype=dtype, seed=0)
+    program = torch.export.export(Sparse(dtype), (x,))
+    torch.testing.assert_close(run(from_exported_program(program), x), x, rtol=0, atol=0)
+
+
+class Generator(nn.Module):
+    """A small DCGAN: linear, transposed convolutions, batch norms and a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 8 * 16)
+        self.body = nn.Sequential(
+            nn.ConvTranspose2d(8, 8, 4, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.ConvTranspose2d(8, 4, 4, stride=2, padding=1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(4, 3, 3, padding=1),
+        )
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.body(self.linear(z).reshape(-1, 8, 4, 4)))
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float64), ids=str)
+@torch.no_grad()
+def test_network(dtype: torch.dtype) -> None:
+    """Each layer rounds once, so that the whole stays within a few units in the last place."""
+    torch.manual_seed(0)
+    module = Generator().eval().to(dtype)
+    z = random(2, 16, dtype=dtype, seed=0)
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(module, (z,), dynamic_shapes=({0: batch},))
+    got = run(from_exported_program(program), z)
+    expected = module(z)
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(2, 4, dtype=torch.float64)
+    program = torch.export.export(nn.Linear(4, 3, bias=False).double().eval(), (x,))
+    stock = tvm_torch.from_exported_program(program)
+    assert stock["main"].ret_ty.fields[0].dtype.dtype == "float32"
+    with switches.collect() as acted:
+        ours = from_exported_program(program)
+    assert ours["main"].ret_ty.fields[0].dtype.dtype == "float64"
+    assert acted == {"torch-dtype"}
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "torch-dtype")
+    tvm.ir.assert_structural_equal(from_exported_program(program), stock)
+
+
+def test_float32_needs_no_fix() -> None:
+    program = torch.export.export(nn.Linear(4, 3).eval(), (torch.zeros(2, 4),))
+    with switches.collect() as acted:
+        from_exported_program(program)
+    assert acted == set()
+
+
+def test_accumulation_dtype() -> None:
+    wide = {"float16": "float32", "bfloat16": "float32"}
+    for dtype in ("float16", "bfloat16", "float32", "float64", "int8", "int64"):
+        assert accumulation_dtype(dtype) == wide.get(dtype, dtype)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
