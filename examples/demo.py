@@ -1,0 +1,257 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Compile the examples from PyTorch and from ONNX, in both layouts, and print one table.
+
+``python -m examples.demo [MODEL ...] [--json]``; the exit status is 0 if every model gives the
+answers of its original, and converts to channels-last with no more transforms than it needs.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import torch
+from rich import box
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import tvm_fixes
+from examples.export import to_onnx
+from tvm_fixes.compiler import Step
+from tvm_fixes.errors import CompileError
+from tvm_fixes.runtime.report import Report
+
+SOURCES = ("torch", "onnx")
+MODELS: dict[str, tuple[str | None, ...]] = {
+    "dcgan": ("NCHW", "NHWC"),
+    "unet": ("NCHW", "NHWC"),
+    "autoencoder_kl": ("NCHW", "NHWC"),
+    "hifigan": (None,),
+}
+"""The example modules, and the layouts that each is compiled in; None is the model's own."""
+
+MOST_TRANSFORMS = 2
+"""The transforms that a channels-last model of one input and one output needs: one at each end."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One compilation of the demo.
+
+    Attributes
+    ----------
+    model, source : str
+        The example, and what it was imported from.
+    layout : str or None
+        The layout that was asked for.
+    report : Report or None
+        What the compilation found; None where it failed.
+    error : str
+        Why it failed, in one line.
+    """
+
+    model: str
+    source: str
+    layout: str | None
+    report: Report | None = None
+    error: str = ""
+
+    @property
+    def problem(self) -> str:
+        """Why the demo does not accept this row; empty where it does."""
+        if self.report is None:
+            return self.error
+        if not self.report.equal:
+            return "; ".join(o.problem for o in self.report.outputs if o.problem) or "not compared"
+        transforms = self.report.activation_transforms
+        if self.layout == "NHWC" and (transforms is None or transforms > MOST_TRANSFORMS):
+            return f"{transforms} activation transforms, expected at most {MOST_TRANSFORMS}"
+        return ""
+
+    @property
+    def compile_seconds(self) -> float | None:
+        """The time from import to library, the comparison left out."""
+        if self.report is None:
+            return None
+        steps = self.report.seconds.items()
+        return sum(seconds for step, seconds in steps if step not in ("reference", "compare"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return {
+            "model": self.model,
+            "source": self.source,
+            "layout": self.layout,
+            "problem": self.problem,
+            "compile_seconds": self.compile_seconds,
+            "report": self.report.to_dict() if self.report else None,
+        }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; returns its exit status, 0 if every row is accepted and 1 otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument(
+        "models", metavar="MODEL", nargs="*", help=f"one of {', '.join(MODELS)}; by default all"
+    )
+    parser.add_argument("--json", action="store_true", help="print the rows as one JSON array")
+    arguments = parser.parse_args(argv)
+    unknown = [name for name in arguments.models if name not in MODELS]
+    if unknown:
+        parser.error(f"unknown model {unknown[0]!r}; expected one of {', '.join(MODELS)}")
+
+    chosen = [name for name in MODELS if name in arguments.models or not arguments.models]
+    with Watch(sum(len(SOURCES) * len(MODELS[name]) for name in chosen)) as watch:
+        rows = [row for name in chosen for row in compile_model(name, watch)]
+    if arguments.json:
+        print(json.dumps([row.to_dict() for row in rows], indent=2))
+    else:
+        console = Console()
+        if not console.is_terminal:
+            console.width = 120  # a pipe has no width of its own to cut the table to
+        console.print(render(rows))
+    for row in rows:
+        if row.problem:
+            print(f"{row.model} from {row.source}: {row.problem}", file=sys.stderr)
+    return 1 if any(row.problem for row in rows) else 0
+
+
+class Watch:
+    """Shows on standard error how far the demo is: a bar on a terminal, else a line a row.
+
+    Parameters
+    ----------
+    total : int
+        The number of rows to come.
+    """
+
+    def __init__(self, total: int):
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            SpinnerColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> "Watch":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """Name what goes on."""
+        self._bar.update(self._task, description=text)
+
+    def finish(self, row: Row) -> None:
+        """Count `row` as done."""
+        self._bar.advance(self._task)
+        if not self._console.is_terminal:
+            print(
+                f"{row.model} from {row.source}, {row.layout or 'own layout'}: "
+                f"{row.problem or 'equal'}",
+                file=sys.stderr,
+            )
+
+
+def compile_model(name: str, watch: Watch) -> Iterator[Row]:
+    """Compile the example `name` from each source in each of its layouts."""
+    watch.say(f"{name}: export")
+    module, inputs = importlib.import_module(f"examples.{name}").factory()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what PyTorch does within itself
+        program = torch.export.export(module, inputs)
+    models = {"torch": program, "onnx": to_onnx(program)}
+    for source in SOURCES:
+        for layout in MODELS[name]:
+            row = _compile(name, source, models[source], layout, watch)
+            watch.finish(row)
+            yield row
+
+
+def _compile(
+    name: str,
+    source: str,
+    model: torch.export.ExportedProgram | onnx.ModelProto,
+    layout: str | None,
+    watch: Watch,
+) -> Row:
+    def show(step: Step) -> None:
+        if step.seconds is None:
+            watch.say(f"{name} from {source}, {layout or 'own layout'}: {step.name}")
+
+    try:
+        compiled = tvm_fixes.compile(model, layout=layout, progress=show)
+    except CompileError as error:
+        return Row(name, source, layout, error=str(error))
+    return Row(name, source, layout, compiled.report)
+
+
+def render(rows: Sequence[Row]) -> Table:
+    """Lay the rows out for a person to read."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)  # fits 80 columns
+    for column in ("model", "source", "layout", "equal"):
+        table.add_column(column)
+    for column in (
+        "max abs\nerror",
+        "size /\nparams",
+        "activation\ntransforms",
+        "TVM\nms",
+        "ref.\nms",
+        "compile\ns",
+    ):
+        table.add_column(column, justify="right")
+    previous = None
+    for row in rows:
+        if row.model != previous and previous is not None:
+            table.add_section()
+        previous = row.model
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Row) -> Iterator[str]:
+    report = row.report
+    yield from (row.model, row.source, row.layout or "own")
+    if report is None:
+        yield from ("[red]error[/]", *["-"] * 6)
+        return
+    yield "[green]yes[/]" if report.equal else "[red]no[/]"
+    yield _number(report.max_abs_error, ".1e")
+    yield _number(report.size_ratio, ".2f")
+    transforms = _number(report.activation_transforms, "d")
+    yield f"[red]{transforms}[/]" if report.equal and row.problem else transforms
+    yield _number(report.latency_ms, ".1f")
+    yield _number(report.reference_latency_ms, ".1f")
+    yield _number(row.compile_seconds, ".1f")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""From PyTorch to ONNX, in the form that TVM imports best."""
+
+import logging
+import warnings
+
+import onnx
+import torch
+
+# The first opset with GroupNormalization whose weights are one a channel.  Below it the exporter
+# writes Reshape, InstanceNormalization, Reshape, which ties the model to channels-first.
+OPSET = 21
+
+
+def to_onnx(program: torch.export.ExportedProgram) -> onnx.ModelProto:
+    """Export a program to ONNX.
+
+    The exporter's own optimization stays on: constants are folded and BatchNorm is merged into the
+    convolution before it, which leaves TVM the operators that it converts without loss.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        A model in eval mode, as ``torch.export.export`` gives it.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model with its weights, to be given to ``tvm_fixes.compile`` or ``onnx.save``.
+    """
+    # The exporter warns of what it would do for torchvision, and of PyTorch's own internals.
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    try:
+        logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
+    finally:
+        logger.setLevel(level)
+    assert exported is not None  # it is None only where a file is written
+    return exported.model_proto

@@ -1,0 +1,193 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The example models, their way to ONNX and to channels-last, and the demo."""
+
+import importlib
+import json
+from functools import cache
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import tvm.testing
+from torch import nn
+
+from examples import demo
+from examples.export import to_onnx
+from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.pipeline import stages
+from tvm_fixes.relax.analysis import activation_transforms
+from tvm_fixes.runtime.report import OutputComparison, Report
+
+CHANNELS_LAST = [name for name, layouts in demo.MODELS.items() if "NHWC" in layouts]
+
+
+def factory(name):
+    return importlib.import_module(f"examples.{name}").factory()
+
+
+@cache
+def program(name):
+    return torch.export.export(*factory(name))
+
+
+@cache
+def onnx_model(name):
+    return to_onnx(program(name))
+
+
+def expected(name):
+    module, inputs = factory(name)
+    with torch.no_grad():
+        return module(*inputs).numpy()
+
+
+@pytest.mark.parametrize("name", demo.MODELS)
+def test_factories_are_seeded_and_leave_the_global_state_alone(name):
+    state = torch.random.get_rng_state()
+    module, inputs = factory(name)
+    again, same_inputs = factory(name)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert not any(part.training for part in module.modules())
+    for first, second in zip(inputs, same_inputs, strict=True):
+        assert torch.equal(first, second)
+    assert module.state_dict().keys() == again.state_dict().keys()
+    for key, value in module.state_dict().items():
+        assert torch.equal(value, again.state_dict()[key]), key
+
+
+@pytest.mark.parametrize("name", demo.MODELS)
+def test_the_signal_lives_to_the_end(name):
+    # Where it dies on the way, every compiler is right.
+    assert 0.05 < expected(name).std() < 5
+
+
+@pytest.mark.parametrize("name", ["dcgan", "unet"])
+def test_batch_norm_statistics_show(name):
+    module, inputs = factory(name)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.reset_running_stats()
+    with torch.no_grad():
+        difference = np.abs(module(*inputs).numpy() - expected(name))
+    assert difference.max() > 0.1
+
+
+@pytest.mark.parametrize("name", demo.MODELS)
+def test_onnx_runtime_agrees_with_pytorch(name):
+    _, inputs = factory(name)
+    session = onnxruntime.InferenceSession(
+        onnx_model(name).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = {
+        spec.name: value.numpy() for spec, value in zip(session.get_inputs(), inputs, strict=True)
+    }
+    (output,) = session.run(None, feeds)
+    np.testing.assert_allclose(output, expected(name), rtol=1e-4, atol=1e-5)
+
+
+def test_group_norm_is_one_onnx_operator():
+    operators = {node.op_type for node in onnx_model("autoencoder_kl").graph.node}
+    assert "GroupNormalization" in operators
+    assert "InstanceNormalization" not in operators
+
+
+@pytest.mark.parametrize("source", demo.SOURCES)
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_channels_last_needs_a_transform_at_each_end_only(name, source):
+    if source == "torch":
+        mod = from_exported_program(program(name))
+    else:
+        mod = from_onnx(onnx_model(name))
+    (layout,) = (stage for stage in stages(layout="NHWC") if stage.info.name == "Layout")
+    assert len(activation_transforms(layout(mod))) <= demo.MOST_TRANSFORMS
+
+
+def test_demo_as_json(capsys):
+    status = demo.main(["dcgan", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert [(row["source"], row["layout"]) for row in rows] == [
+        ("torch", "NCHW"),
+        ("torch", "NHWC"),
+        ("onnx", "NCHW"),
+        ("onnx", "NHWC"),
+    ]
+    assert all(row["report"]["equal"] for row in rows)
+    assert all(row["compile_seconds"] > 0 for row in rows)
+
+
+def report(*, equal=True, transforms=2):
+    output = OutputComparison(
+        name="y",
+        shape=[1, 4],
+        dtype="float32",
+        max_abs_error=0.0 if equal else 0.5,
+        max_rel_error=0.0 if equal else 0.5,
+        rtol=1e-4,
+        atol=1e-5,
+        equal=equal,
+        problem="" if equal else "1 of 4 elements differ",
+    )
+    return Report(
+        source="model",
+        layout="NHWC",
+        seconds={"import": 1.0, "reference": 4.0, "build": 2.0, "compare": 8.0},
+        artifact_bytes=150,
+        parameter_bytes=100,
+        activation_transforms=transforms,
+        reference="PyTorch",
+        outputs=[output],
+        latency_ms=1.0,
+        reference_latency_ms=2.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "row, problem",
+    [
+        (demo.Row("dcgan", "torch", "NHWC", report()), ""),
+        (demo.Row("dcgan", "torch", "NCHW", report(transforms=9)), ""),
+        (
+            demo.Row("dcgan", "torch", "NHWC", report(transforms=3)),
+            "3 activation transforms, expected at most 2",
+        ),
+        (demo.Row("dcgan", "onnx", "NCHW", report(equal=False)), "1 of 4 elements differ"),
+        (demo.Row("dcgan", "onnx", "NCHW", error="no lowering for it"), "no lowering for it"),
+    ],
+)
+def test_what_the_demo_accepts(row, problem, monkeypatch, capsys):
+    assert row.problem == problem
+    monkeypatch.setattr(demo, "compile_model", lambda name, watch: iter([row]))
+    assert demo.main(["dcgan"]) == (1 if problem else 0)
+    captured = capsys.readouterr()
+    assert row.model in captured.out
+    assert problem in captured.err
+    assert "\x1b" not in captured.out + captured.err
+
+
+def test_compile_seconds_leave_the_comparison_out():
+    assert demo.Row("dcgan", "torch", None, report()).compile_seconds == 3.0
+
+
+def test_an_unknown_model_is_wrong_use(capsys):
+    with pytest.raises(SystemExit) as raised:
+        demo.main(["resnet"])
+    assert raised.value.code == 2
+    assert "unknown model 'resnet'; expected one of dcgan, unet" in capsys.readouterr().err
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
