@@ -30,13 +30,13 @@ NAMES = ("visitor", "conv2d_transpose")
 
 def table(comparison: Comparison) -> Table:
     """One row a way: median, least and greatest time in ms, and the ratio of the medians."""
-    result = Table("way", "median ms", "min–max ms", "ratio", title=comparison.title)
+    result = Table("way", "median ms", "min to max ms", "ratio", title=comparison.title)
     for way in comparison.ways:
         low, high = min(way.seconds), max(way.seconds)
         result.add_row(
             way.name,
             f"{way.median * 1e3:.3g}",
-            f"{low * 1e3:.3g}–{high * 1e3:.3g}",
+            f"{low * 1e3:.3g} to {high * 1e3:.3g}",
             f"{way.median / comparison.ways[0].median:.3g}",
         )
     return result

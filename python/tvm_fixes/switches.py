@@ -25,6 +25,7 @@ FIX_IDS: tuple[str, ...] = (
     "permute-dims-infer-layout",
     "prepare-layout",
     "fuse-transpose-matmul",
+    "plan-memory-if",
     "torch-dtype",
     "onnx-conv-transpose-output-shape",
     "ffi-0.1.15",

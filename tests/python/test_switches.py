@@ -15,11 +15,8 @@
 import pytest
 import tvm
 import tvm.testing
-from tvm.script import ir as I
-from tvm.script import relax as R
 
 from tvm_fixes import switches
-from tvm_fixes.pipeline import stages
 
 
 @pytest.fixture(autouse=True)
@@ -82,30 +79,6 @@ def test_asking_for_an_unknown_id_is_an_error_that_lists_the_known():
     assert str(error.value) == (
         f"unknown fix 'torch_dtype'; known fixes: {', '.join(switches.FIX_IDS)}"
     )
-
-
-@pytest.mark.parametrize("value, expected", [("", True), ("prepare-layout", False)])
-def test_the_pipeline_leaves_out_a_pass_that_is_off(monkeypatch, value, expected):
-    @I.ir_module
-    class Module:
-        @R.function
-        def main(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
-            return R.nn.relu(x)
-
-    @tvm.instrument.pass_instrument
-    class Names:
-        def __init__(self):
-            self.seen = []
-
-        def run_before_pass(self, mod, info):
-            self.seen.append(info.name)
-
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, value)
-    names = Names()
-    with tvm.transform.PassContext(instruments=[names]):
-        stages("cpu", layout="NHWC")[0](Module)
-    assert "ConvertLayout" in names.seen
-    assert ("PrepareLayout" in names.seen) is expected
 
 
 if __name__ == "__main__":

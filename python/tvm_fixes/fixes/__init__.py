@@ -16,7 +16,7 @@ A record names what the other packages offer.  Only ``tvm_fixes.doctor`` and the
 package.
 """
 
-from . import conv_transpose, environment, layout, onnx_importer, torch_importer
+from . import conv_transpose, environment, layout, memory, onnx_importer, torch_importer
 from .record import Fix, Kind, Probe
 
 FIXES: tuple[Fix, ...] = (
@@ -27,6 +27,7 @@ FIXES: tuple[Fix, ...] = (
     layout.PERMUTE_DIMS_INFER_LAYOUT,
     layout.PREPARE_LAYOUT,
     layout.FUSE_TRANSPOSE_MATMUL,
+    memory.PLAN_MEMORY_IF,
     torch_importer.DTYPE,
     onnx_importer.CONV_TRANSPOSE_OUTPUT_SHAPE,
     environment.FFI_0_1_15,

@@ -62,6 +62,42 @@ def FuseTransposeMatmul() -> tvm.transform.Pass:
     return tvm.transform.module_pass(fuse, opt_level=0, name="FuseTransposeMatmul")
 
 
+def StaticPlanBlockMemory() -> tvm.transform.Pass:
+    """Plan which tensors share storage.
+
+    TVM's pass of this name, kept from modules with an If: it lets one branch use storage that is
+    allocated in the other, and the process crashes when it does. Such a module comes back
+    unchanged, and allocates each tensor by itself.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.
+    """
+    stock = relax.transform.StaticPlanBlockMemory()
+
+    def plan(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if switches.enabled("plan-memory-if") and _has_if(mod):
+            switches.note("plan-memory-if")
+            return mod
+        return stock(mod)
+
+    return tvm.transform.module_pass(plan, opt_level=0, name="StaticPlanBlockMemory")
+
+
+def _has_if(mod: tvm.IRModule) -> bool:
+    found = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.If):
+            found.append(expr)
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return bool(found)
+
+
 def _transposed_matmuls(mod: tvm.IRModule) -> Iterator[tuple[relax.Call, relax.Call]]:
     """Each matmul of which the second operand is bound to a permute_dims, with that."""
     matmul, permute_dims = map(tvm.ir.Op.get, ("relax.matmul", "relax.permute_dims"))

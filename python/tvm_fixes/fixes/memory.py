@@ -1,0 +1,70 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Faults of TVM's memory planning."""
+# TVMScript annotates with calls.
+# mypy: disable-error-code="valid-type"
+
+import re
+
+import numpy as np
+import tvm
+from packaging.specifiers import SpecifierSet
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from ..pipeline import pipeline
+from .record import Fix, Kind, Probe
+
+
+@I.ir_module
+class _Branches:
+    @R.function
+    def main(cond: R.Tensor((), "bool"), x: R.Tensor((2, 4), "float32")) -> R.Tensor(
+        (2, 4), "float32"
+    ):
+        if cond:
+            lv = R.exp(x)
+            result = R.add(lv, x)
+        else:
+            lv1 = R.tanh(x)
+            result = R.multiply(lv1, x)
+        return result
+
+
+def _run_both_branches(relax_pipeline: tvm.transform.Pass) -> None:
+    executable = relax.build(_Branches, tvm.target.Target("llvm"), relax_pipeline=relax_pipeline)
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    x = np.random.default_rng(0).standard_normal((2, 4), "float32")
+    for cond, expected in ((True, np.exp(x) + x), (False, np.tanh(x) * x)):
+        got = vm["main"](tvm.runtime.tensor(np.array(cond)), tvm.runtime.tensor(x)).numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def _plan_stock() -> None:
+    _run_both_branches(relax.get_default_pipeline(tvm.target.Target("llvm")))
+
+
+def _plan_guarded() -> None:
+    _run_both_branches(pipeline())
+
+
+PLAN_MEMORY_IF = Fix(
+    id="plan-memory-if",
+    family="memory",
+    kind=Kind.PASS,
+    summary="one branch of an If does not use storage that the other one allocates",
+    upstream=(),
+    versions=SpecifierSet(">=0.27.0.post1"),
+    probe=Probe(stock=_plan_stock, fixed=_plan_guarded, symptom=re.compile("SIGSEGV: crashed")),
+)

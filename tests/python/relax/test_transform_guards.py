@@ -1,0 +1,122 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""TVM's passes with a guard: FuseTransposeMatmul and StaticPlanBlockMemory."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from tvm_fixes import switches, transform
+
+
+@I.ir_module
+class OwnTranspose:
+    @R.function
+    def main(x: R.Tensor((2, 3, 4), "float32")) -> R.Tensor((2, 3, 3), "float32"):
+        with R.dataflow():
+            transposed = R.permute_dims(x, [0, 2, 1])
+            out = R.matmul(x, transposed)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class ReverseOfAllAxes:
+    @R.function
+    def main(x: R.Tensor((3, 4), "float32"), y: R.Tensor((2, 4, 5), "float32")) -> R.Tensor(
+        (5, 3, 2), "float32"
+    ):
+        with R.dataflow():
+            reverse = R.permute_dims(y)
+            out = R.matmul(x, reverse)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class TransposedOperand:
+    @R.function
+    def main(x: R.Tensor((2, 3, 4), "float32"), y: R.Tensor((2, 5, 4), "float32")) -> R.Tensor(
+        (2, 3, 5), "float32"
+    ):
+        with R.dataflow():
+            transposed = R.permute_dims(y, [0, 2, 1])
+            out = R.matmul(x, transposed)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class Branches:
+    @R.function
+    def main(cond: R.Tensor((), "bool"), x: R.Tensor((2, 4), "float32")) -> R.Tensor(
+        (2, 4), "float32"
+    ):
+        if cond:
+            result = R.exp(x)
+        else:
+            result = R.tanh(x)
+        return result
+
+
+def lowered(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module as it comes to StaticPlanBlockMemory."""
+    steps = [
+        relax.transform.LegalizeOps(),
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+    ]
+    return tvm.transform.Sequential(steps)(mod)
+
+
+@pytest.mark.parametrize("mod", [OwnTranspose, ReverseOfAllAxes])
+def test_what_stock_raises_on_stays(mod, monkeypatch):
+    assert transform.FuseTransposeMatmul()(mod).same_as(mod)
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "fuse-transpose-matmul")
+    with pytest.raises((IndexError, TypeError)):
+        transform.FuseTransposeMatmul()(mod)
+
+
+def test_transposed_operand_is_read_as_it_lies():
+    after = transform.FuseTransposeMatmul()(TransposedOperand)
+    after = relax.transform.DeadCodeElimination()(after)
+    assert "permute_dims" not in after.script(show_meta=False)
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape, "float32") for shape in ((2, 3, 4), (2, 5, 4)))
+    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
+    got = vm["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(y)).numpy()
+    tvm.testing.assert_allclose(got, x @ y.swapaxes(1, 2), rtol=1e-5, atol=1e-6)
+
+
+def test_memory_of_branches_is_not_planned(monkeypatch):
+    before = lowered(Branches)
+    assert transform.StaticPlanBlockMemory()(before).same_as(before)
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "plan-memory-if")
+    expected = relax.transform.StaticPlanBlockMemory()(before)
+    tvm.ir.assert_structural_equal(transform.StaticPlanBlockMemory()(before), expected)
+
+
+def test_memory_is_planned_where_there_is_no_branch():
+    before = lowered(TransposedOperand)
+    after = transform.StaticPlanBlockMemory()(before)
+    tvm.ir.assert_structural_equal(after, relax.transform.StaticPlanBlockMemory()(before))
+    assert "alloc_storage" in after.script(show_meta=False)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
