@@ -1,0 +1,138 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Outputs held against a reference's, and the time that each takes."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .runtime.report import OutputComparison
+
+TOLERANCES: dict[str, tuple[float, float]] = {
+    "float64": (1e-9, 1e-11),
+    "float32": (1e-4, 1e-5),
+    "float16": (1e-2, 5e-3),
+    "bfloat16": (5e-2, 2e-2),
+}
+"""Relative tolerance by the reference's dtype, and absolute for a largest magnitude of 1.
+
+The absolute tolerance is multiplied by the reference's largest magnitude: the rounding of a sum is
+in proportion to its terms, and an output of small numbers must not equal zeros.  Half precision has
+room for sums that are rounded at every step.  Other dtypes have to be identical.
+"""
+
+
+def compare(
+    name: str,
+    ours: np.ndarray,
+    theirs: np.ndarray,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> OutputComparison:
+    """Hold `ours` against `theirs`.
+
+    Parameters
+    ----------
+    name : str
+        The output's name.
+    ours, theirs : numpy.ndarray
+        The output to judge, and the reference's.
+    rtol, atol : float, optional
+        Tolerances as they are; those of :data:`TOLERANCES` by default.
+
+    Returns
+    -------
+    comparison : OutputComparison
+        The verdict, and the errors that it rests on.
+    """
+    largest = _largest_magnitude(theirs)
+    default_rtol, default_atol = TOLERANCES.get(theirs.dtype.name, (0.0, 0.0))
+    rtol = default_rtol if rtol is None else rtol
+    atol = default_atol * largest if atol is None else atol
+
+    def verdict(problem: str, max_abs: float | None = None) -> OutputComparison:
+        max_rel = max_abs / largest if max_abs and largest else max_abs
+        shape, dtype = list(theirs.shape), theirs.dtype.name
+        return OutputComparison(
+            name, shape, dtype, max_abs, max_rel, rtol, atol, not problem, problem
+        )
+
+    if ours.dtype != theirs.dtype:
+        return verdict(f"expected dtype {theirs.dtype.name}, got {ours.dtype.name}")
+    if ours.shape != theirs.shape:
+        return verdict(f"expected shape {theirs.shape}, got {ours.shape}")
+    same = ours == theirs
+    if theirs.dtype.kind in "biu":
+        # Python's integers: a difference of two int64 may not fit one.
+        pairs = zip(ours[~same].tolist(), theirs[~same].tolist(), strict=True)
+        errors = [(abs(int(a) - int(b)), abs(int(b))) for a, b in pairs]
+        outside = sum(error > atol + rtol * magnitude for error, magnitude in errors)
+        return verdict(
+            f"{outside} of {theirs.size} elements differ" if outside else "",
+            float(max((error for error, _ in errors), default=0)),
+        )
+
+    wide = np.complex128 if theirs.dtype.kind == "c" else np.float64
+    a, b = ours.astype(wide), theirs.astype(wide)
+    finite = np.isfinite(a) & np.isfinite(b)
+    odd = int(np.count_nonzero(~(same | finite | (np.isnan(a) & np.isnan(b)))))
+    if odd:
+        return verdict(f"{odd} of {b.size} elements are not finite, and not the reference's")
+    error = np.abs(a[finite] - b[finite])
+    outside = int(np.count_nonzero(error > atol + rtol * np.abs(b[finite])))
+    problem = ""
+    if outside:
+        problem = (
+            f"{outside} of {b.size} elements differ by more than "
+            f"{atol:.2g} + {rtol:.2g} * |reference|"
+        )
+    return verdict(problem, float(error.max(initial=0.0)))
+
+
+def _largest_magnitude(array: np.ndarray) -> float:
+    """The largest absolute value of the finite elements; 0 where there are none."""
+    wide = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
+    return float(wide.max(initial=0.0, where=np.isfinite(wide)))
+
+
+def latencies_ms(
+    calls: Sequence[Callable[[], object]], *, runs: int = 5, budget: float = 2.0
+) -> list[float]:
+    """Measure the median latency of each of `calls`, in milliseconds.
+
+    Parameters
+    ----------
+    calls : sequence of callable
+        What to time.  They take turns, so that all see the same machine, after one call of each
+        that is not counted.
+    runs : int
+        The most turns.
+    budget : float
+        Seconds after which no further turn begins.
+    """
+    for call in calls:
+        call()
+    seconds: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + budget
+    for _ in range(runs):
+        for call, taken in zip(calls, seconds, strict=True):
+            start = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - start)
+        if time.perf_counter() > end:
+            break
+    return [math.nan if not taken else 1e3 * statistics.median(taken) for taken in seconds]

@@ -1,0 +1,348 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""From a model to a library, in one call."""
+
+import ctypes
+import math
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.support import cc
+
+from . import comparison, switches
+from . import target as targets
+from .errors import CompileError, UsageError, summarize
+from .isolate import OutcomeKind, run_forked
+from .pipeline import stages
+from .relax.analysis import activation_transforms
+from .runtime.compiled_model import CompiledModel, check_destination
+from .runtime.manifest import (
+    LIBRARY,
+    Manifest,
+    TensorSpec,
+    describe_function,
+    describe_shape,
+    hash_file,
+    package_versions,
+)
+from .runtime.report import Report
+from .source import Reference, Shapes, Source, open_source
+
+# Writing and linking a library of gigabytes takes minutes; this is for a linker that hangs.
+_EXPORT_TIMEOUT = 24 * 3600.0
+
+# With less than this left, in bytes, it is the disk that a failure to write is about.
+_FULL_DISK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a compilation, as it begins and as it ends.
+
+    Attributes
+    ----------
+    name : str
+        ``load``, ``import``, ``verify``, ``reference``, a stage of
+        :func:`tvm_fixes.pipeline.stages`, ``build``, ``export``, ``compare`` or ``save``.
+    seconds : float or None
+        The time that it took; None while it runs.
+    """
+
+    name: str
+    seconds: float | None = None
+
+
+Progress = Callable[[Step], None]
+
+_Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], dict[str, tuple[int, int | None]]]
+
+
+def compile(
+    source: Any,
+    *,
+    target: str | Mapping[str, object] | tvm.target.Target = "native",
+    layout: str | None = None,
+    shapes: Shapes | None = None,
+    output: str | os.PathLike[str] | None = None,
+    compare: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> CompiledModel:
+    """Compile a model into a library and hold its answers against the original's.
+
+    Parameters
+    ----------
+    source : str, path or object
+        A file ``.onnx``, or ``.pt2`` of ``torch.export.save``; ``"package.module:factory"``, a
+        callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs; or an
+        ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, such a module and tuple, or an
+        ``IRModule`` (which nothing can be compared with).
+    target : str, mapping or tvm.target.Target
+        ``"native"`` (this CPU with its features), a TVM tag, or a configuration as a mapping or
+        JSON.
+    layout : str, optional
+        ``"NCHW"`` or ``"NHWC"``: the convolutions channels-first or channels-last, in any rank.
+    shapes : mapping of str to sequence of int, optional
+        Shapes of inputs by name.  They make dynamic inputs of an ONNX model static; for PyTorch
+        they are the sizes to compare at.
+    output : path, optional
+        A directory that the artifact is saved to, unless it was compared and is not equal.
+    compare : bool
+        Run the library and ONNX Runtime or PyTorch on the same random inputs.
+    rtol, atol : float, optional
+        Tolerances, in place of those of :data:`tvm_fixes.comparison.TOLERANCES`.
+    seed : int
+        Of the random inputs.
+    progress : callable, optional
+        Called with a :class:`Step` as each begins and ends.
+
+    Returns
+    -------
+    model : CompiledModel
+        The library, loaded from the file that :meth:`CompiledModel.save` writes; its ``report``
+        tells what was found, ``report.equal`` whether every output is equal.
+
+    Raises
+    ------
+    UsageError
+        If what is asked for does not exist or does not fit the model.
+    CompileError
+        If the model cannot be compiled; the message names operator and node where one is at fault.
+    """
+    # A Ctrl-C that arrives in a converter or pass written in Python crosses TVM's C++ by name.
+    tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
+    run = _Run(progress)
+    with switches.collect() as fixes:
+        with run.step("load"):
+            # What is certain to fail later fails before the work.
+            resolved = targets.resolve(target)
+            lowering = stages(layout=layout)
+            _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol)
+            opened = open_source(source, shapes)
+        mod, warned = _import(opened, run)
+        specs = describe_function(
+            mod["main"], [spec.name for spec in opened.inputs], opened.output_names
+        )
+        expected = None
+        if compare:
+            with run.step("reference"):
+                expected = _Expectation.of(opened, seed)
+        mod, transforms = _lower(mod, resolved, lowering, run)
+        with run.step("build"):
+            executable = relax.build(mod, resolved, relax_pipeline=None)
+        with run.step("export"):
+            model = _export(executable, resolved, specs)
+
+    report = Report(
+        source=opened.name,
+        layout=layout,
+        seconds={},
+        artifact_bytes=model.manifest.size,
+        parameter_bytes=opened.parameter_bytes,
+        activation_transforms=transforms,
+        fixes=sorted(fixes),
+        warnings=warned,
+    )
+    if expected is not None:
+        with run.step("compare"):
+            report = _compare(model, expected, report, rtol, atol)
+    model.report = replace(report, seconds=dict(run.seconds))
+    if output is not None and report.equal is not False:
+        with run.step("save"):
+            model.save(output)
+    return model
+
+
+class _Run:
+    """The steps of one compilation: their times, and their names in what they raise."""
+
+    def __init__(self, progress: Progress | None):
+        self.seconds: dict[str, float] = {}
+        self._progress = progress or (lambda step: None)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        self._progress(Step(name))
+        start = time.perf_counter()
+        try:
+            yield
+        except CompileError as error:
+            error.stage = error.stage or name
+            raise
+        except MemoryError as error:
+            raise CompileError("out of memory", stage=name) from error
+        except Exception as error:
+            raise CompileError(summarize(error), stage=name) from error
+        self.seconds[name] = round(time.perf_counter() - start, 3)
+        self._progress(Step(name, self.seconds[name]))
+
+
+def _check_options(
+    target: tvm.target.Target,
+    output: str | os.PathLike[str] | None,
+    *,
+    compare: bool,
+    rtol: float | None,
+    atol: float | None,
+) -> None:
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance is not None and not 0 <= tolerance < math.inf:
+            raise UsageError(f"{name} must be a number that is not negative, got {tolerance}")
+    problem = targets.why_not_here(targets.triple_of(target), targets.instruction_sets(target))
+    if compare and problem:
+        raise UsageError(f"cannot compare what cannot run here: {problem}; do not compare")
+    if cc.get_cc() is None:
+        raise CompileError("no C++ compiler to link the library: install g++, or set CXX to one")
+    if output is not None:
+        check_destination(output)
+
+
+def _import(source: Source, run: _Run) -> tuple[tvm.IRModule, list[str]]:
+    """Import the model; return what the importer warned of, too."""
+    with run.step("import"), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        mod = source.to_relax()
+    with run.step("verify"):
+        relax.analysis.well_formed(mod)
+    # Not what libraries say of themselves: deprecations are subclasses or others.
+    texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
+    return mod, list(dict.fromkeys(texts))
+
+
+def _lower(
+    mod: tvm.IRModule, target: tvm.target.Target, lowering: list[tvm.transform.Pass], run: _Run
+) -> tuple[tvm.IRModule, int]:
+    """Run the stages; count the activation transforms before operators become kernels."""
+    transforms = len(activation_transforms(mod))
+    for stage in lowering:
+        with run.step(stage.info.name), target:
+            mod = stage(mod)
+            if stage.info.name == "Layout":
+                transforms = len(activation_transforms(mod))
+    return mod, transforms
+
+
+def _export(
+    executable: relax.VMExecutable, target: tvm.target.Target, specs: _Specs
+) -> CompiledModel:
+    """Link the library into a directory of its own, and load it from there if it runs here."""
+    owner = tempfile.TemporaryDirectory(prefix="tvm-fixes-")
+    try:
+        directory = Path(owner.name)
+        with tempfile.TemporaryDirectory(dir=directory) as workspace:
+            _link(executable, directory / LIBRARY, workspace, targets.triple_of(target))
+        inputs, outputs, bounds = specs
+        manifest = Manifest(
+            inputs=inputs,
+            outputs=outputs,
+            bounds=bounds,
+            target=targets.to_json(target),
+            triple=targets.triple_of(target),
+            cpu_features=targets.instruction_sets(target),
+            versions=package_versions(),
+            sha256=hash_file(directory / LIBRARY),
+            size=(directory / LIBRARY).stat().st_size,
+        )
+        return CompiledModel(directory, manifest, owner=owner)
+    except BaseException:
+        owner.cleanup()
+        raise
+
+
+def _link(executable: relax.VMExecutable, library: Path, workspace: str, triple: str) -> None:
+    def export() -> None:
+        # At once: the destructors that exit() runs wait for threads that a fork does not keep.
+        libc = ctypes.CDLL(None)
+        libc.__cxa_atexit(libc._exit, ctypes.c_void_p(1), None)
+        executable.export_library(str(library), workspace_dir=workspace)
+
+    # In a child, for LLVM calls exit() when it cannot write an object file.
+    outcome = run_forked(export, timeout=_EXPORT_TIMEOUT)
+    if outcome.kind is OutcomeKind.VALUE:
+        return
+    said = [line for line in outcome.output.splitlines() if line.startswith("LLVM ERROR:")]
+    # A linker's first complaint tells; then come repetitions.
+    reason, *rest = [*said, *str(outcome).splitlines()]
+    if reason.endswith("Compilation error:"):
+        reason = f"{cc.get_cc()} (CXX names another) cannot link for {triple}: {rest[0]}"
+    if shutil.disk_usage(library.parent).free < _FULL_DISK:
+        reason = f"{reason} (no space left for {library.parent})"
+    raise CompileError(f"the library cannot be written: {reason}")
+
+
+@dataclass(frozen=True)
+class _Expectation:
+    """What the reference answers to the random inputs."""
+
+    name: str
+    reference: Reference
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
+
+    @classmethod
+    def of(cls, source: Source, seed: int) -> "_Expectation":
+        inputs = source.example_inputs(np.random.default_rng(seed))
+        try:
+            name, reference = source.reference()
+            return cls(name, reference, inputs, reference(inputs))
+        except CompileError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(
+                f"{spec.name} {describe_shape(value.shape)}"
+                for spec, value in zip(source.inputs, inputs, strict=True)
+            )
+            raise CompileError(
+                f"{source.name}: the reference cannot run it with inputs {shapes}: "
+                f"{summarize(error)}"
+            ) from error
+
+
+def _compare(
+    model: CompiledModel,
+    expected: _Expectation,
+    report: Report,
+    rtol: float | None,
+    atol: float | None,
+) -> Report:
+    result = model.run(*expected.inputs)
+    ours = list(result) if len(model.outputs) > 1 else [result]
+    outputs = [
+        comparison.compare(spec.name, *pair, rtol=rtol, atol=atol)
+        for spec, *pair in zip(model.outputs, ours, expected.outputs, strict=True)
+    ]
+    latency, reference_latency = comparison.latencies_ms(
+        [partial(model.run, *expected.inputs), partial(expected.reference, expected.inputs)]
+    )
+    return replace(
+        report,
+        reference=expected.name,
+        outputs=outputs,
+        latency_ms=latency,
+        reference_latency_ms=reference_latency,
+    )

@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What a person sees of a compilation: its steps as they pass, then a table."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+from rich.table import Table
+
+from .compiler import Step
+from .runtime.report import Report
+
+
+class StepPrinter:
+    """Shows each step of a compilation: live on a terminal, a plain line each elsewhere.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to.
+
+    Notes
+    -----
+    A context manager: what is live on the terminal is gone when it ends.
+    """
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._status: Status | None = None
+
+    def __enter__(self) -> "StepPrinter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def __call__(self, step: Step) -> None:
+        """Show that `step` begins, or that it has ended."""
+        self._stop()
+        if step.seconds is not None:
+            self._console.print(f"{step.name:<13}{step.seconds:8.2f} s", highlight=False)
+        elif self._console.is_terminal:
+            self._status = self._console.status(f"{step.name} …")
+            self._status.start()
+
+    def _stop(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def render(report: Report, console: Console, *, output: str | None = None) -> None:
+    """Print `report`, and where the artifact was saved, for a person to read."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for label, value in _rows(report, output):
+        table.add_row(label, value)
+    console.print(table, highlight=False)
+    if report.reference and (len(report.outputs) > 1 or not report.equal):
+        console.print(_outputs(report), highlight=False)
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
+
+
+def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
+    layout = f" in {report.layout}" if report.layout else ""
+    rows = [("model", escape(report.source) + layout)]
+    if report.reference is None:
+        rows.append(("compared", "no"))
+    else:
+        verdict = "[green]equal to[/]" if report.equal else "[red]not equal to[/]"
+        error = report.max_abs_error
+        largest = "" if error is None else f", largest error {error:.2g}"
+        rows.append(("compared", f"{verdict} {report.reference}{largest}"))
+    ratio = report.size_ratio
+    parameters = (
+        "no parameters"
+        if ratio is None
+        else f"{ratio:.2f} times the parameters' {_bytes(report.parameter_bytes)}"
+    )
+    rows.append(("size", f"{_bytes(report.artifact_bytes)}, {parameters}"))
+    if report.latency_ms is not None and report.reference_latency_ms is not None:
+        rows.append(
+            (
+                "latency",
+                f"{report.latency_ms:.3g} ms, {report.reference} "
+                f"{report.reference_latency_ms:.3g} ms (median of a few calls)",
+            )
+        )
+    if report.activation_transforms is not None:
+        rows.append(("activation transforms", str(report.activation_transforms)))
+    rows.append(("fixes that took part", ", ".join(report.fixes) or "none"))
+    if output is not None and report.equal is not False:
+        rows.append(("saved to", escape(output)))
+    elif output is not None:
+        rows.append(("saved to", f"nowhere: {escape(output)} is not written, being not equal"))
+    return rows
+
+
+def _outputs(report: Report) -> Table:
+    table = Table()
+    table.add_column("output")
+    table.add_column("shape")
+    table.add_column("dtype")
+    table.add_column("absolute error", justify="right")
+    table.add_column("relative error", justify="right")
+    table.add_column("")
+    for output in report.outputs:
+        table.add_row(
+            escape(output.name),
+            f"({', '.join(map(str, output.shape))})",
+            output.dtype,
+            _error(output.max_abs_error),
+            _error(output.max_rel_error),
+            "[green]equal[/]" if output.equal else f"[red]{escape(output.problem)}[/]",
+        )
+    return table
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
+
+
+def _bytes(count: int) -> str:
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"

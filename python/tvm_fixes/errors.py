@@ -1,0 +1,90 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What goes wrong on the way from a model to a library, each with one clear line."""
+
+import tvm_ffi
+
+
+class CompileError(RuntimeError):
+    """A model cannot be compiled, or its compiled form cannot be saved, loaded or run.
+
+    Parameters
+    ----------
+    message : str
+        What went wrong, in one line: what was expected, and what was found.
+    stage : str, optional
+        The step that failed, such as ``"import"`` or ``"Legalize"``.
+
+    Attributes
+    ----------
+    message : str
+        As given.
+    stage : str or None
+        As given; :func:`tvm_fixes.compile` fills it in where it is missing.
+    """
+
+    def __init__(self, message: str, *, stage: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.stage = stage
+
+
+@tvm_ffi.register_error("tvm_fixes.UsageError")
+class UsageError(CompileError, ValueError):
+    """The request itself is wrong: a missing file, an unknown layout, a shape that does not fit."""
+
+
+@tvm_ffi.register_error("tvm_fixes.UnsupportedOperatorError")
+class UnsupportedOperatorError(CompileError):
+    """An operator of the model has no conversion or no lowering; the message names where it is."""
+
+
+class ArtifactError(CompileError):
+    """A directory is not a whole artifact, does not fit this machine, or cannot be written."""
+
+
+class InputError(CompileError, ValueError):
+    """The inputs of a run do not fit the model; the message names input, expected and got."""
+
+
+# An error class crosses TVM's C++ (a pass written in Python, called by a pass) by its registered
+# name and message alone; without a name it would arrive as a RuntimeError.
+tvm_ffi.register_error("tvm_fixes.CompileError", CompileError)
+
+
+def summarize(error: BaseException, limit: int = 600) -> str:
+    """Put an exception of a library underneath into one line.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+    limit : int
+        The most characters that the line may have.
+
+    Returns
+    -------
+    line : str
+        Its message where it speaks for itself, else its type and the place that raised it.
+    """
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    if not text:
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        where = f" in {frame.tb_frame.f_code.co_name}" if frame is not None else ""
+        text = f"{type(error).__name__}{where}"
+    elif not isinstance(error, RuntimeError | ValueError | OSError):
+        # "KeyError: 'x'" says something where "'x'" alone does not.
+        text = f"{type(error).__name__}: {text}"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,245 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The way of a Relax module down to what TVM's virtual machine executes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm.relax.backend.cpu_generic import pipeline as stock
+
+from .errors import UnsupportedOperatorError, UsageError, summarize
+from .relax.legalize import conv_transpose
+from .relax.transform import FuseTransposeMatmul, PrepareLayout, StaticPlanBlockMemory
+
+LAYOUTS: dict[str, dict[str, list[str]]] = {
+    "NCHW": {
+        "relax.nn.conv1d": ["NCW", "OIW"],
+        "relax.nn.conv2d": ["NCHW", "OIHW"],
+        "relax.nn.conv3d": ["NCDHW", "OIDHW"],
+        "relax.nn.conv1d_transpose": ["NCW", "IOW"],
+        "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
+        "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
+    },
+    "NHWC": {
+        "relax.nn.conv1d": ["NWC", "OWI"],
+        "relax.nn.conv2d": ["NHWC", "OHWI"],
+        "relax.nn.conv3d": ["NDHWC", "ODHWI"],
+        "relax.nn.conv1d_transpose": ["NCW", "IOW"],
+        "relax.nn.conv2d_transpose": ["NHWC", conv_transpose.kernel_layout("HW")],
+        "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
+    },
+}
+"""Channels-first and channels-last, in any rank: the layouts of data and kernel by operator.
+
+``conv1d_transpose`` and ``conv3d_transpose``, which cannot be lowered channels-last, are held to
+channels-first: they would follow the layout of their input.
+"""
+
+# What TVM's code generator for the virtual machine emits by itself; every other operator has to be
+# gone by then.
+_EMITTED = frozenset(
+    {
+        "relax.call_builtin_with_ctx",
+        "relax.null_value",
+        "relax.vm.alloc_storage",
+        "relax.vm.alloc_tensor",
+        "relax.vm.kill_object",
+    }
+)
+
+
+def pipeline(name: str = "cpu", *, layout: str | None = None) -> tvm.transform.Pass:
+    """Make the pass that lowers a module for ``relax.build``.
+
+    ``relax.build(mod, target, relax_pipeline=tvm_fixes.pipeline())`` uses it, and so does
+    ``relax.build(mod, target, relax_pipeline="tvm_fixes")``.  It runs in the scope of a target,
+    which ``relax.build`` provides.
+
+    Parameters
+    ----------
+    name : str
+        The kind of machine; ``"cpu"`` is the one there is.
+    layout : str, optional
+        ``"NCHW"`` or ``"NHWC"``: convert the convolutions, in any rank, to channels-first or
+        channels-last.  By default they keep the layout that they have.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A sequence of :func:`stages`, each visible to instruments by its name.
+
+    Raises
+    ------
+    UsageError
+        If `name` or `layout` is unknown.
+
+    Notes
+    -----
+    The pass raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` where an operator call
+    cannot be lowered.  A call that an external code generator has taken by then is none of these.
+    """
+    return tvm.transform.Sequential(stages(name, layout=layout), name="tvm_fixes")
+
+
+def stages(name: str = "cpu", *, layout: str | None = None) -> list[tvm.transform.Pass]:
+    """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
+
+    ``Layout`` (where one is asked for), ``Legalize``, ``Lower`` and ``CheckLowered``.
+    Parameters and errors are those of :func:`pipeline`.
+    """
+    if name != "cpu":
+        raise UsageError(f"unknown pipeline {name!r}; expected 'cpu'")
+    if layout is not None and layout not in LAYOUTS:
+        raise UsageError(f"unknown layout {layout!r}; expected {' or '.join(LAYOUTS)}")
+    sequence = []
+    # Phase 1, on high-level operators: the layouts of the convolutions.
+    if layout is not None:
+        sequence.append(_convert_layout(layout))
+    # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so
+    # that the transform of a constant kernel is done now, and not fused into its reader.
+    sequence.append(_target_stage("Legalize", stock.library_dispatch_passes, stock.legalize_passes))
+    # Phase 3: memory, shapes and calls in the virtual machine's terms.
+    sequence.append(_target_stage("Lower", stock.dataflow_lower_passes, _finalize_passes))
+    # Last, so that whatever an external code generator takes is gone: no false alarm.
+    sequence.append(CheckLowered())
+    return sequence
+
+
+def CheckLowered() -> tvm.transform.Pass:
+    """Refuse a module with operator calls that the virtual machine's code generator cannot emit.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass that returns its module, or raises
+        :class:`~tvm_fixes.errors.UnsupportedOperatorError` with the first such call: operator,
+        binding, attributes with their values, and the types of its arguments.
+    """
+
+    def check(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        left = [found for found in _operator_calls(mod) if found.operator not in _EMITTED]
+        if left:
+            more = f" (and {len(left) - 1} more such calls)" if len(left) > 1 else ""
+            raise UnsupportedOperatorError(f"no lowering for {left[0]}{more}")
+        return mod
+
+    return tvm.transform.module_pass(check, opt_level=0, name="CheckLowered")
+
+
+def register() -> None:
+    """Make the pipeline known to TVM as ``"tvm_fixes"``; done by ``import tvm_fixes``."""
+    if "tvm_fixes" not in relax.pipeline.PIPELINE_MAP:
+        relax.register_pipeline("tvm_fixes")(pipeline)
+
+
+def _convert_layout(layout: str) -> tvm.transform.Pass:
+    passes = [
+        PrepareLayout(),
+        relax.transform.ConvertLayout(LAYOUTS[layout]),
+        # Again, for the identities that permutes and reshapes have become.
+        PrepareLayout(),
+        # What is left of an attention block is a true transposition, of the keys.
+        FuseTransposeMatmul(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    return tvm.transform.Sequential(passes, name="Layout")
+
+
+def _finalize_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+    """TVM's passes, with the guarded planning of memory in the place of its own."""
+    guarded = {"StaticPlanBlockMemory": StaticPlanBlockMemory()}
+    return [guarded.get(step.info.name, step) for step in stock.finalize_passes(target)]
+
+
+def _target_stage(
+    name: str, *pass_lists: Callable[[tvm.target.Target | None], list[tvm.transform.Pass]]
+) -> tvm.transform.Pass:
+    """TVM's own passes for the current target, as one named stage."""
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current()
+        passes = [step for make in pass_lists for step in make(target)]
+        try:
+            return tvm.transform.Sequential(passes, name=name)(mod)
+        except UnsupportedOperatorError:
+            raise
+        except Exception as error:
+            # A lowering that raises says what it dislikes, but not where.
+            found = _find_failing_legalization(mod)
+            if found is None:
+                raise
+            raise UnsupportedOperatorError(f"cannot lower {found}: {summarize(error)}") from error
+
+    return tvm.transform.module_pass(run, opt_level=0, name=name)
+
+
+@dataclass(frozen=True)
+class _OperatorCall:
+    """A call of a Relax operator, bound to a variable."""
+
+    function: str
+    var: relax.Var
+    call: relax.Call
+
+    @property
+    def operator(self) -> str:
+        return str(self.call.op.name)
+
+    def __str__(self) -> str:
+        # TVMScript writes a call on one line, comments on the metadata below it.
+        script = str(self.call.script(show_meta=False))
+        text = next(line for line in script.splitlines() if line and not line.startswith("#"))
+        types = ", ".join(_type_of(arg) for arg in self.call.args)
+        return (
+            f"{self.operator} in {self.function!r}: {self.var.name} = {text}, "
+            f"arguments of type ({types})"
+        )
+
+
+def _operator_calls(mod: tvm.IRModule) -> Iterator[_OperatorCall]:
+    for global_var, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        sequences: list[relax.SeqExpr] = []
+
+        def gather(expr: relax.Expr, sequences: list[relax.SeqExpr] = sequences) -> None:
+            if isinstance(expr, relax.SeqExpr):
+                sequences.append(expr)
+
+        relax.analysis.post_order_visit(function, gather)
+        for binding in (b for seq in sequences for block in seq.blocks for b in block.bindings):
+            call = binding.value
+            if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+                yield _OperatorCall(str(global_var.name_hint), binding.var, call)
+
+
+def _find_failing_legalization(mod: tvm.IRModule) -> _OperatorCall | None:
+    """The first call whose legalization raises when it is tried alone."""
+    for found in _operator_calls(mod):
+        legalize = found.call.op.get_attr("FLegalize")
+        if legalize is None:
+            continue
+        builder = relax.BlockBuilder(mod)
+        try:
+            with builder.function("probe", params=relax.analysis.free_vars(found.call)):
+                builder.emit_func_output(builder.emit(legalize(builder, found.call)))
+        except Exception:
+            return found
+    return None
+
+
+def _type_of(expr: relax.Expr) -> str:
+    text = str(expr.ty.script(show_meta=False)) if hasattr(expr.ty, "script") else str(expr.ty)
+    return " ".join(line for line in text.splitlines() if not line.startswith("#")).strip()

@@ -1,0 +1,319 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A compiled model: run, saved and loaded."""
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .. import target as targets
+from ..errors import ArtifactError, InputError, UsageError, summarize
+from .manifest import LIBRARY, MANIFEST, Manifest, TensorSpec, describe_shape, hash_file
+from .tensors import dtype_of, from_tvm, is_torch, to_tvm
+
+
+class CompiledModel:
+    """A model as a library that this process can run.
+
+    It is made by :func:`tvm_fixes.compile` or :meth:`load`.
+
+    Parameters
+    ----------
+    directory : path
+        Where the library ``model.so`` lies.
+    manifest : Manifest
+        What it holds.
+    owner : tempfile.TemporaryDirectory, optional
+        Keeps `directory` for as long as the model lives.
+
+    Attributes
+    ----------
+    report : Report or None
+        What the compilation found; :meth:`save` writes it too.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        manifest: Manifest,
+        *,
+        owner: tempfile.TemporaryDirectory[str] | None = None,
+    ):
+        self._directory = Path(directory)
+        self._manifest = manifest
+        self._owner = owner
+        # The virtual machine has one stack of frames, and gives other threads way while it runs.
+        self._lock = threading.Lock()
+        self.report = manifest.report
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        """The function, loaded when it is first needed: a library for another CPU can be saved."""
+        problem = targets.why_not_here(self._manifest.triple, self._manifest.cpu_features)
+        if problem:
+            raise ArtifactError(f"{self._directory} cannot run here: {problem}")
+        try:
+            library = tvm.runtime.load_module(str(self._directory / LIBRARY))
+            return relax.VirtualMachine(library, tvm.cpu())[self._manifest.function]
+        except Exception as error:
+            raise ArtifactError(
+                f"{self._directory / LIBRARY} cannot be loaded: {summarize(error)}"
+            ) from error
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs, in the order that :meth:`run` takes them."""
+        return self._manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs, in the order that :meth:`run` returns them."""
+        return self._manifest.outputs
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the library holds and what made it."""
+        return replace(self._manifest, report=self.report)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (
+            "; ".join(map(str, specs)) for specs in (self._manifest.inputs, self._manifest.outputs)
+        )
+        return f"CompiledModel({inputs} -> {outputs})"
+
+    def run(self, /, *args: Any, **named: Any) -> Any:
+        """Run the model; calls from several threads take turns.
+
+        Parameters
+        ----------
+        *args : numpy.ndarray or torch.Tensor
+            Inputs in order.  They may be strided as they like; PyTorch tensors are on the CPU.
+        **named : numpy.ndarray or torch.Tensor
+            Inputs by name; ``**{"input.1": x}`` gives one whose name is not an identifier.
+
+        Returns
+        -------
+        outputs : array, or tuple of arrays
+            The one output of a model that has one, else a tuple in the order of :attr:`outputs`.
+            PyTorch tensors if an input is one, NumPy arrays otherwise; never views of the inputs.
+
+        Raises
+        ------
+        InputError
+            If there are too many, too few or unknown inputs, or one has another shape or dtype
+            than the model's.  Nothing has run then.
+        ArtifactError
+            If the library is for another CPU.
+        """
+        values = self._bind(args, named)
+        self._check(values)
+        as_torch = any(map(is_torch, values))
+        with self._lock:
+            result = self._function(*map(to_tvm, values))
+        # A shape is a tuple of its dims as well.
+        if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
+            return from_tvm(result, as_torch=as_torch)
+        outputs = tuple(from_tvm(value, as_torch=as_torch) for value in result)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        names = [spec.name for spec in self.inputs]
+        listing = f"({', '.join(names)})"
+        if len(args) > len(names):
+            raise InputError(f"expected {len(names)} inputs {listing}, got {len(args)}")
+        bound = dict(zip(names, args, strict=False))
+        for name, value in named.items():
+            if name not in names:
+                raise InputError(f"unknown input {name!r}; the model's inputs: {listing}")
+            if name in bound:
+                raise InputError(f"input {name!r} is given twice, by position and by name")
+            bound[name] = value
+        missing = [name for name in names if name not in bound]
+        if missing:
+            raise InputError(f"missing input {', '.join(map(repr, missing))} of {listing}")
+        return [bound[name] for name in names]
+
+    def _check(self, values: list[Any]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for spec, value in zip(self.inputs, values, strict=True):
+            if not is_torch(value) and not isinstance(value, np.ndarray | np.generic):
+                raise InputError(
+                    f"input {spec.name!r}: expected a NumPy array or a PyTorch tensor, "
+                    f"got {type(value).__name__}"
+                )
+            if is_torch(value) and value.device.type != "cpu":
+                raise InputError(
+                    f"input {spec.name!r}: expected a tensor on the CPU, got one on {value.device}"
+                )
+            if dtype_of(value) != spec.dtype:
+                raise InputError(
+                    f"input {spec.name!r}: expected dtype {spec.dtype}, got {dtype_of(value)}"
+                )
+            self._check_shape(spec, tuple(value.shape), sizes)
+
+    def _check_shape(
+        self, spec: TensorSpec, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]
+    ) -> None:
+        """Hold `shape` against the input's, and each symbolic dim against what it was before."""
+        if spec.shape is None:
+            return
+        problem = "" if len(shape) == len(spec.shape) else "another rank"
+        for axis, (want, got) in enumerate(zip(spec.shape, shape, strict=False)):
+            if isinstance(want, int):
+                problem = problem or ("" if want == got else f"axis {axis}")
+                continue
+            low, high = self._manifest.bounds.get(want, (0, None))
+            if got < low or (high is not None and got > high):
+                bound = f"at least {low}" if high is None else f"from {low} to {high}"
+                problem = problem or f"{want} must be {bound}"
+            # An expression of dims is checked by the library itself, before it computes.
+            if want.isidentifier():
+                size, where = sizes.setdefault(want, (got, spec.name))
+                if size != got:
+                    problem = problem or f"{want} is {size} in input {where!r}"
+        if problem:
+            raise InputError(
+                f"input {spec.name!r}: expected shape {describe_shape(spec.shape)}, "
+                f"got {describe_shape(shape)}: {problem}"
+            )
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the library and its manifest to `directory`, at once or not at all.
+
+        Parameters
+        ----------
+        directory : path
+            A new directory, an empty one, or an earlier artifact, which is replaced.  Missing
+            parents are made.
+
+        Raises
+        ------
+        UsageError
+            If `directory` holds anything else, or its parent cannot be written.
+        ArtifactError
+            If writing fails, such as on a full disk.
+        """
+        destination = Path(os.path.abspath(directory))
+        check_destination(destination)
+        staging = None
+        try:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            prefix = f".{destination.name}."
+            staging = Path(tempfile.mkdtemp(prefix=prefix, dir=destination.parent))
+            staging.chmod(0o755)
+            shutil.copyfile(self._directory / LIBRARY, staging / LIBRARY)
+            (staging / LIBRARY).chmod(0o755)
+            _sync(staging / LIBRARY)
+            (staging / MANIFEST).write_text(self.manifest.to_json())
+            _sync(staging / MANIFEST)
+            _sync(staging)
+            _replace(staging, destination)
+            _sync(destination.parent)
+        except OSError as error:
+            raise ArtifactError(f"{directory}: cannot be written: {error.strerror}") from error
+        finally:
+            if staging is not None:
+                shutil.rmtree(staging, ignore_errors=True)
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> "CompiledModel":
+        """Load what :meth:`save` wrote.
+
+        Raises
+        ------
+        ArtifactError
+            If `directory` is not a whole artifact, its library is not the one that its manifest
+            describes, or it cannot run on this CPU.
+        """
+        path = Path(directory)
+        try:
+            text = (path / MANIFEST).read_text()
+            digest = hash_file(path / LIBRARY)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArtifactError(f"{path}: not an artifact: {summarize(error)}") from error
+        try:
+            manifest = Manifest.from_json(text)
+        except ArtifactError as error:
+            raise ArtifactError(f"{path / MANIFEST}: {error.message}") from error
+        if digest != manifest.sha256:
+            raise ArtifactError(
+                f"{path / LIBRARY}: not the library of {MANIFEST}: expected SHA-256 "
+                f"{manifest.sha256}, got {digest}"
+            )
+        model = cls(path, manifest)
+        _ = model._function
+        return model
+
+
+def check_destination(directory: str | os.PathLike[str]) -> None:
+    """Make sure that an artifact may be written to `directory`.
+
+    Raises
+    ------
+    UsageError
+        If it holds what is not an artifact, or its parent cannot be written.
+    """
+    path = Path(os.path.abspath(directory))
+    if os.path.lexists(path):
+        if not path.is_dir() or path.is_symlink():
+            raise UsageError(f"{directory}: exists and is not a directory")
+        if any(path.iterdir()) and not _is_artifact(path):
+            raise UsageError(f"{directory}: holds files that are not an artifact's; remove it")
+    parent = next(p for p in path.parents if os.path.lexists(p))
+    if not parent.is_dir():
+        raise UsageError(f"{directory}: {parent} is not a directory")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{directory}: {parent} cannot be written")
+
+
+def _is_artifact(path: Path) -> bool:
+    """Whether `path` holds an artifact and nothing that a person may have added."""
+    try:
+        Manifest.from_json((path / MANIFEST).read_text())
+    except (OSError, UnicodeDecodeError, ArtifactError):
+        return False
+    return {entry.name for entry in path.iterdir()} <= {LIBRARY, MANIFEST}
+
+
+def _replace(staging: Path, destination: Path) -> None:
+    """Move `staging` to `destination`; what is there gives way, or stays if the move fails."""
+    if not destination.exists() or not any(destination.iterdir()):
+        staging.rename(destination)
+        return
+    # A directory cannot be renamed over a full one: the old one waits under the staging name.
+    old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+    destination.rename(old)
+    try:
+        staging.rename(destination)
+    except BaseException:
+        old.rename(destination)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

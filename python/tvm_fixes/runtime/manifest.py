@@ -1,0 +1,226 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What an artifact says of itself: its tensors, target, versions and hash."""
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import ArtifactError, UnsupportedOperatorError
+from .report import Report
+
+FORMAT = "tvm-fixes/1"
+LIBRARY = "model.so"
+MANIFEST = "manifest.json"
+
+Dim = int | str
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The name, shape and dtype of an input or an output.
+
+    Attributes
+    ----------
+    name : str
+        The model's own name for it.
+    shape : tuple of (int or str), or None
+        Its dims; a string is the name of a symbolic dim, or an expression of such.  None where
+        not even the rank is known.
+    dtype : str
+        Such as ``"float32"``.
+    """
+
+    name: str
+    shape: tuple[Dim, ...] | None
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype} {describe_shape(self.shape)}"
+
+
+def describe_shape(shape: Sequence[Dim] | None) -> str:
+    """Write `shape` as a person would: ``(n, 3, 64, 64)``."""
+    return "(any rank)" if shape is None else f"({', '.join(map(str, shape))})"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the file ``manifest.json`` of an artifact holds.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of TensorSpec
+        In the order of the function's parameters and results.
+    bounds : dict of str to (int, int or None)
+        The sizes that a symbolic dim may have, both ends included.
+    target : dict
+        The TVM target's configuration.
+    triple : str
+        The LLVM triple of the library.
+    cpu_features : list of str
+        The instruction sets, by LLVM's names, that the library may use.
+    versions : dict of str to str
+        Of the packages that made it.
+    sha256, size : str, int
+        Of the library ``model.so``.
+    function : str
+        The function of the library that is the model.
+    report : Report or None
+        What its compilation found, the fixes that took part among it.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    bounds: dict[str, tuple[int, int | None]]
+    target: dict[str, Any]
+    triple: str
+    cpu_features: list[str]
+    versions: dict[str, str]
+    sha256: str
+    size: int
+    function: str = "main"
+    report: Report | None = None
+
+    def to_json(self) -> str:
+        """The manifest as one JSON object, indented."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """Read what :meth:`to_json` wrote.
+
+        Raises
+        ------
+        ArtifactError
+            If `text` is not a manifest, or of a format that this version does not read.
+        """
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict) or "format" not in values:
+                raise ArtifactError("not a manifest of tvm-fixes")
+            if values["format"] != FORMAT:
+                raise ArtifactError(f"format {values['format']!r}; expected {FORMAT!r}")
+            known = {entry.name for entry in fields(cls)}
+            values = {key: value for key, value in values.items() if key in known}
+            for key in ("inputs", "outputs"):
+                values[key] = tuple(map(_read_spec, values[key]))
+            values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
+            if values.get("report") is not None:
+                values["report"] = Report.from_dict(values["report"])
+            return cls(**values)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ArtifactError(f"not a whole manifest: {error!r}") from error
+
+
+def describe_function(
+    function: relax.Function, input_names: Sequence[str] = (), output_names: Sequence[str] = ()
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], dict[str, tuple[int, int | None]]]:
+    """Read inputs, outputs and the bounds of symbolic dims off a Relax function.
+
+    Parameters
+    ----------
+    function : relax.Function
+        The function, before it is lowered.
+    input_names, output_names : sequence of str
+        The model's names; where they are missing, the parameters' own and ``output``, ``output1``.
+
+    Returns
+    -------
+    inputs, outputs, bounds
+        As in :class:`Manifest`.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        If an input or an output is not a tensor.
+    """
+    dim_names: dict[Any, str] = {}
+    names = list(input_names) or [str(param.name) for param in function.params]
+    inputs = tuple(
+        _spec_of(name, param.ty, dim_names, "input")
+        for name, param in zip(names, function.params, strict=True)
+    )
+    types = function.ret_ty
+    flat = list(types.fields) if isinstance(types, relax.TupleType) else [types]
+    names = list(output_names)
+    if len(names) != len(flat):
+        names = [f"output{index or ''}" for index in range(len(flat))]
+    outputs = tuple(
+        _spec_of(name, ty, dim_names, "output") for name, ty in zip(names, flat, strict=True)
+    )
+    attrs: Mapping[str, Any] = function.attrs or {}
+    lower, upper = (dict(attrs.get(f"tir_var_{end}_bound", {})) for end in ("lower", "upper"))
+    bounds = {
+        name: (int(lower.get(name, 0)), int(upper[name]) if name in upper else None)
+        for name in dim_names.values()
+        if name in lower or name in upper
+    }
+    return inputs, outputs, bounds
+
+
+def package_versions() -> dict[str, str]:
+    """The versions of what takes part in a compilation; a package that is not installed is left."""
+    versions = {"apache-tvm": str(tvm.__version__)}
+    for package in ("apache-tvm-ffi", "tvm-fixes"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of the file `path`, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _spec_of(name: str, ty: Any, dim_names: dict[Any, str], role: str) -> TensorSpec:
+    if isinstance(ty, relax.ShapeType):
+        # The virtual machine returns a shape as its dims.
+        return TensorSpec(name, (ty.ndim,) if ty.ndim >= 0 else None, "int64")
+    if not isinstance(ty, relax.TensorType):
+        raise UnsupportedOperatorError(f"{role} {name!r}: expected a tensor, got {ty}")
+    dtype = str(ty.dtype) if ty.dtype is not None else "unknown"
+    if isinstance(ty.shape, relax.ShapeExpr):
+        dims = tuple(_dim_of(dim, dim_names) for dim in ty.shape.values)
+        return TensorSpec(name, dims, dtype)
+    return TensorSpec(name, ("?",) * ty.ndim if ty.ndim >= 0 else None, dtype)
+
+
+def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:
+    if isinstance(dim, tvm.tirx.IntImm):
+        return int(dim)
+    if not tvm.ir.is_prim_var(dim):
+        return str(dim)
+    if dim not in dim_names:
+        # Dims without a name of their own may share one, and are still not the same.
+        name = str(dim.name)
+        taken = set(dim_names.values())
+        if name in ("", "?") or name in taken:
+            name = next(f"dim{n}" for n in range(len(taken) + 1) if f"dim{n}" not in taken)
+        dim_names[dim] = name
+    return dim_names[dim]
+
+
+def _read_spec(value: Mapping[str, Any]) -> TensorSpec:
+    shape = value["shape"]
+    return TensorSpec(value["name"], None if shape is None else tuple(shape), value["dtype"])

@@ -1,0 +1,133 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What a compilation found."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One output held against the reference's.
+
+    Attributes
+    ----------
+    name : str
+        The output's name.
+    shape : list of int
+        The reference's shape.
+    dtype : str
+        The reference's dtype.
+    max_abs_error : float or None
+        The largest absolute difference; None where it has no meaning (shapes or dtypes differ,
+        or one has a NaN or an infinity that the other has not).
+    max_rel_error : float or None
+        `max_abs_error` divided by the largest magnitude in the reference.
+    rtol, atol : float
+        The tolerances used.  By default `atol` is in proportion to the largest magnitude in the
+        reference (:data:`tvm_fixes.comparison.TOLERANCES`).
+    equal : bool
+        Whether shape and dtype agree, and ``|ours - theirs| <= atol + rtol * |theirs|`` in every
+        element; a NaN equals a NaN, an infinity itself.
+    problem : str
+        Why it is not equal, in one line; empty where it is.
+    """
+
+    name: str
+    shape: list[int]
+    dtype: str
+    max_abs_error: float | None
+    max_rel_error: float | None
+    rtol: float
+    atol: float
+    equal: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`tvm_fixes.compile` found.
+
+    Attributes
+    ----------
+    source : str
+        The model.
+    layout : str or None
+        The layout that was asked for.
+    seconds : dict of str to float
+        The time that each step took, up to the comparison.
+    artifact_bytes, parameter_bytes : int
+        The size of the library, and of the model's parameters and constants.
+    activation_transforms : int or None
+        How many permutes and layout transforms of values that are not constants are left; None
+        where they were not counted.
+    fixes : list of str
+        The fixes that took part.
+    reference : str or None
+        What the outputs were compared with; None where they were not.
+    outputs : list of OutputComparison
+        One an output, where they were compared.
+    latency_ms, reference_latency_ms : float or None
+        The median over a few calls, after a first one that is not counted, on the threads that
+        each takes by default.  An indication, not a benchmark.
+    warnings : list of str
+        What the importer warned of.
+    """
+
+    source: str
+    layout: str | None
+    seconds: dict[str, float]
+    artifact_bytes: int
+    parameter_bytes: int
+    activation_transforms: int | None = None
+    fixes: list[str] = field(default_factory=list)
+    reference: str | None = None
+    outputs: list[OutputComparison] = field(default_factory=list)
+    latency_ms: float | None = None
+    reference_latency_ms: float | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool | None:
+        """Whether every output equals the reference's; None where they were not compared."""
+        return all(output.equal for output in self.outputs) if self.reference else None
+
+    @property
+    def size_ratio(self) -> float | None:
+        """The artifact's size over the parameters'; None for a model without parameters."""
+        return self.artifact_bytes / self.parameter_bytes if self.parameter_bytes else None
+
+    @property
+    def max_abs_error(self) -> float | None:
+        """The largest absolute error of all outputs; None where it has no meaning."""
+        errors = [output.max_abs_error for output in self.outputs]
+        if not errors or None in errors:
+            return None
+        return max(error for error in errors if error is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, with what is computed from them."""
+        return asdict(self) | {"equal": self.equal, "size_ratio": self.size_ratio}
+
+    def to_json(self) -> str:
+        """The report as one JSON object, indented."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Report":
+        """Read what ``dataclasses.asdict`` or :meth:`to_dict` made."""
+        own = {key: value for key, value in values.items() if key not in ("equal", "size_ratio")}
+        own["outputs"] = [OutputComparison(**output) for output in own.get("outputs", [])]
+        return cls(**own)

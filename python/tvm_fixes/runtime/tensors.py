@@ -1,0 +1,75 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Arrays of NumPy, PyTorch and TVM, from one to the other."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+
+if TYPE_CHECKING:
+    import torch
+
+# What TVM's kernels may assume of the address of a tensor.
+_ALIGNMENT = 64
+
+
+def is_torch(value: object) -> bool:
+    """Whether `value` is a PyTorch tensor; PyTorch is not loaded to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def dtype_of(value: Any) -> str:
+    """The dtype of a NumPy or PyTorch array by TVM's name, such as ``"bfloat16"``."""
+    return str(value.dtype).removeprefix("torch.") if is_torch(value) else value.dtype.name
+
+
+def to_tvm(value: Any) -> tvm.runtime.Tensor:
+    """Turn a NumPy array or a PyTorch tensor on the CPU, strided as it may be, into TVM's.
+
+    A contiguous, aligned PyTorch tensor lends its memory; everything else is copied.
+    """
+    if is_torch(value):
+        tensor = value.detach().resolve_conj().resolve_neg().contiguous()
+        if tensor.data_ptr() % _ALIGNMENT:
+            tensor = tensor.clone()
+        return tvm.runtime.from_dlpack(tensor)
+    array = np.asarray(value)
+    return tvm.runtime.tensor(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+
+
+def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
+    """Copy what the virtual machine returned, a tensor or a shape, into an array of the caller's.
+
+    A copy, for it may be a constant of the library or an input of the call.
+    """
+    if isinstance(value, tvm.runtime.ShapeTuple):
+        array = np.array([int(dim) for dim in value], "int64")
+        return to_torch(array) if as_torch else array
+    if as_torch:
+        import torch
+
+        return torch.from_dlpack(value).clone()
+    return value.numpy()
+
+
+def to_torch(array: np.ndarray) -> "torch.Tensor":
+    """Copy a NumPy array, bfloat16 among them, into a PyTorch tensor."""
+    return from_tvm(to_tvm(array), as_torch=True)
+
+
+def to_numpy(tensor: "torch.Tensor") -> np.ndarray:
+    """Copy a PyTorch tensor, bfloat16 among them, into a NumPy array."""
+    return to_tvm(tensor).numpy()

@@ -1,0 +1,141 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Where a model comes from, and what answers it must give: ONNX, PyTorch or a Relax module."""
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ..errors import CompileError, UsageError, summarize
+from .base import Reference, Shapes, Source
+from .onnx import OnnxSource
+from .relax import RelaxSource
+from .torch import TorchSource
+
+__all__ = ["Reference", "Shapes", "Source", "open_source"]
+
+
+def open_source(source: Any, shapes: Shapes | None = None) -> Source:
+    """Find out what `source` is; its forms are those of :func:`tvm_fixes.compile`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file or factory, or if it is none of those forms.
+    CompileError
+        If a file cannot be read, or a program not exported.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _open_named(os.fspath(source), shapes)
+    if isinstance(source, tvm.IRModule):
+        if shapes:
+            raise UsageError("shapes of a Relax module stand in the module itself")
+        return RelaxSource(source)
+    # Of the libraries that these objects come from, only those that are loaded need be asked.
+    onnx, torch = sys.modules.get("onnx"), sys.modules.get("torch")
+    if onnx is not None and isinstance(source, onnx.ModelProto):
+        return OnnxSource(source, source.graph.name or "ONNX model", shapes)
+    if torch is not None and isinstance(source, torch.export.ExportedProgram):
+        return TorchSource(source, "ExportedProgram", shapes)
+    if torch is not None and _is_module_and_inputs(source, torch):
+        return TorchSource.export(source[0], source[1], type(source[0]).__name__, shapes)
+    raise UsageError(
+        "expected a path, 'package.module:factory', an onnx.ModelProto, an ExportedProgram, "
+        f"(nn.Module, example inputs) or an IRModule, got {type(source).__name__}"
+    )
+
+
+def _open_named(source: str, shapes: Shapes | None) -> Source:
+    path = Path(source)
+    if path.suffix == ".onnx":
+        return OnnxSource.load(_existing(path), shapes)
+    if path.suffix == ".pt2":
+        return TorchSource.load(_existing(path), shapes)
+    if ":" in source and not path.exists():
+        return _open_factory(source, shapes)
+    _existing(path)
+    raise UsageError(
+        f"{source}: expected a file that ends in .onnx or .pt2, or package.module:factory"
+    )
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise UsageError(f"{path}: no such file")
+    if not path.is_file():
+        raise UsageError(f"{path}: not a file")
+    return path
+
+
+def _open_factory(source: str, shapes: Shapes | None) -> Source:
+    module_name, _, attribute = source.partition(":")
+    module = _import_module(module_name)
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        problem = "no such attribute" if factory is None else "not callable"
+        raise UsageError(f"{source}: {attribute!r} of {module_name}: {problem}")
+    try:
+        made = factory()
+    except Exception as error:
+        raise CompileError(
+            f"{source}: the factory fails: {summarize(error)} ({_place(error)})"
+        ) from error
+    import torch
+
+    if not _is_module_and_inputs(made, torch):
+        got = type(made).__name__
+        if isinstance(made, tuple):
+            got = f"({', '.join(type(item).__name__ for item in made)})"
+        raise UsageError(
+            f"{source}: the factory must return (nn.Module, tuple of example inputs), got {got}"
+        )
+    return TorchSource.export(made[0], made[1], source, shapes)
+
+
+def _import_module(name: str) -> types.ModuleType:
+    directory = os.getcwd()
+    sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise UsageError(f"{name}: no such module in {directory} or on the path") from error
+        raise CompileError(f"{name}: cannot be imported: {summarize(error)}") from error
+    except Exception as error:
+        raise CompileError(
+            f"{name}: cannot be imported: {summarize(error)} ({_place(error)})"
+        ) from error
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(directory)
+
+
+def _is_module_and_inputs(value: object, torch: types.ModuleType) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(value[0], torch.nn.Module)
+        and isinstance(value[1], tuple)
+    )
+
+
+def _place(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"

@@ -1,0 +1,178 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Models from ONNX."""
+
+import contextlib
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tvm
+
+from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
+from ..runtime.manifest import Dim, TensorSpec
+from .base import Reference, Shapes, Source, and_more, local_of
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class OnnxSource(Source):
+    """An ONNX model, with ONNX Runtime as its reference.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The model.
+    name : str
+        How messages call it.
+    shapes : mapping of str to sequence of int, optional
+        Static shapes of its inputs.
+    path : Path, optional
+        The file that it was read from, where its weights may lie beside it.
+    """
+
+    def __init__(
+        self,
+        model: "onnx.ModelProto",
+        name: str,
+        shapes: Shapes | None = None,
+        path: Path | None = None,
+    ):
+        super().__init__(name, shapes)
+        self._model, self._path = model, path
+        if not model.ir_version or not model.opset_import or not model.graph.output:
+            raise CompileError(
+                f"{name}: not a whole ONNX model: it lacks its IR version, opset or outputs"
+            )
+        initializers = {tensor.name for tensor in model.graph.initializer}
+        self.inputs = tuple(
+            self._spec(value) for value in model.graph.input if value.name not in initializers
+        )
+        self.output_names = tuple(value.name for value in model.graph.output)
+        self.parameter_bytes = sum(map(_onnx_bytes, _onnx_constants(model.graph)))
+        self.check_shapes()
+
+    @classmethod
+    def load(cls, path: Path, shapes: Shapes | None = None) -> "OnnxSource":
+        """Read ``path``, and the files beside it that hold its weights."""
+        import onnx
+
+        try:
+            model = onnx.load(path)
+        except Exception as error:
+            raise CompileError(
+                f"{path}: not a readable ONNX file (truncated, or not ONNX): {summarize(error)}"
+            ) from error
+        return cls(model, path.name, shapes, path)
+
+    def _spec(self, value: "onnx.ValueInfoProto") -> TensorSpec:
+        import onnx
+
+        if not value.type.HasField("tensor_type"):
+            kind = value.type.WhichOneof("value") or "nothing"
+            raise UnsupportedOperatorError(
+                f"input {value.name!r} of {self.name}: expected a tensor, got {kind}"
+            )
+        tensor = value.type.tensor_type
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if not tensor.HasField("shape"):
+            return TensorSpec(value.name, None, dtype.name)
+        dims: list[Dim] = []
+        for axis, dim in enumerate(tensor.shape.dim):
+            kind = dim.WhichOneof("value")
+            # ONNX has exporters that write an unknown dim as 0 or -1.
+            if kind == "dim_value" and dim.dim_value > 0:
+                dims.append(int(dim.dim_value))
+            else:
+                dims.append(dim.dim_param or f"{value.name}_{axis}")
+        return TensorSpec(value.name, tuple(dims), dtype.name)
+
+    def to_relax(self) -> tvm.IRModule:
+        from ..frontend.onnx import from_onnx
+
+        shapes = {name: list(dims) for name, dims in self.shapes.items()}
+        # TVM prints the operands of a node that it cannot convert.
+        with contextlib.redirect_stdout(io.StringIO()):
+            try:
+                return from_onnx(self._model, shape_dict=shapes)
+            except Exception as error:
+                raise self._explain(error) from error
+
+    def _explain(self, error: Exception) -> CompileError:
+        import onnx
+
+        text = summarize(error)
+        if isinstance(error, tvm.error.OpNotImplemented):
+            names = set(text.replace(",", " ").split())
+            nodes = [node for node in self._model.graph.node if node.op_type in names]
+            where = ", ".join(_describe_onnx_node(node) for node in nodes[:5])
+            return UnsupportedOperatorError(
+                f"{self.name}: no conversion for {', '.join(sorted({n.op_type for n in nodes}))}: "
+                f"{where}{and_more(nodes, 5)}"
+            )
+        node = local_of(error, "node", onnx.NodeProto)
+        if node is not None:
+            return UnsupportedOperatorError(
+                f"{self.name}: cannot import {_describe_onnx_node(node)}: {text}"
+            )
+        return CompileError(f"{self.name}: cannot be imported: {text}")
+
+    def reference(self) -> tuple[str, Reference]:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise UsageError(
+                "comparing needs the package onnxruntime: install it, or do not compare"
+            ) from error
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        # A path where there is one: weights beside the file, and models beyond 2 GiB.
+        model = str(self._path) if self._path else self._model.SerializeToString()
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            names = [spec.name for spec in self.inputs]
+            return session.run(list(self.output_names), dict(zip(names, inputs, strict=True)))
+
+        return f"ONNX Runtime {onnxruntime.__version__}", run
+
+
+def _describe_onnx_node(node: "onnx.NodeProto") -> str:
+    label = repr(node.name) if node.name else f"with output {', '.join(map(repr, node.output))}"
+    domain = f"{node.domain}." if node.domain else ""
+    return f"{domain}{node.op_type} (node {label})"
+
+
+def _onnx_constants(graph: "onnx.GraphProto") -> "Iterator[onnx.TensorProto]":
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _onnx_constants(attribute.g)
+
+
+def _onnx_bytes(tensor: "onnx.TensorProto") -> int:
+    import onnx
+
+    try:
+        itemsize = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except KeyError:
+        return 0
+    return math.prod(tensor.dims) * itemsize

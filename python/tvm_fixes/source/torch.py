@@ -1,0 +1,251 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Models from PyTorch."""
+
+import contextlib
+import io
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+
+from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
+from ..runtime.manifest import TensorSpec
+from ..runtime.tensors import to_numpy, to_torch
+from .base import Reference, Shapes, Source, and_more, draw, local_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TorchSource(Source):
+    """A PyTorch program, with PyTorch as its reference.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        The program.
+    name : str
+        How messages call it.
+    shapes : mapping of str to sequence of int, optional
+        Sizes for the symbolic dims of its inputs when it is compared.
+    module : torch.nn.Module, optional
+        What the program was exported from: the reference, in place of the program itself.
+    """
+
+    def __init__(
+        self,
+        program: "torch.export.ExportedProgram",
+        name: str,
+        shapes: Shapes | None = None,
+        module: "torch.nn.Module | None" = None,
+    ):
+        super().__init__(name, shapes)
+        self._program, self._module = program, module
+        self.inputs = tuple(self._specs())
+        self.output_names = tuple(self._name_outputs())
+        self.parameter_bytes = self._count_parameter_bytes()
+        self.check_shapes()
+
+    @classmethod
+    def load(cls, path: Path, shapes: Shapes | None = None) -> "TorchSource":
+        """Read a file of ``torch.export.save``."""
+        import torch
+
+        # torch.export.load tells its log what is wrong, and the caller to look there.
+        with _captured_log("torch") as log:
+            try:
+                program = torch.export.load(path)
+            except Exception as error:
+                logged = log.getvalue().strip().splitlines()
+                reason = logged[-1] if logged else summarize(error)
+                raise CompileError(
+                    f"{path}: PyTorch {torch.__version__} cannot load it as a .pt2 file "
+                    "(truncated, of another version, or not from torch.export.save): "
+                    f"{reason.partition('. This is an internal')[0]}"
+                ) from error
+        return cls(program, path.name, shapes)
+
+    @classmethod
+    def export(
+        cls,
+        module: "torch.nn.Module",
+        args: tuple[Any, ...],
+        name: str,
+        shapes: Shapes | None = None,
+    ) -> "TorchSource":
+        """Export `module`, which is in eval mode, with the example inputs `args`."""
+        import torch
+
+        if module.training:
+            raise UsageError(f"{name}: the module is in training mode; call .eval() first")
+        # It logs and prints the graph that it could not finish; the exception says it all.
+        with _captured_log("torch"), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
+            try:
+                program = torch.export.export(module, args)
+            except Exception as error:
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise CompileError(
+                    f"{name}: torch.export fails: {reason}{_user_frame(error)}"
+                ) from error
+        return cls(program, name, shapes, module)
+
+    def _specs(self) -> Iterator[TensorSpec]:
+        import torch
+
+        kinds = torch.export.graph_signature
+        placeholders = {node.name: node for node in self._program.graph.nodes}
+        for spec in self._program.graph_signature.input_specs:
+            if spec.kind is not kinds.InputKind.USER_INPUT:
+                continue
+            if not isinstance(spec.arg, kinds.TensorArgument):
+                value = getattr(spec.arg, "value", spec.arg)
+                raise UnsupportedOperatorError(
+                    f"input {spec.arg.name!r} of {self.name}: expected a tensor, got {value!r}; "
+                    "make it a constant of the module"
+                )
+            tensor = placeholders[spec.arg.name].meta["val"]
+            dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in tensor.shape)
+            yield TensorSpec(spec.arg.name, dims, str(tensor.dtype).removeprefix("torch."))
+
+    def _name_outputs(self) -> Iterator[str]:
+        from torch.utils import _pytree as pytree
+
+        spec = self._program.call_spec.out_spec
+        paths, _ = pytree.tree_flatten_with_path(
+            pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+        )
+        for path, _ in paths:
+            keys = (getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path)
+            name = ".".join(map(str, keys))
+            yield name if name and not name[0].isdigit() else f"output{name}"
+
+    def _count_parameter_bytes(self) -> int:
+        import torch
+
+        values = [*self._program.state_dict.values(), *self._program.constants.values()]
+        storages = {
+            value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
+            for value in values
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided
+        }
+        return sum(storages.values())
+
+    def to_relax(self) -> tvm.IRModule:
+        from ..frontend.torch import from_exported_program
+
+        try:
+            return from_exported_program(self._program, unwrap_unit_return_tuple=True)
+        except Exception as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: Exception) -> CompileError:
+        from torch import fx
+
+        text = summarize(error)
+        missing = local_of(error, "missing_func_types", list)
+        if missing is not None:
+            graph = local_of(error, "nodes", object) or self._program.graph.nodes
+            nodes = [n for n in graph if getattr(n.target, "__name__", None) in missing]
+            where = ", ".join(_describe_fx_node(node) for node in nodes[:5])
+            return UnsupportedOperatorError(
+                f"{self.name}: no conversion for {', '.join(sorted(missing))}: "
+                f"{where}{and_more(nodes, 5)}"
+            )
+        node = local_of(error, "node", fx.Node)
+        if node is not None:
+            return UnsupportedOperatorError(
+                f"{self.name}: cannot import {_describe_fx_node(node)}: {text}"
+            )
+        return CompileError(f"{self.name}: cannot be imported: {text}")
+
+    @cached_property
+    def _examples(self) -> "list[torch.Tensor] | None":
+        from torch.utils import _pytree as pytree
+
+        if self._program.example_inputs is None:
+            return None
+        return pytree.tree_leaves(self._program.example_inputs)
+
+    def _shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        if spec.name in self.shapes or self._examples is None or spec.shape is None:
+            return super()._shape(spec, sizes)
+        example = self._examples[self.inputs.index(spec)]
+        return tuple(
+            dim if isinstance(dim, int) else sizes.get(dim, size)
+            for dim, size in zip(spec.shape, example.shape, strict=True)
+        )
+
+    def _draw(
+        self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """Draw integers from the range of the example's: they may be indices."""
+        low, high = 0, 1
+        if self._examples is not None:
+            example = self._examples[self.inputs.index(spec)]
+            if example.numel() and not example.is_floating_point() and not example.is_complex():
+                low, high = int(example.min()), int(example.max())
+        return draw(rng, spec, shape, low, high)
+
+    def reference(self) -> tuple[str, Reference]:
+        import torch
+        from torch.utils import _pytree as pytree
+
+        module = self._module if self._module is not None else self._program.module()
+        in_spec = self._program.call_spec.in_spec
+
+        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            args, kwargs = pytree.tree_unflatten([to_torch(value) for value in inputs], in_spec)
+            with torch.no_grad():
+                outputs = module(*args, **kwargs)
+            return [to_numpy(value) for value in pytree.tree_leaves(outputs)]
+
+        return f"PyTorch {torch.__version__}", run
+
+
+def _user_frame(error: Exception) -> str:
+    """Where in the model's own code ``torch.export`` was, as far as its message tells."""
+    places = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', str(error))
+    own = [place for place in places if "/torch/" not in place[0]]
+    return f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
+
+
+@contextlib.contextmanager
+def _captured_log(package: str) -> Iterator[io.StringIO]:
+    """Take what the loggers of `package` say from the terminal."""
+    text = io.StringIO()
+    names = [
+        n for n in logging.root.manager.loggerDict if n == package or n.startswith(f"{package}.")
+    ]
+    loggers = [logging.getLogger(name) for name in names]
+    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    handler = logging.StreamHandler(text)
+    for logger in loggers:
+        logger.handlers, logger.propagate = [handler], False
+    try:
+        yield text
+    finally:
+        for logger, handlers, propagate in kept:
+            logger.handlers, logger.propagate = handlers, propagate
+
+
+def _describe_fx_node(node: Any) -> str:
+    # The last line of the stack is the model's own.
+    stack = [line for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip()]
+    place = f", {' '.join(line.strip() for line in stack[-2:])}" if stack else ""
+    return f"{node.target} (node {node.name!r}{place})"

@@ -1,0 +1,298 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The command line ``tvm-fixes``.
+
+It stands outside the package, whose import loads TVM: what needs neither answers at once.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EQUAL, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+
+_EXAMPLES = """\
+examples:
+  tvm-fixes compile model.onnx -o out/
+  tvm-fixes compile model.pt2 --layout NHWC -o out/
+  tvm-fixes compile package.module:factory --target '{"kind": "llvm", "mcpu": "skylake-avx512"}'
+  tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
+  tvm-fixes doctor
+"""
+
+_COMPILE_HELP = """\
+Compile a model into a library for TVM's virtual machine, run it and ONNX Runtime or PyTorch on the
+same random inputs, and report errors, latency and size.
+
+exit status: 0 every output equal (or not compared), 1 not equal or not compilable, 2 wrong use
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; those of the process by default.
+
+    Returns
+    -------
+    status : int
+        0: done, and every output is equal.  1: not equal, not compilable, or a fix is needed that
+        this installation lacks.  2: wrong use.  130: interrupted.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started this process
+            setattr(sys, name, open(os.devnull, "w"))
+    arguments = _parser().parse_args(argv)
+    try:
+        status = arguments.command(arguments)
+        sys.stdout.flush()
+        return status
+    except _Failure as failure:
+        print(f"tvm-fixes: error: {failure.message}", file=sys.stderr)
+        if arguments.json:
+            error = {"stage": failure.stage, "message": failure.message}
+            print(json.dumps({"error": error}, indent=2))
+        return failure.status
+    except KeyboardInterrupt:
+        print("tvm-fixes: interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    except OSError as error:
+        # The result cannot be written; the interpreter's own flush at the end must not say so, too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"tvm-fixes: error: standard output: {error.strerror}", file=sys.stderr)
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tvm-fixes",
+        description="Compile PyTorch and ONNX models with Apache TVM, and the fixes it lacks.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="print the versions and leave")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_compile(commands)
+    _add_doctor(commands)
+    return parser
+
+
+def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "compile",
+        help="compile a model and compare it with the original",
+        description=_COMPILE_HELP,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=_compile)
+    parser.add_argument(
+        "source",
+        metavar="MODEL",
+        help="a file .onnx or .pt2 (torch.export.save), or package.module:factory, a callable that "
+        "returns an nn.Module in eval mode and a tuple of example inputs",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless it is not equal"
+    )
+    parser.add_argument(
+        "--target",
+        default="native",
+        help="'native' (this CPU, the default), a TVM tag, or a configuration as JSON",
+    )
+    parser.add_argument(
+        "--layout",
+        choices=("NCHW", "NHWC"),
+        help="convolutions channels-first or channels-last, in any rank; as they are by default",
+    )
+    parser.add_argument(
+        "--shape",
+        metavar="NAME=D0,D1,...",
+        type=_shape,
+        action="append",
+        default=[],
+        help="the shape of an input, once for each; makes a dynamic ONNX input static, and is the "
+        "size to compare at for PyTorch",
+    )
+    parser.add_argument("--no-compare", action="store_true", help="do not run anything")
+    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance; by dtype by default")
+    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance; by dtype by default")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
+
+
+def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="examine this installation: versions, and each fix with and without it",
+        description="Examine this installation. Exit status 1 if something has to be mended.",
+    )
+    parser.set_defaults(command=_doctor)
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+
+
+def _compile(arguments: argparse.Namespace) -> int:
+    shapes = dict(arguments.shape)
+    if len(shapes) != len(arguments.shape):
+        raise _Failure("--shape: an input is given twice", WRONG_USE)
+    with _stdout_to_stderr(), _without_warnings():
+        with _loading():
+            from tvm_fixes.compiler import compile as compile_model
+            from tvm_fixes.console import StepPrinter, render
+            from tvm_fixes.errors import CompileError, UsageError
+        try:
+            with StepPrinter(_console(stderr=True)) as printer:
+                model = compile_model(
+                    arguments.source,
+                    target=arguments.target,
+                    layout=arguments.layout,
+                    shapes=shapes,
+                    output=arguments.output,
+                    compare=not arguments.no_compare,
+                    rtol=arguments.rtol,
+                    atol=arguments.atol,
+                    seed=arguments.seed,
+                    progress=None if arguments.quiet else printer,
+                )
+        except CompileError as error:
+            status = WRONG_USE if isinstance(error, UsageError) else FAILED
+            raise _Failure(error.message, status, error.stage) from error
+    report = model.report
+    assert report is not None
+    if arguments.json:
+        saved = arguments.output if report.equal is not False else None
+        document = report.to_dict() | {"target": model.manifest.target, "output": saved}
+        print(json.dumps(document, indent=2))
+    else:
+        render(report, _console(), output=arguments.output)
+    return FAILED if report.equal is False else EQUAL
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    with _stdout_to_stderr():
+        with _loading():
+            from tvm_fixes import doctor
+        try:
+            report = doctor.run()
+        except ValueError as error:
+            raise _Failure(str(error), WRONG_USE) from error
+    if arguments.json:
+        print(report.to_json())
+    else:
+        doctor.render(report, _console())
+    return EQUAL if report.ok else FAILED
+
+
+class _Failure(Exception):
+    """What ends a command with one line and an exit status."""
+
+    def __init__(self, message: str, status: int = FAILED, stage: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.stage = stage
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """The seconds in which TVM and PyTorch load: shown on a terminal, and what fails in them."""
+    try:
+        console = _console(stderr=True)
+        with console.status("loading TVM …") if console.is_terminal else nullcontext():
+            yield
+    except Exception as error:
+        raise _Failure(f"TVM and its fixes cannot be loaded: {error}") from error
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep what libraries say of themselves off the terminal, unless Python was told otherwise."""
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Keep standard output for the result, whatever models and libraries print meanwhile."""
+    sys.stdout.flush()
+    with redirect_stdout(sys.stderr):
+        kept = os.dup(1)
+        try:
+            os.dup2(2, 1)
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+class _Version(argparse.Action):
+    """Prints the versions of what is installed, importing none of it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        versions = {}
+        for package in ("tvm-fixes", "apache-tvm", "apache-tvm-ffi"):
+            try:
+                versions[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                versions[package] = "(not installed as a package)"
+        print("\n".join(f"{package} {version}" for package, version in versions.items()))
+        parser.exit()
+
+
+def _console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    # Where it is no terminal, a line is as long as it needs to be: logs wrap or search themselves.
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=200)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, separator, dims = text.rpartition("=")
+    try:
+        shape = tuple(int(dim) for dim in dims.split(",") if dim.strip() or "," in dims)
+    except ValueError:
+        shape = (-1,)
+    if not separator or not name or any(dim < 0 for dim in shape):
+        raise argparse.ArgumentTypeError(f"expected NAME=1,3,64,64, got {text!r}")
+    return name, shape
+
+
+def _tolerance(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number that is not negative, got {text!r}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,483 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.runtime: what is compiled is run, saved and loaded."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+import tvm
+import tvm.testing
+from onnx import helper
+from torch import nn
+from tvm import relax
+
+from models import conv_net, lookup, onnx_conv, onnx_model, onnx_sum_and_product
+from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
+from tvm_fixes.runtime import CompiledModel, TensorSpec
+from tvm_fixes.runtime import compiled_model as implementation
+from tvm_fixes.runtime.manifest import describe_function
+
+
+@pytest.fixture(scope="module")
+def conv() -> CompiledModel:
+    """One dynamic input, one output: ``image.0`` (batch, 3, 8, 8)."""
+    return compile_model(onnx_conv(), compare=False)
+
+
+@pytest.fixture(scope="module")
+def two() -> CompiledModel:
+    """Inputs a and b, outputs sum and mul, all (n, 4)."""
+    return compile_model(onnx_sum_and_product(), compare=False)
+
+
+@pytest.fixture
+def artifact(two, tmp_path):
+    """A saved artifact that a test may spoil."""
+    two.save(tmp_path / "artifact")
+    return tmp_path / "artifact"
+
+
+def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+class TestRun:
+    def test_specs(self, conv, two):
+        assert conv.inputs == (TensorSpec("image.0", ("batch", 3, 8, 8), "float32"),)
+        assert conv.outputs == (TensorSpec("out.0", ("batch", 4, 8, 8), "float32"),)
+        assert repr(two) == (
+            "CompiledModel(a: float32 (n, 4); b: float32 (n, 4) -> "
+            "sum: float32 (n, 4); mul: float32 (n, 4))"
+        )
+
+    @pytest.mark.parametrize("batch", [1, 5])
+    def test_one_output_is_an_array_and_batch_is_dynamic(self, conv, batch):
+        out = conv.run(normal(batch, 3, 8, 8))
+        assert isinstance(out, np.ndarray)
+        assert out.shape == (batch, 4, 8, 8)
+        alone = conv.run(normal(batch, 3, 8, 8)[:1])
+        np.testing.assert_allclose(out[:1], alone, rtol=1e-5, atol=1e-6)
+
+    def test_several_outputs_are_a_tuple(self, two):
+        a, b = normal(2, 4), normal(2, 4, seed=1)
+        total, product = two.run(a, b)
+        np.testing.assert_array_equal(total, a + b)
+        np.testing.assert_array_equal(product, a * b)
+
+    def test_inputs_by_name(self, two, conv):
+        a, b = normal(2, 4), normal(2, 4, seed=1)
+        for result in (two.run(b=b, a=a), two.run(a, b=b)):
+            np.testing.assert_array_equal(result[0], a + b)
+        image = normal(1, 3, 8, 8)
+        np.testing.assert_array_equal(conv.run(**{"image.0": image}), conv.run(image))
+
+    def test_torch_in_torch_out(self, two):
+        a, b = torch.from_numpy(normal(2, 4)), normal(2, 4, seed=1)
+        total, product = two.run(a.requires_grad_(), b)
+        assert isinstance(total, torch.Tensor)
+        assert isinstance(product, torch.Tensor)
+        np.testing.assert_array_equal(total.numpy(), a.detach().numpy() + b)
+
+    @pytest.mark.parametrize("kind", ["numpy", "torch"])
+    def test_strided_inputs(self, two, kind):
+        base = normal(9, 11)
+        views = [
+            base[1:3, 1:5],
+            base[:4, :2].T,
+            base[::-3, ::-3][:2],
+            np.broadcast_to(base[0, :4], (2, 4)),
+            base.reshape(-1)[1:9].reshape(2, 4),
+        ]
+        zeros = np.zeros((2, 4), "float32")
+        for view in views:
+            value = view if kind == "numpy" else torch.from_numpy(np.ascontiguousarray(base))
+            if kind == "torch":
+                offset = (view.__array_interface__["data"][0] - base.ctypes.data) // 4
+                strides = [step // 4 for step in view.strides]
+                if min(strides) < 0:
+                    continue
+                value = torch.as_strided(value, view.shape, strides, offset)
+            np.testing.assert_array_equal(np.asarray(two.run(value, zeros)[0]), view)
+
+    def test_foreign_byte_order_and_read_only(self, two):
+        a = normal(2, 4)
+        a.flags.writeable = False
+        swapped = a.astype(a.dtype.newbyteorder())
+        np.testing.assert_array_equal(two.run(swapped, np.zeros_like(a))[0], a)
+
+    def test_outputs_are_no_views(self):
+        """Neither of an input that is passed through nor of a constant of the library."""
+        x = relax.Var("x", relax.TensorType((4,), "float32"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x]):
+            constant = relax.const(np.ones(4, "float32"))
+            builder.emit_func_output(relax.Tuple([x, constant]))
+        model = compile_model(builder.get(), compare=False)
+        for make in (np.copy, torch.tensor):
+            value = make(np.arange(4, dtype="float32"))
+            same, one = model.run(value)
+            same[:] = 7
+            one[:] = 7
+            assert value[3] == 3
+            assert float(model.run(value)[1][0]) == 1
+
+    @pytest.mark.parametrize("batch", [0, 3])
+    def test_empty_batch(self, two, batch):
+        assert two.run(normal(batch, 4), normal(batch, 4))[0].shape == (batch, 4)
+
+    def test_shape_as_an_output(self):
+        model = compile_model(
+            onnx_model(
+                [helper.make_node("Shape", ["x"], ["s"])], [("x", 1, ["n", 3])], [("s", 7, [2])]
+            )
+        )
+        assert model.report.equal
+        np.testing.assert_array_equal(model.run(normal(5, 3)), np.array([5, 3], "int64"))
+        assert model.run(torch.zeros(5, 3)).dtype == torch.int64
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+    def test_dtypes(self, dtype):
+        module = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).to(getattr(torch, dtype)).eval()
+        x = torch.from_numpy(normal(2, 4)).to(getattr(torch, dtype))
+        model = compile_model((module, (x,)))
+        assert model.report.equal
+        assert model.inputs[0].dtype == dtype
+        out = model.run(x)
+        assert out.dtype == x.dtype
+        numpy_x = normal(2, 4).astype(getattr(ml_dtypes, dtype, dtype))
+        numpy_out = model.run(numpy_x)
+        assert numpy_out.dtype == numpy_x.dtype
+        np.testing.assert_array_equal(numpy_out.astype("float64"), out.double().detach().numpy())
+
+    def test_threads_share_a_model(self, conv):
+        inputs = [normal(2, 3, 8, 8, seed=seed) for seed in range(4)]
+        expected = [conv.run(x) for x in inputs]
+        right = []
+
+        def work(x, out):
+            right.append(all(np.array_equal(conv.run(x), out) for _ in range(500)))
+
+        threads = [
+            threading.Thread(target=work, args=pair) for pair in zip(inputs, expected, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert right == [True] * 4
+
+
+class TestInputErrors:
+    @pytest.mark.parametrize(
+        "args, named, message",
+        [
+            ((), {}, "missing input 'a', 'b' of (a, b)"),
+            ((normal(2, 4),), {}, "missing input 'b' of (a, b)"),
+            ((normal(2, 4),) * 3, {}, "expected 2 inputs (a, b), got 3"),
+            (
+                (normal(2, 4),),
+                {"a": normal(2, 4)},
+                "input 'a' is given twice, by position and by name",
+            ),
+            ((normal(2, 4),), {"z": normal(2, 4)}, "unknown input 'z'; the model's inputs: (a, b)"),
+            (
+                (normal(2, 4), normal(2, 5)),
+                {},
+                "input 'b': expected shape (n, 4), got (2, 5): axis 1",
+            ),
+            (
+                (normal(2, 4), normal(8)),
+                {},
+                "input 'b': expected shape (n, 4), got (8): another rank",
+            ),
+            (
+                (normal(2, 4), normal(3, 4)),
+                {},
+                "input 'b': expected shape (n, 4), got (3, 4): n is 2 in input 'a'",
+            ),
+            (
+                (normal(2, 4), normal(2, 4, dtype="float64")),
+                {},
+                "input 'b': expected dtype float32, got float64",
+            ),
+            (
+                (normal(2, 4), torch.zeros(2, 4, dtype=torch.int32)),
+                {},
+                "input 'b': expected dtype float32, got int32",
+            ),
+            (
+                (normal(2, 4), [[1.0] * 4] * 2),
+                {},
+                "input 'b': expected a NumPy array or a PyTorch tensor, got list",
+            ),
+            (
+                (normal(2, 4), torch.zeros(2, 4, device="meta")),
+                {},
+                "input 'b': expected a tensor on the CPU, got one on meta",
+            ),
+        ],
+    )
+    def test_message(self, two, args, named, message):
+        with pytest.raises(InputError) as error:
+            two.run(*args, **named)
+        assert error.value.message == message
+        assert isinstance(error.value, ValueError)
+
+    def test_bounds_of_a_symbolic_dim(self):
+        """TVM plans memory for the largest size: a larger one must not reach the library."""
+        batch = torch.export.Dim("batch", min=2, max=16)
+        module, (x,) = nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)).eval(), (torch.ones(3, 4),)
+        program = torch.export.export(module, (x,), dynamic_shapes=({0: batch},))
+        model = compile_model(program)
+        assert model.report.equal
+        (low, high), *_ = model.manifest.bounds.values()
+        assert (low, high) == (2, 16)
+        assert model.run(normal(16, 4)).shape == (16, 4)
+        for size in (1, 17, 1000):
+            with pytest.raises(InputError, match=rf"got \({size}, 4\): .* must be from 2 to 16"):
+                model.run(normal(size, 4))
+
+    def test_dims_without_a_name_are_not_the_same(self):
+        dims = [tvm.tirx.Var("?", "int64"), tvm.tirx.Var("?", "int64")]
+        params = [
+            relax.Var(n, relax.TensorType((d,), "float32")) for n, d in zip("ab", dims, strict=True)
+        ]
+        builder = relax.BlockBuilder()
+        with builder.function("main", params):
+            builder.emit_func_output(builder.emit(relax.op.nn.relu(params[0])))
+        inputs, outputs, _ = describe_function(builder.get()["main"])
+        assert [spec.shape for spec in inputs] == [("dim0",), ("dim1",)]
+        assert outputs[0].shape == ("dim0",)
+
+    def test_output_that_is_no_tensor(self):
+        class Nothing(nn.Module):
+            def forward(self, x):
+                return x + 1, None
+
+        with pytest.raises(UnsupportedOperatorError, match="output 'output1': expected a tensor"):
+            compile_model((Nothing().eval(), (torch.ones(2),)))
+
+
+class TestSave:
+    def test_round_trip(self, two, artifact):
+        loaded = CompiledModel.load(artifact)
+        assert loaded.manifest == two.manifest
+        assert loaded.report == two.report
+        a, b = normal(3, 4), normal(3, 4, seed=1)
+        np.testing.assert_array_equal(loaded.run(a, b)[1], a * b)
+        assert sorted(os.listdir(artifact)) == ["manifest.json", "model.so"]
+        assert os.listdir(artifact.parent) == ["artifact"]
+
+    def test_manifest(self, two, artifact):
+        manifest = json.loads((artifact / "manifest.json").read_text())
+        assert manifest["format"] == "tvm-fixes/1"
+        assert manifest["function"] == "main"
+        assert manifest["inputs"][1] == {"name": "b", "shape": ["n", 4], "dtype": "float32"}
+        assert [spec["name"] for spec in manifest["outputs"]] == ["sum", "mul"]
+        assert manifest["target"]["kind"] == "llvm"
+        assert manifest["versions"]["apache-tvm"] == tvm.__version__
+        assert manifest["size"] == (artifact / "model.so").stat().st_size
+        assert len(manifest["sha256"]) == 64
+        assert manifest["report"]["fixes"] == two.report.fixes
+
+    def test_parents_are_made_and_an_empty_directory_is_filled(self, two, tmp_path):
+        two.save(tmp_path / "a" / "b")
+        (tmp_path / "empty").mkdir()
+        two.save(tmp_path / "empty")
+        for name in ("a/b", "empty"):
+            assert CompiledModel.load(tmp_path / name).inputs == two.inputs
+
+    def test_an_earlier_artifact_is_replaced(self, conv, artifact):
+        before = CompiledModel.load(artifact)
+        conv.save(artifact)
+        assert CompiledModel.load(artifact).inputs == conv.inputs
+        # What was loaded before goes on.
+        assert before.run(normal(1, 4), normal(1, 4))[0].shape == (1, 4)
+        assert os.listdir(artifact.parent) == ["artifact"]
+
+    def test_a_loaded_model_is_saved_over_itself(self, artifact):
+        model = CompiledModel.load(artifact)
+        model.save(artifact)
+        assert CompiledModel.load(artifact).manifest == model.manifest
+
+    @pytest.mark.parametrize("extra", ["notes.txt", "manifest.json"])
+    def test_what_is_not_an_artifact_stays(self, two, tmp_path, extra):
+        directory = tmp_path / "mine"
+        directory.mkdir()
+        (directory / extra).write_text("precious")
+        with pytest.raises(UsageError, match="holds files that are not an artifact's"):
+            two.save(directory)
+        assert (directory / extra).read_text() == "precious"
+
+    def test_a_file_added_to_an_artifact_stays(self, two, artifact):
+        (artifact / "notes.txt").write_text("precious")
+        with pytest.raises(UsageError, match="holds files that are not an artifact's"):
+            two.save(artifact)
+        assert (artifact / "notes.txt").read_text() == "precious"
+
+    def test_a_file_in_the_way(self, two, tmp_path):
+        (tmp_path / "file").write_text("precious")
+        (tmp_path / "link").symlink_to(tmp_path)
+        for path in ("file", "link"):
+            with pytest.raises(UsageError, match="exists and is not a directory"):
+                two.save(tmp_path / path)
+        with pytest.raises(UsageError, match="file is not a directory"):
+            two.save(tmp_path / "file" / "below")
+        assert (tmp_path / "file").read_text() == "precious"
+
+    @pytest.mark.parametrize("step", ["copyfile", "rename", "_sync"])
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_a_failure_leaves_what_was_there(
+        self, conv, artifact, tmp_path, monkeypatch, step, replaced
+    ):
+        destination = artifact if replaced else tmp_path / "new"
+
+        def fail(*_args, **_kwargs):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        if step == "copyfile":
+            monkeypatch.setattr(implementation.shutil, "copyfile", fail)
+        elif step == "rename":
+            real = implementation.Path.rename
+
+            def rename(path, target):
+                return fail() if target == destination else real(path, target)
+
+            # The old one may be put back, the new one may not come.
+            seen = []
+
+            def once(path, target):
+                seen.append(target)
+                return rename(path, target) if seen.count(destination) < 2 else real(path, target)
+
+            monkeypatch.setattr(implementation.Path, "rename", once)
+        else:
+            monkeypatch.setattr(implementation, "_sync", fail)
+        with pytest.raises(ArtifactError, match="cannot be written: No space left on device"):
+            conv.save(destination)
+        monkeypatch.undo()
+        assert os.listdir(tmp_path) == ["artifact"]
+        assert CompiledModel.load(artifact).inputs[0].name == "a"
+
+    def test_interrupted(self, conv, artifact, monkeypatch):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(implementation, "_sync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            conv.save(artifact)
+        assert os.listdir(artifact.parent) == ["artifact"]
+        assert CompiledModel.load(artifact).inputs[0].name == "a"
+
+
+class TestLoad:
+    @pytest.mark.parametrize("name", ["model.so", "manifest.json"])
+    def test_half_an_artifact(self, artifact, name):
+        (artifact / name).unlink()
+        with pytest.raises(ArtifactError, match=f"not an artifact: .*{name}"):
+            CompiledModel.load(artifact)
+
+    def test_no_directory(self, tmp_path):
+        with pytest.raises(ArtifactError, match="not an artifact"):
+            CompiledModel.load(tmp_path / "nothing")
+
+    def test_another_library(self, artifact):
+        with open(artifact / "model.so", "ab") as library:
+            library.write(b"x")
+        with pytest.raises(ArtifactError, match=r"not the library of manifest.json: expected SHA"):
+            CompiledModel.load(artifact)
+
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            (lambda m: m | {"format": "tvm-fixes/99"}, "format 'tvm-fixes/99'; expected 'tvm-fix"),
+            (lambda m: {"a": 1}, "not a manifest of tvm-fixes"),
+            (lambda m: [1], "not a manifest of tvm-fixes"),
+            (lambda m: {k: v for k, v in m.items() if k != "sha256"}, "not a whole manifest"),
+            (lambda m: m | {"inputs": 3}, "not a whole manifest"),
+            (lambda m: m | {"bounds": {"n": 3}}, "not a whole manifest"),
+            (lambda m: m | {"cpu_features": ["avx10.99"]}, "it uses avx10.99, which this CPU does"),
+            (lambda m: m | {"triple": "sparc-sun-solaris"}, "it is for sparc, this machine is"),
+        ],
+    )
+    def test_a_manifest_that_does_not_fit(self, artifact, change, message):
+        path = artifact / "manifest.json"
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+        with pytest.raises(ArtifactError, match=message):
+            CompiledModel.load(artifact)
+
+    def test_truncated_manifest(self, artifact):
+        path = artifact / "manifest.json"
+        path.write_text(path.read_text()[:100])
+        with pytest.raises(ArtifactError, match="not a whole manifest"):
+            CompiledModel.load(artifact)
+
+    def test_what_a_later_version_adds_is_ignored(self, artifact):
+        path = artifact / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"added": 1}))
+        assert CompiledModel.load(artifact).inputs[0].name == "a"
+
+    def test_a_process_that_has_only_tvm(self, tmp_path):
+        model = compile_model(conv_net(), output=tmp_path / "out")
+        assert model.report.equal
+        x = normal(1, 3, 8, 8)
+        np.save(tmp_path / "x.npy", x)
+        script = tmp_path / "run.py"
+        script.write_text(
+            "import sys\n"
+            "sys.modules['tvm_fixes'] = None  # its import fails\n"
+            "import numpy as np\n"
+            "import tvm\n"
+            "from tvm import relax\n"
+            "library = tvm.runtime.load_module('out/model.so')\n"
+            "main = relax.VirtualMachine(library, tvm.cpu())['main']\n"
+            "np.save('y.npy', main(tvm.runtime.tensor(np.load('x.npy'))).numpy())\n"
+        )
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(
+            [sys.executable, str(script)], cwd=tmp_path, env=environment, check=True, timeout=120
+        )
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.run(x))
+
+    def test_copied_elsewhere(self, artifact, tmp_path):
+        shutil.copytree(artifact, tmp_path / "copy")
+        shutil.rmtree(artifact)
+        loaded = CompiledModel.load(tmp_path / "copy")
+        np.testing.assert_array_equal(loaded.run(normal(1, 4), normal(1, 4))[0], 2 * normal(1, 4))
+
+
+def test_integers_booleans_and_a_dict_of_outputs():
+    module, inputs = lookup()
+    model = compile_model((module, inputs))
+    assert model.report.equal
+    assert [spec.name for spec in model.outputs] == ["found", "more.0", "more.1", "same"]
+    found, total, index, same = model.run(*inputs)
+    expected = module(*inputs)
+    torch.testing.assert_close(found, expected["found"])
+    torch.testing.assert_close(total, expected["more"][0])
+    torch.testing.assert_close(index, expected["more"][1])
+    torch.testing.assert_close(same, inputs[2])
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,351 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The command line."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import onnx
+import pytest
+import torch
+import tvm
+import tvm.testing
+from rich.console import Console
+
+import tvm_fixes_cli
+from models import conv_net, onnx_conv
+from tvm_fixes import console, doctor
+from tvm_fixes.compiler import Step
+from tvm_fixes.pipeline import LAYOUTS
+from tvm_fixes.runtime import CompiledModel, OutputComparison, Report
+from tvm_fixes_cli import main
+
+ESCAPE = "\x1b"
+
+
+@pytest.fixture
+def onnx_file(tmp_path):
+    onnx.save(onnx_conv(), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def environment() -> dict[str, str]:
+    """For another interpreter that finds what this one finds."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def compile_(*arguments: object) -> int:
+    return main(["compile", *map(str, arguments)])
+
+
+class TestCompile:
+    @pytest.mark.parametrize("layout", [[], ["--layout", "NHWC"]])
+    def test_equal(self, onnx_file, tmp_path, capfd, layout):
+        assert compile_(onnx_file, "-o", tmp_path / "out", *layout) == 0
+        out, err = capfd.readouterr()
+        assert "equal to ONNX Runtime" in out
+        assert f"saved to               {tmp_path / 'out'}" in out
+        assert re.search(r"^activation transforms  [02] *$", out, re.MULTILINE)
+        assert [line.split()[0] for line in err.splitlines()][-3:] == ["export", "compare", "save"]
+        assert ESCAPE not in out + err
+        assert CompiledModel.load(tmp_path / "out").report.equal
+
+    def test_pt2_and_factory(self, tmp_path, capfd):
+        module, inputs = conv_net()
+        torch.export.save(torch.export.export(module, inputs), tmp_path / "model.pt2")
+        for source in (tmp_path / "model.pt2", "models:conv_net"):
+            assert compile_(source) == 0
+            assert "equal to PyTorch" in capfd.readouterr().out
+
+    def test_not_equal(self, onnx_file, tmp_path, capfd):
+        assert compile_(onnx_file, "--rtol", 0, "--atol", 0, "-o", tmp_path / "out") == 1
+        out, _ = capfd.readouterr()
+        assert "not equal to ONNX Runtime" in out
+        assert "elements differ by more than 0 + 0 * |reference|" in out
+        assert "is not written, being not equal" in out
+        assert not (tmp_path / "out").exists()
+
+    def test_without_comparison(self, onnx_file, capfd):
+        assert compile_(onnx_file, "--no-compare", "--quiet") == 0
+        out, err = capfd.readouterr()
+        assert re.search(r"^compared +no *$", out, re.MULTILINE)
+        assert "latency" not in out
+        assert err == ""
+
+    def test_json(self, onnx_file, tmp_path, capfd):
+        arguments = ("--json", "--shape", "image.0=2,3,8,8", "--target", '{"kind": "llvm"}')
+        assert compile_(onnx_file, *arguments, "-o", tmp_path / "out") == 0
+        out, err = capfd.readouterr()
+        document = json.loads(out)
+        assert document["equal"] is True
+        assert document["outputs"][0]["shape"] == [2, 4, 8, 8]
+        assert document["output"] == str(tmp_path / "out")
+        assert document["target"]["kind"] == "llvm"
+        assert document["size_ratio"] > 1
+        assert document["fixes"] == []
+        assert "export" in err
+
+    @pytest.mark.parametrize("how", ["print", "native"])
+    def test_json_alone_on_standard_output(self, capfd, monkeypatch, how):
+        def chatty():
+            if how == "print":
+                print("hello from the factory")
+            else:
+                os.write(1, b"hello from the factory\n")
+            return torch.nn.ReLU().eval(), (torch.ones(4),)
+
+        monkeypatch.setattr("models.chatty", chatty)
+        assert compile_("models:chatty", "--json") == 0
+        out, err = capfd.readouterr()
+        assert json.loads(out)["equal"] is True
+        assert "hello from the factory" in err
+
+    @pytest.mark.parametrize("as_json", [False, True])
+    @pytest.mark.parametrize(
+        "arguments, status, message",
+        [
+            (["no.onnx"], 2, "no.onnx: no such file"),
+            (["models:fourier"], 1, "no conversion for _fft_r2c.default"),
+            (["models:conv_net", "--shape", "x=1,2"], 2, "expected shape (1, 3, 8, 8), got (1, 2)"),
+            (["models:conv_net", "--shape", "x=1", "--shape", "x=1"], 2, "an input is given twice"),
+            (["models:conv_net", "--target", "{"], 2, "target '{': "),
+            (["models:conv_net", "-o", "/dev/null"], 2, "exists and is not a directory"),
+        ],
+    )
+    def test_error_is_one_line(self, capfd, arguments, status, message, as_json):
+        assert compile_(*arguments, *["--json"] * as_json, "--quiet") == status
+        out, err = capfd.readouterr()
+        assert err.startswith("tvm-fixes: error: ")
+        assert err.count("\n") == 1
+        assert message in err
+        if as_json:
+            assert message in json.loads(out)["error"]["message"]
+        else:
+            assert out == ""
+
+    @pytest.mark.parametrize(
+        "arguments, message",
+        [
+            ([], "required: MODEL"),
+            (["m.onnx", "--layout", "NCWH"], "invalid choice: 'NCWH'"),
+            (["m.onnx", "--shape", "x"], "expected NAME=1,3,64,64, got 'x'"),
+            (["m.onnx", "--shape", "=1"], "expected NAME=1,3,64,64, got '=1'"),
+            (["m.onnx", "--shape", "x=1,,2"], "expected NAME=1,3,64,64, got 'x=1,,2'"),
+            (["m.onnx", "--shape", "x=1,-2"], "expected NAME=1,3,64,64, got 'x=1,-2'"),
+            (["m.onnx", "--rtol", "-1"], "expected a number that is not negative"),
+            (["m.onnx", "--rtol", "nan"], "expected a number that is not negative"),
+            (["m.onnx", "--atol", "x"], "invalid _tolerance value"),
+        ],
+    )
+    def test_wrong_arguments(self, capfd, arguments, message):
+        with pytest.raises(SystemExit) as left:
+            compile_(*arguments)
+        assert left.value.code == 2
+        assert message in capfd.readouterr().err
+
+    @pytest.mark.parametrize(
+        "text, expected",
+        [
+            ("x=1,3", ("x", (1, 3))),
+            ("a=b=1", ("a=b", (1,))),
+            ("s=", ("s", ())),
+            ("x=0, 4", ("x", (0, 4))),
+        ],
+    )
+    def test_shapes(self, text, expected):
+        assert tvm_fixes_cli._shape(text) == expected
+
+    def test_interrupted(self, tmp_path, capfd, monkeypatch):
+        def interrupted():
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr("models.chatty", interrupted)
+        assert compile_("models:chatty", "-o", tmp_path / "out") == 130
+        assert capfd.readouterr().err == "tvm-fixes: interrupted; nothing was written\n"
+        assert os.listdir(tmp_path) == []
+
+    def test_interrupted_from_outside(self, tmp_path):
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tvm_fixes_cli",
+                "compile",
+                "models:waiting",
+                "-o",
+                tmp_path / "o",
+            ],
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert err == "tvm-fixes: interrupted; nothing was written\n"
+        assert os.listdir(tmp_path) == []
+
+
+class TestWithoutTVM:
+    """What must answer at once loads neither TVM nor PyTorch, which take seconds."""
+
+    @pytest.mark.parametrize(
+        "arguments, text",
+        [
+            (["--help"], "tvm-fixes doctor"),
+            (["--version"], "apache-tvm "),
+            (["compile", "--help"], "exit status: 0 every output equal"),
+            (["doctor", "--help"], "Examine this installation"),
+        ],
+    )
+    def test_nothing_heavy_is_imported(self, arguments, text):
+        program = (
+            "import sys, tvm_fixes_cli\n"
+            "try:\n"
+            f"    tvm_fixes_cli.main({arguments!r})\n"
+            "except SystemExit as left:\n"
+            "    assert left.code in (0, None), left.code\n"
+            "heavy = {'tvm', 'tvm_ffi', 'torch', 'numpy', 'onnx', 'rich', 'tvm_fixes'}\n"
+            "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert text in done.stdout
+
+    def test_version_names_tvm(self, capfd):
+        with pytest.raises(SystemExit):
+            main(["--version"])
+        assert f"apache-tvm {tvm.__version__}" in capfd.readouterr().out
+
+    def test_a_package_that_does_not_load_is_one_line(self, monkeypatch, capfd):
+        monkeypatch.setitem(sys.modules, "tvm_fixes.compiler", None)
+        assert compile_("model.onnx") == 1
+        err = capfd.readouterr().err
+        assert err.startswith("tvm-fixes: error: TVM and its fixes cannot be loaded: ")
+        assert err.count("\n") == 1
+
+
+class TestDoctor:
+    @pytest.fixture
+    def report(self, monkeypatch):
+        """A report without the probes, which tests of their own run."""
+        report = doctor.run(ids=[])
+        monkeypatch.setattr(doctor, "run", lambda: report)
+        return report
+
+    def test_table(self, report, capfd):
+        assert main(["doctor"]) == 0
+        assert tvm.__version__ in capfd.readouterr().out
+
+    def test_json(self, report, capfd):
+        assert main(["doctor", "--json"]) == 0
+        assert json.loads(capfd.readouterr().out)["tvm"]["version"] == tvm.__version__
+
+    def test_unknown_fix(self, monkeypatch, capfd):
+        monkeypatch.setenv("TVM_FIXES_DISABLE", "nonsense")
+        assert main(["doctor"]) == 2
+        assert "unknown fix 'nonsense'; known fixes: " in capfd.readouterr().err
+
+
+class TestConsole:
+    def test_a_terminal_shows_what_runs(self):
+        terminal = Console(force_terminal=True, width=80)
+        with terminal.capture() as captured, console.StepPrinter(terminal) as printer:
+            printer(Step("build"))
+            printer(Step("build", 1.5))
+        assert "build …" in captured.get()
+        assert "build            1.50 s" in captured.get()
+
+    def test_a_log_has_plain_lines(self):
+        log = Console(force_terminal=False, width=80)
+        with log.capture() as captured, console.StepPrinter(log) as printer:
+            printer(Step("build"))
+            printer(Step("build", 1.5))
+        assert captured.get() == "build            1.50 s\n"
+
+    def test_table(self):
+        outputs = [
+            OutputComparison("[y]", [1, 2], "float32", 1e-6, 1e-7, 1e-4, 1e-5, True),
+            OutputComparison("z", [], "int64", None, None, 0, 0, False, "expected shape"),
+        ]
+        report = Report(
+            source="[m].onnx",
+            layout="NHWC",
+            seconds={},
+            artifact_bytes=2_500_000,
+            parameter_bytes=2_000_000,
+            activation_transforms=2,
+            fixes=["a-fix", "b-fix"],
+            reference="PyTorch 2",
+            outputs=outputs,
+            latency_ms=1.234,
+            reference_latency_ms=2.0,
+            warnings=["[w]"],
+        )
+        log = Console(force_terminal=False, width=120)
+        with log.capture() as captured:
+            console.render(report, log, output="out")
+        text = captured.get()
+        for part in (
+            "[m].onnx in NHWC",
+            "not equal to PyTorch 2",
+            "2.5 MB, 1.25 times the parameters' 2 MB",
+            "1.23 ms, PyTorch 2 2 ms",
+            "a-fix, b-fix",
+            "out is not written, being not equal",
+            "[y]",
+            "(1, 2)",
+            "1e-06",
+            "expected shape",
+            "warning: [w]",
+        ):
+            assert part in text, part
+
+    @pytest.mark.parametrize(
+        "count, text", [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (3e12, "3e+03 GB")]
+    )
+    def test_sizes(self, count, text):
+        assert console._bytes(count) == text
+
+
+def test_run_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "tvm_fixes", "compile", "no.onnx"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "tvm-fixes: error: no.onnx: no such file\n"
+
+
+def test_choices_are_the_pipeline_s(capfd):
+    with pytest.raises(SystemExit):
+        main(["compile", "--help"])
+    assert f"{{{','.join(LAYOUTS)}}}" in capfd.readouterr().out
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,130 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.comparison."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm.testing
+
+from tvm_fixes.comparison import TOLERANCES, compare, latencies_ms
+
+NAN, INF = np.nan, np.inf
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, "float32")
+
+
+def test_equal():
+    result = compare("y", f32(1, 2, 4), f32(1, 2, 4))
+    assert result.equal
+    assert (result.max_abs_error, result.max_rel_error, result.problem) == (0, 0, "")
+    assert (result.name, result.shape, result.dtype) == ("y", [3], "float32")
+
+
+def test_errors_are_absolute_and_relative_to_the_largest_magnitude():
+    result = compare("y", f32(1.5, 2, -4), f32(1, 2, -4), rtol=0, atol=1)
+    assert result.equal
+    assert (result.max_abs_error, result.max_rel_error) == (0.5, 0.125)
+    result = compare("y", f32(1.5, 2, -4), f32(1, 2, -4), rtol=0.1, atol=0.25)
+    assert not result.equal
+    assert result.problem == "1 of 3 elements differ by more than 0.25 + 0.1 * |reference|"
+
+
+@pytest.mark.parametrize(
+    "rtol, atol, equal", [(0, 0.5, True), (0, 0.49, False), (0.25, 0, True), (0.24, 0, False)]
+)
+def test_tolerances_are_inclusive(rtol, atol, equal):
+    assert compare("y", f32(2.5), f32(2), rtol=rtol, atol=atol).equal is equal
+
+
+def test_shape_and_dtype_have_to_agree():
+    result = compare("y", np.zeros((1, 3), "float32"), np.zeros(3, "float32"))
+    assert not result.equal
+    assert result.problem == "expected shape (3,), got (1, 3)"
+    result = compare("y", np.zeros(3, "float64"), np.zeros(3, "float32"))
+    assert not result.equal
+    assert result.problem == "expected dtype float32, got float64"
+    assert result.max_abs_error is None
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, equal",
+    [
+        ((NAN, 1), (NAN, 1), True),
+        ((INF, -INF), (INF, -INF), True),
+        ((NAN, 1), (0, 1), False),
+        ((0, 1), (NAN, 1), False),
+        ((INF, 1), (-INF, 1), False),
+        ((INF, 1), (3e38, 1), False),
+        ((NAN, 1), (INF, 1), False),
+    ],
+)
+def test_values_that_are_not_finite(ours, theirs, equal):
+    assert compare("y", f32(*ours), f32(*theirs), rtol=1e9, atol=1e9).equal is equal
+
+
+def test_an_output_of_small_numbers_does_not_equal_zeros():
+    theirs = 1e-7 * np.random.default_rng(0).standard_normal(100).astype("float32")
+    assert not compare("y", np.zeros_like(theirs), theirs).equal
+    assert compare("y", theirs * np.float32(1 + 1e-6), theirs).equal
+
+
+def test_rounding_of_large_sums_is_equal_near_zero():
+    assert compare("y", f32(1e4, 0.01), f32(1e4, 0.0)).equal
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_defaults_fit_the_dtype(dtype):
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    eps = float(ml_dtypes.finfo(kind).eps)
+    assert all(2 * eps <= tolerance <= 1e7 * eps for tolerance in TOLERANCES[dtype])
+    theirs = np.array([1, 2, 3], kind)
+    assert compare("y", (theirs.astype("float64") * (1 + eps)).astype(kind), theirs).equal
+    assert not compare("y", (theirs.astype("float64") * 1.2).astype(kind), theirs).equal
+
+
+def test_integers_and_booleans_are_exact():
+    big = np.array([2**62, -(2**62)], "int64")
+    assert compare("y", big, big).equal
+    result = compare("y", big, -big)
+    assert not result.equal
+    assert (result.problem, result.max_abs_error) == ("2 of 2 elements differ", 2.0**63)
+    assert not compare("y", np.array([255], "uint8"), np.array([0], "uint8")).equal
+    assert not compare("y", np.array([True]), np.array([False])).equal
+    assert compare("y", np.array([3], "int32"), np.array([4], "int32"), atol=1).equal
+
+
+def test_empty_and_scalar():
+    assert compare("y", np.zeros((0, 3), "float32"), np.zeros((0, 3), "float32")).equal
+    assert compare("y", np.array(2.0, "float32"), np.array(2.0, "float32")).equal
+    assert not compare("y", np.array(2.0, "float32"), np.array(3.0, "float32")).equal
+
+
+def test_latencies_take_turns_and_do_not_count_the_first_call():
+    calls = []
+    result = latencies_ms([lambda: calls.append("a"), lambda: calls.append("b")], runs=3)
+    assert calls == ["a", "b"] * 4
+    assert len(result) == 2
+    assert all(value >= 0 for value in result)
+
+
+def test_latencies_stop_when_the_time_is_up():
+    calls = []
+    latencies_ms([lambda: calls.append("a")], runs=100, budget=0.0)
+    assert len(calls) == 2
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,664 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.compile."""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import zipfile
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tvm
+import tvm.testing
+from onnx import helper
+from torch import nn
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from models import (
+    FLOAT,
+    HALF,
+    INT64,
+    conv_net,
+    fourier,
+    lookup,
+    onnx_conv,
+    onnx_model,
+    onnx_sum_and_product,
+)
+from tvm_fixes import comparison, compiler, target
+from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.errors import (
+    ArtifactError,
+    CompileError,
+    UnsupportedOperatorError,
+    UsageError,
+    summarize,
+)
+from tvm_fixes.runtime import CompiledModel
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The directory for temporary files, of this test alone."""
+    path = tmp_path / "temporary"
+    path.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    return path
+
+
+@pytest.fixture
+def onnx_file(tmp_path):
+    onnx.save(onnx_conv(), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+@pytest.fixture
+def pt2_file(tmp_path):
+    module, inputs = conv_net()
+    torch.export.save(torch.export.export(module, inputs), tmp_path / "model.pt2")
+    return tmp_path / "model.pt2"
+
+
+def left_in(directory) -> list[str]:
+    """What a compilation has left there; PyTorch keeps a cache there, too."""
+    return [name for name in os.listdir(directory) if name.startswith("tvm-fixes-")]
+
+
+def fails(source, error=CompileError, **arguments) -> str:
+    """The message of what `compile` raises, which is one line."""
+    with pytest.raises(error) as raised:
+        compile_model(source, **arguments)
+    assert "\n" not in raised.value.message
+    assert raised.value.stage
+    return raised.value.message
+
+
+class TestSources:
+    """The same answer as the original's, from every form of it and in every layout."""
+
+    @pytest.mark.parametrize("layout", [None, "NCHW", "NHWC"])
+    def test_onnx_file(self, onnx_file, layout):
+        model = compile_model(onnx_file, layout=layout)
+        assert model.report.equal
+        assert model.report.reference.startswith("ONNX Runtime")
+        assert model.report.source == "model.onnx"
+        assert model.report.activation_transforms == (2 if layout == "NHWC" else 0)
+        assert model.report.parameter_bytes == 4 * 3 * 3 * 3 * 4
+
+    @pytest.mark.parametrize("layout", [None, "NHWC"])
+    def test_pt2_file(self, pt2_file, layout):
+        model = compile_model(str(pt2_file), layout=layout)
+        assert model.report.equal
+        assert model.report.reference.startswith("PyTorch")
+        assert model.report.activation_transforms == (2 if layout == "NHWC" else 0)
+
+    def test_factory(self):
+        model = compile_model("models:conv_net")
+        assert model.report.equal
+        module, inputs = conv_net()
+        torch.testing.assert_close(model.run(*inputs), module(*inputs), rtol=1e-4, atol=1e-5)
+
+    def test_factory_in_the_working_directory(self, tmp_path, monkeypatch):
+        (tmp_path / "of_the_working_directory.py").write_text(
+            "import torch\ndef make():\n    return torch.nn.ReLU().eval(), (torch.ones(3),)\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        path = list(sys.path)
+        assert compile_model("of_the_working_directory:make").report.equal
+        assert sys.path == path
+
+    def test_objects(self):
+        module, inputs = conv_net()
+        program = torch.export.export(module, inputs)
+        for source in (onnx_conv(), program, (module, inputs)):
+            assert compile_model(source).report.equal
+
+    def test_relax_module(self):
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+                return R.add(x, R.const(np.ones((1, 4), "float32")))
+
+        model = compile_model(Module, compare=False)
+        assert model.report.equal is None
+        assert model.report.parameter_bytes == 16
+        np.testing.assert_array_equal(model.run(np.zeros((2, 4), "float32")), np.ones((2, 4)))
+        assert "no reference to compare with" in fails(Module, UsageError)
+
+    def test_several_inputs_and_outputs(self):
+        report = compile_model(onnx_sum_and_product()).report
+        assert [output.name for output in report.outputs] == ["sum", "mul"]
+        assert report.equal
+        assert report.size_ratio is None
+
+    def test_half_precision(self):
+        report = compile_model(onnx_conv((1, 3, 8, 8), HALF)).report
+        assert report.equal
+        assert report.outputs[0].dtype == "float16"
+        module, (x,) = conv_net()
+        model = compile_model((module.half(), (x.half(),)), layout="NHWC")
+        assert model.report.equal
+        assert "torch-dtype" in model.report.fixes
+
+    def test_weights_beside_the_file(self, tmp_path):
+        path = tmp_path / "model.onnx"
+        onnx.save(
+            onnx_conv(), path, save_as_external_data=True, location="weights", size_threshold=0
+        )
+        report = compile_model(path).report
+        assert report.equal
+        assert report.parameter_bytes == 4 * 3 * 3 * 3 * 4
+        (tmp_path / "weights").unlink()
+        assert "weights" in fails(path)
+
+    def test_shared_weights_count_once(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 8, bias=False)
+                self.b = nn.Linear(8, 8, bias=False)
+                self.b.weight = self.a.weight
+
+            def forward(self, x):
+                return self.b(torch.relu(self.a(x)))
+
+        report = compile_model((Tied().eval(), (torch.ones(2, 8),))).report
+        assert report.equal
+        assert report.parameter_bytes == 8 * 8 * 4
+
+    def test_buffers_that_change_are_no_outputs(self):
+        class Counter(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("count", torch.zeros(()))
+
+            def forward(self, x):
+                return x + self.count
+
+        model = compile_model((Counter().eval(), (torch.ones(2),)))
+        assert model.report.equal
+        assert len(model.outputs) == 1
+
+
+class TestShapes:
+    def test_shape_makes_an_onnx_model_static(self, onnx_file):
+        model = compile_model(onnx_file, shapes={"image.0": (5, 3, 8, 8)})
+        assert model.report.equal
+        assert model.inputs[0].shape == (5, 3, 8, 8)
+        assert model.report.outputs[0].shape == [5, 4, 8, 8]
+
+    def test_symbolic_dims_of_onnx_have_a_size_to_compare_at(self):
+        report = compile_model(onnx_conv(("batch", 3, "height", 8))).report
+        assert report.equal
+        assert report.outputs[0].shape == [2, 4, 32, 8]
+
+    def test_symbolic_dims_of_torch_have_the_example_s_size(self):
+        batch = torch.export.Dim("batch", min=2, max=16)
+        module, (x,) = nn.Linear(4, 3).eval(), (torch.ones(7, 4),)
+        program = torch.export.export(module, (x,), dynamic_shapes=({0: batch},))
+        assert compile_model(program).report.outputs[0].shape == [7, 3]
+        model = compile_model(program, shapes={"input": (9, 4)})
+        assert model.report.outputs[0].shape == [9, 3]
+        assert model.run(torch.ones(4, 4)).shape == (4, 3)
+        assert "the reference cannot run it with inputs input (99, 4)" in fails(
+            program, shapes={"input": (99, 4)}
+        )
+
+    def test_wrong_shape(self, onnx_file):
+        assert fails(onnx_file, UsageError, shapes={"image.0": (1, 4, 8, 8)}) == (
+            "input 'image.0' of model.onnx: expected shape (batch, 3, 8, 8), got (1, 4, 8, 8)"
+        )
+        assert fails(onnx_file, UsageError, shapes={"image.0": (1, 3, 8)}) == (
+            "input 'image.0' of model.onnx: expected shape (batch, 3, 8, 8), got (1, 3, 8)"
+        )
+        assert fails(onnx_file, UsageError, shapes={"image": (1, 3, 8, 8)}) == (
+            "shape given for unknown input 'image'; inputs of model.onnx: image.0"
+        )
+        assert fails(conv_net(), UsageError, shapes={"x": (2, 3, 8, 8)}) == (
+            "input 'x' of ConvNet: expected shape (1, 3, 8, 8), got (2, 3, 8, 8)"
+        )
+
+    def test_unknown_rank(self):
+        model = onnx_model(
+            [helper.make_node("Relu", ["x"], ["y"])], [("x", 1, None)], [("y", 1, [])]
+        )
+        assert "input 'x' of graph has no known rank: give its shape" in fails(model, UsageError)
+        compiled = compile_model(model, shapes={"x": (2, 3)})
+        assert compiled.inputs[0].shape == (2, 3)
+
+    def test_unnamed_dims(self):
+        node = helper.make_node("Concat", ["a", "b"], ["y"], axis=0)
+        inputs = [("a", FLOAT, [None, 4]), ("b", FLOAT, [None, 4])]
+        compiled = compile_model(onnx_model([node], inputs, [("y", FLOAT, None)]))
+        assert compiled.report.equal
+        assert compiled.inputs[0].shape == ("dim0", 4)
+
+
+class TestRandomInputs:
+    def test_seed(self):
+        source = compiler.open_source(conv_net())
+        first, again, other = (
+            source.example_inputs(np.random.default_rng(seed))[0] for seed in (0, 0, 1)
+        )
+        np.testing.assert_array_equal(first, again)
+        assert not np.array_equal(first, other)
+
+    def test_integers_come_from_the_example_s_range(self):
+        source = compiler.open_source(lookup())
+        ids, keep, x = source.example_inputs(np.random.default_rng(0))
+        low, high = int(lookup()[1][0].min()), int(lookup()[1][0].max())
+        assert low <= ids.min() <= ids.max() <= high
+        assert (ids.dtype, keep.dtype, x.dtype) == ("int64", "bool", "float32")
+
+    def test_integers_of_onnx_are_safe_indices(self):
+        model = onnx_model(
+            [helper.make_node("Gather", ["table", "ids"], ["y"])],
+            [("ids", INT64, ["n"])],
+            [("y", FLOAT, ["n", 3])],
+            {"table": np.arange(6, dtype="float32").reshape(2, 3)},
+        )
+        assert compile_model(model).report.equal
+
+
+class TestComparison:
+    def test_not_equal(self, monkeypatch, tmp_path):
+        module, inputs = conv_net()
+        real = compiler.open_source((module, inputs)).reference()[1]
+        monkeypatch.setattr(
+            "tvm_fixes.source.torch.TorchSource.reference",
+            lambda self: ("a wrong one", lambda values: [out + 1 for out in real(values)]),
+        )
+        model = compile_model((module, inputs), output=tmp_path / "out")
+        report = model.report
+        assert report.equal is False
+        assert report.outputs[0].max_abs_error == pytest.approx(1, abs=1e-4)
+        assert "elements differ" in report.outputs[0].problem
+        assert os.listdir(tmp_path) == []
+
+    def test_tolerances(self):
+        model = compile_model(conv_net(), rtol=0, atol=0)
+        assert model.report.outputs[0].max_abs_error > 0
+        assert model.report.equal is False
+        assert compile_model(conv_net(), rtol=0, atol=1.0).report.equal
+        for value in (-1.0, float("nan"), float("inf")):
+            assert "rtol must be a number" in fails(conv_net(), UsageError, rtol=value)
+
+    def test_without(self, tmp_path):
+        model = compile_model(conv_net(), compare=False, output=tmp_path / "out")
+        report = model.report
+        assert (report.equal, report.reference, report.latency_ms) == (None, None, None)
+        assert CompiledModel.load(tmp_path / "out").report == report
+
+    def test_report(self):
+        steps = []
+        report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
+        names = ["load", "import", "verify", "reference", "Layout", "Legalize", "Lower"]
+        names += ["CheckLowered", "build", "export", "compare"]
+        assert list(report.seconds) == names
+        assert [step.name for step in steps] == [name for name in names for _ in range(2)]
+        assert [step.seconds is None for step in steps] == [True, False] * len(names)
+        assert report.layout == "NHWC"
+        assert report.artifact_bytes > report.parameter_bytes > 0
+        assert report.size_ratio == report.artifact_bytes / report.parameter_bytes
+        assert report.latency_ms > 0
+        assert report.reference_latency_ms > 0
+        assert "conv2d-transpose-infer-layout" in report.fixes
+        assert type(report).from_dict(report.to_dict()) == report
+
+    def test_what_the_importer_warns_of(self):
+        model = onnx_model(
+            [helper.make_node("Relu", ["1x"], ["y"])], [("1x", 1, [2])], [("y", 1, [2])]
+        )
+        report = compile_model(model).report
+        assert any("Renaming name 1x" in warning for warning in report.warnings)
+        assert compile_model(model).inputs[0].name == "1x"
+
+    def test_a_fix_that_is_switched_off_takes_no_part(self, monkeypatch):
+        monkeypatch.setenv("TVM_FIXES_DISABLE", "torch-dtype")
+        report = compile_model(conv_net()).report
+        assert report.equal
+        assert "torch-dtype" not in report.fixes
+        monkeypatch.setenv("TVM_FIXES_DISABLE", "nonsense")
+        assert "unknown fix 'nonsense'; known fixes: " in fails(conv_net(), layout="NHWC")
+
+
+class TestTarget:
+    def test_native(self):
+        native = target.native()
+        assert native.attrs["mcpu"] == tvm.target.codegen.llvm_get_system_cpu()
+        assert target.missing_features(target.instruction_sets(native)) == []
+
+    def test_a_withheld_instruction_set_is_switched_off(self, monkeypatch):
+        if not target.instruction_sets(target.native()):
+            pytest.skip("the instruction sets of this architecture are not told apart")
+        flags = target._linux_cpu_flags() - {"avx2", "fma"}
+        monkeypatch.setattr(target, "_linux_cpu_flags", lambda: flags)
+        native = target.native()
+        assert {"-avx2", "-fma"} <= set(map(str, native.attrs["mattr"]))
+        assert not {"avx2", "fma"} & set(target.instruction_sets(native))
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "llvm",
+            {"kind": "llvm", "mattr": ["+fma"]},
+            '{"kind": "llvm"}',
+            tvm.target.Target("llvm"),
+        ],
+    )
+    def test_forms(self, value):
+        assert target.resolve(value).kind.name == "llvm"
+
+    @pytest.mark.parametrize(
+        "value, message",
+        [
+            ('{"kind": "llvm", ', "Failed to parse target JSON config"),
+            ("nonsense", '"nonsense" is not defined'),
+            ({"kind": "llvm", "mcpu": "zork"}, "LLVM knows no mcpu 'zork' for"),
+            ({"kind": "llvm", "zork": 1}, "zork"),
+            ("nvidia/nvidia-a100", "expected a CPU target (kind llvm), got kind cuda"),
+        ],
+    )
+    def test_wrong_target(self, value, message):
+        assert message in fails(conv_net(), UsageError, target=value)
+
+    def test_another_machine(self, monkeypatch, tmp_path):
+        """Its code cannot be compared, and is linked by a compiler that makes it."""
+        other = "aarch64" if target.triple_of(target.native()).startswith("x86_64") else "x86_64"
+        foreign = {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}
+        assert f"it is for {other}, this machine is" in fails(
+            conv_net(), UsageError, target=foreign
+        )
+        message = fails(conv_net(), target=foreign, compare=False)
+        assert f"cannot link for {other}-linux-gnu" in message
+        linker = tmp_path / "linker"
+        linker.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; cp "$3" "$2"\n')
+        linker.chmod(0o755)
+        monkeypatch.setenv("CXX", str(linker))
+        model = compile_model(conv_net(), target=foreign, compare=False, output=tmp_path / "out")
+        with pytest.raises(ArtifactError, match=f"cannot run here: it is for {other}"):
+            model.run(np.zeros((1, 3, 8, 8), "float32"))
+        with pytest.raises(ArtifactError, match=f"cannot run here: it is for {other}"):
+            CompiledModel.load(tmp_path / "out")
+
+
+class TestBadFiles:
+    @pytest.mark.parametrize("name", ["no.onnx", "no.pt2", "no", "no/such:thing.onnx"])
+    def test_missing(self, tmp_path, name):
+        assert fails(tmp_path / name, UsageError) == f"{tmp_path / name}: no such file"
+
+    def test_directory(self, tmp_path):
+        (tmp_path / "model.onnx").mkdir()
+        assert fails(tmp_path / "model.onnx", UsageError).endswith("model.onnx: not a file")
+
+    def test_unknown_ending(self, tmp_path):
+        (tmp_path / "model.txt").touch()
+        message = fails(tmp_path / "model.txt", UsageError)
+        assert message.endswith(
+            "expected a file that ends in .onnx or .pt2, or package.module:factory"
+        )
+
+    @pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.9, 0.99])
+    def test_truncated_onnx(self, onnx_file, kept):
+        whole = onnx_file.read_bytes()
+        onnx_file.write_bytes(whole[: int(kept * len(whole))])
+        assert "ONNX" in fails(onnx_file)
+
+    def test_onnx_cut_between_two_fields(self):
+        """What is left parses, as a model of opset 1."""
+        whole = onnx_conv()
+        model = onnx.ModelProto(ir_version=whole.ir_version)
+        model.graph.CopyFrom(whole.graph)
+        assert "not a whole ONNX model" in fails(model)
+
+    @pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+    def test_truncated_pt2(self, pt2_file, kept, capfd):
+        whole = pt2_file.read_bytes()
+        pt2_file.write_bytes(whole[: int(kept * len(whole))])
+        message = fails(pt2_file)
+        assert "cannot load it as a .pt2 file" in message
+        assert "zip" in message.lower()
+        assert capfd.readouterr().err == ""
+
+    def test_pt2_of_another_version(self, pt2_file):
+        other = pt2_file.with_name("other.pt2")
+        with zipfile.ZipFile(pt2_file) as source, zipfile.ZipFile(other, "w") as changed:
+            for entry in source.infolist():
+                content = source.read(entry)
+                if entry.filename.endswith("archive_version"):
+                    content = b"99"
+                changed.writestr(entry.filename, content)
+        assert "archive version 99 does not match" in fails(other)
+
+    def test_another_file_of_torch(self, tmp_path):
+        torch.save({"weight": torch.ones(3)}, tmp_path / "model.pt2")
+        assert "cannot load it as a .pt2 file" in fails(tmp_path / "model.pt2")
+
+    def test_another_object(self):
+        assert "expected a path, " in fails(3, UsageError)
+        assert "got tuple" in fails((nn.ReLU(), torch.ones(3)), UsageError)
+
+
+class TestBadFactories:
+    @pytest.mark.parametrize(
+        "name, error, message",
+        [
+            ("models:nothing", UsageError, "'nothing' of models: no such attribute"),
+            ("models:not_callable", UsageError, "'not_callable' of models: not callable"),
+            ("no_such_module:make", UsageError, "no_such_module: no such module in "),
+            ("models.below:make", UsageError, "models.below: no such module in "),
+            ("models:failing", CompileError, "the factory fails: LookupError: no weights here ("),
+            ("models:not_a_module", UsageError, "tuple of example inputs), got ReLU"),
+            ("models:in_training", UsageError, "the module is in training mode; call .eval()"),
+        ],
+    )
+    def test_message(self, name, error, message):
+        assert message in fails(name, error)
+
+    def test_module_that_fails_to_import(self, tmp_path, monkeypatch):
+        (tmp_path / "broken_module.py").write_text("import nothing_of_that_name\n")
+        monkeypatch.chdir(tmp_path)
+        assert "broken_module: cannot be imported: ModuleNotFoundError" in fails("broken_module:f")
+
+    def test_program_that_depends_on_data(self, capfd):
+        class Branch(nn.Module):
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        message = fails((Branch().eval(), (torch.ones(3),)))
+        assert "torch.export fails" in message
+        assert "test_compiler.py:" in message
+        assert capfd.readouterr() == ("", "")
+
+    def test_input_that_is_no_tensor(self):
+        class Scale(nn.Module):
+            def forward(self, x, factor):
+                return x * factor
+
+        message = fails((Scale().eval(), (torch.ones(3), 2)), UnsupportedOperatorError)
+        assert message.startswith("input 'factor' of Scale: expected a tensor, got 2")
+
+
+class TestUnsupported:
+    def test_onnx_operator(self):
+        model = onnx_model(
+            [
+                helper.make_node("Relu", ["x"], ["a"]),
+                helper.make_node("Det", ["a"], ["y"], name="d0"),
+            ],
+            [("x", 1, [2, 2])],
+            [("y", 1, [])],
+        )
+        message = fails(model, UnsupportedOperatorError)
+        assert message == "graph: no conversion for Det: Det (node 'd0')"
+
+    def test_onnx_operator_without_a_name_of_another_domain(self):
+        node = helper.make_node("Frob", ["x"], ["y"], domain="my.domain")
+        model = onnx_model([node], [("x", 1, [2])], [("y", 1, [2])])
+        message = fails(model, UnsupportedOperatorError)
+        assert message.endswith("no conversion for Frob: my.domain.Frob (node with output 'y')")
+
+    def test_onnx_attribute_or_input(self, capfd):
+        node = helper.make_node("Pad", ["x", "pads"], ["y"], name="pad0", mode="reflect")
+        model = onnx_model([node], [("x", 1, [4]), ("pads", INT64, [2])], [("y", 1, ["m"])])
+        message = fails(model, UnsupportedOperatorError)
+        assert message.startswith("graph: cannot import Pad (node 'pad0'): ")
+        assert capfd.readouterr().out == ""
+
+    def test_onnx_input_that_is_no_tensor(self):
+        model = onnx_conv()
+        sequence = helper.make_tensor_sequence_value_info("s", FLOAT, [1])
+        model.graph.input.append(sequence)
+        message = fails(model, UnsupportedOperatorError)
+        assert message == "input 's' of graph: expected a tensor, got sequence_type"
+
+    def test_torch_operator(self):
+        message = fails(fourier(), UnsupportedOperatorError)
+        assert "no conversion for _fft_r2c.default, view_as_real.default" in message
+        assert "aten._fft_r2c.default (node '_fft_r2c', File " in message
+        assert "torch.fft.fft(x).real" in message
+
+    def test_torch_dtype(self):
+        module = nn.Identity().eval()
+        message = fails((module, (torch.ones(2, dtype=torch.complex64),)), UnsupportedOperatorError)
+        assert "(node 'input')" in message
+        assert "complex64" in message
+
+    def test_ill_formed_module(self):
+        @I.ir_module(check_well_formed=False)
+        class Module:
+            @R.function
+            def main(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+                with R.dataflow():
+                    y = R.exp(x)
+                    R.output(y)
+                return y
+
+        var = tvm.relax.Var("unbound", tvm.relax.TensorType((2,), "float32"))
+        function = Module["main"]
+        body = tvm.relax.SeqExpr(function.body.blocks, var)
+        Module["main"] = tvm.relax.Function(function.params, body, function.ret_ty)
+        with pytest.raises(CompileError, match="unbound") as error:
+            compile_model(Module, compare=False)
+        assert error.value.stage == "verify"
+
+
+class TestNothingHalfWritten:
+    def test_full_disk(self, tmp_path, temporary):
+        """LLVM ends the process that cannot write an object file."""
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        try:
+            message = fails(conv_net(), output=tmp_path / "out")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert message.startswith("the library cannot be written: LLVM ERROR: IO failure")
+        assert not (tmp_path / "out").exists()
+        assert left_in(temporary) == []
+
+    def test_full_disk_is_said(self, monkeypatch):
+        usage = shutil.disk_usage(".")
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
+        monkeypatch.setenv("CXX", "/no/such/compiler")
+        message = fails(conv_net())
+        assert "/no/such/compiler" in message
+        assert "no space left for" in message
+
+    def test_full_disk_while_saving(self, tmp_path, temporary, monkeypatch):
+        def fail(*_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(shutil, "copyfile", fail)
+        message = fails(conv_net(), ArtifactError, output=tmp_path / "out")
+        assert message == f"{tmp_path / 'out'}: cannot be written: No space left on device"
+        assert os.listdir(tmp_path) == ["temporary"]
+
+    def test_wrong_destination_is_known_before_the_work(self, tmp_path):
+        (tmp_path / "notes.txt").touch()
+        with pytest.raises(UsageError, match="holds files that are not an artifact's") as error:
+            compile_model(conv_net(), output=tmp_path)
+        assert error.value.stage == "load"
+
+    def test_no_compiler(self, monkeypatch):
+        monkeypatch.delenv("CXX", raising=False)
+        monkeypatch.delenv("CC", raising=False)
+        monkeypatch.setenv("PATH", "/nonexistent")
+        assert "no C++ compiler" in fails(conv_net())
+
+    @pytest.mark.parametrize("at", ["import", "Legalize", "export", "compare"])
+    def test_interrupt_between_steps(self, tmp_path, temporary, at):
+        def interrupt(step):
+            if step.name == at and step.seconds is None:
+                signal.raise_signal(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            compile_model(conv_net(), output=tmp_path / "out", progress=interrupt)
+        assert os.listdir(tmp_path) == ["temporary"]
+        assert left_in(temporary) == []
+
+    def test_interrupt_below_native_code(self, temporary):
+        @tvm.ir.instrument.pass_instrument
+        class Interrupt:
+            def run_before_pass(self, _mod, info):
+                if info.name == "FuseOps":
+                    signal.raise_signal(signal.SIGINT)
+
+        context = tvm.transform.PassContext(instruments=[Interrupt()])
+        with pytest.raises(KeyboardInterrupt), context:
+            compile_model(conv_net())
+        assert left_in(temporary) == []
+
+    def test_nothing_is_left_of_a_model(self, temporary):
+        model = compile_model(conv_net(), compare=False)
+        assert len(left_in(temporary)) == 1
+        del model
+        assert left_in(temporary) == []
+
+
+@pytest.mark.parametrize(
+    "error, line",
+    [
+        (ValueError("a\n  b\n"), "a b"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (AssertionError(), "AssertionError"),
+        (RuntimeError("x" * 1000), "x" * 599 + "…"),
+    ],
+)
+def test_summarize(error, line):
+    assert summarize(error) == line
+
+
+def test_summarize_says_where_an_exception_without_a_message_came_from():
+    def check():
+        raise AssertionError
+
+    with pytest.raises(AssertionError) as error:
+        check()
+    assert summarize(error.value) == "AssertionError in check"
+
+
+def test_default_tolerances_are_those_documented():
+    assert set(comparison.TOLERANCES) == {"float64", "float32", "float16", "bfloat16"}
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

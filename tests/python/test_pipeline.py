@@ -1,0 +1,278 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.pipeline."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from tvm_fixes import switches
+from tvm_fixes.errors import UnsupportedOperatorError, UsageError
+from tvm_fixes.pipeline import CheckLowered, pipeline, register, stages
+from tvm_fixes.relax.analysis import activation_transforms
+
+KERNEL = np.random.default_rng(0).standard_normal((4, 4, 3, 3), "float32")
+
+
+def convolution(rank: int) -> tvm.IRModule:
+    """Two convolutions of `rank` spatial axes, channels-first, with a ReLU between them."""
+    rng = np.random.default_rng(rank)
+    weights = [relax.const(rng.standard_normal((4, 4, *[3] * rank), "float32")) for _ in range(2)]
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, *[8] * rank), "float32"))
+    convolve = getattr(relax.op.nn, f"conv{rank}d")
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            hidden = builder.emit(relax.op.nn.relu(convolve(x, weights[0])))
+            out = builder.emit_output(convolve(hidden, weights[1]))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def run(mod: tvm.IRModule, *args: np.ndarray, **options) -> np.ndarray:
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", **options), tvm.cpu())
+    return vm["main"](*map(tvm.runtime.tensor, args)).numpy()
+
+
+def test_stages_have_names():
+    assert [stage.info.name for stage in stages()] == ["Legalize", "Lower", "CheckLowered"]
+    assert stages(layout="NHWC")[0].info.name == "Layout"
+
+
+def test_stages_are_visible_to_instruments():
+    seen = []
+
+    @tvm.ir.instrument.pass_instrument
+    class Names:
+        def run_before_pass(self, _mod, info):
+            seen.append(str(info.name))
+
+    with tvm.transform.PassContext(instruments=[Names()]):
+        relax.build(convolution(1), "llvm", relax_pipeline=pipeline(layout="NHWC"))
+    stages_seen = [name for name in seen if name in ("Layout", "Legalize", "Lower", "CheckLowered")]
+    # A stage that runs TVM's passes does so as a sequence of its own name.
+    assert list(dict.fromkeys(stages_seen)) == ["Layout", "Legalize", "Lower", "CheckLowered"]
+    assert {"ConvertLayout", "LegalizeOps", "VMShapeLower"} <= set(seen)
+
+
+def test_registered_with_tvm_once():
+    register()
+    register()
+    mod = convolution(2)
+    x = np.random.default_rng(1).standard_normal((1, 4, 8, 8), "float32")
+    by_name = run(mod, x, relax_pipeline="tvm_fixes")
+    np.testing.assert_array_equal(by_name, run(mod, x, relax_pipeline=pipeline()))
+    np.testing.assert_allclose(by_name, run(mod, x, relax_pipeline="default"), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_layout_means_channels_last_in_any_rank(rank):
+    mod = convolution(rank)
+    converted = stages(layout="NHWC")[0](mod)
+    layouts = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+    found = [
+        binding.value.attrs.data_layout
+        for block in converted["main"].body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.Call) and "conv" in binding.value.op.name
+    ]
+    assert found == [layouts[rank]] * 2
+    assert len(activation_transforms(converted)) == 2
+    x = np.random.default_rng(1).standard_normal((1, 4, *[8] * rank), "float32")
+    np.testing.assert_allclose(
+        run(mod, x, relax_pipeline=pipeline(layout="NHWC")),
+        run(mod, x, relax_pipeline="default"),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    # Asking for what is there changes nothing but what PrepareLayout removes.
+    tvm.ir.assert_structural_equal(stages(layout="NCHW")[0](mod), mod)
+
+
+def test_constant_kernel_is_transformed_at_compile_time():
+    mod = convolution(2)
+    with tvm.target.Target("llvm"):
+        for stage in stages(layout="NHWC")[:2]:
+            mod = stage(mod)
+    kernels = [
+        var.name_hint for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
+    ]
+    # One transpose at the input, one at the output, and none for the two kernels.
+    assert sum("transpose" in name for name in kernels) <= 2
+    calls = [b.value for block in mod["main"].body.blocks for b in block.bindings]
+    transposes = [c for c in calls if isinstance(c, relax.Call) and "transpose" in str(c.args[0])]
+    assert not any(isinstance(c.args[1].fields[0], tvm.ir.GenericConst) for c in transposes)
+
+
+@I.ir_module
+class Unlowered:
+    @R.function
+    def main(c: R.Tensor((), "bool"), x: R.Tensor((4, 4), "float32")) -> R.Tensor(
+        (4, 4), "float32"
+    ):
+        if c:
+            y = R.ewise_fma(x, x, x)
+        else:
+            y = R.exp(x)
+        return y
+
+
+def test_operator_without_lowering_is_named():
+    with pytest.raises(UnsupportedOperatorError) as error:
+        relax.build(Unlowered, "llvm", relax_pipeline="tvm_fixes")
+    message = str(error.value)
+    assert "no lowering for relax.ewise_fma in 'main': y_then = R.ewise_fma(x, x, x)" in message
+    assert 'R.Tensor((4, 4), dtype="float32")' in message
+    assert "\n" not in message
+
+
+def test_attributes_and_their_values_are_named():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
+    with builder.function("main", [x]):
+        conv = relax.op.nn.conv2d(x, relax.const(KERNEL))
+        builder.emit_func_output(builder.emit(conv, name_hint="first"))
+    with pytest.raises(UnsupportedOperatorError) as error:
+        CheckLowered()(builder.get())
+    assert "relax.nn.conv2d in 'main': first = R.nn.conv2d(x, " in str(error.value)
+    assert 'data_layout="NCHW", kernel_layout="OIHW"' in str(error.value)
+
+
+def test_all_such_calls_are_counted():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            a = R.exp(x)
+            b = R.sin(a)
+            return b
+
+    with pytest.raises(UnsupportedOperatorError, match=r"relax.exp .* \(and 1 more such calls\)"):
+        CheckLowered()(Module)
+
+
+def test_lowering_that_raises_is_named():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(ndim=2, dtype="float32")):
+            with R.dataflow():
+                halves = R.split(x, 2, axis=0)
+                out = R.add(halves[0], halves[1])
+                R.output(out)
+            return out
+
+    with pytest.raises(
+        UnsupportedOperatorError,
+        match=r"cannot lower relax.split in 'main': halves = R.split\(x, indices_or_sections=2, "
+        r'axis=0\), arguments of type \(R.Tensor\(dtype="float32", ndim=2\)\): .*shape',
+    ):
+        relax.build(Module, "llvm", relax_pipeline="tvm_fixes")
+
+
+def test_unknown_shapes_are_named():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(ndim=2, dtype="float32")) -> R.Tensor(ndim=2, dtype="float32"):
+            y = R.nn.relu(x)
+            return y
+
+    with pytest.raises(
+        UnsupportedOperatorError,
+        match=r"relax.nn.relu in 'main': y = R.nn.relu\(x\), arguments of type "
+        r'\(R.Tensor\(dtype="float32", ndim=2\)\)',
+    ):
+        relax.build(Module, "llvm", relax_pipeline="tvm_fixes")
+
+
+def test_external_code_generation_is_no_false_alarm():
+    """An operator call that was handed to a function of another library is lowered."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            y = R.call_dps_packed("test.double", x, R.Tensor((4,), "float32"))
+            return y
+
+    def double(x, out):
+        out.copyfrom(2 * x.numpy())
+
+    tvm.register_global_func("test.double", double, override=True)
+    x = np.arange(4, dtype="float32")
+    np.testing.assert_array_equal(run(Module, x, relax_pipeline="tvm_fixes"), 2 * x)
+
+
+def test_what_the_virtual_machine_provides_is_no_false_alarm():
+    """If, shapes, tuples, run-time checks, symbolic dims and values that depend on data."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32"), c: R.Tensor((), "bool")):
+            n = T.int64()
+            y = R.match_cast(x, R.Tensor((n, 4), "float32"))
+            z = R.reshape(y, R.shape([n * 4]))
+            if c:
+                w = R.sum(z)
+            else:
+                w = R.max(z)
+            s = R.shape_of(y)
+            t = R.shape_to_tensor(s)
+            return (w, t, R.sort(z))
+
+    executable = relax.build(Module, "llvm", relax_pipeline="tvm_fixes")
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    x = np.random.default_rng(0).standard_normal((3, 4), "float32")
+    total, shape, ordered = vm["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(np.array(True)))
+    np.testing.assert_allclose(total.numpy(), x.sum(), rtol=1e-5)
+    np.testing.assert_array_equal(shape.numpy(), [3, 4])
+    np.testing.assert_array_equal(ordered.numpy(), np.sort(x.ravel()))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"name": "gpu"}, "unknown pipeline 'gpu'; expected 'cpu'"),
+        ({"layout": "NCWH"}, "unknown layout 'NCWH'; expected NCHW or NHWC"),
+    ],
+)
+def test_wrong_use(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        pipeline(**arguments)
+
+
+@pytest.mark.parametrize("disabled", ["", "prepare-layout"])
+def test_a_fix_that_is_switched_off_takes_no_part(monkeypatch, disabled):
+    monkeypatch.setenv("TVM_FIXES_DISABLE", disabled)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            bias = relax.op.reshape(relax.const(KERNEL[0, :, 0, 0]), (1, 4, 1, 1))
+            conv = relax.op.nn.conv2d(x, relax.const(KERNEL))
+            out = builder.emit_output(relax.op.add(conv, bias))
+        builder.emit_func_output(out)
+    with switches.collect() as used:
+        stages(layout="NHWC")[0](builder.get())
+    assert ("prepare-layout" in used) is not disabled.startswith("prepare")
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
