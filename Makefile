@@ -1,0 +1,108 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+# `make demo` and `make test` are all that a fresh clone needs; `make help` lists the rest.
+#
+# PYTHON     the Python that makes .venv (default: python3)
+# CXX        the C++ compiler (default: g++)
+# TVM_WHEEL  an apache-tvm wheel of your own, in place of the locked one
+# ARGS       further arguments for the program behind a target
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+RUN := .venv/bin/python
+# Holds what .venv was made with, and is written last.
+STAMP := .venv/.installed
+
+ifneq ($(TVM_WHEEL),)
+ifeq ($(wildcard $(TVM_WHEEL)),)
+$(error TVM_WHEEL: there is no file $(TVM_WHEEL))
+endif
+endif
+
+# A PYTHON that is asked for must be the one in .venv; the default may change without harm.
+wanted := tvm:$(or $(abspath $(TVM_WHEEL)),locked)
+ifneq ($(origin PYTHON),file)
+wanted += $(shell { $(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])' || echo unusable; } 2>/dev/null)
+endif
+unlike_installed := $(filter-out $(shell cat $(STAMP) 2>/dev/null),$(wanted))
+
+# In a recipe: ends make with one sentence, before the recipe begins, if the machine lacks a tool.
+define require_toolchain
+$(eval lacking := $(shell bash ci/toolchain.sh '$(PYTHON)' '$(CXX)'))$(if $(lacking),$(error $(lacking)))
+endef
+
+.PHONY: help
+help:  ## Print this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: native  ## Compile the example models from PyTorch and ONNX and print one table.
+	@$(RUN) -m examples.demo $(ARGS)
+
+.PHONY: test
+test: native  ## Run the tests: fixed seeds, samples of the large grids.
+	@$(RUN) -m pytest $(ARGS)
+
+.PHONY: check-full
+check-full: native  ## Run every case of every grid and write docs/tables.
+	@$(RUN) -m pytest --tier full --tables docs/tables $(ARGS)
+
+.PHONY: bench
+bench: native  ## Run the benchmarks and print their table.
+	@$(RUN) -m benchmarks $(ARGS)
+
+.PHONY: lint
+lint: $(STAMP)  ## Run ruff, mypy and clang-format.
+	@bash ci/lint.sh
+
+.PHONY: test-wheel
+test-wheel: native  ## Build a wheel and use it in an environment of its own.
+	@bash ci/wheel.sh
+
+.PHONY: test-sanitize
+test-sanitize: build-sanitize  ## Run the native tests under the sanitizers.
+	@bash ci/sanitize.sh
+
+.PHONY: native build-sanitize
+native: build/build.ninja  ## Build build/libtvm_fixes.so.
+	@.venv/bin/ninja -C build
+build-sanitize: build-sanitize/build.ninja  ## Build build-sanitize/libtvm_fixes.so.
+	@.venv/bin/ninja -C build-sanitize
+build-sanitize/build.ninja: cmake_flags := -DTVM_FIXES_SANITIZE=ON
+
+# ninja runs cmake again when a CMake file changes; here it is for another environment or compiler.
+build/build.ninja build-sanitize/build.ninja: %/build.ninja: $(STAMP)
+	$(require_toolchain)CXX='$(CXX)' .venv/bin/cmake $(fresh) -S . -B $* -G Ninja $(cmake_flags) \
+	  -DPython_EXECUTABLE='$(CURDIR)/$(RUN)' -DCMAKE_MAKE_PROGRAM='$(CURDIR)/.venv/bin/ninja'
+	@echo '$(CXX)' >$*/.compiler
+ifneq ($(shell cat build/.compiler 2>/dev/null),$(CXX))
+build/build.ninja: fresh := --fresh
+build/build.ninja: FORCE
+endif
+ifneq ($(shell cat build-sanitize/.compiler 2>/dev/null),$(CXX))
+build-sanitize/build.ninja: fresh := --fresh
+build-sanitize/build.ninja: FORCE
+endif
+
+$(STAMP): pyproject.toml constraints.txt ci/install.sh $(TVM_WHEEL) $(if $(unlike_installed),FORCE)
+	$(require_toolchain)@bash ci/install.sh '$(PYTHON)' $(abspath $(TVM_WHEEL))
+
+.PHONY: clean
+clean:  ## Remove the environment, the build trees and the caches.
+	rm -rf .venv build build-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: FORCE
+FORCE:

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+# Runs every linter, and fails if one of them did.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+status=0
+.venv/bin/python -m ruff check . || status=1
+.venv/bin/python -m ruff format --check . || status=1
+.venv/bin/python -m mypy || status=1
+find src -name '*.cc' -print0 -o -name '*.h' -print0 |
+  xargs -0 .venv/bin/clang-format --dry-run -Werror || status=1
+exit "$status"

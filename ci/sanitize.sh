@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+# Runs the native tests on the library that build-sanitize holds, and shows that the sanitizers are
+# awake: a deliberate fault must end the process.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export TVM_FIXES_LIBRARY=$PWD/build-sanitize/libtvm_fixes.so
+# TVM never frees its registries; a leak report would be of them.
+export ASAN_OPTIONS=detect_leaks=0
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+
+# Without libstdc++ beside it, libasan does not find the exceptions that it must intercept.
+preload=$(ldd "$TVM_FIXES_LIBRARY" | awk '/libasan|libstdc\+\+/ { printf "%s ", $3 }')
+
+if output=$(LD_PRELOAD=$preload .venv/bin/python -c '
+from tvm_fixes import _ffi
+_ffi.get("tvm_fixes.testing.DeliberateFault")()' 2>&1); then
+  echo "the deliberate fault went unnoticed: the sanitizers are not at work" >&2
+  exit 1
+elif [[ $output != *AddressSanitizer:\ heap-buffer-overflow* ]]; then
+  printf 'the deliberate fault was not what failed:\n%s\n' "$output" >&2
+  exit 1
+fi
+echo "The deliberate fault was reported: heap-buffer-overflow."
+
+LD_PRELOAD=$preload .venv/bin/python -m pytest -m native "$@"

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+# Builds a wheel as a user's pip does, in an isolated build environment, and loads it from a folder
+# that holds nothing else.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+PIP_CONSTRAINT=constraints.txt .venv/bin/python -m pip wheel --no-deps --wheel-dir "$scratch" .
+.venv/bin/python -m pip install --quiet --no-deps --target "$scratch/site" "$scratch"/*.whl
+
+# Beside the installed tvm_ffi the library must find libtvm_ffi.so by its own run path.
+ln -s "$(.venv/bin/python -c 'import tvm_ffi; print(*tvm_ffi.__path__)')" "$scratch/site/tvm_ffi"
+ldd "$scratch/site/tvm_fixes/lib/libtvm_fixes.so" | grep -F 'lib/../../tvm_ffi/lib/libtvm_ffi.so'
+
+# Without the site module the editable install of this checkout is out of reach.
+site_packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+export PYTHONPATH=$scratch/site:${PYTHONPATH:+$PYTHONPATH:}$site_packages
+.venv/bin/python -S - <<'PY'
+import os
+from pathlib import Path
+
+import tvm_fixes
+from tvm_fixes import _ffi
+
+package = Path(tvm_fixes.__file__).parent
+assert package == Path(os.environ["PYTHONPATH"].partition(":")[0]) / "tvm_fixes", package
+assert (package / "py.typed").is_file()
+assert _ffi.load() == package / "lib" / "libtvm_fixes.so", _ffi.load()
+PY
+.venv/bin/python -S -m tvm_fixes_cli --version
