@@ -23,6 +23,8 @@ FIX_IDS: tuple[str, ...] = (
     "conv2d-transpose-output-padding",
     "reshape-infer-layout",
     "permute-dims-infer-layout",
+    "squeeze-infer-layout",
+    "norm-infer-layout",
     "prepare-layout",
     "fuse-transpose-matmul",
     "plan-memory-if",

@@ -170,6 +170,22 @@ struct PermuteDimsAttrsNode : NodeLayout {
   Field<Array<int64_t>> axes{this, {"axes"}};
 };
 
+struct SqueezeAttrsNode : NodeLayout {
+  SqueezeAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.SqueezeAttrs"}) {}
+  /*! \brief Null for all axes of extent 1; an axis may be negative. */
+  Field<Array<int64_t>> axis{this, {"axis"}};
+};
+
+struct LayerNormAttrsNode : NodeLayout {
+  LayerNormAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.LayerNormAttrs"}) {}
+  Field<Array<int64_t>> axes{this, {"axes"}};
+};
+
+struct RMSNormAttrsNode : NodeLayout {
+  RMSNormAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.RMSNormAttrs"}) {}
+  Field<Array<int64_t>> axes{this, {"axes"}};
+};
+
 struct Conv2DTransposeAttrsNode : NodeLayout {
   Conv2DTransposeAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Conv2DTransposeAttrs"}) {}
   Field<Array<int64_t>> strides{this, {"strides"}};
@@ -207,6 +223,9 @@ struct Nodes {
   LayoutDecisionNode layout_decision;
   InferLayoutOutputNode infer_layout_output;
   PermuteDimsAttrsNode permute_dims_attrs;
+  SqueezeAttrsNode squeeze_attrs;
+  LayerNormAttrsNode layer_norm_attrs;
+  RMSNormAttrsNode rms_norm_attrs;
   Conv2DTransposeAttrsNode conv2d_transpose_attrs;
 };
 

@@ -1,0 +1,95 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/squeeze.cc
+ * \brief Layouts of relax.squeeze.
+ *
+ * TVM: seen in 0.27. Trigger: ConvertLayout over a squeeze of an axis counted from the end, which
+ * PyTorch's poolings and attention are full of. Symptom: std::bad_alloc, or memory overwritten.
+ * Mechanism: the rule marks the axis in a string at its index, which is negative.
+ *
+ * Removal: delete this file once its probe passes on the oldest TVM that is supported.
+ */
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../../ffi/registration.h"
+#include "../ir/build.h"
+#include "infer_layout.h"
+#include "op_attr.h"
+
+namespace tvm_fixes {
+namespace {
+
+constexpr const char* kOp = "relax.squeeze";
+constexpr const char* kFixId = "squeeze-infer-layout";
+
+const Function* stock_infer_layout = nullptr;
+
+/*! \brief Which axes of the argument are removed; nothing if that is unknown. */
+std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
+  auto shape = ShapeOf(call.args()[0]);
+  if (!shape || !nodes.squeeze_attrs.IsInstance(call.attrs().get())) return std::nullopt;
+  const auto ndim = static_cast<int64_t>(shape->size());
+  std::vector<bool> removed(ndim, false);
+  const Array<int64_t>& axes = nodes.squeeze_attrs.axis(call.attrs().get());
+  if (!axes.defined()) {
+    for (int64_t axis = 0; axis < ndim; ++axis) removed[axis] = AsInt((*shape)[axis]) == 1;
+    return removed;
+  }
+  for (int64_t axis : axes) {
+    const int64_t from_start = axis < 0 ? axis + ndim : axis;
+    if (from_start < 0 || from_start >= ndim) return std::nullopt;
+    removed[from_start] = true;
+  }
+  return removed;
+}
+
+ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
+                      const VarLayouts& var_layouts) {
+  auto call = As<CallView>(call_ref);
+  if (!call || call->args().size() != 1 || !IsEnabled(kFixId)) {
+    return (*stock_infer_layout)(call_ref, desired_layouts, var_layouts).cast<ObjectRef>();
+  }
+  auto initial = InitialLayoutOf(call->args()[0]);
+  auto removed = RemovedAxes(*call);
+  auto layout = LayoutOf(call->args()[0], var_layouts);
+  if (!removed || !layout || !IsPermutation(*layout, removed->size())) {
+    return MakeInferLayoutOutput({initial}, {InitialLayoutOf(call_ref)}, call->attrs());
+  }
+  Array<int64_t> new_axes;
+  std::string out_layout;
+  for (size_t position = 0; position < layout->size(); ++position) {
+    const size_t axis = (*layout)[position] - 'A';
+    if ((*removed)[axis]) {
+      new_axes.push_back(static_cast<int64_t>(position));
+    } else {
+      const auto kept_before = std::count(removed->begin(), removed->begin() + axis, false);
+      out_layout.push_back(static_cast<char>('A' + kept_before));
+    }
+  }
+  NoteUse(kFixId);
+  return MakeInferLayoutOutput({*layout}, {out_layout},
+                               WithFields(call->attrs(), {{"axis", new_axes}}));
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  stock_infer_layout = StockOpAttr(kOp, "FRelaxInferLayout");
+  OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
+}
+
+}  // namespace
+}  // namespace tvm_fixes
