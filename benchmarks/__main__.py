@@ -13,7 +13,8 @@
 """Runs the benchmarks: ``python -m benchmarks [name …]``.
 
 Each compares ways to do one thing, in turn within one run, and prints the medians with their
-spread and the ratio to the first way.
+spread and the ratio to the first way. A module may have a ``check``, which raises where a
+comparison is not what it must be.
 """
 
 import argparse
@@ -51,8 +52,11 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
     console = Console()
     for name in names:
-        for comparison in import_module(f"benchmarks.{name}").comparisons():
+        benchmark = import_module(f"benchmarks.{name}")
+        for comparison in benchmark.comparisons():
             console.print(table(comparison))
+            if hasattr(benchmark, "check"):
+                benchmark.check(comparison)
     return 0
 
 

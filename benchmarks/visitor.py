@@ -22,6 +22,8 @@ from tvm_fixes import _ffi
 from .measure import Comparison, compare
 
 BINDINGS = 100_000
+LARGEST_SHARE = 1 / 20
+"""What the native visitor may take of the Python one's time."""
 
 
 def chain(length: int) -> relax.Function:
@@ -48,9 +50,15 @@ class PythonCounter(relax.PyExprVisitor):
             self.visit_expr(arg)
 
 
-def comparisons() -> list[Comparison]:
-    """Both ways over one function; a different count is an error."""
-    function = chain(BINDINGS)
+def comparisons(length: int = BINDINGS) -> list[Comparison]:
+    """Both ways over one function of `length` bindings.
+
+    Raises
+    ------
+    RuntimeError
+        If the counts differ.
+    """
+    function = chain(length)
     native = _ffi.get("tvm_fixes.analysis.CountOperators")
 
     def in_python() -> dict[str, int]:
@@ -62,4 +70,20 @@ def comparisons() -> list[Comparison]:
     if counts != in_python():
         raise RuntimeError(f"the visitors disagree: {counts} and {in_python()}")
     ways = {"relax.PyExprVisitor": in_python, "native visitor": lambda: native(function)}
-    return [compare(f"visit {BINDINGS:,} bindings", ways, runs=7)]
+    return [compare(f"visit {length:,} bindings", ways, runs=7)]
+
+
+def check(comparison: Comparison) -> None:
+    """Hold the native visitor to its share of the Python one's time.
+
+    Raises
+    ------
+    RuntimeError
+        If its median is more than :data:`LARGEST_SHARE` of the other.
+    """
+    python, native = comparison.ways
+    if native.median > LARGEST_SHARE * python.median:
+        raise RuntimeError(
+            f"{comparison.title}: {native.name} takes {native.median * 1e3:.3g} ms, more than "
+            f"{LARGEST_SHARE:.3g} of the {python.median * 1e3:.3g} ms of {python.name}"
+        )

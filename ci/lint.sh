@@ -20,4 +20,16 @@ status=0
 .venv/bin/python -m mypy || status=1
 find src -name '*.cc' -print0 -o -name '*.h' -print0 |
   xargs -0 .venv/bin/clang-format --dry-run -Werror || status=1
+
+# LICENSE and NOTICE are the licence itself, and py.typed must be empty.
+headless=$(git ls-files -z --cached --others --exclude-standard -- \
+             ':!LICENSE' ':!NOTICE' ':!*/py.typed' ':!docs/tables' |
+  xargs -0 sh -c 'for file; do
+    [ ! -f "$file" ] || head -n 16 "$file" | grep -qF "Licensed to the Apache Software Foundation (ASF)" ||
+      echo "$file"
+  done' sh)
+if [[ -n $headless ]]; then
+  printf 'without the ASF header:\n%s\n' "$headless" >&2
+  status=1
+fi
 exit "$status"

@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps([row.to_dict() for row in rows], indent=2))
     else:
         console = Console()
-        if not console.is_terminal:
+        if not console.file.isatty():
             console.width = 120  # a pipe has no width of its own to cut the table to
         console.print(render(rows))
     for row in rows:
@@ -143,15 +143,16 @@ class Watch:
     """
 
     def __init__(self, total: int):
-        self._console = Console(stderr=True)
+        console = Console(stderr=True)
+        self._live = console.file.isatty()  # not what FORCE_COLOR takes for a terminal
         self._bar = Progress(
             SpinnerColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
-            console=self._console,
+            console=console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not self._live,
         )
         self._task = self._bar.add_task("", total=total)
 
@@ -169,7 +170,7 @@ class Watch:
     def finish(self, row: Row) -> None:
         """Count `row` as done."""
         self._bar.advance(self._task)
-        if not self._console.is_terminal:
+        if not self._live:
             print(
                 f"{row.model} from {row.source}, {row.layout or 'own layout'}: "
                 f"{row.problem or 'equal'}",
@@ -212,7 +213,12 @@ def _compile(
 
 def render(rows: Sequence[Row]) -> Table:
     """Lay the rows out for a person to read."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)  # fits 80 columns
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,  # fits 80 columns
+        caption="ms: median of a few calls in a row, in the calmest of a few such blocks",
+    )
     for column in ("model", "source", "layout", "equal"):
         table.add_column(column)
     for column in (

@@ -17,12 +17,16 @@ It stands outside the package, whose import loads TVM: what needs neither answer
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
+import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,24 +70,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(sys, name, open(os.devnull, "w"))
     arguments = _parser().parse_args(argv)
     try:
-        status = arguments.command(arguments)
-        sys.stdout.flush()
-        return status
+        status, write = arguments.command(arguments)
     except _Failure as failure:
         print(f"tvm-fixes: error: {failure.message}", file=sys.stderr)
-        if arguments.json:
-            error = {"stage": failure.stage, "message": failure.message}
-            print(json.dumps({"error": error}, indent=2))
-        return failure.status
+        status, write = failure.status, partial(_write_failure, failure, as_json=arguments.json)
     except KeyboardInterrupt:
         print("tvm-fixes: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
+    try:
+        write()
+        sys.stdout.flush()
     except OSError as error:
-        # The result cannot be written; the interpreter's own flush at the end must not say so, too.
+        # The interpreter's own flush at the end must not say so, too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"tvm-fixes: error: standard output: {error.strerror}", file=sys.stderr)
         return FAILED
+    return status
+
+
+_Result = tuple[int, Callable[[], None]]
+"""The exit status, and what writes the result to standard output."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -155,7 +162,7 @@ def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
-def _compile(arguments: argparse.Namespace) -> int:
+def _compile(arguments: argparse.Namespace) -> _Result:
     shapes = dict(arguments.shape)
     if len(shapes) != len(arguments.shape):
         raise _Failure("--shape: an input is given twice", WRONG_USE)
@@ -183,28 +190,56 @@ def _compile(arguments: argparse.Namespace) -> int:
             raise _Failure(error.message, status, error.stage) from error
     report = model.report
     assert report is not None
-    if arguments.json:
-        saved = arguments.output if report.equal is not False else None
-        document = report.to_dict() | {"target": model.manifest.target, "output": saved}
-        print(json.dumps(document, indent=2))
-    else:
-        render(report, _console(), output=arguments.output)
-    return FAILED if report.equal is False else EQUAL
+
+    def write() -> None:
+        if arguments.json:
+            saved = arguments.output if report.equal is not False else None
+            document = report.to_dict() | {"target": model.manifest.target, "output": saved}
+            print(json.dumps(document, indent=2))
+        else:
+            render(report, _console(), output=arguments.output)
+
+    return FAILED if report.equal is False else EQUAL, write
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
+def _doctor(arguments: argparse.Namespace) -> _Result:
     with _stdout_to_stderr():
         with _loading():
-            from tvm_fixes import doctor
+            doctor = _import_doctor()
         try:
             report = doctor.run()
         except ValueError as error:
             raise _Failure(str(error), WRONG_USE) from error
-    if arguments.json:
-        print(report.to_json())
-    else:
-        doctor.render(report, _console())
-    return EQUAL if report.ok else FAILED
+        except OSError as error:
+            raise _Failure(f"the installation cannot be examined: {error}") from error
+
+    def write() -> None:
+        if arguments.json:
+            print(report.to_json())
+        else:
+            doctor.render(report, _console())
+
+    return EQUAL if report.ok else FAILED, write
+
+
+def _import_doctor() -> ModuleType:
+    try:
+        from tvm_fixes import doctor
+    except ImportError:
+        # Why the package does not load is for the doctor to say, which needs no more than the
+        # package's modules: they are found beneath a package whose own code has not run.
+        spec = importlib.util.find_spec("tvm_fixes")
+        if spec is None:
+            raise
+        sys.modules["tvm_fixes"] = importlib.util.module_from_spec(spec)
+        from tvm_fixes import doctor
+    return doctor
+
+
+def _write_failure(failure: "_Failure", *, as_json: bool) -> None:
+    if as_json:
+        error = {"stage": failure.stage, "message": failure.message}
+        print(json.dumps({"error": error}, indent=2))
 
 
 class _Failure(Exception):
@@ -222,7 +257,7 @@ def _loading() -> Iterator[None]:
     """The seconds in which TVM and PyTorch load: shown on a terminal, and what fails in them."""
     try:
         console = _console(stderr=True)
-        with console.status("loading TVM …") if console.is_terminal else nullcontext():
+        with console.status("loading TVM …") if console.file.isatty() else nullcontext():
             yield
     except Exception as error:
         raise _Failure(f"TVM and its fixes cannot be loaded: {error}") from error
@@ -272,8 +307,9 @@ def _console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     # Where it is no terminal, a line is as long as it needs to be: logs wrap or search themselves.
+    # Rich's own notion of a terminal follows FORCE_COLOR, which asks for colours alone.
     console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=200)
+    return console if console.file.isatty() else Console(stderr=stderr, width=200)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -288,8 +324,11 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _tolerance(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number that is not negative, got {text!r}")
     return value
 

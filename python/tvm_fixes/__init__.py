@@ -16,6 +16,8 @@ Importing this package loads the native library and puts the operator fixes in f
 pipeline of the process. ``TVM_FIXES_DISABLE=id,id`` turns fixes off.
 """
 
+from importlib import metadata as _metadata
+
 from . import _ffi
 
 _ffi.load()
@@ -23,12 +25,28 @@ _ffi.load()
 from . import frontend  # noqa: E402
 from .compiler import compile  # noqa: E402
 from .errors import CompileError  # noqa: E402
-from .pipeline import pipeline, register  # noqa: E402
+from .pipeline import pipeline  # noqa: E402
+from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import transform  # noqa: E402
-from .relax.legalize import conv_transpose  # noqa: E402
+from .relax.legalize import batch_norm as _batch_norm  # noqa: E402
+from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
 from .runtime import CompiledModel  # noqa: E402
 
-conv_transpose.register()
-register()
+try:
+    __version__ = _metadata.version("tvm-fixes")
+except _metadata.PackageNotFoundError:  # a source tree on the search path
+    __version__ = "0+unknown"
 
-__all__ = ["CompileError", "CompiledModel", "compile", "frontend", "pipeline", "transform"]
+_batch_norm.register()
+_conv_transpose.register()
+_register_pipeline()
+
+__all__ = [
+    "CompileError",
+    "CompiledModel",
+    "__version__",
+    "compile",
+    "frontend",
+    "pipeline",
+    "transform",
+]

@@ -13,6 +13,7 @@
 """Finds, checks and loads the native library, and gives access to what it registers."""
 
 import os
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
     Raises
     ------
     ImportError
-        If the library is missing, if TVM runs without its compiler, or if the layout of TVM's
-        classes does not fit. Nothing is registered then.
+        If the library is missing or broken, if TVM runs without its compiler, or if the layout of
+        TVM's classes does not fit. Nothing is registered then.
     """
     import tvm
     import tvm_ffi
@@ -74,9 +75,13 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
             f"{Path(tvm.__file__).parent} is loaded without it (runtime only)"
         )
     from . import switches
+    from .errors import summarize
 
     path = library_path()
-    module = tvm_ffi.load_module(str(path), keep_module_alive=True)
+    try:
+        module = tvm_ffi.load_module(str(path), keep_module_alive=True)
+    except (OSError, RuntimeError) as error:
+        raise ImportError(f"the native library cannot be loaded: {summarize(error)}") from None
     try:
         module.init(tvm.__version__, size_overrides or {})
     except RuntimeError as error:
@@ -107,24 +112,38 @@ def layout() -> list[tuple[str, str, int, int]]:
     return [(str(key), str(field), int(offset), int(size)) for key, field, offset, size in rows]
 
 
-def native_status() -> dict[str, Any]:
-    """What ``tvm-fixes doctor`` says of the native library.
+@dataclass(frozen=True)
+class NativeStatus:
+    """What is found of the native library.
 
-    Returns
-    -------
-    dict
-        ``path``, ``ok``, ``checked_types`` and ``checked_fields`` (counts), and ``problem``: None,
-        or why the library does not load.
+    Attributes
+    ----------
+    path : str or None
+        The library; None where there is none.
+    checked_types, checked_fields : int
+        How many of TVM's classes, and fields of them, have the layout that it was built for.
+    problem : str or None
+        Why it does not load; None where it does.
     """
-    status: dict[str, Any] = {"path": None, "ok": False, "checked_types": 0, "checked_fields": 0}
+
+    path: str | None
+    checked_types: int = 0
+    checked_fields: int = 0
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the library is loaded."""
+        return self.problem is None
+
+
+def native_status() -> NativeStatus:
+    """Load the native library, and say what came of it."""
+    path = None
     try:
-        status["path"] = str(load())
-        rows = layout()
-    except (ImportError, OSError) as error:
-        return status | {"problem": str(error)}
-    return status | {
-        "ok": True,
-        "checked_types": len({row[0] for row in rows}),
-        "checked_fields": len(rows),
-        "problem": None,
-    }
+        path = str(library_path())
+        load()
+    except ImportError as error:
+        return NativeStatus(path, problem=str(error))
+    rows = layout()
+    return NativeStatus(path, checked_types=len({row[0] for row in rows}), checked_fields=len(rows))

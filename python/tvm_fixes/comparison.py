@@ -12,7 +12,6 @@
 # and limitations under the License.
 """Outputs held against a reference's, and the time that each takes."""
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -110,29 +109,42 @@ def _largest_magnitude(array: np.ndarray) -> float:
 
 
 def latencies_ms(
-    calls: Sequence[Callable[[], object]], *, runs: int = 5, budget: float = 2.0
+    calls: Sequence[Callable[[], object]], *, blocks: int = 3, runs: int = 5, budget: float = 2.0
 ) -> list[float]:
-    """Measure the median latency of each of `calls`, in milliseconds.
+    """Measure the latency of each of `calls`, in milliseconds.
+
+    The calls take turns in blocks, so that all see the same machine: each block is one call that is
+    not counted, then `runs` of the same in a row, for the idle threads of another runtime spin on
+    for a while and take the processor.  The latency is the median of the block where it is least.
 
     Parameters
     ----------
     calls : sequence of callable
-        What to time.  They take turns, so that all see the same machine, after one call of each
-        that is not counted.
+        What to time.
+    blocks : int
+        The most blocks of each.
     runs : int
-        The most turns.
+        The most calls that count in a block.
     budget : float
-        Seconds after which no further turn begins.
+        Seconds after which nothing further begins; each call counts once in any case.
     """
-    for call in calls:
-        call()
-    seconds: list[list[float]] = [[] for _ in calls]
+    medians: list[list[float]] = [[] for _ in calls]
+    share = budget / (blocks * len(calls))
     end = time.perf_counter() + budget
-    for _ in range(runs):
-        for call, taken in zip(calls, seconds, strict=True):
-            start = time.perf_counter()
-            call()
-            taken.append(time.perf_counter() - start)
-        if time.perf_counter() > end:
+    for _ in range(blocks):
+        for call, found in zip(calls, medians, strict=True):
+            found.append(_median_seconds(call, runs, share))
+        if time.perf_counter() >= end:
             break
-    return [math.nan if not taken else 1e3 * statistics.median(taken) for taken in seconds]
+    return [1e3 * min(found) for found in medians]
+
+
+def _median_seconds(call: Callable[[], object], runs: int, budget: float) -> float:
+    end = time.perf_counter() + budget
+    call()
+    taken: list[float] = []
+    while not taken or (len(taken) < runs and time.perf_counter() < end):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)

@@ -12,7 +12,6 @@
 # and limitations under the License.
 """From a model to a library, in one call."""
 
-import ctypes
 import math
 import os
 import shutil
@@ -28,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
 from tvm.support import cc
 
@@ -50,9 +48,6 @@ from .runtime.manifest import (
 )
 from .runtime.report import Report
 from .source import Reference, Shapes, Source, open_source
-
-# Writing and linking a library of gigabytes takes minutes; this is for a linker that hangs.
-_EXPORT_TIMEOUT = 24 * 3600.0
 
 # With less than this left, in bytes, it is the disk that a failure to write is about.
 _FULL_DISK = 1 << 20
@@ -117,7 +112,7 @@ def compile(
     rtol, atol : float, optional
         Tolerances, in place of those of :data:`tvm_fixes.comparison.TOLERANCES`.
     seed : int
-        Of the random inputs.
+        Of the random inputs; not negative.
     progress : callable, optional
         Called with a :class:`Step` as each begins and ends.
 
@@ -133,16 +128,17 @@ def compile(
         If what is asked for does not exist or does not fit the model.
     CompileError
         If the model cannot be compiled; the message names operator and node where one is at fault.
+    ArtifactError
+        If the artifact cannot be written to `output`, such as on a full disk.
     """
-    # A Ctrl-C that arrives in a converter or pass written in Python crosses TVM's C++ by name.
-    tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
     run = _Run(progress)
     with switches.collect() as fixes:
         with run.step("load"):
             # What is certain to fail later fails before the work.
+            _check_switches()
             resolved = targets.resolve(target)
             lowering = stages(layout=layout)
-            _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol)
+            _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol, seed=seed)
             opened = open_source(source, shapes)
         mod, warned = _import(opened, run)
         specs = describe_function(
@@ -202,6 +198,13 @@ class _Run:
         self._progress(Step(name, self.seconds[name]))
 
 
+def _check_switches() -> None:
+    try:
+        switches.disabled()
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
 def _check_options(
     target: tvm.target.Target,
     output: str | os.PathLike[str] | None,
@@ -209,13 +212,18 @@ def _check_options(
     compare: bool,
     rtol: float | None,
     atol: float | None,
+    seed: int,
 ) -> None:
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if tolerance is not None and not 0 <= tolerance < math.inf:
             raise UsageError(f"{name} must be a number that is not negative, got {tolerance}")
+    if seed < 0:
+        raise UsageError(f"seed must not be negative, got {seed}")
     problem = targets.why_not_here(targets.triple_of(target), targets.instruction_sets(target))
     if compare and problem:
-        raise UsageError(f"cannot compare what cannot run here: {problem}; do not compare")
+        raise UsageError(
+            f"cannot compare what cannot run here: {problem}; pass compare=False (--no-compare)"
+        )
     if cc.get_cc() is None:
         raise CompileError("no C++ compiler to link the library: install g++, or set CXX to one")
     if output is not None:
@@ -275,14 +283,9 @@ def _export(
 
 
 def _link(executable: relax.VMExecutable, library: Path, workspace: str, triple: str) -> None:
-    def export() -> None:
-        # At once: the destructors that exit() runs wait for threads that a fork does not keep.
-        libc = ctypes.CDLL(None)
-        libc.__cxa_atexit(libc._exit, ctypes.c_void_p(1), None)
-        executable.export_library(str(library), workspace_dir=workspace)
-
     # In a child, for LLVM calls exit() when it cannot write an object file.
-    outcome = run_forked(export, timeout=_EXPORT_TIMEOUT)
+    export = partial(executable.export_library, str(library), workspace_dir=workspace)
+    outcome = run_forked(export, timeout=None)
     if outcome.kind is OutcomeKind.VALUE:
         return
     said = [line for line in outcome.output.splitlines() if line.startswith("LLVM ERROR:")]

@@ -49,7 +49,7 @@ class StepPrinter:
         self._stop()
         if step.seconds is not None:
             self._console.print(f"{step.name:<13}{step.seconds:8.2f} s", highlight=False)
-        elif self._console.is_terminal:
+        elif self._console.file.isatty():  # not what FORCE_COLOR takes for a terminal
             self._status = self._console.status(f"{step.name} …")
             self._status.start()
 
@@ -94,7 +94,7 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
             (
                 "latency",
                 f"{report.latency_ms:.3g} ms, {report.reference} "
-                f"{report.reference_latency_ms:.3g} ms (median of a few calls)",
+                f"{report.reference_latency_ms:.3g} ms (calmest of a few runs)",
             )
         )
     if report.activation_transforms is not None:

@@ -19,11 +19,12 @@ import os
 import platform
 import subprocess
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm
 from packaging.specifiers import SpecifierSet
@@ -32,10 +33,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import _ffi, switches
-from .fixes import FIXES, Fix
 from .isolate import Outcome, OutcomeKind, run_all_forked
 
+if TYPE_CHECKING:
+    from .fixes import Fix
+
 TESTED_TVM = SpecifierSet("==0.27.0.post1")
+
+_NOT_LOADED = "the native library does not load: not probed"
 
 _PACKAGES = ("tvm-fixes", "apache-tvm-ffi", "numpy", "torch", "onnx", "onnxruntime")
 
@@ -52,7 +57,7 @@ class State(StrEnum):
     UNCLEAR = "unclear"
     """Stock TVM fails in another way than recorded."""
     UNAVAILABLE = "unavailable"
-    """The probe needs a module that is not installed."""
+    """The probe needs a module that is not installed, or the native library does not load."""
     MET = "met"
     """The requirement on the environment holds."""
     VIOLATED = "violated"
@@ -83,13 +88,28 @@ class Answer:
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one fix; `stock` and `fixed` are None where no probe ran."""
+    """What was found of one fix.
 
-    fix: Fix
+    Attributes
+    ----------
+    id : str
+        The fix.
+    state : State
+        What its probe or requirement says.
+    note : str
+        What a person should know of it, in one line.
+    stock, fixed : Answer or None
+        How each way of the probe ended; None where it did not run.
+    fix : Fix or None
+        The record; None where TVM lacks the compiler that the records need.
+    """
+
+    id: str
     state: State
     note: str = ""
     stock: Answer | None = None
     fixed: Answer | None = None
+    fix: "Fix | None" = None
 
     @property
     def ok(self) -> bool:
@@ -132,9 +152,8 @@ class DoctorReport:
         The TVM in use.
     versions : dict of str to (str or None)
         Python and the packages that TVM or this project work with; None: not installed.
-    native : dict
-        ``path``, ``ok``, ``checked_types``, ``checked_fields`` and ``problem`` of the native
-        library's layout check.
+    native : NativeStatus
+        The native library and its layout check.
     disabled : tuple of str
         The fixes that ``TVM_FIXES_DISABLE`` turns off.
     rows : tuple of Row
@@ -143,7 +162,7 @@ class DoctorReport:
 
     tvm: TVMInstallation
     versions: dict[str, str | None]
-    native: dict[str, object]
+    native: _ffi.NativeStatus
     disabled: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -151,9 +170,9 @@ class DoctorReport:
     def problems(self) -> list[str]:
         """What must be mended before this installation can be relied on, one sentence each."""
         found = []
-        if not self.native["ok"]:
-            found.append(f"native library: {self.native['problem']}")
-        found += [f"{row.fix.id}: {row.note}" for row in self.rows if not row.ok]
+        if not self.native.ok:
+            found.append(f"native library: {self.native.problem}")
+        found += [f"{row.id}: {row.note}" for row in self.rows if not row.ok]
         return found
 
     @property
@@ -169,7 +188,11 @@ class DoctorReport:
                 f"{switches.ENVIRONMENT_VARIABLE} turns off {', '.join(self.disabled)}; "
                 "the probes ran with every fix off, then on, all the same"
             )
-        found += [f"{row.fix.id}: {row.note}" for row in self.rows if row.ok and row.note]
+        found += [
+            f"{row.id}: {row.note}"
+            for row in self.rows
+            if row.ok and row.note not in ("", _NOT_LOADED)  # the problem says so once
+        ]
         return found
 
     @property
@@ -184,7 +207,7 @@ class DoctorReport:
                 "ok": self.ok,
                 "tvm": asdict(self.tvm),
                 "versions": self.versions,
-                "native": self.native,
+                "native": asdict(self.native) | {"ok": self.native.ok},
                 "disabled": list(self.disabled),
                 "fixes": [_row_to_dict(row) for row in self.rows],
                 "problems": self.problems,
@@ -224,16 +247,19 @@ def run(ids: Iterable[str] | None = None, *, timeout: float = 30.0) -> DoctorRep
         )
     versions: dict[str, str | None] = {"python": platform.python_version()}
     versions.update((package, _installed_version(package)) for package in _PACKAGES)
+    native = _ffi.native_status()
     return DoctorReport(
         tvm=_find_tvm(),
         versions=versions,
-        native=_ffi.native_status(),
+        native=native,
         disabled=tuple(fix_id for fix_id in switches.FIX_IDS if fix_id in disabled),
-        rows=examine([fix for fix in FIXES if fix.id in wanted], timeout=timeout),
+        rows=(
+            examine(_select(wanted), timeout=timeout) if native.ok else _rows_without_native(wanted)
+        ),
     )
 
 
-def examine(fixes: Sequence[Fix], *, timeout: float) -> tuple[Row, ...]:
+def examine(fixes: "Sequence[Fix]", *, timeout: float) -> tuple[Row, ...]:
     """Check the requirements of `fixes` and run their probes, two at a time, in forked children.
 
     Parameters
@@ -255,9 +281,8 @@ def examine(fixes: Sequence[Fix], *, timeout: float) -> tuple[Row, ...]:
         if fix.probe is None:
             rows[fix.id] = _check_requirement(fix)
         elif missing := [m for m in fix.probe.modules if importlib.util.find_spec(m) is None]:
-            rows[fix.id] = Row(
-                fix, State.UNAVAILABLE, f"{' and '.join(missing)} is not installed: not probed"
-            )
+            note = f"{' and '.join(missing)} is not installed: not probed"
+            rows[fix.id] = Row(fix.id, State.UNAVAILABLE, note, fix=fix)
         else:
             probed.append(fix)
             ways.append(partial(_with_disabled, switches.FIX_IDS, fix.probe.stock))
@@ -274,31 +299,16 @@ def render(report: DoctorReport, console: Console) -> None:
     commit = f", commit {found.commit}" if found.commit else ""
     head = Table.grid(padding=(0, 2))
     head.add_row("TVM", escape(f"{found.version} ({found.origin}{commit}) {found.path}"))
-    layout = f"{native['checked_types']} types and {native['checked_fields']} fields fit this TVM"
-    head.add_row(
-        "native library", escape(f"{layout if native['ok'] else 'refused'} {native['path'] or ''}")
-    )
+    layout = f"{native.checked_types} types and {native.checked_fields} fields fit this TVM"
+    verdict = layout if native.ok else "does not load"
+    head.add_row("native library", escape(f"{verdict} {native.path or ''}"))
     head.add_row("versions", escape(", ".join(f"{k} {v or '-'}" for k, v in versions.items())))
     console.print(head)
 
-    table = Table()
-    table.add_column("fix", no_wrap=True)
-    table.add_column("kind")
-    table.add_column("stock TVM")
-    table.add_column("tvm-fixes")
-    table.add_column("state", no_wrap=True)
-    table.add_column("s", justify="right", no_wrap=True)
+    table = Table("state", "fix", show_lines=True)
     for row in report.rows:
         style = "red" if not row.ok else "yellow" if row.note else "green"
-        seconds = sum(answer.seconds for answer in (row.stock, row.fixed) if answer)
-        table.add_row(
-            row.fix.id,
-            row.fix.kind,
-            escape(str(row.fix.requirement)) if row.fix.requirement else _cell(row.stock),
-            "" if row.fix.requirement else _cell(row.fixed),
-            f"[{style}]{row.state}[/]",
-            f"{seconds:.1f}" if row.stock else "",
-        )
+        table.add_row(f"[{style}]{row.state}[/]", "\n".join(_describe(row)))
     console.print(table)
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
@@ -306,29 +316,52 @@ def render(report: DoctorReport, console: Console) -> None:
         console.print(f"[red]problem:[/] {escape(problem)}")
 
 
+def _select(ids: Collection[str]) -> "list[Fix]":
+    from .fixes import FIXES
+
+    return [fix for fix in FIXES if fix.id in ids]
+
+
+def _rows_without_native(ids: Collection[str]) -> tuple[Row, ...]:
+    """The requirements alone, for every probe needs the native library."""
+    try:
+        fixes = _select(ids)
+    except (AttributeError, ImportError):
+        # The records' programs are written in TVMScript, which a runtime-only TVM does not have.
+        known = (fix_id for fix_id in switches.FIX_IDS if fix_id in ids)
+        return tuple(Row(fix_id, State.UNAVAILABLE, _NOT_LOADED) for fix_id in known)
+    return tuple(
+        _check_requirement(fix)
+        if fix.requirement
+        else Row(fix.id, State.UNAVAILABLE, _NOT_LOADED, fix=fix)
+        for fix in fixes
+    )
+
+
 def _with_disabled(fix_ids: Sequence[str], way: Callable[[], None]) -> None:
     os.environ[switches.ENVIRONMENT_VARIABLE] = ",".join(fix_ids)
     way()
 
 
-def _judge(fix: Fix, stock: Outcome, fixed: Outcome) -> Row:
+def _judge(fix: "Fix", stock: Outcome, fixed: Outcome) -> Row:
     assert fix.probe is not None
     answers = _answer(stock), _answer(fixed)
     if fixed.kind is not OutcomeKind.VALUE:
-        return Row(fix, State.BROKEN, f"fails with the fix on: {answers[1].failure}", *answers)
+        note = f"fails with the fix on: {answers[1].failure}"
+        return Row(fix.id, State.BROKEN, note, *answers, fix)
     if stock.kind is OutcomeKind.VALUE:
         if fix.versions.contains(tvm.__version__, prereleases=True):
             note = f"no longer needed on this TVM: delete fix {fix.id}"
         else:
             note = f"not needed: it is for TVM {fix.versions}"
-        return Row(fix, State.EXPIRED, note, *answers)
+        return Row(fix.id, State.EXPIRED, note, *answers, fix)
     if not fix.probe.symptom.search(str(stock)):
         note = (
             f"stock TVM fails in another way than recorded: expected "
             f"/{fix.probe.symptom.pattern}/, got {answers[0].failure}"
         )
-        return Row(fix, State.UNCLEAR, note, *answers)
-    return Row(fix, State.NEEDED, "", *answers)
+        return Row(fix.id, State.UNCLEAR, note, *answers, fix)
+    return Row(fix.id, State.NEEDED, "", *answers, fix)
 
 
 def _answer(outcome: Outcome) -> Answer:
@@ -337,16 +370,17 @@ def _answer(outcome: Outcome) -> Answer:
     return Answer(passes, failure, round(outcome.seconds, 2))
 
 
-def _check_requirement(fix: Fix) -> Row:
+def _check_requirement(fix: "Fix") -> Row:
     assert fix.requirement is not None
     package, specifier = fix.requirement.name, fix.requirement.specifier
     version = _installed_version(package)
     if version is None:
-        return Row(fix, State.UNAVAILABLE, f"{package} is not installed as a package: not checked")
+        note = f"{package} is not installed as a package: not checked"
+        return Row(fix.id, State.UNAVAILABLE, note, fix=fix)
     if specifier.contains(version, prereleases=True):
-        return Row(fix, State.MET)
+        return Row(fix.id, State.MET, fix=fix)
     note = f"{package} {version} is not {specifier}: {fix.summary}"
-    return Row(fix, State.VIOLATED, note)
+    return Row(fix.id, State.VIOLATED, note, fix=fix)
 
 
 def _installed_version(package: str) -> str | None:
@@ -402,13 +436,14 @@ def _find_commit(package: Path) -> str | None:
 
 
 def _row_to_dict(row: Row) -> dict[str, object]:
+    fix = row.fix
     return {
-        "id": row.fix.id,
-        "family": row.fix.family,
-        "kind": row.fix.kind,
-        "summary": row.fix.summary,
-        "upstream": list(row.fix.upstream),
-        "versions": str(row.fix.versions),
+        "id": row.id,
+        "family": fix and fix.family,
+        "kind": fix and fix.kind,
+        "summary": fix and fix.summary,
+        "upstream": fix and list(fix.upstream),
+        "versions": fix and str(fix.versions),
         "state": row.state,
         "ok": row.ok,
         "note": row.note,
@@ -417,9 +452,15 @@ def _row_to_dict(row: Row) -> dict[str, object]:
     }
 
 
-def _cell(answer: Answer | None) -> str:
-    if answer is None:
-        return "-"
-    if answer.passes:
-        return "passes"
-    return escape(textwrap.shorten(f"fails: {answer.failure}", width=120, placeholder=" …"))
+def _describe(row: Row) -> Iterator[str]:
+    """A row's lines in the table."""
+    seconds = sum(answer.seconds for answer in (row.stock, row.fixed) if answer)
+    yield f"[bold]{row.id}[/]" + (f"  {seconds:.1f} s" if row.stock else "")
+    if row.fix is not None:
+        yield f"{row.fix.kind}: {escape(row.fix.summary)}"
+        if row.fix.requirement is not None:
+            yield f"needs {escape(str(row.fix.requirement))}"
+    for way, answer in (("stock TVM", row.stock), ("tvm-fixes", row.fixed)):
+        if answer is not None:
+            found = "passes" if answer.passes else f"fails: {answer.failure}"
+            yield f"{way} {escape(textwrap.shorten(found, width=120, placeholder=' …'))}"

@@ -58,8 +58,9 @@ class InputError(CompileError, ValueError):
 
 
 # An error class crosses TVM's C++ (a pass written in Python, called by a pass) by its registered
-# name and message alone; without a name it would arrive as a RuntimeError.
+# name and message alone; without a name it would arrive as a RuntimeError, a Ctrl-C too.
 tvm_ffi.register_error("tvm_fixes.CompileError", CompileError)
+tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 
 
 def summarize(error: BaseException, limit: int = 600) -> str:

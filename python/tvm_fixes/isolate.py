@@ -16,8 +16,10 @@ A child starts from the modules that its parent has loaded, so it costs millisec
 interpreter would spend seconds on ``import tvm``.
 """
 
+import ctypes
 import faulthandler
 import io
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -93,13 +95,13 @@ class _Child:
     that holds the file open delays nobody.
     """
 
-    def __init__(self, fn: Callable[[], object], timeout: float) -> None:
+    def __init__(self, fn: Callable[[], object], timeout: float | None) -> None:
         self._timeout = timeout
         self._answer = tempfile.TemporaryFile()
         self._output = tempfile.TemporaryFile()
         self._process = _FORK.Process(target=_serve, args=(fn, self._answer, self._output))
         self._start = time.monotonic()
-        self.deadline = self._start + timeout
+        self.deadline = math.inf if timeout is None else self._start + timeout
         with warnings.catch_warnings():
             # Python warns of locks that other threads hold across a fork.  _serve meets the
             # native libraries' pools by its thread; their locks are free between calls.
@@ -130,7 +132,7 @@ class _Child:
             return replace(outcome, output=_tail(self._output), seconds=seconds)
 
 
-def run_forked(fn: Callable[[], object], *, timeout: float) -> Outcome:
+def run_forked(fn: Callable[[], object], *, timeout: float | None) -> Outcome:
     """Call `fn` in a forked child of this process.
 
     Parameters
@@ -139,8 +141,8 @@ def run_forked(fn: Callable[[], object], *, timeout: float) -> Outcome:
         Takes nothing; returns something small that pickles.  It runs on a thread of its own, so
         contexts that belong to a thread (targets, pass contexts) start afresh.  What it changes
         (environment, registries) ends with the child.
-    timeout : float
-        Seconds after which the child is killed.
+    timeout : float or None
+        Seconds after which the child is killed; None: it has all the time that it takes.
 
     Returns
     -------
@@ -156,7 +158,7 @@ def run_forked(fn: Callable[[], object], *, timeout: float) -> Outcome:
 
 
 def run_all_forked(
-    fns: Sequence[Callable[[], object]], *, timeout: float, jobs: int
+    fns: Sequence[Callable[[], object]], *, timeout: float | None, jobs: int
 ) -> list[Outcome]:
     """Call each of `fns` in a forked child of its own, at most `jobs` at a time.
 
@@ -164,8 +166,8 @@ def run_all_forked(
     ----------
     fns : sequence of callable
         As `fn` of :func:`run_forked`.
-    timeout : float
-        Seconds that each call has.
+    timeout : float or None
+        Seconds that each call has; None: all the time that it takes.
     jobs : int
         How many children may live at once.
 
@@ -179,7 +181,7 @@ def run_all_forked(
     ValueError
         If `timeout` or `jobs` is not positive.
     """
-    if not timeout > 0 or not jobs > 0:
+    if not (timeout is None or timeout > 0) or not jobs > 0:
         raise ValueError(f"timeout and jobs must be positive, got {timeout} and {jobs}")
     outcomes: dict[int, Outcome] = {}
     running: dict[int, _Child] = {}
@@ -190,9 +192,9 @@ def run_all_forked(
                 index, fn = pending.pop()
                 running[index] = _Child(fn, timeout)
             first_deadline = min(child.deadline for child in running.values())
+            left = None if timeout is None else max(0.0, first_deadline - time.monotonic())
             ended = multiprocessing.connection.wait(
-                [child.sentinel for child in running.values()],
-                max(0.0, first_deadline - time.monotonic()),
+                [child.sentinel for child in running.values()], left
             )
             now = time.monotonic()
             for index, child in list(running.items()):
@@ -216,6 +218,10 @@ def _serve(fn: Callable[[], object], answer: IO[bytes], output: IO[bytes]) -> No
         io.FileIO(output.fileno(), "w", closefd=False), write_through=True, errors="replace"
     )
     faulthandler.enable(output)
+    # A library that calls exit() leaves at once: the destructors which that would run wait for
+    # threads that a fork does not keep.
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc._exit, None)
     # TVM's and libgomp's worker pools belong to the thread that first used them.  The fork kept
     # the forking thread's pools but not their workers, so a parallel region on it would wait for
     # ever; a new thread makes its own.

@@ -20,6 +20,7 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as stock
 
 from .errors import UnsupportedOperatorError, UsageError, summarize
+from .relax.analysis import bindings
 from .relax.legalize import conv_transpose
 from .relax.transform import FuseTransposeMatmul, PrepareLayout, StaticPlanBlockMemory
 
@@ -212,14 +213,7 @@ def _operator_calls(mod: tvm.IRModule) -> Iterator[_OperatorCall]:
     for global_var, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
-        sequences: list[relax.SeqExpr] = []
-
-        def gather(expr: relax.Expr, sequences: list[relax.SeqExpr] = sequences) -> None:
-            if isinstance(expr, relax.SeqExpr):
-                sequences.append(expr)
-
-        relax.analysis.post_order_visit(function, gather)
-        for binding in (b for seq in sequences for block in seq.blocks for b in block.bindings):
+        for binding in bindings(function):
             call = binding.value
             if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
                 yield _OperatorCall(str(global_var.name_hint), binding.var, call)

@@ -34,6 +34,13 @@ std::vector<void (*)()>& InitBlocks() {
   return blocks;
 }
 
+std::vector<Requirement*>& Requirements() {
+  static std::vector<Requirement*> requirements;
+  return requirements;
+}
+
+Requirement::Requirement() { Requirements().push_back(this); }
+
 const Function& GlobalFunction::get() const {
   const Function* function = function_.load(std::memory_order_acquire);
   if (function != nullptr) return *function;
@@ -62,11 +69,15 @@ constexpr const char* kLayoutFunction = "tvm_fixes.ffi.Layout";
  * \brief Check TVM's layout, then register everything; a second call changes nothing.
  * \param tvm_version The version to name in a refusal.
  * \param size_overrides See NodeLayout::Bind.
- * \throws RuntimeError naming each type and field that does not fit; nothing is registered then.
+ * \throws RuntimeError naming each type, field and operator attribute that does not fit; nothing
+ *         is registered then.
  */
 void Init(const String& tvm_version, const Map<String, int64_t>& size_overrides) {
   if (Function::GetGlobal(kLayoutFunction).has_value()) return;
-  const std::vector<std::string> problems = NodeLayout::Bind(size_overrides);
+  std::vector<std::string> problems = NodeLayout::Bind(size_overrides);
+  for (Requirement* requirement : Requirements()) {
+    if (std::string problem = requirement->Bind(); !problem.empty()) problems.push_back(problem);
+  }
   if (!problems.empty()) {
     std::string text;
     for (const std::string& problem : problems) text += "\n  " + problem;

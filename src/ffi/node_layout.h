@@ -55,7 +55,6 @@ enum class Kind : uint8_t {
   kOther,
   kVar,
   kDataflowVar,
-  kGlobalVar,
   kConstant,
   kShapeExpr,
   kTuple,

@@ -41,11 +41,6 @@ struct DataflowVarNode : NodeLayout {
   DataflowVarNode() : NodeLayout(Kind::kDataflowVar, {"relax.expr.DataflowVar"}) {}
 };
 
-struct GlobalVarNode : NodeLayout {
-  GlobalVarNode() : NodeLayout(Kind::kGlobalVar, {"ir.GlobalVar"}) {}
-  Field<String> name_hint{this, {"name_hint"}};
-};
-
 struct ConstantNode : NodeLayout {
   ConstantNode() : NodeLayout(Kind::kConstant, {"ir.GenericConst"}) {}
   Field<Any> value{this, {"value"}};
@@ -71,6 +66,11 @@ struct TupleGetItemNode : NodeLayout {
       : NodeLayout(Kind::kTupleGetItem, {"ir.TupleGetItem", "relax.expr.TupleGetItem"}) {}
   Field<ObjectRef> tuple_value{this, {"tuple_value"}};
   Field<int32_t> index{this, {"index"}};
+};
+
+struct TupleTypeNode : NodeLayout {
+  TupleTypeNode() : NodeLayout(Kind::kOther, {"ir.TupleType"}) {}
+  Field<Array<ObjectRef>> fields{this, {"fields"}};
 };
 
 struct OpNode : NodeLayout {
@@ -186,6 +186,22 @@ struct RMSNormAttrsNode : NodeLayout {
   Field<Array<int64_t>> axes{this, {"axes"}};
 };
 
+struct RepeatAttrsNode : NodeLayout {
+  RepeatAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.RepeatAttrs"}) {}
+  /*! \brief Nothing to flatten the argument first. */
+  Field<Any> axis{this, {"axis"}};
+};
+
+struct Resize2DAttrsNode : NodeLayout {
+  Resize2DAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Resize2DAttrs"}) {}
+  Field<String> layout{this, {"layout"}};
+};
+
+struct Resize3DAttrsNode : NodeLayout {
+  Resize3DAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Resize3DAttrs"}) {}
+  Field<String> layout{this, {"layout"}};
+};
+
 struct Conv2DTransposeAttrsNode : NodeLayout {
   Conv2DTransposeAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Conv2DTransposeAttrs"}) {}
   Field<Array<int64_t>> strides{this, {"strides"}};
@@ -202,12 +218,12 @@ struct Nodes {
   ExprNode expr;
   VarNode var;
   DataflowVarNode dataflow_var;
-  GlobalVarNode global_var;
   ConstantNode constant;
   IntImmNode int_imm;
   ShapeExprNode shape_expr;
   TupleNode tuple;
   TupleGetItemNode tuple_get_item;
+  TupleTypeNode tuple_type;
   OpNode op;
   CallNode call;
   IfNode if_expr;
@@ -226,6 +242,9 @@ struct Nodes {
   SqueezeAttrsNode squeeze_attrs;
   LayerNormAttrsNode layer_norm_attrs;
   RMSNormAttrsNode rms_norm_attrs;
+  RepeatAttrsNode repeat_attrs;
+  Resize2DAttrsNode resize2d_attrs;
+  Resize3DAttrsNode resize3d_attrs;
   Conv2DTransposeAttrsNode conv2d_transpose_attrs;
 };
 

@@ -22,6 +22,7 @@
 #include <tvm/ffi/function.h>
 
 #include <atomic>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,20 @@ std::vector<void (*)()>& InitBlocks();
 struct InitBlock {
   explicit InitBlock(void (*block)()) { InitBlocks().push_back(block); }
 };
+
+/*! \brief Something of TVM's that the library cannot do without. Instances are statics. */
+class Requirement {
+ public:
+  Requirement();
+  virtual ~Requirement() = default;
+  Requirement(const Requirement&) = delete;
+  Requirement& operator=(const Requirement&) = delete;
+
+  /*! \brief Look it up; an empty string, or what is missing. */
+  virtual std::string Bind() = 0;
+};
+
+std::vector<Requirement*>& Requirements();
 
 #define TVM_FIXES_CONCAT_IMPL(a, b) a##b
 #define TVM_FIXES_CONCAT(a, b) TVM_FIXES_CONCAT_IMPL(a, b)

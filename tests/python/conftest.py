@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Options, markers and fixtures that all tests share."""
+"""Options, profiles and fixtures that all tests share."""
 
 from pathlib import Path
 
@@ -60,19 +60,17 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"tier: {config.getoption('tier')}"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("tier") == "full":
-        return
-    left_out = [item for item in items if item.get_closest_marker("full")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     folder = session.config.getoption("tables")
     # An interrupted run has counted only a part of the cases.
     if folder is not None and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         session.config.stash[_TABLES].write(folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fix is on, whatever the caller's environment says."""
+    monkeypatch.delenv("TVM_FIXES_DISABLE", raising=False)
 
 
 @pytest.fixture(scope="session")

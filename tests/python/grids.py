@@ -10,11 +10,13 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The large grids of cases, whole in the full tier and sampled in the quick one."""
+"""How many cases a test runs: large grids are sampled, random cases are batched."""
 
 import random
 from collections.abc import Sequence
 from typing import TypeVar
+
+import hypothesis
 
 Case = TypeVar("Case")
 
@@ -57,3 +59,12 @@ def sample(cases: Sequence[Case], count: int, seed: int = 0) -> list[Case]:
         return list(cases)
     chosen = random.Random(seed).sample(range(len(cases)), count)
     return [cases[index] for index in sorted(chosen)]
+
+
+def batched(size: int) -> hypothesis.settings:
+    """The settings of a random test each of whose examples is a batch of `size` cases.
+
+    One module holds a batch, since building many small ones takes longer; as many cases run as
+    without batches.
+    """
+    return hypothesis.settings(max_examples=max(hypothesis.settings().max_examples // size, 1))

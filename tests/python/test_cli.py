@@ -12,26 +12,26 @@
 # and limitations under the License.
 """The command line."""
 
+import errno
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import onnx
 import pytest
 import torch
 import tvm
 import tvm.testing
-from rich.console import Console
 
 import tvm_fixes_cli
 from models import conv_net, onnx_conv
-from tvm_fixes import console, doctor
-from tvm_fixes.compiler import Step
+from tvm_fixes import _ffi, doctor, switches
 from tvm_fixes.pipeline import LAYOUTS
-from tvm_fixes.runtime import CompiledModel, OutputComparison, Report
+from tvm_fixes.runtime import CompiledModel
 from tvm_fixes_cli import main
 
 ESCAPE = "\x1b"
@@ -122,6 +122,7 @@ class TestCompile:
             (["models:fourier"], 1, "no conversion for _fft_r2c.default"),
             (["models:conv_net", "--shape", "x=1,2"], 2, "expected shape (1, 3, 8, 8), got (1, 2)"),
             (["models:conv_net", "--shape", "x=1", "--shape", "x=1"], 2, "an input is given twice"),
+            (["models:conv_net", "--seed", "-1"], 2, "seed must not be negative, got -1"),
             (["models:conv_net", "--target", "{"], 2, "target '{': "),
             (["models:conv_net", "-o", "/dev/null"], 2, "exists and is not a directory"),
         ],
@@ -148,7 +149,7 @@ class TestCompile:
             (["m.onnx", "--shape", "x=1,-2"], "expected NAME=1,3,64,64, got 'x=1,-2'"),
             (["m.onnx", "--rtol", "-1"], "expected a number that is not negative"),
             (["m.onnx", "--rtol", "nan"], "expected a number that is not negative"),
-            (["m.onnx", "--atol", "x"], "invalid _tolerance value"),
+            (["m.onnx", "--atol", "x"], "expected a number that is not negative, got 'x'"),
         ],
     )
     def test_wrong_arguments(self, capfd, arguments, message):
@@ -168,6 +169,29 @@ class TestCompile:
     )
     def test_shapes(self, text, expected):
         assert tvm_fixes_cli._shape(text) == expected
+
+    def test_unknown_fix(self, onnx_file, capfd, monkeypatch):
+        monkeypatch.setenv("TVM_FIXES_DISABLE", "nonsense")
+        assert compile_("models:conv_net", "--quiet") == 2
+        err = capfd.readouterr().err
+        assert err.startswith("tvm-fixes: error: TVM_FIXES_DISABLE: unknown fix 'nonsense'; ")
+        assert err.count("\n") == 1
+
+    def test_a_full_disk_behind_standard_output(self, onnx_file):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "tvm_fixes_cli", "compile", "no.onnx", "--json"],
+                env=environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=120,
+            )
+        assert done.returncode == 1
+        assert done.stderr == (
+            "tvm-fixes: error: no.onnx: no such file\n"
+            "tvm-fixes: error: standard output: No space left on device\n"
+        )
 
     def test_interrupted(self, tmp_path, capfd, monkeypatch):
         def interrupted():
@@ -194,8 +218,12 @@ class TestCompile:
             text=True,
         )
         assert process.stderr.readline() == "waiting\n"
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        err = None
+        while err is None:
+            process.send_signal(signal.SIGINT)
+            # One that comes before the process pauses may be noticed only with the next.
+            with suppress(subprocess.TimeoutExpired):
+                _, err = process.communicate(timeout=20)
         assert process.returncode == 130
         assert err == "tvm-fixes: interrupted; nothing was written\n"
         assert os.listdir(tmp_path) == []
@@ -262,71 +290,66 @@ class TestDoctor:
         assert main(["doctor", "--json"]) == 0
         assert json.loads(capfd.readouterr().out)["tvm"]["version"] == tvm.__version__
 
+    def test_a_file_that_cannot_be_read(self, monkeypatch, capfd):
+        def fail():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(doctor, "run", fail)
+        assert main(["doctor"]) == 1
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.startswith("tvm-fixes: error: the installation cannot be examined: ")
+        assert "Too many open files" in err
+
+    def doctor_in(self, variables, *arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "tvm_fixes_cli", "doctor", *arguments],
+            env=environment() | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def test_table_without_the_native_library(self):
+        done = self.doctor_in({_ffi.LIBRARY_VARIABLE: "/nope"})
+        assert (done.returncode, done.stderr) == (1, "")
+        assert tvm.__version__ in done.stdout
+        assert "does not load" in done.stdout
+        assert done.stdout.count("unavailable") == len(switches.FIX_IDS) - 1
+        assert done.stdout.count("problem: ") == 1
+
+    @pytest.mark.parametrize(
+        "variables, problem",
+        [
+            ({_ffi.LIBRARY_VARIABLE: "/nope"}, "is missing: expected /nope"),
+            ({_ffi.LIBRARY_VARIABLE: __file__}, "cannot be loaded: "),
+            ({"TVM_USE_RUNTIME_LIB": "1"}, "(runtime only)"),
+        ],
+    )
+    def test_json_without_the_native_library(self, variables, problem):
+        done = self.doctor_in(variables, "--json")
+        assert (done.returncode, done.stderr) == (1, "")
+        report = json.loads(done.stdout)
+        assert report["ok"] is False
+        assert report["tvm"]["version"] == tvm.__version__
+        assert report["tvm"]["path"] == os.path.dirname(os.path.realpath(tvm.__file__))
+        assert report["tvm"]["origin"]
+        assert report["versions"]["apache-tvm-ffi"]
+        assert report["native"]["ok"] is False
+        assert problem in report["native"]["problem"]
+        assert report["problems"] == [f"native library: {report['native']['problem']}"]
+        assert [fix["id"] for fix in report["fixes"]] == list(switches.FIX_IDS)
+        assert all(
+            (fix["state"], fix["note"])
+            == ("unavailable", "the native library does not load: not probed")
+            for fix in report["fixes"]
+            if fix["kind"] != "environment"
+        )
+
     def test_unknown_fix(self, monkeypatch, capfd):
         monkeypatch.setenv("TVM_FIXES_DISABLE", "nonsense")
         assert main(["doctor"]) == 2
         assert "unknown fix 'nonsense'; known fixes: " in capfd.readouterr().err
-
-
-class TestConsole:
-    def test_a_terminal_shows_what_runs(self):
-        terminal = Console(force_terminal=True, width=80)
-        with terminal.capture() as captured, console.StepPrinter(terminal) as printer:
-            printer(Step("build"))
-            printer(Step("build", 1.5))
-        assert "build …" in captured.get()
-        assert "build            1.50 s" in captured.get()
-
-    def test_a_log_has_plain_lines(self):
-        log = Console(force_terminal=False, width=80)
-        with log.capture() as captured, console.StepPrinter(log) as printer:
-            printer(Step("build"))
-            printer(Step("build", 1.5))
-        assert captured.get() == "build            1.50 s\n"
-
-    def test_table(self):
-        outputs = [
-            OutputComparison("[y]", [1, 2], "float32", 1e-6, 1e-7, 1e-4, 1e-5, True),
-            OutputComparison("z", [], "int64", None, None, 0, 0, False, "expected shape"),
-        ]
-        report = Report(
-            source="[m].onnx",
-            layout="NHWC",
-            seconds={},
-            artifact_bytes=2_500_000,
-            parameter_bytes=2_000_000,
-            activation_transforms=2,
-            fixes=["a-fix", "b-fix"],
-            reference="PyTorch 2",
-            outputs=outputs,
-            latency_ms=1.234,
-            reference_latency_ms=2.0,
-            warnings=["[w]"],
-        )
-        log = Console(force_terminal=False, width=120)
-        with log.capture() as captured:
-            console.render(report, log, output="out")
-        text = captured.get()
-        for part in (
-            "[m].onnx in NHWC",
-            "not equal to PyTorch 2",
-            "2.5 MB, 1.25 times the parameters' 2 MB",
-            "1.23 ms, PyTorch 2 2 ms",
-            "a-fix, b-fix",
-            "out is not written, being not equal",
-            "[y]",
-            "(1, 2)",
-            "1e-06",
-            "expected shape",
-            "warning: [w]",
-        ):
-            assert part in text, part
-
-    @pytest.mark.parametrize(
-        "count, text", [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (3e12, "3e+03 GB")]
-    )
-    def test_sizes(self, count, text):
-        assert console._bytes(count) == text
 
 
 def test_run_as_a_module():

@@ -12,11 +12,15 @@
 # and limitations under the License.
 """tvm_fixes.comparison."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
 import tvm.testing
 
+from tvm_fixes import comparison
 from tvm_fixes.comparison import TOLERANCES, compare, latencies_ms
 
 NAN, INF = np.nan, np.inf
@@ -78,6 +82,7 @@ def test_values_that_are_not_finite(ours, theirs, equal):
 def test_an_output_of_small_numbers_does_not_equal_zeros():
     theirs = 1e-7 * np.random.default_rng(0).standard_normal(100).astype("float32")
     assert not compare("y", np.zeros_like(theirs), theirs).equal
+    assert compare("y", theirs, np.zeros_like(theirs)).max_rel_error == np.abs(theirs).max()
     assert compare("y", theirs * np.float32(1 + 1e-6), theirs).equal
 
 
@@ -112,12 +117,42 @@ def test_empty_and_scalar():
     assert not compare("y", np.array(2.0, "float32"), np.array(3.0, "float32")).equal
 
 
-def test_latencies_take_turns_and_do_not_count_the_first_call():
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock whose time passes in the calls alone: call it to let seconds pass."""
+    now = [0.0]
+
+    def advance(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(comparison, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    return advance
+
+
+def test_latencies_are_taken_in_blocks(clock):
     calls = []
-    result = latencies_ms([lambda: calls.append("a"), lambda: calls.append("b")], runs=3)
-    assert calls == ["a", "b"] * 4
-    assert len(result) == 2
-    assert all(value >= 0 for value in result)
+    result = latencies_ms([lambda: calls.append("a"), lambda: calls.append("b")], blocks=2, runs=3)
+    assert calls == (["a"] * 4 + ["b"] * 4) * 2
+    assert result == [0, 0]
+
+
+def test_latency_is_the_median_of_the_calmest_block(clock):
+    #                 not counted
+    seconds = iter([0.5, 0.030, 0.040, 0.031, 0.5, 0.002, 0.003, 0.9, 0.5, 0.007, 0.007, 0.007])
+    result = latencies_ms([lambda: clock(next(seconds))], blocks=3, runs=3, budget=100.0)
+    assert result == [pytest.approx(3.0)]
+    assert next(seconds, None) is None
+
+
+def test_slow_calls_are_made_twice(clock):
+    calls = []
+
+    def slow(name):
+        calls.append(name)
+        clock(10.0)
+
+    assert latencies_ms([partial(slow, "a"), partial(slow, "b")]) == [1e4, 1e4]
+    assert calls == ["a", "a", "b", "b"]
 
 
 def test_latencies_stop_when_the_time_is_up():

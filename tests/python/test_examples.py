@@ -178,6 +178,16 @@ def test_what_the_demo_accepts(row, problem, monkeypatch, capsys):
     assert "\x1b" not in captured.out + captured.err
 
 
+def test_forced_colours_in_a_log_are_no_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    row = demo.Row("dcgan", "torch", "NHWC", report())
+    monkeypatch.setattr(demo, "compile_model", lambda name, watch: iter([watch.finish(row) or row]))
+    assert demo.main(["dcgan"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "dcgan from torch, NHWC: equal\n"
+    assert "\x1b[?25" not in captured.out  # hides and shows the cursor
+
+
 def test_compile_seconds_leave_the_comparison_out():
     assert demo.Row("dcgan", "torch", None, report()).compile_seconds == 3.0
 

@@ -91,29 +91,29 @@ def test_tables_are_written_with_the_versions_in_use(tmp_path):
 TESTS_OF_BOTH_TIERS = """
 import hypothesis
 import pytest
-from grids import sample
+from grids import batched, sample
 
 @pytest.mark.parametrize("case", sample(list(range(10)), 3))
 def test_case(case, coverage_table):
     with coverage_table("parity").case(odd=bool(case % 2)):
         assert case != 4
 
-@pytest.mark.full
-def test_whole():
-    assert hypothesis.settings().max_examples == 500
+def test_profile(request):
+    expected = {"quick": 25, "full": 500}[request.config.getoption("tier")]
+    assert hypothesis.settings().max_examples == expected
+    assert batched(5).max_examples == expected / 5
 """
 
 
-@pytest.mark.parametrize(
-    "tier, passed, failed, deselected, counted", [("quick", 3, 0, 1, 3), ("full", 10, 1, 0, 10)]
-)
-def test_tiers_of_a_session(pytester, tier, passed, failed, deselected, counted):
+@pytest.mark.parametrize("tier, counted, failed", [("quick", 3, 0), ("full", 10, 1)])
+def test_tiers_of_a_session(pytester, tier, counted, failed):
     folder = Path(__file__).parent
-    pytester.makeini(f"[pytest]\npythonpath = {folder}\nmarkers =\n    full\n")
+    pytester.makeini(f"[pytest]\npythonpath = {folder}\n")
     pytester.makeconftest((folder / "conftest.py").read_text())
     pytester.makepyfile(TESTS_OF_BOTH_TIERS)
     result = pytester.runpytest_subprocess("--tier", tier, "--tables", "tables", "--strict-markers")
-    result.assert_outcomes(passed=passed, failed=failed, deselected=deselected)
+    # With the test of the profile.
+    result.assert_outcomes(passed=counted - failed + 1, failed=failed)
     table = (pytester.path / "tables" / "parity.md").read_text()
     assert f"| total | {counted} | {counted - failed} |" in table
 

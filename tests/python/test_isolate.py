@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Calls in forked children."""
 
+import ctypes
 import multiprocessing
 import os
 import select
@@ -73,6 +74,24 @@ def test_exit_without_answer():
     assert run_forked(lambda: sys.exit(3), timeout=30).name == "SystemExit"
 
 
+def test_a_library_that_exits_runs_no_handler_of_the_parent(tmp_path):
+    def parent():
+        libc = ctypes.CDLL(None)
+        handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: tmp_path.rmdir())
+        libc.__cxa_atexit(handler, None, None)
+        return run_forked(lambda: libc.exit(7), timeout=30)
+
+    outcome = run_forked(parent, timeout=60).value
+    assert outcome.kind is OutcomeKind.EXIT
+    assert outcome.message == "left with status 7 and no answer"
+    assert tmp_path.exists()
+
+
+def test_without_a_time_limit():
+    assert run_forked(lambda: 3, timeout=None).value == 3
+    assert [o.value for o in run_all_forked([int, int], timeout=None, jobs=1)] == [0, 0]
+
+
 def test_hang_is_killed():
     begin = time.monotonic()
     outcome = run_forked(signal.pause, timeout=0.5)
@@ -87,7 +106,7 @@ def test_hang_takes_its_own_children_along(tmp_path):
         (tmp_path / "pid").write_text(str(child.pid))
         child.wait()
 
-    assert run_forked(hang, timeout=1).kind is OutcomeKind.TIMEOUT
+    assert run_forked(hang, timeout=5).kind is OutcomeKind.TIMEOUT
     pid = int((tmp_path / "pid").read_text())
     assert _ends(pid)
 
@@ -133,7 +152,7 @@ def test_no_zombie_and_no_open_file_is_left():
 
     run_forked(int, timeout=30)
     before = descriptors()
-    outcomes = run_all_forked([int, os.abort, signal.pause, sys.exit, int], timeout=1, jobs=2)
+    outcomes = run_all_forked([int, os.abort, signal.pause, sys.exit, int], timeout=5, jobs=2)
     assert [outcome.kind.value for outcome in outcomes] == [
         "value",
         "signal",

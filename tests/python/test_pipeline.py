@@ -14,6 +14,7 @@
 
 import numpy as np
 import pytest
+import torch
 import tvm
 import tvm.testing
 from tvm import relax
@@ -21,6 +22,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from relax_helpers import build, calls, integers, run, tensor
 from tvm_fixes import switches
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes.pipeline import CheckLowered, pipeline, register, stages
@@ -33,20 +35,12 @@ def convolution(rank: int) -> tvm.IRModule:
     """Two convolutions of `rank` spatial axes, channels-first, with a ReLU between them."""
     rng = np.random.default_rng(rank)
     weights = [relax.const(rng.standard_normal((4, 4, *[3] * rank), "float32")) for _ in range(2)]
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 4, *[8] * rank), "float32"))
     convolve = getattr(relax.op.nn, f"conv{rank}d")
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            hidden = builder.emit(relax.op.nn.relu(convolve(x, weights[0])))
-            out = builder.emit_output(convolve(hidden, weights[1]))
-        builder.emit_func_output(out)
-    return builder.get()
 
+    def emit(builder, x):
+        return convolve(builder.emit(relax.op.nn.relu(convolve(x, weights[0]))), weights[1])
 
-def run(mod: tvm.IRModule, *args: np.ndarray, **options) -> np.ndarray:
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", **options), tvm.cpu())
-    return vm["main"](*map(tvm.runtime.tensor, args)).numpy()
+    return build({"x": tensor(1, 4, *[8] * rank)}, emit)
 
 
 def test_stages_have_names():
@@ -75,9 +69,9 @@ def test_registered_with_tvm_once():
     register()
     mod = convolution(2)
     x = np.random.default_rng(1).standard_normal((1, 4, 8, 8), "float32")
-    by_name = run(mod, x, relax_pipeline="tvm_fixes")
-    np.testing.assert_array_equal(by_name, run(mod, x, relax_pipeline=pipeline()))
-    np.testing.assert_allclose(by_name, run(mod, x, relax_pipeline="default"), rtol=1e-5, atol=1e-5)
+    by_name = run(mod, x, pipeline="tvm_fixes")
+    np.testing.assert_array_equal(by_name, run(mod, x, pipeline=pipeline()))
+    np.testing.assert_allclose(by_name, run(mod, x, pipeline="default"), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -85,23 +79,51 @@ def test_layout_means_channels_last_in_any_rank(rank):
     mod = convolution(rank)
     converted = stages(layout="NHWC")[0](mod)
     layouts = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
-    found = [
-        binding.value.attrs.data_layout
-        for block in converted["main"].body.blocks
-        for binding in block.bindings
-        if isinstance(binding.value, relax.Call) and "conv" in binding.value.op.name
-    ]
+    found = [call.attrs.data_layout for call in calls(converted, f"relax.nn.conv{rank}d")]
     assert found == [layouts[rank]] * 2
     assert len(activation_transforms(converted)) == 2
     x = np.random.default_rng(1).standard_normal((1, 4, *[8] * rank), "float32")
     np.testing.assert_allclose(
-        run(mod, x, relax_pipeline=pipeline(layout="NHWC")),
-        run(mod, x, relax_pipeline="default"),
+        run(mod, x, pipeline=pipeline(layout="NHWC")),
+        run(mod, x, pipeline="default"),
         rtol=1e-4,
         atol=1e-4,
     )
     # Asking for what is there changes nothing but what PrepareLayout removes.
     tvm.ir.assert_structural_equal(stages(layout="NCHW")[0](mod), mod)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_transposed_convolutions_that_have_no_channels_last_lowering(rank):
+    """Between channels-last convolutions they stay channels-first, and the numbers are right."""
+    x = integers(2, 4, *(6, 5, 4)[:rank])
+    weights = [
+        integers(*shape, *(3, 2, 3)[:rank], seed=seed)
+        for seed, shape in enumerate([(6, 4), (6, 5), (3, 5)], start=1)
+    ]
+    convolve = getattr(relax.op.nn, f"conv{rank}d")
+    transpose = getattr(relax.op.nn, f"conv{rank}d_transpose")
+
+    def emit(builder, x):
+        first, middle, last = (relax.const(weight) for weight in weights)
+        hidden = builder.emit(relax.op.nn.relu(convolve(x, first, padding=1)))
+        hidden = builder.emit(transpose(hidden, middle, strides=2, padding=1, output_padding=1))
+        return convolve(hidden, last)
+
+    mod = build({"x": tensor(*x.shape)}, emit)
+    converted = stages(layout="NHWC")[0](mod)
+    layouts = [c.attrs.data_layout for c in calls(converted) if "conv" in c.op.name]
+    first, last = ("NWC", "NCW") if rank == 1 else ("NDHWC", "NCDHW")
+    assert layouts == [first, last, first]
+
+    first, middle, last = map(torch.from_numpy, weights)
+    convolve = getattr(torch.nn.functional, f"conv{rank}d")
+    transpose = getattr(torch.nn.functional, f"conv_transpose{rank}d")
+    hidden = convolve(torch.from_numpy(x), first, padding=1).relu()
+    hidden = transpose(hidden, middle, stride=2, padding=1, output_padding=1)
+    # Sums of integers: exact in any order.
+    expected = convolve(hidden, last).numpy()
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline(layout="NHWC")), expected)
 
 
 def test_constant_kernel_is_transformed_at_compile_time():
@@ -114,8 +136,9 @@ def test_constant_kernel_is_transformed_at_compile_time():
     ]
     # One transpose at the input, one at the output, and none for the two kernels.
     assert sum("transpose" in name for name in kernels) <= 2
-    calls = [b.value for block in mod["main"].body.blocks for b in block.bindings]
-    transposes = [c for c in calls if isinstance(c, relax.Call) and "transpose" in str(c.args[0])]
+    kernel_calls = calls(mod, "relax.call_tir")
+    transposes = [c for c in kernel_calls if "transpose" in c.args[0].name_hint]
+    assert transposes
     assert not any(isinstance(c.args[1].fields[0], tvm.ir.GenericConst) for c in transposes)
 
 
@@ -216,7 +239,7 @@ def test_external_code_generation_is_no_false_alarm():
 
     tvm.register_global_func("test.double", double, override=True)
     x = np.arange(4, dtype="float32")
-    np.testing.assert_array_equal(run(Module, x, relax_pipeline="tvm_fixes"), 2 * x)
+    np.testing.assert_array_equal(run(Module, x, pipeline="tvm_fixes"), 2 * x)
 
 
 def test_what_the_virtual_machine_provides_is_no_false_alarm():
@@ -237,13 +260,12 @@ def test_what_the_virtual_machine_provides_is_no_false_alarm():
             t = R.shape_to_tensor(s)
             return (w, t, R.sort(z))
 
-    executable = relax.build(Module, "llvm", relax_pipeline="tvm_fixes")
-    vm = relax.VirtualMachine(executable, tvm.cpu())
-    x = np.random.default_rng(0).standard_normal((3, 4), "float32")
-    total, shape, ordered = vm["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(np.array(True)))
-    np.testing.assert_allclose(total.numpy(), x.sum(), rtol=1e-5)
-    np.testing.assert_array_equal(shape.numpy(), [3, 4])
-    np.testing.assert_array_equal(ordered.numpy(), np.sort(x.ravel()))
+    x = integers(3, 4)
+    for condition, reduced in ((True, x.sum()), (False, x.max())):
+        value, shape, ordered = run(Module, x, np.array(condition), pipeline="tvm_fixes")
+        np.testing.assert_array_equal(value, reduced)
+        np.testing.assert_array_equal(shape, [3, 4])
+        np.testing.assert_array_equal(ordered, np.sort(x.ravel()))
 
 
 @pytest.mark.parametrize(
@@ -261,16 +283,13 @@ def test_wrong_use(arguments, message):
 @pytest.mark.parametrize("disabled", ["", "prepare-layout"])
 def test_a_fix_that_is_switched_off_takes_no_part(monkeypatch, disabled):
     monkeypatch.setenv("TVM_FIXES_DISABLE", disabled)
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            bias = relax.op.reshape(relax.const(KERNEL[0, :, 0, 0]), (1, 4, 1, 1))
-            conv = relax.op.nn.conv2d(x, relax.const(KERNEL))
-            out = builder.emit_output(relax.op.add(conv, bias))
-        builder.emit_func_output(out)
+
+    def emit(_builder, x):
+        bias = relax.op.reshape(relax.const(KERNEL[0, :, 0, 0]), (1, 4, 1, 1))
+        return relax.op.add(relax.op.nn.conv2d(x, relax.const(KERNEL)), bias)
+
     with switches.collect() as used:
-        stages(layout="NHWC")[0](builder.get())
+        stages(layout="NHWC")[0](build({"x": tensor(1, 4, 8, 8)}, emit))
     assert ("prepare-layout" in used) is not disabled.startswith("prepare")
 
 

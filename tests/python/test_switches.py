@@ -19,11 +19,6 @@ import tvm.testing
 from tvm_fixes import switches
 
 
-@pytest.fixture(autouse=True)
-def nothing_disabled(monkeypatch):
-    monkeypatch.delenv(switches.ENVIRONMENT_VARIABLE, raising=False)
-
-
 def test_everything_is_on_by_default():
     assert switches.disabled() == frozenset()
     assert all(switches.enabled(fix_id) for fix_id in switches.FIX_IDS)

@@ -16,7 +16,7 @@ A record names what the other packages offer.  Only ``tvm_fixes.doctor`` and the
 package.
 """
 
-from . import conv_transpose, environment, layout, memory, onnx_importer, torch_importer
+from . import batch_norm, conv_transpose, environment, layout, memory, onnx_importer, torch_importer
 from .record import Fix, Kind, Probe
 
 FIXES: tuple[Fix, ...] = (
@@ -25,9 +25,12 @@ FIXES: tuple[Fix, ...] = (
     conv_transpose.OUTPUT_PADDING,
     layout.RESHAPE_INFER_LAYOUT,
     layout.PERMUTE_DIMS_INFER_LAYOUT,
+    layout.SQUEEZE_INFER_LAYOUT,
+    layout.LAYOUT_GUARDS,
     layout.PREPARE_LAYOUT,
     layout.FUSE_TRANSPOSE_MATMUL,
     memory.PLAN_MEMORY_IF,
+    batch_norm.BATCH_NORM_DTYPE,
     torch_importer.DTYPE,
     onnx_importer.CONV_TRANSPOSE_OUTPUT_SHAPE,
     environment.FFI_0_1_15,

@@ -19,11 +19,11 @@ import re
 
 import numpy as np
 import tvm
-from packaging.specifiers import SpecifierSet
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from ._run import run
 from .record import Fix, Kind, Probe
 
 
@@ -39,11 +39,9 @@ def _build_and_run_nhwc() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 2, 2, 3), "float32")
     w = rng.standard_normal((3, 2, 2, 2), "float32")
-    vm = relax.VirtualMachine(relax.build(Module, "llvm"), tvm.cpu())
-    got = vm["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(w)).numpy()
     # The kernel is as large as the stride, so the windows do not overlap.
     expected = np.einsum("nhwi,ioab->nhawbo", x, w).reshape(1, 4, 4, 2)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run(Module, x, w), expected, rtol=1e-5, atol=1e-6)
 
 
 def _convert_to_packed() -> None:
@@ -93,11 +91,10 @@ def _infer_type_with_output_padding() -> None:
 
 LEGALIZE = Fix(
     id="conv2d-transpose-legalize",
-    family="conv_transpose",
+    family="conv-transpose",
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="conv2d_transpose lowers in NCHW and NHWC with every kernel layout",
-    upstream=(19694, 19842),
-    versions=SpecifierSet(">=0.27.0.post1"),
+    upstream=(17890, 19694),
     probe=Probe(
         stock=_build_and_run_nhwc,
         fixed=_build_and_run_nhwc,
@@ -107,11 +104,10 @@ LEGALIZE = Fix(
 
 INFER_LAYOUT = Fix(
     id="conv2d-transpose-infer-layout",
-    family="conv_transpose",
+    family="conv-transpose",
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="ConvertLayout to a packed layout leaves conv2d_transpose unpacked and does not throw",
-    upstream=(18629,),
-    versions=SpecifierSet(">=0.27.0.post1"),
+    upstream=(17968, 18629),
     probe=Probe(
         stock=_convert_to_packed,
         fixed=_convert_to_packed,
@@ -121,11 +117,10 @@ INFER_LAYOUT = Fix(
 
 OUTPUT_PADDING = Fix(
     id="conv2d-transpose-output-padding",
-    family="conv_transpose",
+    family="conv-transpose",
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="conv2d_transpose takes an output_padding below the dilation, as PyTorch does",
-    upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
+    upstream=(19842,),
     probe=Probe(
         stock=_infer_type_with_output_padding,
         fixed=_infer_type_with_output_padding,

@@ -13,7 +13,6 @@
 """Faults of packages that TVM stands on, which only another version of the package mends."""
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from .record import Fix, Kind
 
@@ -23,6 +22,5 @@ FFI_0_1_15 = Fix(
     kind=Kind.ENVIRONMENT,
     summary="tvm-ffi 0.1.15 crashes in tvm.ir.save_json and in ConvertLayout to packed layouts",
     upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
     requirement=Requirement("apache-tvm-ffi>=0.1.14.post0,<0.1.15"),
 )

@@ -20,13 +20,13 @@ from collections.abc import Callable
 
 import numpy as np
 import tvm
-from packaging.specifiers import SpecifierSet
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 from ..relax.analysis import activation_transforms
 from ..relax.transform import FuseTransposeMatmul, PrepareLayout
+from ._run import run
 from .record import Fix, Kind, Probe
 
 
@@ -42,16 +42,17 @@ def _convolve_1x1(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return np.einsum("oi,nihw->nohw", kernel[:, :, 0, 0], x)
 
 
+def _convert_to_nhwc(module: tvm.IRModule) -> tvm.IRModule:
+    return relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})(module)
+
+
 def _check_in_nhwc(module: tvm.IRModule, x: np.ndarray, expected: np.ndarray) -> None:
     """One permute where the activation enters, one where it leaves, and the right numbers."""
-    converted = relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})(module)
-    # The identities that it leaves are dropped where the fixes are on.
-    converted = PrepareLayout()(converted)
+    # The identities that are left are dropped where the fixes are on.
+    converted = PrepareLayout()(_convert_to_nhwc(module))
     count = len(activation_transforms(converted))
     assert count == 2, f"{count} permutes of activations where 2 suffice"
-    vm = relax.VirtualMachine(relax.build(converted, "llvm"), tvm.cpu())
-    got = vm["main"](tvm.runtime.tensor(x)).numpy()
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(converted, x), expected, rtol=1e-5, atol=1e-5)
 
 
 def _convert_around_reshape() -> None:
@@ -96,6 +97,46 @@ def _convert_around_permutes() -> None:
     _check_in_nhwc(Module, x, expected)
 
 
+def _convert_around_squeeze() -> None:
+    _, weight, _ = _draw()
+    x = np.random.default_rng(1).standard_normal((1, 4, 3, 1), "float32")
+    kernel = relax.const(weight)
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, 4, 3, 1), "float32")) -> R.Tensor((1, 4, 3), "float32"):
+            with R.dataflow():
+                lv = R.nn.conv2d(x, kernel)
+                out = R.squeeze(lv, [-1])
+                R.output(out)
+            return out
+
+    expected = _convolve_1x1(x, weight).squeeze(-1)
+    np.testing.assert_allclose(run(_convert_to_nhwc(Module), x), expected, rtol=1e-5, atol=1e-5)
+
+
+def _convert_around_norm() -> None:
+    x, weight, _ = _draw()
+    scale_and_offset = np.random.default_rng(1).standard_normal((2, 4, 3, 5), "float32")
+    kernel, scale, offset = map(relax.const, (weight, *scale_and_offset))
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, 4, 3, 5), "float32")) -> R.Tensor((1, 4, 3, 5), "float32"):
+            with R.dataflow():
+                lv = R.nn.conv2d(x, kernel)
+                out = R.nn.layer_norm(lv, scale, offset, axes=[1, 2, 3])
+                R.output(out)
+            return out
+
+    convolved = _convolve_1x1(x, weight)
+    normal = (convolved - convolved.mean()) / np.sqrt(convolved.var() + 1e-5)
+    expected = normal * scale_and_offset[0] + scale_and_offset[1]
+    np.testing.assert_allclose(run(_convert_to_nhwc(Module), x), expected, rtol=1e-4, atol=1e-5)
+
+
 def _convert_bias_and_dead_code(prepare: Callable[[tvm.IRModule], tvm.IRModule]) -> None:
     x, weight, offsets = _draw()
     kernel, bias = relax.const(weight), relax.const(offsets)
@@ -138,9 +179,7 @@ def _multiply_by_own_transpose(fuse: tvm.transform.Pass) -> None:
                 R.output(out)
             return out
 
-    vm = relax.VirtualMachine(relax.build(fuse(Module), "llvm"), tvm.cpu())
-    got = vm["main"](tvm.runtime.tensor(x)).numpy()
-    np.testing.assert_allclose(got, x @ x.swapaxes(2, 3), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(fuse(Module), x), x @ x.swapaxes(2, 3), rtol=1e-5, atol=1e-5)
 
 
 def _fuse_stock() -> None:
@@ -157,7 +196,6 @@ RESHAPE_INFER_LAYOUT = Fix(
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="a reshape that merges or splits spatial axes follows its operand's layout",
     upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
     probe=Probe(
         stock=_convert_around_reshape,
         fixed=_convert_around_reshape,
@@ -171,11 +209,36 @@ PERMUTE_DIMS_INFER_LAYOUT = Fix(
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="a permute in the model is a change of layout, not a transposition",
     upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
     probe=Probe(
         stock=_convert_around_permutes,
         fixed=_convert_around_permutes,
         symptom=re.compile(r"AssertionError: \d permutes"),
+    ),
+)
+
+SQUEEZE_INFER_LAYOUT = Fix(
+    id="squeeze-infer-layout",
+    family="layout",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="ConvertLayout takes a squeeze of axes that are counted from the end",
+    upstream=(),
+    probe=Probe(
+        stock=_convert_around_squeeze,
+        fixed=_convert_around_squeeze,
+        symptom=re.compile(r"InternalError: std::bad_alloc"),
+    ),
+)
+
+LAYOUT_GUARDS = Fix(
+    id="layout-guards",
+    family="layout",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="an operator that goes wrong in a converted layout keeps the original one",
+    upstream=(),
+    probe=Probe(
+        stock=_convert_around_norm,
+        fixed=_convert_around_norm,
+        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
 
@@ -185,7 +248,6 @@ PREPARE_LAYOUT = Fix(
     kind=Kind.PASS,
     summary="dead code is removed and reshape(const) folded before ConvertLayout",
     upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
     probe=Probe(
         stock=_convert_alone,
         fixed=_prepare_and_convert,
@@ -199,7 +261,6 @@ FUSE_TRANSPOSE_MATMUL = Fix(
     kind=Kind.PASS,
     summary="FuseTransposeMatmul leaves matmul(x, x^T) alone in place of raising",
     upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
     probe=Probe(
         stock=_fuse_stock,
         fixed=_fuse_guarded,

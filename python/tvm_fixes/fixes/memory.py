@@ -18,12 +18,11 @@ import re
 
 import numpy as np
 import tvm
-from packaging.specifiers import SpecifierSet
-from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 from ..pipeline import pipeline
+from ._run import run
 from .record import Fix, Kind, Probe
 
 
@@ -42,17 +41,15 @@ class _Branches:
         return result
 
 
-def _run_both_branches(relax_pipeline: tvm.transform.Pass) -> None:
-    executable = relax.build(_Branches, tvm.target.Target("llvm"), relax_pipeline=relax_pipeline)
-    vm = relax.VirtualMachine(executable, tvm.cpu())
+def _run_both_branches(relax_pipeline: str | tvm.transform.Pass) -> None:
     x = np.random.default_rng(0).standard_normal((2, 4), "float32")
     for cond, expected in ((True, np.exp(x) + x), (False, np.tanh(x) * x)):
-        got = vm["main"](tvm.runtime.tensor(np.array(cond)), tvm.runtime.tensor(x)).numpy()
+        got = run(_Branches, np.array(cond), x, relax_pipeline=relax_pipeline)
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 def _plan_stock() -> None:
-    _run_both_branches(relax.get_default_pipeline(tvm.target.Target("llvm")))
+    _run_both_branches("default")
 
 
 def _plan_guarded() -> None:
@@ -65,6 +62,5 @@ PLAN_MEMORY_IF = Fix(
     kind=Kind.PASS,
     summary="one branch of an If does not use storage that the other one allocates",
     upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
     probe=Probe(stock=_plan_stock, fixed=_plan_guarded, symptom=re.compile("SIGSEGV: crashed")),
 )

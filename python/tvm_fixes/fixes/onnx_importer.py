@@ -17,9 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 import tvm
-from packaging.specifiers import SpecifierSet
-from tvm import relax
 
+from ._run import run
 from .record import Fix, Kind, Probe
 
 
@@ -38,9 +37,7 @@ def _import_with_output_shape(from_onnx: Callable[..., tvm.IRModule]) -> None:
         [numpy_helper.from_array(weight, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    module = from_onnx(model, keep_params_in_input=False)
-    vm = relax.VirtualMachine(relax.build(module, "llvm"), tvm.cpu())
-    got = vm["main"](tvm.runtime.tensor(x)).numpy()
+    got = run(from_onnx(model, keep_params_in_input=False), x)
     # The kernel is as large as the stride, so the windows do not overlap; the one row and column
     # that output_shape leaves out are the first (ONNX specification, auto_pad NOTSET).
     whole = np.einsum("nihw,ioab->nohawb", x, weight).reshape(1, 3, 4, 4)
@@ -63,11 +60,10 @@ def _fixed() -> None:
 
 CONV_TRANSPOSE_OUTPUT_SHAPE = Fix(
     id="onnx-conv-transpose-output-shape",
-    family="ONNX importer",
+    family="onnx-importer",
     kind=Kind.IMPORTER,
     summary="ConvTranspose takes its pads from output_shape where that is given",
     upstream=(19450,),
-    versions=SpecifierSet(">=0.27.0.post1"),
     probe=Probe(
         stock=_stock,
         fixed=_fixed,

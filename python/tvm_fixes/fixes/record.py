@@ -22,6 +22,8 @@ from packaging.specifiers import SpecifierSet
 
 from .. import switches
 
+_SUPPORTED = SpecifierSet(">=0.27.0.post1")
+
 
 class Kind(StrEnum):
     """Where a fix takes effect."""
@@ -67,7 +69,7 @@ class Fix:
     id : str
         Its name in ``TVM_FIXES_DISABLE``; one of :data:`tvm_fixes.switches.FIX_IDS`.
     family : str
-        The group of operators or the part of TVM that it belongs to.
+        The group of operators or the part of TVM that it belongs to, as a slug.
     kind : Kind
         Where it takes effect.
     summary : str
@@ -75,7 +77,7 @@ class Fix:
     upstream : tuple of int
         Issues and pull requests of apache/tvm.
     versions : SpecifierSet
-        The versions of TVM that it is for.
+        The versions of TVM that it is for: by default all that this project installs beside.
     probe : Probe or None
         None for kind ``ENVIRONMENT`` alone.
     requirement : Requirement or None
@@ -93,7 +95,7 @@ class Fix:
     kind: Kind
     summary: str
     upstream: tuple[int, ...]
-    versions: SpecifierSet
+    versions: SpecifierSet = _SUPPORTED
     probe: Probe | None = None
     requirement: Requirement | None = None
 

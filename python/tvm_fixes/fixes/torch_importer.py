@@ -17,9 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 import tvm
-from packaging.specifiers import SpecifierSet
-from tvm import relax
 
+from ._run import run
 from .record import Fix, Kind, Probe
 
 
@@ -33,10 +32,8 @@ def _import_half_linear(from_exported_program: Callable[..., tvm.IRModule]) -> N
         layer.weight.copy_(torch.from_numpy(weight))
         layer.bias.copy_(torch.from_numpy(bias))
     x = x.astype("float16")
-    module = from_exported_program(torch.export.export(layer, (torch.from_numpy(x),)))
-    vm = relax.VirtualMachine(relax.build(module, "llvm"), tvm.cpu())
-    [got] = vm["main"](tvm.runtime.tensor(x))
-    got = got.numpy()
+    program = torch.export.export(layer, (torch.from_numpy(x),))
+    got = run(from_exported_program(program, unwrap_unit_return_tuple=True), x)
     expected = x.astype("float32") @ weight.astype("float16").T.astype("float32") + bias
     assert got.dtype == np.float16, f"expected a float16 result, got {got.dtype}"
     np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)
@@ -56,11 +53,10 @@ def _fixed() -> None:
 
 DTYPE = Fix(
     id="torch-dtype",
-    family="torch importer",
+    family="torch-importer",
     kind=Kind.IMPORTER,
     summary="conv, conv_transpose, linear and addmm keep the dtype that PyTorch gives them",
     upstream=(),
-    versions=SpecifierSet(">=0.27.0.post1"),
     probe=Probe(
         stock=_stock,
         fixed=_fixed,

@@ -13,9 +13,9 @@
 """ONNX models as Relax.
 
 Upstream
-    https://github.com/apache/tvm/pull/19450 leaves the attribute for later.
+    https://github.com/apache/tvm/issues/19450 leaves the attribute for later.
 Versions
-    0.27.0.post1 and before.
+    Seen in 0.27.0.post1.
 Trigger
     A ConvTranspose with the attribute ``output_shape``.
 Symptom
@@ -36,7 +36,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
 
-from tvm_fixes import switches
+from .. import switches
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
 

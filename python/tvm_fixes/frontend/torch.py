@@ -15,7 +15,7 @@
 Upstream
     https://github.com/apache/tvm/pull/18328 met the error; no thread names the cause.
 Versions
-    0.27.0.post1 and before.
+    Seen in 0.27.0.post1.
 Trigger
     A convolution, transposed convolution, linear layer or matrix product of another dtype than
     float32.
@@ -46,7 +46,7 @@ from tvm.relax.frontend.torch.exported_program_translator import (
     ExportedProgramImporter as TVMExportedProgramImporter,
 )
 
-from tvm_fixes import switches
+from .. import switches
 
 __all__ = ["ExportedProgramImporter", "accumulation_dtype", "from_exported_program"]
 

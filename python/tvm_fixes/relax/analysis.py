@@ -20,6 +20,22 @@ from tvm import relax
 _TRANSFORMS = frozenset({"relax.permute_dims", "relax.layout_transform"})
 
 
+def bindings(function: relax.Function) -> Iterator[relax.Binding]:
+    """Walk over the bindings of a function, those of branches and local functions included.
+
+    Parameters
+    ----------
+    function : relax.Function
+        A normalized function.
+
+    Yields
+    ------
+    relax.Binding
+        In program order; what is bound within the value of a binding comes before it.
+    """
+    yield from _bindings_in(function)
+
+
 def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     """Find the calls that move the data of an activation.
 
@@ -51,7 +67,7 @@ def _in_function(function: relax.Function) -> Iterator[relax.VarBinding]:
     attrs = function.attrs
     inputs = int(attrs["num_input"]) if attrs and "num_input" in attrs else len(function.params)
     constants = set(function.params[inputs:])
-    for binding in _bindings(function.body):
+    for binding in bindings(function):
         # Symbolic extents are free variables too: what they size is not known at compile time.
         if all(var in constants for var in relax.analysis.free_vars(binding.value)):
             constants.add(binding.var)
@@ -59,17 +75,16 @@ def _in_function(function: relax.Function) -> Iterator[relax.VarBinding]:
             yield binding
 
 
-def _bindings(expr: relax.Expr) -> Iterator[relax.Binding]:
-    """The bindings of a normalized expression, those of branches and local functions included."""
+def _bindings_in(expr: relax.Expr) -> Iterator[relax.Binding]:
     if isinstance(expr, relax.SeqExpr):
         for binding in (binding for block in expr.blocks for binding in block.bindings):
-            yield from _bindings(binding.value)
+            yield from _bindings_in(binding.value)
             yield binding
     elif isinstance(expr, relax.If):
-        yield from _bindings(expr.true_branch)
-        yield from _bindings(expr.false_branch)
+        yield from _bindings_in(expr.true_branch)
+        yield from _bindings_in(expr.false_branch)
     elif isinstance(expr, relax.Function):
-        yield from _bindings(expr.body)
+        yield from _bindings_in(expr.body)
 
 
 def _is_transform(expr: relax.Expr) -> bool:

@@ -128,8 +128,9 @@ class CompiledModel:
         values = self._bind(args, named)
         self._check(values)
         as_torch = any(map(is_torch, values))
+        tensors = [to_tvm(value) for value in values]
         with self._lock:
-            result = self._function(*map(to_tvm, values))
+            result = self._function(*tensors)
         # A shape is a tuple of its dims as well.
         if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
             return from_tvm(result, as_torch=as_torch)

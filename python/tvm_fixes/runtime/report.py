@@ -14,7 +14,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
@@ -34,7 +34,8 @@ class OutputComparison:
         The largest absolute difference; None where it has no meaning (shapes or dtypes differ,
         or one has a NaN or an infinity that the other has not).
     max_rel_error : float or None
-        `max_abs_error` divided by the largest magnitude in the reference.
+        `max_abs_error` divided by the largest magnitude in the reference; `max_abs_error` itself
+        where that is zero.
     rtol, atol : float
         The tolerances used.  By default `atol` is in proportion to the largest magnitude in the
         reference (:data:`tvm_fixes.comparison.TOLERANCES`).
@@ -80,8 +81,8 @@ class Report:
     outputs : list of OutputComparison
         One an output, where they were compared.
     latency_ms, reference_latency_ms : float or None
-        The median over a few calls, after a first one that is not counted, on the threads that
-        each takes by default.  An indication, not a benchmark.
+        The median of a few calls in a row, in the calmest of a few such blocks, on the threads
+        that each takes by default.  An indication, not a benchmark.
     warnings : list of str
         What the importer warned of.
     """
@@ -117,6 +118,19 @@ class Report:
             return None
         return max(error for error in errors if error is not None)
 
+    def __str__(self) -> str:
+        parts = ["not compared"]
+        if self.reference is not None:
+            parts = [f"{'equal' if self.equal else 'not equal'} to {self.reference}"]
+            if self.max_abs_error is not None:
+                parts.append(f"largest error {self.max_abs_error:.2g}")
+        if self.latency_ms is not None and self.reference_latency_ms is not None:
+            parts.append(f"{self.latency_ms:.3g} ms (reference {self.reference_latency_ms:.3g} ms)")
+        parts.append(f"{self.artifact_bytes} bytes")
+        parts.append(f"fixes: {', '.join(self.fixes) or 'none'}")
+        layout = f" in {self.layout}" if self.layout else ""
+        return f"{self.source}{layout}: {', '.join(parts)}"
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, with what is computed from them."""
         return asdict(self) | {"equal": self.equal, "size_ratio": self.size_ratio}
@@ -127,7 +141,16 @@ class Report:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Report":
-        """Read what ``dataclasses.asdict`` or :meth:`to_dict` made."""
-        own = {key: value for key, value in values.items() if key not in ("equal", "size_ratio")}
-        own["outputs"] = [OutputComparison(**output) for output in own.get("outputs", [])]
+        """Read what ``dataclasses.asdict`` or :meth:`to_dict` made, of a later version too."""
+        own = _known(cls, values)
+        own["outputs"] = [
+            OutputComparison(**_known(OutputComparison, output))
+            for output in own.get("outputs", [])
+        ]
         return cls(**own)
+
+
+def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `values` that are fields of the dataclass `cls`."""
+    names = {known.name for known in fields(cls)}
+    return {key: value for key, value in values.items() if key in names}

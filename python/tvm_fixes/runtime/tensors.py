@@ -47,7 +47,8 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
             tensor = tensor.clone()
         return tvm.runtime.from_dlpack(tensor)
     array = np.asarray(value)
-    return tvm.runtime.tensor(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+    # Not np.ascontiguousarray, which makes a scalar an array of one.
+    return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
 
 
 def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":

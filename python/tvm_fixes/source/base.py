@@ -13,13 +13,13 @@
 """What every source of a model has: inputs, a way into Relax, and a reference."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 
-from ..errors import UsageError
+from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec, describe_shape
 
 Shapes = Mapping[str, Sequence[int]]
@@ -28,6 +28,9 @@ Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
 # For a symbolic dim of which nothing is known: a batch that is not 1, and an extent that a few
 # layers of downsampling leave something of.
 _BATCH, _EXTENT = 2, 32
+
+# How many nodes a message lists.
+_LISTED = 5
 
 
 class Source(ABC):
@@ -104,6 +107,32 @@ class Source(ABC):
                     f"got {describe_shape(dims)}"
                 )
 
+    def _import_error(
+        self, error: Exception, *, missing: Iterable[str] = (), nodes: Sequence[str] = ()
+    ) -> CompileError:
+        """Make what is raised for an importer's `error`.
+
+        Parameters
+        ----------
+        error : Exception
+            What the importer raised.
+        missing : iterable of str
+            The operators that it has no conversion for, where that is what it says.
+        nodes : sequence of str
+            The nodes that it is about, described.
+        """
+        if missing := sorted(missing):
+            more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
+            return UnsupportedOperatorError(
+                f"{self.name}: no conversion for {', '.join(missing)}: "
+                f"{', '.join(nodes[:_LISTED])}{more}"
+            )
+        if nodes:
+            return UnsupportedOperatorError(
+                f"{self.name}: cannot import {nodes[0]}: {summarize(error)}"
+            )
+        return CompileError(f"{self.name}: cannot be imported: {summarize(error)}")
+
     def _shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
         if spec.name in self.shapes:
             return self.shapes[spec.name]
@@ -147,11 +176,6 @@ def local_of(error: BaseException, name: str, kind: type) -> Any:
             found = value
         frame = frame.tb_next
     return found
-
-
-def and_more(nodes: Sequence[object], shown: int) -> str:
-    """What to write behind the first `shown` of `nodes`."""
-    return f" and {len(nodes) - shown} more" if len(nodes) > shown else ""
 
 
 def _fits(dims: Sequence[int], declared: Sequence[Dim]) -> bool:

@@ -24,7 +24,7 @@ import tvm
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec
-from .base import Reference, Shapes, Source, and_more, local_of
+from .base import Reference, Shapes, Source, local_of
 
 if TYPE_CHECKING:
     import onnx
@@ -115,21 +115,16 @@ class OnnxSource(Source):
     def _explain(self, error: Exception) -> CompileError:
         import onnx
 
-        text = summarize(error)
         if isinstance(error, tvm.error.OpNotImplemented):
-            names = set(text.replace(",", " ").split())
+            names = set(summarize(error).replace(",", " ").split())
             nodes = [node for node in self._model.graph.node if node.op_type in names]
-            where = ", ".join(_describe_onnx_node(node) for node in nodes[:5])
-            return UnsupportedOperatorError(
-                f"{self.name}: no conversion for {', '.join(sorted({n.op_type for n in nodes}))}: "
-                f"{where}{and_more(nodes, 5)}"
-            )
-        node = local_of(error, "node", onnx.NodeProto)
-        if node is not None:
-            return UnsupportedOperatorError(
-                f"{self.name}: cannot import {_describe_onnx_node(node)}: {text}"
-            )
-        return CompileError(f"{self.name}: cannot be imported: {text}")
+            missing = {node.op_type for node in nodes}
+        else:
+            node = local_of(error, "node", onnx.NodeProto)
+            nodes, missing = [] if node is None else [node], set()
+        return self._import_error(
+            error, missing=missing, nodes=[_describe_onnx_node(node) for node in nodes]
+        )
 
     def reference(self) -> tuple[str, Reference]:
         try:

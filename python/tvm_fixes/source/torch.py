@@ -27,7 +27,7 @@ import tvm
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import TensorSpec
 from ..runtime.tensors import to_numpy, to_torch
-from .base import Reference, Shapes, Source, and_more, draw, local_of
+from .base import Reference, Shapes, Source, draw, local_of
 
 if TYPE_CHECKING:
     import torch
@@ -157,22 +157,16 @@ class TorchSource(Source):
     def _explain(self, error: Exception) -> CompileError:
         from torch import fx
 
-        text = summarize(error)
-        missing = local_of(error, "missing_func_types", list)
-        if missing is not None:
+        missing = local_of(error, "missing_func_types", list) or []
+        if missing:
             graph = local_of(error, "nodes", object) or self._program.graph.nodes
             nodes = [n for n in graph if getattr(n.target, "__name__", None) in missing]
-            where = ", ".join(_describe_fx_node(node) for node in nodes[:5])
-            return UnsupportedOperatorError(
-                f"{self.name}: no conversion for {', '.join(sorted(missing))}: "
-                f"{where}{and_more(nodes, 5)}"
-            )
-        node = local_of(error, "node", fx.Node)
-        if node is not None:
-            return UnsupportedOperatorError(
-                f"{self.name}: cannot import {_describe_fx_node(node)}: {text}"
-            )
-        return CompileError(f"{self.name}: cannot be imported: {text}")
+        else:
+            node = local_of(error, "node", fx.Node)
+            nodes = [] if node is None else [node]
+        return self._import_error(
+            error, missing=missing, nodes=[_describe_fx_node(node) for node in nodes]
+        )
 
     @cached_property
     def _examples(self) -> "list[torch.Tensor] | None":

@@ -148,7 +148,13 @@ ObjectRef Mutator::RewriteBlock(const BlockView& block) {
 
 void Mutator::RewriteBinding(const BindingView& binding) {
   if (binding.is_match_cast()) return RewriteMatchCast(binding);
-  EmitVarBinding(binding, RewriteValue(binding.var(), RewriteExpr(binding.value())));
+  if (!VarView::Is(binding.var().get())) return Append(binding.ref());
+  const ObjectRef value = RewriteExpr(binding.value());
+  if (StructuralEqual(TypeOf(binding.var()), TypeOf(binding.value()))) {
+    return EmitVarBinding(binding, RewriteValue(value));
+  }
+  Append(value.same_as(binding.value()) ? binding.ref()
+                                        : MakeVarBinding(binding.var(), value, binding.span()));
 }
 
 void Mutator::RewriteMatchCast(const BindingView& binding) {
@@ -159,7 +165,8 @@ void Mutator::RewriteMatchCast(const BindingView& binding) {
 }
 
 void Mutator::Append(const ObjectRef& binding) {
-  if (auto view = As<BindingView>(binding)) bound_.insert_or_assign(view->var(), view->value());
+  auto view = As<BindingView>(binding);
+  if (view && !view->is_match_cast()) bound_.insert_or_assign(view->var(), view->value());
   bindings_.push_back(binding);
 }
 
@@ -168,16 +175,10 @@ ObjectRef Mutator::BoundValue(const ObjectRef& var) const {
   return it == bound_.end() ? ObjectRef(nullptr) : it->second;
 }
 
-ObjectRef Mutator::Emit(const ObjectRef& value, const std::string& name_hint) {
-  const ObjectRef normalized = Normalize(builder_, value);
-  const ObjectRef var = MakeVar(name_hint, TypeOf(normalized), in_dataflow_block_);
-  Append(MakeVarBinding(var, normalized, ObjectRef(nullptr)));
-  return var;
-}
-
 bool Mutator::CanReplace(const VarView& var, const ObjectRef& value) const {
   // What a block gives out must be bound in it: the value may be a DataflowVar.
   if (in_dataflow_block_ && !var.is_dataflow()) return false;
+  if (!IsTensorOrTuple(TypeOf(var.ref()))) return false;
   const Kind kind = KindOf(value.get());
   return kind == Kind::kVar || kind == Kind::kDataflowVar || kind == Kind::kConstant;
 }

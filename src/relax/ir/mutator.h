@@ -19,7 +19,6 @@
 #ifndef TVM_FIXES_RELAX_IR_MUTATOR_H_
 #define TVM_FIXES_RELAX_IR_MUTATOR_H_
 
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -35,10 +34,11 @@ using tvm::ffi::ObjectPtrHash;
  *
  * What does not change comes back as the same object, up to the whole function. A call whose
  * arguments change has its type inferred anew, and where that differs, the variable is replaced
- * by one of the new type, in all uses that follow. A DataflowVar never leaves its block.
+ * by one of the new type, in all uses that follow. A variable that is no tensor and no tuple is
+ * never replaced: shapes and types may name it.
  *
  * A pass overrides RewriteValue for a rewrite of one value, or RewriteBinding for one that
- * drops a binding or adds some (Emit).
+ * drops a binding or emits others.
  */
 class Mutator {
  public:
@@ -55,16 +55,15 @@ class Mutator {
 
   /*!
    * \brief The hook for one value, after what it holds was rewritten.
-   * \param var The variable that it is bound to, of the original type.
+   *
+   * It is not called for a value that is bound under another type than its own: the binding states
+   * something that the value does not.
    * \return The value to bind: `value` itself if nothing is to change.
    */
-  virtual ObjectRef RewriteValue(const ObjectRef& /*var*/, const ObjectRef& value) { return value; }
+  virtual ObjectRef RewriteValue(const ObjectRef& value) { return value; }
 
   /*! \brief Rewrite one binding of the current block and emit what takes its place. */
   virtual void RewriteBinding(const BindingView& binding);
-
-  /*! \brief Append a binding of a new variable to the current block. \return The variable. */
-  ObjectRef Emit(const ObjectRef& value, const std::string& name_hint);
 
   /*! \brief What a variable was bound to by this mutator, null if it did not see the binding. */
   ObjectRef BoundValue(const ObjectRef& var) const;

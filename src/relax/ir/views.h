@@ -19,7 +19,7 @@
  *     if (auto call = As<CallView>(expr)) Use(call->op(), call->args());
  *
  * A view is a pointer: it is valid as long as somebody holds the node. Any field may be null in a
- * module that is not well-formed, so that what a view returns is checked before it is followed.
+ * module that is not well-formed; As and TypeOf take null.
  */
 #ifndef TVM_FIXES_RELAX_IR_VIEWS_H_
 #define TVM_FIXES_RELAX_IR_VIEWS_H_
@@ -183,14 +183,24 @@ class TensorTypeView : public View {
   int32_t ndim() const { return nodes.tensor_type.ndim(node_); }
 };
 
-/*! \brief The type of an expression, null where none is inferred. */
-inline const ObjectRef& TypeOf(const ObjectRef& expr) { return nodes.expr.ty(expr.get()); }
+/*! \brief The type of an expression, null where none is inferred and for null. */
+inline ObjectRef TypeOf(const ObjectRef& expr) {
+  return expr.defined() ? nodes.expr.ty(expr.get()) : ObjectRef(nullptr);
+}
+
+/*! \brief Whether a type is that of a tensor or a tuple, which no shape and no type can name. */
+inline bool IsTensorOrTuple(const ObjectRef& ty) {
+  return nodes.tensor_type.IsInstance(ty.get()) || nodes.tuple_type.IsInstance(ty.get());
+}
 
 /*! \brief The value of an integer literal, nothing for any other expression. */
 inline std::optional<int64_t> AsInt(const ObjectRef& expr) {
   if (!nodes.int_imm.IsInstance(expr.get())) return std::nullopt;
   return nodes.int_imm.value(expr.get()).try_cast<int64_t>();
 }
+
+/*! \brief Whether a dim is known to be 1. */
+inline bool IsOne(const ObjectRef& dim) { return AsInt(dim) == 1; }
 
 /*! \brief The shape of a tensor expression where it is known dim by dim, nothing otherwise. */
 inline std::optional<Array<ObjectRef>> ShapeOf(const ObjectRef& expr) {

@@ -34,7 +34,6 @@
 #include <algorithm>
 #include <string>
 
-#include "../../ffi/registration.h"
 #include "../ir/build.h"
 #include "infer_layout.h"
 #include "op_attr.h"
@@ -46,8 +45,8 @@ constexpr const char* kOp = "relax.nn.conv2d_transpose";
 constexpr const char* kInferLayoutFix = "conv2d-transpose-infer-layout";
 constexpr const char* kOutputPaddingFix = "conv2d-transpose-output-padding";
 
-const Function* stock_infer_layout = nullptr;
-const Function* stock_infer_type = nullptr;
+StockOpAttr stock_infer_layout(kOp, "FRelaxInferLayout");
+StockOpAttr stock_infer_type(kOp, "FInferType");
 
 std::string Text(const Array<int64_t>& values) {
   std::string text;
@@ -55,15 +54,15 @@ std::string Text(const Array<int64_t>& values) {
   return text + "]";
 }
 
-/*! \brief The names of the axes of data, kernel and result, as the attributes hold them. */
-struct AxisNames {
+/*! \brief Layouts of data, kernel and result: by names of axes (NCHW), or relative (ABCD). */
+struct Layouts {
   std::string data;
   std::string kernel;
   std::string out;
 };
 
 /*! \brief The layouts that the user asks for. \throws ValueError if they are not two or three. */
-std::optional<AxisNames> Desired(const DesiredLayouts& desired_layouts) {
+std::optional<Layouts> Desired(const DesiredLayouts& desired_layouts) {
   auto it = desired_layouts.find(kOp);
   if (it == desired_layouts.end()) return std::nullopt;
   const Array<String> layouts = (*it).second;
@@ -71,28 +70,20 @@ std::optional<AxisNames> Desired(const DesiredLayouts& desired_layouts) {
     TVM_FFI_THROW(ValueError) << kOp << ": expected two or three desired layouts (data, kernel "
                               << "and perhaps out), got " << layouts.size();
   }
-  return AxisNames{layouts[0], layouts[1], layouts.size() == 3 ? layouts[2] : layouts[0]};
+  return Layouts{layouts[0], layouts[1], layouts.size() == 3 ? layouts[2] : layouts[0]};
 }
 
-/*! \brief The layouts of a converted call. */
-struct Decision {
-  std::string data;
-  std::string kernel;
-  std::string out;
-};
-
 /*! \brief Follow the user where all three layouts are reorderings of the present axes. */
-std::optional<Decision> FollowDesired(const AxisNames& present, const AxisNames& desired) {
+std::optional<Layouts> FollowDesired(const Layouts& present, const Layouts& desired) {
   auto data = RelativeLayout(present.data, desired.data);
   auto kernel = RelativeLayout(present.kernel, desired.kernel);
   auto out = RelativeLayout(present.out, desired.out);
   if (!data || !kernel || !out) return std::nullopt;
-  return Decision{*data, *kernel, *out};
+  return Layouts{*data, *kernel, *out};
 }
 
 /*! \brief Take data and kernel as they come, unless their axes are split. */
-Decision FollowInputs(const AxisNames& present, const CallView& call,
-                      const VarLayouts& var_layouts) {
+Layouts FollowInputs(const Layouts& present, const CallView& call, const VarLayouts& var_layouts) {
   auto follow = [&](const ObjectRef& arg, size_t ndim) {
     auto layout = LayoutOf(arg, var_layouts);
     return layout && IsPermutation(*layout, ndim) ? *layout : InitialLayout(ndim);
@@ -116,19 +107,19 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   const bool usable =
       call && attrs_type.IsInstance(call->attrs().get()) && call->args().size() == 2;
   if (!usable || !IsEnabled(kInferLayoutFix)) {
-    return (*stock_infer_layout)(call_ref, desired_layouts, var_layouts).cast<ObjectRef>();
+    return stock_infer_layout(call_ref, desired_layouts, var_layouts);
   }
   NoteUse(kInferLayoutFix);
   const Object* attrs = call->attrs().get();
-  const AxisNames present{nodes.conv2d_transpose_attrs.data_layout(attrs),
-                          nodes.conv2d_transpose_attrs.kernel_layout(attrs),
-                          nodes.conv2d_transpose_attrs.out_layout(attrs)};
+  const Layouts present{nodes.conv2d_transpose_attrs.data_layout(attrs),
+                        nodes.conv2d_transpose_attrs.kernel_layout(attrs),
+                        nodes.conv2d_transpose_attrs.out_layout(attrs)};
   if (!IsPlain(present.data) || !IsPlain(present.kernel) || !IsPlain(present.out)) {
     return MakeInferLayoutOutput(
         {InitialLayoutOf(call->args()[0]), InitialLayoutOf(call->args()[1])},
         {InitialLayoutOf(call_ref)}, call->attrs());
   }
-  std::optional<Decision> decision;
+  std::optional<Layouts> decision;
   if (auto desired = Desired(desired_layouts)) decision = FollowDesired(present, *desired);
   if (!decision) decision = FollowInputs(present, *call, var_layouts);
   const ObjectRef new_attrs = WithFields(
@@ -145,9 +136,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
  * output_padding + 1: less padding at the end gives what more output_padding does.
  */
 ObjectRef InferType(const ObjectRef& call_ref, const ObjectRef& builder) {
-  auto stock = [&](const ObjectRef& call) {
-    return (*stock_infer_type)(call, builder).cast<ObjectRef>();
-  };
+  auto stock = [&](const ObjectRef& call) { return stock_infer_type(call, builder); };
   auto call = As<CallView>(call_ref);
   const auto& fields = nodes.conv2d_transpose_attrs;
   if (!call || !fields.IsInstance(call->attrs().get())) return stock(call_ref);
@@ -178,8 +167,6 @@ ObjectRef InferType(const ObjectRef& call_ref, const ObjectRef& builder) {
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  stock_infer_layout = StockOpAttr(kOp, "FRelaxInferLayout");
-  stock_infer_type = StockOpAttr(kOp, "FInferType");
   OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
   OverrideOpAttr(kOp, "FInferType", Function::FromTyped(InferType));
 }

@@ -18,15 +18,15 @@
  */
 #include "op_attr.h"
 
-#include "../../ffi/registration.h"
-
 namespace tvm_fixes {
 
-const Function* StockOpAttr(const char* op_name, const char* key) {
+std::string StockOpAttr::Bind() {
   static const GlobalFunction get_op("ir.GetOp");
   static const GlobalFunction get_attr("ir.OpGetAttr");
-  auto function = get_attr(get_op(op_name), key).try_cast<Function>();
-  return function ? new Function(*std::move(function)) : nullptr;
+  auto function = get_attr(get_op(op_name_), key_).try_cast<Function>();
+  if (!function) return std::string(op_name_) + ": there is no attribute " + key_;
+  function_ = new Function(*std::move(function));
+  return "";
 }
 
 void OverrideOpAttr(const char* op_name, const char* key, const Function& function) {

@@ -21,16 +21,36 @@
 
 #include <tvm/ffi/function.h>
 
+#include <string>
+
+#include "../../ffi/registration.h"
+
 namespace tvm_fixes {
 
-/*!
- * \brief The function that TVM registered as attribute `key` of operator `op_name`.
- * \return A reference that is never dropped; null if the operator has no such attribute.
- */
-const tvm::ffi::Function* StockOpAttr(const char* op_name, const char* key);
-
 /*! \brief Put a function in the place of TVM's attribute `key` of operator `op_name`. */
-void OverrideOpAttr(const char* op_name, const char* key, const tvm::ffi::Function& function);
+void OverrideOpAttr(const char* op_name, const char* key, const Function& function);
+
+/*! \brief TVM's own function for an attribute of an operator. Instances are file statics. */
+class StockOpAttr : public Requirement {
+ public:
+  StockOpAttr(const char* op_name, const char* key) : op_name_(op_name), key_(key) {}
+
+  std::string Bind() override;
+
+  const char* op_name() const { return op_name_; }
+  const char* key() const { return key_; }
+
+  template <typename... Args>
+  tvm::ffi::ObjectRef operator()(const Args&... args) const {
+    return (*function_)(args...).template cast<tvm::ffi::ObjectRef>();
+  }
+
+ private:
+  const char* op_name_;
+  const char* key_;
+  // Never dropped: at exit, the table that it comes from may be gone before this library.
+  const Function* function_ = nullptr;
+};
 
 }  // namespace tvm_fixes
 

@@ -37,7 +37,6 @@
 #include <numeric>
 #include <string>
 
-#include "../../ffi/registration.h"
 #include "../ir/build.h"
 #include "infer_layout.h"
 #include "op_attr.h"
@@ -70,13 +69,11 @@ namespace {
 constexpr const char* kOp = "relax.permute_dims";
 constexpr const char* kFixId = "permute-dims-infer-layout";
 
-const Function* stock_infer_layout = nullptr;
+StockOpAttr stock_infer_layout(kOp, "FRelaxInferLayout");
 
 ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
                       const VarLayouts& var_layouts) {
-  const auto stock = [&] {
-    return (*stock_infer_layout)(call_ref, desired_layouts, var_layouts).cast<ObjectRef>();
-  };
+  const auto stock = [&] { return stock_infer_layout(call_ref, desired_layouts, var_layouts); };
   auto call = As<CallView>(call_ref);
   if (!call || !IsEnabled(kFixId)) return stock();
   auto axes = PermutedAxes(*call);
@@ -98,7 +95,6 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  stock_infer_layout = StockOpAttr(kOp, "FRelaxInferLayout");
   OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
 }
 

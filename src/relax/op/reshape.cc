@@ -29,7 +29,6 @@
 #include <string>
 #include <vector>
 
-#include "../../ffi/registration.h"
 #include "../ir/build.h"
 #include "infer_layout.h"
 #include "op_attr.h"
@@ -45,8 +44,6 @@ struct AxisGroup {
   std::vector<size_t> in;
   std::vector<size_t> out;
 };
-
-bool IsOne(const ObjectRef& dim) { return AsInt(dim) == 1; }
 
 /*!
  * \brief Split a reshape into the least groups of axes that keep their elements to themselves.

@@ -26,7 +26,6 @@
 #include <string>
 #include <vector>
 
-#include "../../ffi/registration.h"
 #include "../ir/build.h"
 #include "infer_layout.h"
 #include "op_attr.h"
@@ -37,7 +36,7 @@ namespace {
 constexpr const char* kOp = "relax.squeeze";
 constexpr const char* kFixId = "squeeze-infer-layout";
 
-const Function* stock_infer_layout = nullptr;
+StockOpAttr stock_infer_layout(kOp, "FRelaxInferLayout");
 
 /*! \brief Which axes of the argument are removed; nothing if that is unknown. */
 std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
@@ -47,7 +46,10 @@ std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
   std::vector<bool> removed(ndim, false);
   const Array<int64_t>& axes = nodes.squeeze_attrs.axis(call.attrs().get());
   if (!axes.defined()) {
-    for (int64_t axis = 0; axis < ndim; ++axis) removed[axis] = AsInt((*shape)[axis]) == 1;
+    for (int64_t axis = 0; axis < ndim; ++axis) {
+      if (!AsInt((*shape)[axis])) return std::nullopt;
+      removed[axis] = IsOne((*shape)[axis]);
+    }
     return removed;
   }
   for (int64_t axis : axes) {
@@ -62,7 +64,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
                       const VarLayouts& var_layouts) {
   auto call = As<CallView>(call_ref);
   if (!call || call->args().size() != 1 || !IsEnabled(kFixId)) {
-    return (*stock_infer_layout)(call_ref, desired_layouts, var_layouts).cast<ObjectRef>();
+    return stock_infer_layout(call_ref, desired_layouts, var_layouts);
   }
   auto initial = InitialLayoutOf(call->args()[0]);
   auto removed = RemovedAxes(*call);
@@ -87,7 +89,6 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  stock_infer_layout = StockOpAttr(kOp, "FRelaxInferLayout");
   OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
 }
 

@@ -32,6 +32,7 @@
  */
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -49,14 +50,13 @@ namespace {
 
 constexpr const char* kFixId = "prepare-layout";
 
-bool IsOne(const ObjectRef& dim) { return AsInt(dim) == 1; }
-
 /*! \brief Whether a permute keeps the order of all axes that have more than one element. */
 bool KeepsMemoryOrder(const CallView& permute, const std::vector<int64_t>& axes) {
   auto shape = ShapeOf(permute.args()[0]);
+  const bool known = shape && shape->size() == axes.size();
   int64_t last = -1;
   for (int64_t axis : axes) {
-    if (shape && IsOne((*shape)[axis])) continue;
+    if (known && IsOne((*shape)[axis])) continue;
     if (axis < last) return false;
     last = axis;
   }
@@ -104,10 +104,12 @@ std::optional<std::vector<int64_t>> StaticShape(const ObjectRef& expr) {
 
 /*! \brief A contiguous tensor seen in another shape of as many elements. */
 tvm::ffi::Tensor ViewAs(const tvm::ffi::Tensor& tensor, const std::vector<int64_t>& shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
+  // Never empty: the view of a scalar must have pointers too.
+  std::vector<int64_t> strides(shape.size() + 1, 1);
   for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-  return tensor.as_strided(tvm::ffi::ShapeView(shape.data(), shape.size()),
-                           tvm::ffi::ShapeView(strides.data(), strides.size()));
+  const int64_t* extents = shape.empty() ? strides.data() : shape.data();
+  return tensor.as_strided(tvm::ffi::ShapeView(extents, shape.size()),
+                           tvm::ffi::ShapeView(strides.data(), shape.size()));
 }
 
 /*! \brief The constant `expr` seen in another static shape; null if it is none or not so. */
@@ -125,18 +127,25 @@ ObjectRef ReshapeConstant(const ObjectRef& expr, const std::vector<int64_t>& sha
   return MakeConstant(ViewAs(*tensor, shape), MakeTensorType(dims, *type));
 }
 
+bool HoldsDataflowVar(const ObjectRef& expr) {
+  auto tuple = As<TupleView>(expr);
+  if (!tuple) return KindOf(expr.get()) == Kind::kDataflowVar;
+  return std::any_of(tuple->fields().begin(), tuple->fields().end(), HoldsDataflowVar);
+}
+
 /*! \brief The rewrites of single values. */
 class Simplifier : public Mutator {
  public:
   using Mutator::Mutator;
 
  protected:
-  ObjectRef RewriteValue(const ObjectRef& /*var*/, const ObjectRef& value) override {
+  ObjectRef RewriteValue(const ObjectRef& value) override {
     if (auto get_item = As<TupleGetItemView>(value)) return ForwardField(*get_item);
     auto call = As<CallView>(value);
     if (!call) return value;
     if (KeepsElements(*call)) return SimplifyReshape(*call);
-    if (call->IsOp("relax.broadcast_to") && HaveSameShape(value, call->args()[0])) {
+    if (call->IsOp("relax.broadcast_to") && !call->args().empty() &&
+        HaveSameShape(value, call->args()[0])) {
       return call->args()[0];
     }
     if (IsBroadcastingBinary(*call)) return AlignConstants(*call);
@@ -153,10 +162,8 @@ class Simplifier : public Mutator {
     }
     const ObjectRef field = tuple->fields()[index];
     // A tuple that its block gives out may be read where the field itself is out of scope.
-    if (KindOf(field.get()) == Kind::kDataflowVar && KindOf(var.get()) == Kind::kVar) {
-      return get_item.ref();
-    }
-    return field;
+    const bool may_escape = KindOf(var.get()) == Kind::kVar && HoldsDataflowVar(field);
+    return may_escape || !field.defined() ? get_item.ref() : field;
   }
 
   ObjectRef SimplifyReshape(const CallView& call) const {
@@ -174,18 +181,28 @@ class Simplifier : public Mutator {
                                          nodes.expr.span(call.get())));
   }
 
-  /*! \brief Give constant operands, scalars apart, the rank of the result. */
+  /*!
+   * \brief Give constant operands the rank of the result, and a single element the rank 0.
+   *
+   * A constant that does not reach the second axis, that of the channels, stays as it is:
+   * ConvertLayout to a packed layout cannot split an axis of extent 1.
+   */
   ObjectRef AlignConstants(const CallView& call) const {
-    auto type = As<TensorTypeView>(TypeOf(call.ref()));
-    if (!type) return call.ref();
+    auto out_shape = ShapeOf(call.ref());
+    if (!out_shape) return call.ref();
+    const size_t ndim = out_shape->size();
     std::vector<ObjectRef> args;
     bool changed = false;
     for (const ObjectRef& arg : call.args()) {
       args.push_back(arg);
       auto shape = StaticShape(arg);
-      const int64_t missing = shape ? type->ndim() - static_cast<int64_t>(shape->size()) : 0;
-      if (missing <= 0 || shape->empty()) continue;
-      shape->insert(shape->begin(), missing, 1);
+      if (!shape || shape->empty() || shape->size() >= ndim) continue;
+      if (std::all_of(shape->begin(), shape->end(), [](int64_t dim) { return dim == 1; })) {
+        shape->clear();
+      } else {
+        shape->insert(shape->begin(), ndim - shape->size(), 1);
+        if ((*shape)[1] == 1) continue;
+      }
       const ObjectRef aligned = ReshapeConstant(arg, *shape);
       if (!aligned.defined()) continue;
       args.back() = aligned;
@@ -199,8 +216,17 @@ class Simplifier : public Mutator {
 };
 
 /*!
+ * \brief Whether a binding may go if nobody reads its variable.
+ *
+ * A MatchCast checks, and may bind symbols; a scalar or a shape may be named by shapes and types.
+ */
+bool IsRemovable(const BindingView& binding, bool in_dataflow_block) {
+  return in_dataflow_block && !binding.is_match_cast() && IsTensorOrTuple(TypeOf(binding.var()));
+}
+
+/*!
  * \brief The variables that are read, directly or not, by something that must stay: the result,
- *        a binding outside of dataflow blocks, or a MatchCast, which checks and may bind symbols.
+ *        and every binding that IsRemovable does not name.
  */
 class LiveVariables : public Visitor {
  public:
@@ -224,11 +250,9 @@ class LiveVariables : public Visitor {
   }
 
   void VisitBinding(const BindingView& binding) override {
-    if (in_dataflow_block_ && !binding.is_match_cast()) {
-      if (!Contains(binding.var().get())) {
-        unread_.insert_or_assign(binding.var().get(), binding.value());
-        return;
-      }
+    if (IsRemovable(binding, in_dataflow_block_) && !Contains(binding.var().get())) {
+      unread_.insert_or_assign(binding.var().get(), binding.value());
+      return;
     }
     Visitor::VisitBinding(binding);
   }
@@ -255,8 +279,7 @@ class DeadBindingRemover : public Mutator {
 
  protected:
   void RewriteBinding(const BindingView& binding) override {
-    const bool removable = !binding.is_match_cast() && in_dataflow_block();
-    if (removable && !live_.Contains(binding.var().get())) return;
+    if (IsRemovable(binding, in_dataflow_block()) && !live_.Contains(binding.var().get())) return;
     Mutator::RewriteBinding(binding);
   }
 

@@ -15,6 +15,7 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tvm
@@ -23,6 +24,7 @@ import tvm_ffi
 from tvm import relax
 
 import tvm_fixes
+from relax_helpers import build, tensor
 from tvm_fixes import _ffi, switches
 
 pytestmark = pytest.mark.native
@@ -33,37 +35,56 @@ def registered() -> list[str]:
     return sorted(name for name in names if name.startswith("tvm_fixes."))
 
 
-REFUSED = """
+ATTRIBUTES = [
+    ("relax.reshape", "FRelaxInferLayout"),
+    ("relax.permute_dims", "FRelaxInferLayout"),
+    ("relax.nn.conv2d_transpose", "FRelaxInferLayout"),
+    ("relax.nn.conv2d_transpose", "FInferType"),
+]
+
+LOAD_ALONE = """
 import importlib.util, sys, types
 import tvm, tvm_ffi
 package = types.ModuleType("tvm_fixes")
 package.__path__ = [{package!r}]
 sys.modules["tvm_fixes"] = package
 from tvm_fixes import _ffi
-legalize = tvm.ir.Op.get("relax.reshape").has_attr("FRelaxInferLayout")
+def attributes():
+    return [tvm.ir.Op.get(op).get_attr(key) for op, key in {attributes!r}]
+
+before = attributes()
 try:
-    _ffi.load({{"ir.Call.args": 4, "relax.expr.If.cond": 16}})
+    _ffi.load({sizes!r})
 except ImportError as error:
     print(error)
 names = tvm_ffi.registry.list_global_func_names()
-print("registered:", [name for name in names if name.startswith("tvm_fixes.")])
-print("attribute:", tvm.ir.Op.get("relax.reshape").has_attr("FRelaxInferLayout") != legalize)
+print("registered:", any(name.startswith("tvm_fixes.") for name in names))
+pairs = zip(before, attributes(), strict=True)
+print("set:", [not (old.same_as(new) if old and new else old is new) for old, new in pairs])
 """
 
 
-def test_layout_that_does_not_fit_is_refused_and_registers_nothing():
-    package = str(_ffi.Path(_ffi.__file__).parent)
+def load_alone(sizes: dict[str, int]) -> str:
+    """Load the native library without the package around it; what was registered and set."""
+    package = str(Path(_ffi.__file__).parent)
+    program = LOAD_ALONE.format(package=package, attributes=ATTRIBUTES, sizes=sizes)
     run = subprocess.run(
-        [sys.executable, "-c", REFUSED.format(package=package)],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert f"the layout of apache-tvm {tvm.__version__} does not fit" in run.stdout
-    assert "ir.Call.args: expected 8 bytes, got 4" in run.stdout
-    assert "relax.expr.If.cond: expected 8 bytes, got 16" in run.stdout
-    assert "registered: []" in run.stdout
-    assert "attribute: False" in run.stdout
+    return run.stdout
+
+
+def test_load_sets_the_attributes():
+    assert load_alone({}).splitlines() == ["registered: True", f"set: {[True] * len(ATTRIBUTES)}"]
+
+
+def test_layout_that_does_not_fit_is_refused_and_registers_nothing():
+    output = load_alone({"ir.Call.args": 4, "relax.expr.If.cond": 16})
+    assert f"the layout of apache-tvm {tvm.__version__} does not fit" in output
+    assert "ir.Call.args: expected 8 bytes, got 4" in output
+    assert "relax.expr.If.cond: expected 8 bytes, got 16" in output
+    assert "registered: False" in output
+    assert f"set: {[False] * len(ATTRIBUTES)}" in output
 
 
 def test_runtime_only_tvm_is_refused(monkeypatch):
@@ -96,18 +117,12 @@ def test_layout_describes_every_bound_field():
     call = tvm.ir.Call.__tvm_ffi_type_info__
     for field in call.fields:
         assert rows["ir.Call", field.name] == (field.offset, field.size)
-    assert _ffi.native_status()["ok"]
+    assert _ffi.native_status().ok
 
 
 @pytest.fixture
 def module() -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            out = builder.emit_output(relax.op.nn.relu(x))
-        builder.emit_func_output(out)
-    return builder.get()
+    return build({"x": tensor(2, 3)}, lambda builder, x: relax.op.nn.relu(x))
 
 
 def test_value_error_keeps_its_type(module, monkeypatch):
@@ -126,8 +141,7 @@ def test_error_of_a_python_callback_keeps_its_type(module, monkeypatch):
 
 
 def test_value_error_of_native_code():
-    x = relax.Var("x", relax.TensorType((1, 2, 4, 4), "float32"))
-    w = relax.Var("w", relax.TensorType((2, 3, 3, 3), "float32"))
+    x, w = relax.Var("x", tensor(1, 2, 4, 4)), relax.Var("w", tensor(2, 3, 3, 3))
     call = relax.op.nn.conv2d_transpose(x, w, dilation=2, output_padding=2)
     with pytest.raises(ValueError, match=r"output_padding \[2, 2\] must be less than the larger"):
         relax.BlockBuilder().normalize(call)

@@ -20,8 +20,10 @@ PyTorch's own result to two units in the last place at the magnitude of the outp
 
 import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 import pytest
 import torch
@@ -36,9 +38,11 @@ from tvm.relax.frontend import torch as tvm_torch
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from grids import sample
+from coverage_tables import CoverageTables
+from grids import batched, sample
+from relax_helpers import calls
 from tvm_fixes import switches
-from tvm_fixes.frontend.torch import accumulation_dtype, from_exported_program
+from tvm_fixes.frontend.torch import from_exported_program
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 DTYPES = st.sampled_from(FLOATS)
@@ -73,10 +77,43 @@ def randomize(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return module.to(dtype).eval()
 
 
-def run(mod: tvm.IRModule, *inputs: torch.Tensor) -> torch.Tensor:
+def run_all(mod: tvm.IRModule, *inputs: torch.Tensor) -> list[torch.Tensor]:
     vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
-    [output] = vm["main"](*(tvm.runtime.from_dlpack(x.contiguous()) for x in inputs))
-    return torch.from_dlpack(output)
+    outputs = vm["main"](*(tvm.runtime.from_dlpack(x.contiguous()) for x in inputs))
+    return [torch.from_dlpack(output) for output in outputs]
+
+
+def run(mod: tvm.IRModule, *inputs: torch.Tensor) -> torch.Tensor:
+    [output] = run_all(mod, *inputs)
+    return output
+
+
+class Batch(nn.Module):
+    """Modules side by side, each with so many of the inputs and one of the outputs."""
+
+    def __init__(self, modules: Sequence[nn.Module], counts: Sequence[int]) -> None:
+        super().__init__()
+        self.modules_of_batch = nn.ModuleList(modules)
+        self.counts = counts
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        left = iter(inputs)
+        return tuple(
+            module(*itertools.islice(left, count))
+            for module, count in zip(self.modules_of_batch, self.counts, strict=True)
+        )
+
+
+@torch.no_grad()
+def check_all(cases: Sequence["Case"], *, decompose: bool) -> None:
+    """As :func:`check`, with all the cases in one program."""
+    modules, inputs = [case.module() for case in cases], [case.inputs() for case in cases]
+    batch = Batch(modules, [len(x) for x in inputs]).eval()
+    flat = tuple(itertools.chain(*inputs))
+    program = torch.export.export(batch, flat)
+    outputs = run_all(from_exported_program(program, run_ep_decomposition=decompose), *flat)
+    for module, x, got in zip(modules, inputs, outputs, strict=True):
+        compare(got, module, x)
 
 
 @torch.no_grad()
@@ -84,10 +121,13 @@ def check(module: nn.Module, *inputs: torch.Tensor, decompose: bool = True) -> N
     """Import, build and run `module`; compare with PyTorch in its dtype and in float64."""
     program = torch.export.export(module, inputs)
     got = run(from_exported_program(program, run_ep_decomposition=decompose), *inputs)
+    compare(got, module, inputs)
+
+
+def compare(got: torch.Tensor, module: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+    """Hold `got` to what `module` computes, in its dtype and in float64; it becomes float64."""
     expected = module(*inputs)
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-
-    # `module` itself becomes float64 here: nobody uses it afterwards.
     truth = module.double()(*(x.double() for x in inputs))
     dtype = expected.dtype
     sum_dtype = torch.float64 if dtype == torch.float64 else torch.float32
@@ -107,6 +147,14 @@ def stock_and_ours(program: torch.export.ExportedProgram, **options) -> None:
     )
 
 
+class Case(Protocol):
+    """A module and its inputs, the same at every call."""
+
+    def module(self) -> nn.Module: ...
+
+    def inputs(self) -> tuple[torch.Tensor, ...]: ...
+
+
 @dataclass(frozen=True)
 class Convolution:
     rank: int
@@ -121,10 +169,13 @@ class Convolution:
     batched: bool
     decompose: bool
 
+    @property
+    def operator(self) -> str:
+        return f"Conv{'Transpose' if self.transposed else ''}{self.rank}d"
+
     def module(self) -> nn.Module:
-        name = f"Conv{'Transpose' if self.transposed else ''}{self.rank}d"
         options = {"output_padding": self.output_padding} if self.transposed else {}
-        layer = getattr(nn, name)(
+        layer = getattr(nn, self.operator)(
             24,
             8,
             kernel_size=(3, 2, 3)[: self.rank],
@@ -137,9 +188,9 @@ class Convolution:
         )
         return randomize(layer, self.dtype)
 
-    def input(self) -> torch.Tensor:
+    def inputs(self) -> tuple[torch.Tensor, ...]:
         shape = (2, 24, *(6, 7, 5)[: self.rank])
-        return random(*shape[0 if self.batched else 1 :], dtype=self.dtype, seed=0)
+        return (random(*shape[0 if self.batched else 1 :], dtype=self.dtype, seed=0),)
 
     def __str__(self) -> str:
         return (
@@ -170,9 +221,18 @@ def convolutions() -> list[Convolution]:
     ]
 
 
+def covered(
+    tables: CoverageTables, operator: str, dtype: torch.dtype, decompose: bool
+) -> AbstractContextManager[None]:
+    return tables("torch_importer").case(
+        operator=operator, dtype=str(dtype).removeprefix("torch."), decomposed=decompose
+    )
+
+
 @pytest.mark.parametrize("case", sample(convolutions(), 36), ids=str)
-def test_convolution(case: Convolution) -> None:
-    check(case.module(), case.input(), decompose=case.decompose)
+def test_convolution(case: Convolution, coverage_table: CoverageTables) -> None:
+    with covered(coverage_table, case.operator, case.dtype, case.decompose):
+        check(case.module(), *case.inputs(), decompose=case.decompose)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -182,59 +242,84 @@ def test_conv_transpose2d_output_padding_between_stride_and_dilation(dtype: torc
     check(randomize(layer, dtype), x)
 
 
-@given(
+@dataclass(frozen=True)
+class Linear:
+    dtype: torch.dtype
+    leading: tuple[int, ...]
+    width: int
+    out: int
+    bias: bool
+
+    def module(self) -> nn.Module:
+        return randomize(nn.Linear(self.width, self.out, bias=self.bias), self.dtype)
+
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        return (random(*self.leading, self.width, dtype=self.dtype, seed=0),)
+
+
+LINEARS = st.builds(
+    Linear,
     dtype=DTYPES,
-    leading=st.lists(st.integers(1, 4), max_size=3),
+    leading=st.lists(st.integers(1, 4), max_size=3).map(tuple),
     width=st.integers(1, 64),
     out=st.integers(1, 9),
     bias=st.booleans(),
-    decompose=st.booleans(),
 )
-def test_linear(
-    dtype: torch.dtype, leading: list[int], width: int, out: int, bias: bool, decompose: bool
-) -> None:
-    layer = randomize(nn.Linear(width, out, bias=bias), dtype)
-    check(layer, random(*leading, width, dtype=dtype, seed=0), decompose=decompose)
+
+
+@batched(5)
+@given(cases=st.lists(LINEARS, min_size=5, max_size=5), decompose=st.booleans())
+def test_linear(cases: list[Linear], decompose: bool) -> None:
+    check_all(cases, decompose=decompose)
+
+
+@dataclass(frozen=True)
+class ScaledSum:
+    """addmm, and baddbmm where there is a batch, of every addend that PyTorch broadcasts."""
+
+    dtype: torch.dtype
+    batch: int | None
+    extents: tuple[int, int, int]
+    addend: str
+    alpha: float
+    beta: float
+
+    def module(self) -> nn.Module:
+        operator = torch.addmm if self.batch is None else torch.baddbmm
+        return Call(lambda c, a, b: operator(c, a, b, alpha=self.alpha, beta=self.beta))
+
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        rows, width, columns = self.extents
+        leading = () if self.batch is None else (self.batch,)
+        shape = {
+            "full": (*leading, rows, columns),
+            "row": (columns,),
+            "column": (rows, 1),
+            "scalar": (),
+        }[self.addend]
+        return (
+            random(*shape, dtype=self.dtype, seed=0),
+            random(*leading, rows, width, dtype=self.dtype, seed=1),
+            random(*leading, width, columns, dtype=self.dtype, seed=2),
+        )
 
 
 FACTORS = st.sampled_from((0, 1, -1, 0.7, 2.5))
-
-
-@given(
+SCALED_SUMS = st.builds(
+    ScaledSum,
     dtype=DTYPES,
     batch=st.one_of(st.none(), st.integers(1, 3)),
     extents=st.tuples(st.integers(1, 5), st.integers(1, 64), st.integers(1, 5)),
     addend=st.sampled_from(("full", "row", "column", "scalar")),
     alpha=FACTORS,
     beta=FACTORS,
-    decompose=st.booleans(),
 )
-def test_scaled_sum(
-    dtype: torch.dtype,
-    batch: int | None,
-    extents: tuple[int, int, int],
-    addend: str,
-    alpha: float,
-    beta: float,
-    decompose: bool,
-) -> None:
-    """addmm, and baddbmm where there is a batch, of every addend that PyTorch broadcasts."""
-    rows, width, columns = extents
-    leading = () if batch is None else (batch,)
-    shape = {
-        "full": (*leading, rows, columns),
-        "row": (columns,),
-        "column": (rows, 1),
-        "scalar": (),
-    }[addend]
-    operator = torch.addmm if batch is None else torch.baddbmm
-    check(
-        Call(lambda c, a, b: operator(c, a, b, alpha=alpha, beta=beta)),
-        random(*shape, dtype=dtype, seed=0),
-        random(*leading, rows, width, dtype=dtype, seed=1),
-        random(*leading, width, columns, dtype=dtype, seed=2),
-        decompose=decompose,
-    )
+
+
+@batched(5)
+@given(cases=st.lists(SCALED_SUMS, min_size=5, max_size=5), decompose=st.booleans())
+def test_scaled_sum(cases: list[ScaledSum], decompose: bool) -> None:
+    check_all(cases, decompose=decompose)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -264,10 +349,13 @@ MATRIX_PRODUCTS = {
     sample(list(itertools.product(MATRIX_PRODUCTS, FLOATS, (False, True))), 16),
     ids=str,
 )
-def test_matrix_product(name: str, dtype: torch.dtype, decompose: bool) -> None:
+def test_matrix_product(
+    name: str, dtype: torch.dtype, decompose: bool, coverage_table: CoverageTables
+) -> None:
     operator, *shapes = MATRIX_PRODUCTS[name]
     inputs = [random(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)]
-    check(Call(operator), *inputs, decompose=decompose)
+    with covered(coverage_table, name, dtype, decompose):
+        check(Call(operator), *inputs, decompose=decompose)
 
 
 @pytest.mark.parametrize("dtype", (torch.int8, torch.int32, torch.int64, torch.uint8), ids=str)
@@ -368,8 +456,7 @@ def test_caller_converter_goes_first() -> None:
     mod = from_exported_program(
         program, custom_convert_map={"linear.default": convert}, run_ep_decomposition=False
     )
-    calls = [binding.value.op.name for binding in mod["main"].body.blocks[0].bindings[:-1]]
-    assert calls == ["relax.zeros"]
+    assert [call.op.name for call in calls(mod)] == ["relax.zeros"]
 
 
 class Branches(nn.Module):
@@ -462,12 +549,6 @@ def test_float32_needs_no_fix() -> None:
     with switches.collect() as acted:
         from_exported_program(program)
     assert acted == set()
-
-
-def test_accumulation_dtype() -> None:
-    wide = {"float16": "float32", "bfloat16": "float32"}
-    for dtype in ("float16", "bfloat16", "float32", "float64", "int8", "int64"):
-        assert accumulation_dtype(dtype) == wide.get(dtype, dtype)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The transforms of activations that are counted, and those that are not."""
+"""The transforms of activations that are counted, those that are not, and counts of operators."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,9 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from tvm_fixes.relax.analysis import activation_transforms
+from relax_helpers import count
+from tvm_fixes import _ffi
+from tvm_fixes.relax.analysis import activation_transforms, bindings
 
 
 def names(mod):
@@ -142,6 +144,35 @@ def test_branches_and_every_function():
     assert sorted(names(Module)) == ["a", "b", "d"]
 
 
+def test_bindings_come_in_program_order():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((2, 2), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((2, 2)):
+            @R.function
+            def local(p: R.Tensor((2, 2), "float32")) -> R.Tensor((2, 2), "float32"):
+                inner = R.abs(p)
+                return inner
+
+            if c:
+                a = R.exp(x)
+                y = R.negative(a)
+            else:
+                b = R.tanh(x)
+                y = R.sin(b)
+            last = R.cos(y)
+            return last
+
+    found = list(bindings(Module["main"]))
+    names = [binding.var.name for binding in found if isinstance(binding.value, relax.Call)]
+    operators = [b.value.op.name.split(".")[-1] for b in found if isinstance(b.value, relax.Call)]
+    assert operators == ["abs", "exp", "negative", "tanh", "sin", "cos"]
+    assert [names[0], names[1], names[3]] == ["inner", "a", "b"]
+    kinds = [type(binding.value) for binding in found]
+    assert kinds.index(relax.Function) == 1  # after what is bound within
+    assert kinds.index(relax.If) == 6
+
+
 def test_convert_layout_leaves_one_at_each_end():
     kernel = relax.const(np.ones((4, 3, 3, 3), "float32"))
 
@@ -156,9 +187,42 @@ def test_convert_layout_leaves_one_at_each_end():
             return gv
 
     converted = relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})(Module)
-    permutes = converted["main"].script(show_meta=False).count("permute_dims")
-    assert permutes == 3  # input, kernel and output
+    assert count(converted, "relax.permute_dims") == 3  # input, kernel and output
     assert len(activation_transforms(converted)) == 2
+
+
+@pytest.mark.native
+def test_operators_are_counted_in_branches_and_local_functions():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((2, 2), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((2, 2)):
+            a = R.exp(x)
+
+            @R.function
+            def inner(z: R.Tensor((2, 2), "float32")) -> R.Tensor((2, 2), "float32"):
+                b = R.exp(R.tanh(z))
+                return b
+
+            if c:
+                d = inner(a)
+                y = R.exp(d)
+            else:
+                e = R.permute_dims(a)
+                y = R.tanh(e)
+            return y
+
+        @R.function
+        def other(x: R.Tensor((2, 2), "float32")) -> R.Tensor((2, 2), "float32"):
+            f = R.exp(x)
+            return f
+
+    count_operators = _ffi.get("tvm_fixes.analysis.CountOperators")
+    counts = {"relax.exp": 3, "relax.tanh": 2, "relax.permute_dims": 1}
+    # A call of `inner` is a call of no operator, and another function is not looked into.
+    assert dict(count_operators(Module["main"])) == counts
+    assert dict(count_operators(Module["other"])) == {"relax.exp": 1}
+    assert {name: count(Module, name) for name in counts} == counts | {"relax.exp": 4}
 
 
 if __name__ == "__main__":

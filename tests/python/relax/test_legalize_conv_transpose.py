@@ -12,10 +12,7 @@
 # and limitations under the License.
 """``relax.nn.conv2d_transpose`` is lowered in every plain layout, to the right numbers."""
 
-import itertools
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -33,80 +30,14 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import tvm_fixes
+from conv_transpose_cases import EDGES, GRID, Case, numpy_dtype, random_cases
 from coverage_tables import CoverageTables
 from grids import sample
 from references import conv_transpose as reference
+from relax_helpers import build, call, calls, merge, run, tensor
 
 CPU = tvm.target.Target("llvm")
 FUNCTIONS_PER_BUILD = 64
-
-
-@dataclass(frozen=True)
-class Case:
-    """One call of ``relax.nn.conv2d_transpose``; pairs are height, width."""
-
-    data_layout: str = "NCHW"
-    kernel_layout: str = "IOHW"
-    out_layout: str = "NCHW"
-    stride: tuple[int, int] = (2, 2)
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    output_padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
-    dtype: str = "float32"
-    out_dtype: str | None = None
-    dynamic: bool = False
-    batch: int = 2
-    channels: int = 4
-    group_out: int = 3
-    extent: tuple[int, int] = (5, 4)
-    kernel: tuple[int, int] = (3, 2)
-
-    @property
-    def result_dtype(self) -> str:
-        return self.out_dtype or self.dtype
-
-    def shapes(self) -> tuple[list[int], list[int]]:
-        data = dict(zip("NCHW", (self.batch, self.channels, *self.extent), strict=True))
-        kernel = dict(zip("IOHW", (self.channels, self.group_out, *self.kernel), strict=True))
-        return [data[a] for a in self.data_layout], [kernel[a] for a in self.kernel_layout]
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Random data and kernel; the same for equal cases."""
-        rng = np.random.default_rng(zlib.crc32(repr(self).encode()))
-        return tuple(rng.standard_normal(s).astype(numpy_dtype(self.dtype)) for s in self.shapes())
-
-    def geometry(self) -> dict:
-        """The arguments of the reference besides the arrays."""
-        return {
-            "strides": self.stride,
-            "padding": self.padding,
-            "output_padding": self.output_padding,
-            "dilation": self.dilation,
-            "groups": self.groups,
-            "data_layout": self.data_layout,
-            "kernel_layout": self.kernel_layout,
-            "out_layout": self.out_layout,
-        }
-
-    def params(self) -> list[relax.Var]:
-        data, kernel = self.shapes()
-        if self.dynamic:
-            symbols = {axis: tirx.Var(axis.lower(), "int64") for axis in "NHW"}
-            data = [symbols.get(a, e) for a, e in zip(self.data_layout, data, strict=True)]
-        return [
-            relax.Var("data", relax.TensorType(data, self.dtype)),
-            relax.Var("kernel", relax.TensorType(kernel, self.dtype)),
-        ]
-
-    def call(self, data: relax.Expr, kernel: relax.Expr) -> relax.Call:
-        return relax.op.nn.conv2d_transpose(
-            data, kernel, out_dtype=self.out_dtype, **self.geometry()
-        )
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 def names(cases: Sequence[Case]) -> list[str]:
@@ -115,16 +46,15 @@ def names(cases: Sequence[Case]) -> list[str]:
 
 def module(*cases: Case, constant_kernel: np.ndarray | None = None) -> tvm.IRModule:
     """Each call in a function of its own, all in one module; one alone is called ``main``."""
-    builder = relax.BlockBuilder()
-    for case, name in zip(cases, names(cases), strict=True):
-        data, kernel = case.params()
-        is_constant = constant_kernel is not None
-        with builder.function(name, [data] if is_constant else [data, kernel]):
-            with builder.dataflow():
-                argument = relax.const(constant_kernel, case.dtype) if is_constant else kernel
-                out = builder.emit_output(case.call(data, argument))
-            builder.emit_func_output(out)
-    return builder.get()
+
+    def single(case: Case) -> tvm.IRModule:
+        inputs = case.inputs()
+        if constant_kernel is None:
+            return build(inputs, lambda _builder, data, kernel: case.call(data, kernel))
+        kernel = relax.const(constant_kernel, case.dtype)
+        return build({"data": inputs["data"]}, lambda _builder, data: case.call(data, kernel))
+
+    return merge({name: single(case) for case, name in zip(cases, names(cases), strict=True)})
 
 
 def legalized(mod: tvm.IRModule, target: tvm.target.Target | None) -> tvm.IRModule:
@@ -150,20 +80,10 @@ def allocations(func: tirx.PrimFunc) -> list[tirx.Buffer]:
 
 def operators(mod: tvm.IRModule) -> list[str]:
     """The names of what ``main`` calls, in order: an operator's, or that of call_tir's function."""
-    names: list[str] = []
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
-            is_tir = expr.op.name == "relax.call_tir"
-            names.append(expr.args[0].name_hint if is_tir else expr.op.name)
-
-    relax.analysis.post_order_visit(mod["main"], visit)
-    return names
-
-
-def run(mod: tvm.IRModule, name: str, *arrays: np.ndarray) -> np.ndarray:
-    vm = relax.VirtualMachine(relax.build(mod, CPU), tvm.cpu())
-    return vm[name](*map(tvm.runtime.tensor, arrays)).numpy()
+    return [
+        found.args[0].name_hint if found.op.name == "relax.call_tir" else found.op.name
+        for found in calls(mod)
+    ]
 
 
 def assert_close(case: Case, got: np.ndarray, data: np.ndarray, kernel: np.ndarray) -> None:
@@ -197,7 +117,7 @@ def assert_computes(
     vm = relax.VirtualMachine(relax.build(mod, CPU), tvm.cpu())
     for case, name in zip(cases, names(cases), strict=True):
         data, kernel = case.arrays()
-        got = vm[name](tvm.runtime.tensor(data), tvm.runtime.tensor(kernel)).numpy()
+        got = call(vm, name, data, kernel)
         with (tables or CoverageTables())("conv2d_transpose").case(
             data=case.data_layout,
             kernel=case.kernel_layout,
@@ -226,74 +146,6 @@ def torch_result(case: Case, data: np.ndarray, kernel: np.ndarray) -> np.ndarray
     if not symmetric:  # PyTorch has none; its padding is a crop
         out = out[:, :, top : out.shape[2] - bottom, left : out.shape[3] - right]
     return out.transpose(["NCHW".index(a) for a in case.out_layout])
-
-
-def _grid() -> list[Case]:
-    product = itertools.product(
-        ("NCHW", "NHWC"),
-        ("NCHW", "NHWC"),
-        ((1, 1), (2, 2), (3, 2)),
-        ((0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 2, 1)),
-        ((1, 1), (2, 2), (2, 3)),
-        ((1, 3), (2, 3), (4, 1)),  # the last is depthwise
-        ("float16", "bfloat16", "float32", "float64"),
-        (False, True),
-    )
-    cases = []
-    for data, out, stride, padding, dilation, (groups, group_out), dtype, dynamic in product:
-        largest = tuple(max(s, d) - 1 for s, d in zip(stride, dilation, strict=True))
-        # The kernel layouts next to each other, since they share a lowered function.
-        cases += [
-            Case(
-                data_layout=data,
-                kernel_layout=kernel,
-                out_layout=out,
-                stride=stride,
-                padding=padding,
-                output_padding=output_padding,
-                dilation=dilation,
-                groups=groups,
-                group_out=group_out,
-                dtype=dtype,
-                dynamic=dynamic,
-            )
-            for output_padding in sorted({(0, 0), largest})
-            for kernel in ("IOHW", "OIHW", "HWIO", "HWOI")
-        ]
-    return cases
-
-
-GRID = _grid()
-EDGES = {
-    "kernel-1x1": Case(kernel=(1, 1)),
-    "kernel-1x1-stride-1": Case(kernel=(1, 1), stride=(1, 1)),
-    "stride-beyond-kernel": Case(kernel=(1, 2), stride=(3, 4), output_padding=(2, 3)),
-    "spatial-1": Case(extent=(1, 1), kernel=(4, 4), stride=(1, 1)),
-    "one-pixel-left": Case(extent=(3, 3), kernel=(3, 3), padding=(3, 3, 3, 3)),
-    "whole-window-cropped": Case(extent=(2, 2), kernel=(2, 2), padding=(2, 2, 0, 0)),
-    "batch-0": Case(batch=0),
-    "batch-0-dynamic": Case(batch=0, dynamic=True),
-    "wide-row": Case(extent=(2, 9), kernel=(2, 2), data_layout="NHWC", out_layout="NHWC"),
-    "odd-layouts": Case(data_layout="WCNH", kernel_layout="OHIW", out_layout="HNCW"),
-    "stride-and-dilation-4": Case(stride=(4, 6), dilation=(6, 4), extent=(4, 4)),
-    "float16-to-float32": Case(dtype="float16", out_dtype="float32"),
-    "bfloat16-to-float32": Case(dtype="bfloat16", out_dtype="float32"),
-    "float32-to-float16": Case(out_dtype="float16"),
-    "float32-to-float64": Case(out_dtype="float64"),
-    "one-output-channel": Case(group_out=1),
-    # FlattenBuffer would turn this into another index if it saw floordiv in it
-    "fused-rows": Case(
-        "NHWC",
-        "HWIO",
-        "NHWC",
-        stride=(3, 2),
-        padding=(1, 1, 1, 1),
-        output_padding=(2, 1),
-        groups=4,
-        group_out=1,
-    ),
-    "one-group-a-channel": Case(groups=4, group_out=2, data_layout="NHWC", out_layout="NHWC"),
-}
 
 
 def _batches(cases: list[Case]) -> list:
@@ -337,7 +189,7 @@ def test_reference_equals_pytorch() -> None:
 def test_gaps_are_zero() -> None:
     case = Case(kernel=(1, 1), stride=(3, 2))
     data, kernel = case.arrays()
-    got = run(module(case), "main", data, kernel)
+    got = run(module(case), data, kernel)
     hit = np.zeros(got.shape, bool)
     hit[:, :, ::3, ::2] = True
     assert (got[~hit] == 0).all() and (got[hit] != 0).all()
@@ -346,43 +198,10 @@ def test_gaps_are_zero() -> None:
 def test_infinite_kernel_meets_no_inserted_zero() -> None:
     case = Case(padding=(1, 1, 1, 1))
     data, kernel = np.ones_like(case.arrays()[0]), np.full_like(case.arrays()[1], np.inf)
-    assert not np.isnan(run(module(case), "main", data, kernel)).any()
+    assert not np.isnan(run(module(case), data, kernel)).any()
 
 
-@st.composite
-def _cases(draw: st.DrawFn) -> Case:
-    pair = lambda low, high: draw(st.tuples(*[st.integers(low, high)] * 2))  # noqa: E731
-    stride, dilation, kernel, extent = pair(1, 5), pair(1, 5), pair(1, 5), pair(1, 6)
-    groups = draw(st.integers(1, 3))
-    output_padding = tuple(
-        draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True)
-    )
-    before, after = [], []
-    for axis in range(2):
-        full = (extent[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1
-        before.append(draw(st.integers(0, min(6, full - 1))))
-        after.append(draw(st.integers(0, min(6, full - 1 - before[-1]))))
-    layout = lambda letters: "".join(draw(st.permutations(letters)))  # noqa: E731
-    return Case(
-        data_layout=layout("NCHW"),
-        kernel_layout=layout("IOHW"),
-        out_layout=layout("NCHW"),
-        stride=stride,
-        padding=(*before, *after),
-        output_padding=output_padding,
-        dilation=dilation,
-        groups=groups,
-        dtype=draw(st.sampled_from(["float16", "bfloat16", "float32", "float64"])),
-        dynamic=draw(st.booleans()),
-        batch=draw(st.integers(1, 2)),
-        channels=groups * draw(st.integers(1, 3)),
-        group_out=draw(st.integers(1, 3)),
-        extent=extent,
-        kernel=kernel,
-    )
-
-
-@given(case=_cases(), scheduled=st.booleans())
+@given(case=random_cases(), scheduled=st.booleans())
 def test_random(case: Case, scheduled: bool) -> None:
     data, kernel = case.arrays()
     np.testing.assert_allclose(
@@ -476,7 +295,7 @@ def test_constant_kernel_is_transformed_at_compile_time(kernel_layout: str, dtyp
     data, kernel = case.arrays()
     mod = FoldConstant()(legalized(module(case, constant_kernel=kernel), CPU))
     assert operators(mod) == ["conv2d_transpose"]
-    assert_close(case, run(mod, "main", data), data, kernel)
+    assert_close(case, run(mod, data), data, kernel)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -484,24 +303,20 @@ def test_constant_kernel_is_transformed_at_compile_time(kernel_layout: str, dtyp
 @pytest.mark.parametrize("target", [None, CPU])
 def test_bias_and_relu_fuse(layout: str, dtype: str, target: tvm.target.Target | None) -> None:
     case = Case(layout, "IOHW", layout, padding=(1, 1, 1, 1), dtype=dtype)
-    params = case.params()
     bias_shape = [case.group_out if axis == "C" else 1 for axis in layout]
-    params.append(relax.Var("bias", relax.TensorType(bias_shape, dtype)))
-    builder = relax.BlockBuilder()
-    with builder.function("main", params):
-        with builder.dataflow():
-            conv = builder.emit(case.call(*params[:2]))
-            out = builder.emit_output(relax.op.nn.relu(builder.emit(relax.op.add(conv, params[2]))))
-        builder.emit_func_output(out)
-    mod = legalized(builder.get(), target)
+    mod = build(
+        case.inputs() | {"bias": tensor(*bias_shape, dtype=dtype)},
+        lambda _builder, data, kernel, bias: relax.op.nn.relu(case.call(data, kernel) + bias),
+    )
+    mod = legalized(mod, target)
     mod = tvm.transform.Sequential([AnnotateTIROpPattern(), FuseOps(), FuseTIR()])(mod)
     assert len(operators(mod)) == 2  # the transform of the kernel and the rest
 
     data, kernel = case.arrays()
     bias = np.linspace(-1, 1, case.group_out).astype(dtype).reshape(bias_shape)
-    plain = run(module(case), "main", data, kernel)
+    plain = run(module(case), data, kernel)
     np.testing.assert_array_equal(
-        run(mod, "main", data, kernel, bias), np.maximum(plain + bias, 0).astype(dtype)
+        run(mod, data, kernel, bias), np.maximum(plain + bias, 0).astype(dtype)
     )
 
 
@@ -520,16 +335,11 @@ def test_equal_calls_share_one_function() -> None:
 
 
 def _with_symbolic_channels(case: Case) -> tvm.IRModule:
-    data, kernel = case.params()
-    channels = tirx.Var("c", "int64")
-    shape = [channels if a == "C" else e for a, e in zip(case.data_layout, data.ty.shape)]  # noqa: B905
-    data = relax.Var("data", relax.TensorType(shape, case.dtype))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [data, kernel]):
-        with builder.dataflow():
-            out = builder.emit_output(case.call(data, kernel))
-        builder.emit_func_output(out)
-    return builder.get()
+    inputs = case.inputs()
+    shape = list(inputs["data"].shape)
+    shape[case.data_layout.index("C")] = tirx.Var("c", "int64")
+    inputs["data"] = tensor(*shape, dtype=case.dtype)
+    return build(inputs, lambda _builder, data, kernel: case.call(data, kernel))
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -537,25 +347,19 @@ def test_symbolic_channels_are_checked_at_run_time(layout: str) -> None:
     case = Case(layout, "IOHW", layout)
     mod = _with_symbolic_channels(case)
     data, kernel = case.arrays()
-    assert_close(case, run(mod, "main", data, kernel), data, kernel)
+    assert_close(case, run(mod, data, kernel), data, kernel)
     axis = layout.index("C")
-    with pytest.raises(Exception, match=r"(?i)mismatch|shape|match_cast"):
-        run(mod, "main", np.take(data, [0, 1], axis), kernel)
+    message = rf"\(2 vs\. 4\) .*match_cast error, *shape\[{axis}\] mismatch"
+    with pytest.raises(RuntimeError, match=message):
+        run(mod, np.take(data, [0, 1], axis), kernel)
 
 
 def _packed() -> tvm.IRModule:
-    data = relax.Var("data", relax.TensorType((1, 1, 5, 5, 4), "float32"))
-    kernel = relax.Var("kernel", relax.TensorType((4, 4, 3, 3), "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [data, kernel]):
-        with builder.dataflow():
-            out = builder.emit_output(
-                relax.op.nn.conv2d_transpose(
-                    data, kernel, data_layout="NCHW4c", kernel_layout="IOHW", out_layout="NCHW"
-                )
-            )
-        builder.emit_func_output(out)
-    return builder.get()
+    layouts = {"data_layout": "NCHW4c", "kernel_layout": "IOHW", "out_layout": "NCHW"}
+    return build(
+        {"data": tensor(1, 1, 5, 5, 4), "kernel": tensor(4, 4, 3, 3)},
+        lambda _builder, *operands: relax.op.nn.conv2d_transpose(*operands, **layouts),
+    )
 
 
 def test_packed_layouts_are_left_to_others() -> None:
@@ -563,14 +367,10 @@ def test_packed_layouts_are_left_to_others() -> None:
 
 
 def test_unknown_shapes_are_left_to_others() -> None:
-    data, kernel = (relax.Var(name, relax.TensorType(dtype="float32", ndim=4)) for name in "xw")
-    builder = relax.BlockBuilder()
-    with builder.function("main", [data, kernel]):
-        with builder.dataflow():
-            call = relax.op.nn.conv2d_transpose(data, kernel, data_layout="NHWC")
-            out = builder.emit_output(call)
-        builder.emit_func_output(out)
-    mod = builder.get()
+    mod = build(
+        {name: relax.TensorType(dtype="float32", ndim=4) for name in ("data", "kernel")},
+        lambda _builder, *operands: relax.op.nn.conv2d_transpose(*operands, data_layout="NHWC"),
+    )
     tvm.ir.assert_structural_equal(LegalizeOps()(mod), mod)
 
 

@@ -20,6 +20,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from relax_helpers import count, integers, run
 from tvm_fixes import switches, transform
 
 
@@ -95,12 +96,9 @@ def test_what_stock_raises_on_stays(mod, monkeypatch):
 def test_transposed_operand_is_read_as_it_lies():
     after = transform.FuseTransposeMatmul()(TransposedOperand)
     after = relax.transform.DeadCodeElimination()(after)
-    assert "permute_dims" not in after.script(show_meta=False)
-    rng = np.random.default_rng(0)
-    x, y = (rng.standard_normal(shape, "float32") for shape in ((2, 3, 4), (2, 5, 4)))
-    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
-    got = vm["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(y)).numpy()
-    tvm.testing.assert_allclose(got, x @ y.swapaxes(1, 2), rtol=1e-5, atol=1e-6)
+    assert count(after, "relax.permute_dims") == 0
+    x, y = integers(2, 3, 4), integers(2, 5, 4, seed=1)
+    np.testing.assert_array_equal(run(after, x, y), x @ y.swapaxes(1, 2))
 
 
 def test_memory_of_branches_is_not_planned(monkeypatch):
@@ -115,7 +113,7 @@ def test_memory_is_planned_where_there_is_no_branch():
     before = lowered(TransposedOperand)
     after = transform.StaticPlanBlockMemory()(before)
     tvm.ir.assert_structural_equal(after, relax.transform.StaticPlanBlockMemory()(before))
-    assert "alloc_storage" in after.script(show_meta=False)
+    assert count(after, "relax.memory.alloc_storage") == 1
 
 
 if __name__ == "__main__":

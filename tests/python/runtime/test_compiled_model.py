@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -33,7 +34,7 @@ from tvm import relax
 from models import conv_net, lookup, onnx_conv, onnx_model, onnx_sum_and_product
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
-from tvm_fixes.runtime import CompiledModel, TensorSpec
+from tvm_fixes.runtime import CompiledModel, OutputComparison, Report, TensorSpec
 from tvm_fixes.runtime import compiled_model as implementation
 from tvm_fixes.runtime.manifest import describe_function
 
@@ -388,6 +389,34 @@ class TestSave:
             conv.save(artifact)
         assert os.listdir(artifact.parent) == ["artifact"]
         assert CompiledModel.load(artifact).inputs[0].name == "a"
+
+
+class TestReport:
+    def test_what_a_later_version_adds_is_ignored(self):
+        report = compile_model(onnx_conv()).report
+        values = report.to_dict() | {"energy_joules": 3}
+        values["outputs"] = [output | {"median_error": 0} for output in values["outputs"]]
+        assert Report.from_dict(values) == report
+
+    def test_text(self):
+        report = Report("m.onnx", "NHWC", {}, artifact_bytes=9, parameter_bytes=4)
+        assert str(report) == "m.onnx in NHWC: not compared, 9 bytes, fixes: none"
+        output = OutputComparison("y", [1], "float32", 1e-6, 1e-7, 1e-4, 1e-5, True)
+        report = replace(
+            report,
+            layout=None,
+            fixes=["a-fix", "b-fix"],
+            reference="PyTorch 2",
+            outputs=[output],
+            latency_ms=1.5,
+            reference_latency_ms=2.0,
+        )
+        assert str(report) == (
+            "m.onnx: equal to PyTorch 2, largest error 1e-06, 1.5 ms (reference 2 ms), 9 bytes, "
+            "fixes: a-fix, b-fix"
+        )
+        report = replace(report, outputs=[replace(output, equal=False, max_abs_error=None)])
+        assert str(report).startswith("m.onnx: not equal to PyTorch 2, 1.5 ms")
 
 
 class TestLoad:

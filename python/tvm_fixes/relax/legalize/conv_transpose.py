@@ -15,12 +15,13 @@
 Upstream
     https://github.com/apache/tvm/issues/17890 and https://github.com/apache/tvm/issues/19694
 Versions
-    0.27.0.post1 and before.
+    Seen in 0.27.0.post1.
 Trigger
     A call whose layouts are not data NCHW, kernel IOHW, output NCHW, such as ConvertLayout makes.
 Symptom
-    LegalizeOps returns the call as it is, and the build ends in ``CodeGenVM cannot handle this
-    intrinsic``. The one layout that is lowered runs a hundred times slower than it has to.
+    LegalizeOps returns the call as it is, and the build ends in ``CodeGenVM cannot emit this Relax
+    operator directly``. The one layout that is lowered runs up to two hundred times slower than it
+    has to.
 Mechanism
     TVM's lowering knows one TOPI compute for one layout. It writes the data with zeros between its
     elements into one buffer, pads that into a second, flips the kernel at run time, and multiplies
@@ -47,7 +48,7 @@ from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
 
-from tvm_fixes import switches
+from ... import switches
 
 FIX_ID = "conv2d-transpose-legalize"
 

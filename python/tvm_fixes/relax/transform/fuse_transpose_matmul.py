@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A guard around TVM's ``FuseTransposeMatmul``.
+
+Upstream
+    No thread is known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``matmul(x, x^T)``, where both operands come from one tensor; a second operand of another rank
+    than 2 that ``permute_dims`` without axes makes.
+Symptom
+    ``IndexError: Index out of range`` for the one, ``TypeError`` for the other.
+Mechanism
+    The pass outlines permute and matmul into a function with one parameter for each value that they
+    read, and expects two. It iterates over the axes of the permute, which are null for the reverse
+    of all axes.
+How to remove
+    When TVM's pass takes both, use it in :mod:`tvm_fixes.pipeline`; delete this file, its tests and
+    the fix id ``fuse-transpose-matmul``.
+"""
+
+from collections.abc import Iterator
+
+import tvm
+from tvm import relax
+
+from ..analysis import bindings
+from .guard import guarded
+
+
+def FuseTransposeMatmul() -> tvm.transform.Pass:
+    """Let a matmul read a transposed second operand as it lies, in place of transposing it.
+
+    TVM's pass of this name, kept from the modules on which it raises: ``matmul(x, x^T)`` makes it
+    an IndexError, and the transposition of all axes by ``permute_dims`` without axes a TypeError.
+    Such a module comes back unchanged.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.
+    """
+    return guarded(relax.transform.FuseTransposeMatmul(), "fuse-transpose-matmul", _is_refused)
+
+
+def _is_refused(mod: tvm.IRModule) -> bool:
+    for matmul, permute in _transposed_matmuls(mod):
+        source = permute.args[0]
+        if source.same_as(matmul.args[0]) or (permute.attrs.axes is None and source.ty.ndim != 2):
+            return True
+    return False
+
+
+def _transposed_matmuls(mod: tvm.IRModule) -> Iterator[tuple[relax.Call, relax.Call]]:
+    """Each matmul of which the second operand is bound to a permute_dims, with that."""
+    matmul, permute_dims = map(tvm.ir.Op.get, ("relax.matmul", "relax.permute_dims"))
+    for _, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        bound: dict[relax.Expr, relax.Call] = {
+            binding.var: binding.value
+            for binding in bindings(function)
+            if isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call)
+        }
+        for call in bound.values():
+            if call.op.same_as(matmul):
+                operand = bound.get(call.args[1])
+                if operand is not None and operand.op.same_as(permute_dims):
+                    yield call, operand

@@ -1,0 +1,107 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Relax modules that the tests build, run and look into."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+
+def tensor(*shape: Any, dtype: str = "float32") -> relax.TensorType:
+    """The type of a tensor; a dimension is an int or a ``tirx.Var``."""
+    return relax.TensorType(shape, dtype)
+
+
+def build(inputs: dict[str, tvm.ir.Type], emit: Callable[..., relax.Expr]) -> tvm.IRModule:
+    """A module whose ``main`` is one dataflow block.
+
+    Parameters
+    ----------
+    inputs : dict of str to Type
+        The parameters by name.
+    emit : callable
+        Gets the block builder and the parameters; what it returns is put out.
+    """
+    builder = relax.BlockBuilder()
+    params = [relax.Var(name, ty) for name, ty in inputs.items()]
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(emit(builder, *params))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def merge(mods: dict[str, tvm.IRModule]) -> tvm.IRModule:
+    """One module with the ``main`` of each, by name, so that all are built at once."""
+    return tvm.IRModule(
+        {name: mod["main"].with_attr("global_symbol", name) for name, mod in mods.items()}
+    )
+
+
+def run(
+    mod: tvm.IRModule,
+    *arguments: Any,
+    pipeline: str | tvm.transform.Pass | None = None,
+    name: str = "main",
+) -> Any:
+    """Build `mod` for the CPU and call its function `name`.
+
+    Parameters
+    ----------
+    arguments : np.ndarray or what the virtual machine takes
+    pipeline : str or Pass, optional
+        What lowers the module; by default TVM's own for the target.
+
+    Returns
+    -------
+    np.ndarray or list of np.ndarray
+        The result, a list where the function returns a tuple.
+    """
+    executable = relax.build(mod, "llvm", relax_pipeline=pipeline or "default")
+    return call(relax.VirtualMachine(executable, tvm.cpu()), name, *arguments)
+
+
+def call(vm: relax.VirtualMachine, name: str, *arguments: Any) -> Any:
+    """Call a function of a module that is built; as :func:`run`."""
+    result = vm[name](
+        *(tvm.runtime.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments)
+    )
+    return result.numpy() if hasattr(result, "numpy") else [field.numpy() for field in result]
+
+
+def calls(mod: tvm.IRModule, operator: str | None = None) -> list[relax.Call]:
+    """The calls of `operator`, or of any, in the order of each function; in branches too."""
+    found: list[relax.Call] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+            if operator in (None, expr.op.name):
+                found.append(expr)
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+def count(mod: tvm.IRModule, operator: str) -> int:
+    """How many calls of `operator` there are, in branches too."""
+    return len(calls(mod, operator))
+
+
+def integers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Small integers as float32, of which sums and products are exact in any order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype("float32")

@@ -1,0 +1,68 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The benchmarks' own checks; how long anything takes is no part of a test."""
+
+import pytest
+import tvm.testing
+
+from benchmarks import __main__ as command
+from benchmarks import visitor
+from benchmarks.measure import Comparison, Way, compare
+
+
+def test_each_way_runs_once_to_warm_up_and_then_in_turn():
+    calls = []
+    ways = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    comparison = compare("title", ways, runs=2)
+    assert calls == ["a", "b"] * 3
+    assert [(way.name, len(way.seconds)) for way in comparison.ways] == [("a", 2), ("b", 2)]
+
+
+def test_both_visitors_count_the_same():
+    [comparison] = visitor.comparisons(length=50)
+    assert comparison.title == "visit 50 bindings"
+    python, native = comparison.ways
+    assert {str(k): int(v) for k, v in native.run().items()} == python.run()
+    assert python.run() == {"relax.nn.relu": 50}
+
+
+def test_visitors_that_disagree_are_an_error(monkeypatch):
+    monkeypatch.setattr(visitor._ffi, "get", lambda name: lambda function: {"relax.nn.relu": 49})
+    with pytest.raises(RuntimeError, match="the visitors disagree"):
+        visitor.comparisons(length=50)
+
+
+def visits(python: float, native: float) -> Comparison:
+    return Comparison("visit", [Way("in Python", list, [python]), Way("native", list, [native])])
+
+
+def test_a_native_visitor_that_is_too_slow_is_an_error():
+    visitor.check(visits(python=0.2, native=0.009))
+    with pytest.raises(RuntimeError, match=r"native takes 11 ms, more than 0\.05 of the 200"):
+        visitor.check(visits(python=0.2, native=0.011))
+
+
+def test_the_table_has_a_row_for_each_way():
+    table = command.table(visits(python=0.2, native=0.01))
+    assert table.row_count == 2
+    assert list(table.columns[3].cells) == ["1", "0.05"]
+
+
+def test_an_unknown_benchmark_is_named(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["no-such"])
+    assert "unknown benchmark no-such; there are: visitor" in capsys.readouterr().err
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
