@@ -254,6 +254,117 @@ class TestPermuteDims:
         )
 
 
+def check_converted(before: tvm.IRModule, *args: np.ndarray, desired=CONV2D_NHWC) -> tvm.IRModule:
+    """Convert, run both, compare; the converted module."""
+    after = convert(before, desired)
+    for got, expected in zip(
+        np.atleast_1d(run(after, *args)), np.atleast_1d(run(before, *args)), strict=True
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    return after
+
+
+class TestSqueeze:
+    @pytest.mark.parametrize("axes", [[-1], [-2], [2], [-1, -2], [2, -1], None])
+    def test_axes_from_either_end(self, axes):
+        def emit(builder, x, w):
+            y = builder.emit(relax.op.nn.conv2d(x, w))
+            return builder.emit(relax.op.nn.relu(builder.emit(relax.op.squeeze(y, axes))))
+
+        before = build({"x": tensor(2, 4, 3, 3), "w": tensor(5, 4, 3, 3)}, emit)
+        after = check_converted(before, integers(2, 4, 3, 3), integers(5, 4, 3, 3))
+        (call,) = calls(after, "relax.squeeze")
+        assert all(int(axis) in (1, 2) for axis in call.attrs.axis)
+
+    def test_switch(self, monkeypatch):
+        monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "squeeze-infer-layout")
+
+        def emit(builder, x, w):
+            return relax.op.squeeze(builder.emit(relax.op.nn.conv2d(x, w)), [-3])
+
+        before = build({"x": tensor(2, 4, 3, 3), "w": tensor(1, 4, 3, 3)}, emit)
+        with pytest.raises(Exception, match="bad_alloc"):
+            convert(before, CONV2D_NHWC)
+
+
+OPS = relax.op
+GUARDED = {
+    "layer_norm of all but the batch": lambda x: OPS.nn.layer_norm(
+        x, *[relax.const(integers(6, 3, 2, seed=seed)) for seed in (1, 2)], [-3, -2, -1]
+    ),
+    "layer_norm of the last axis": lambda x: OPS.nn.layer_norm(
+        x, *[relax.const(integers(2, seed=seed)) for seed in (1, 2)], [-1]
+    ),
+    "rms_norm": lambda x: OPS.nn.rms_norm(x, relax.const(integers(2, seed=1)), -1),
+    "repeat": lambda x: OPS.repeat(x, 2),
+    "repeat along an axis": lambda x: OPS.repeat(x, 2, axis=1),
+    "resize2d": lambda x: OPS.image.resize2d(x, (6, 4), layout="NCHW", method="nearest_neighbor"),
+    "resize2d, channels last": lambda x: OPS.image.resize2d(x, (4, 6), layout="NHWC"),
+    "softmax": lambda x: OPS.nn.softmax(x, axis=-1),
+    "mean": lambda x: OPS.mean(x, axis=[-1], keepdims=False),
+    "concat": lambda x: OPS.concat([x, x], axis=-1),
+    "split": lambda x: relax.TupleGetItem(relax.BlockBuilder().normalize(OPS.split(x, 2, 1)), 1),
+    "strided_slice": lambda x: OPS.strided_slice(x, [1], [0], [4], [2]),
+    "cumsum": lambda x: OPS.cumsum(x),
+    "add of a lower rank": lambda x: OPS.add(x, relax.const(integers(6, 1, 1, seed=3))),
+    "max_pool2d": lambda x: OPS.nn.max_pool2d(x, (2, 2)),
+    "group_norm": lambda x: OPS.nn.group_norm(
+        x, *[relax.const(integers(6, seed=seed)) for seed in (1, 2)], 3, 1, [2, 3]
+    ),
+    "matmul": lambda x: OPS.matmul(x, relax.const(integers(2, 5, seed=1))),
+    "flip": lambda x: OPS.flip(x, -1),
+    "expand_dims": lambda x: OPS.expand_dims(x, [-1, 1]),
+}
+
+
+class TestLayoutGuards:
+    @pytest.mark.parametrize("operator", GUARDED)
+    def test_after_a_convolution_and_after_a_permute(self, operator):
+        def after_convolution(builder, x, w):
+            y = builder.emit(relax.op.nn.conv2d(x, w))
+            return builder.emit(GUARDED[operator](y))
+
+        def after_permute(axes):
+            def emit(builder, x, w):
+                source = tuple(np.array([2, 6, 3, 2])[np.argsort(axes)])
+                y = builder.emit(relax.op.reshape(x, source))
+                y = builder.emit(relax.op.permute_dims(y, axes))
+                return builder.emit(GUARDED[operator](y))
+
+            return emit
+
+        weight = {"w": tensor(6, 4, 3, 3)}
+        args = integers(6, 4, 3, 3, seed=5)
+        check_converted(
+            build({"x": tensor(2, 4, 5, 4)} | weight, after_convolution), integers(2, 4, 5, 4), args
+        )
+        for axes in ([0, 2, 3, 1], [0, 2, 1, 3], [3, 1, 0, 2]):
+            before = build({"x": tensor(72)} | weight, after_permute(axes))
+            check_converted(before, integers(72), args)
+
+    def test_unlisted_transposed_convolution_keeps_its_layout(self):
+        def emit(builder, x, w, v):
+            y = builder.emit(relax.op.nn.conv1d(x, w))
+            return builder.emit(relax.op.nn.conv1d_transpose(y, v))
+
+        inputs = {"x": tensor(2, 4, 9), "w": tensor(4, 4, 3), "v": tensor(4, 3, 2)}
+        args = integers(2, 4, 9), integers(4, 4, 3, seed=1), integers(4, 3, 2, seed=2)
+        desired = {"relax.nn.conv1d": ["NWC", "OWI"]}
+        after = check_converted(build(inputs, emit), *args, desired=desired)
+        (call,) = calls(after, "relax.nn.conv1d_transpose")
+        assert call.attrs.data_layout == "NCW"
+
+    def test_switch(self, monkeypatch):
+        monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "layout-guards")
+
+        def emit(builder, x, w):
+            return builder.emit(relax.op.repeat(builder.emit(relax.op.nn.conv2d(x, w)), 2))
+
+        before = build({"x": tensor(2, 4, 5, 4), "w": tensor(6, 4, 3, 3)}, emit)
+        args = integers(2, 4, 5, 4), integers(6, 4, 3, 3, seed=5)
+        assert not np.array_equal(run(convert(before, CONV2D_NHWC), *args), run(before, *args))
+
+
 @st.composite
 def random_graph(draw):
     """Reshapes, permutes and element-wise operators between two convolutions."""

@@ -134,6 +134,119 @@ def test_operators_that_change_nothing_are_dropped():
     check(build(x, emit), build(x, lambda b, x: b.emit(relax.op.exp(b.emit(relax.op.nn.relu(x))))))
 
 
+def test_constant_of_one_element_becomes_a_scalar():
+    x = {"x": tensor(2, 3)}
+    before = build(x, lambda b, x: relax.op.multiply(x, relax.const(np.array([2], F32))))
+    check(before, build(x, lambda b, x: relax.op.multiply(x, relax.const(2, F32))))
+
+
+@pytest.mark.parametrize("view", [lambda c: relax.op.squeeze(c), lambda c: relax.op.reshape(c, ())])
+def test_constant_reshaped_to_a_scalar(view):
+    constant = relax.const(np.array([[2]], F32))
+    before = build({"x": tensor(2, 3)}, lambda b, x: relax.op.add(x, b.emit(view(constant))))
+    after = transform.PrepareLayout()(before)
+    assert count(after, "relax.squeeze") + count(after, "relax.reshape") == 0
+    np.testing.assert_array_equal(run(after, integers(2, 3)), integers(2, 3) + 2)
+
+
+def test_constant_that_does_not_reach_the_channels_can_be_packed():
+    def emit(builder, x):
+        y = builder.emit(relax.op.nn.conv2d(x, relax.const(integers(4, 4, 1, 1))))
+        return builder.emit(relax.op.add(y, relax.const(BIAS)))
+
+    before = build({"x": tensor(1, 4, 8, 8)}, emit)
+    packed = relax.transform.ConvertLayout({"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]})
+    assert relax.analysis.check_well_formed(packed(transform.PrepareLayout()(before)))
+
+
+def bind(*blocks, result, params) -> tvm.IRModule:
+    """A module of the given blocks, each a class and (variable, value) pairs."""
+    builder = relax.BlockBuilder()
+    made = [
+        block([relax.VarBinding(var, builder.normalize(value)) for var, value in bindings])
+        for block, bindings in blocks
+    ]
+    body = builder.normalize(relax.SeqExpr(made, result))
+    function = relax.Function(params, body, result.ty).with_attr("global_symbol", "main")
+    mod = tvm.IRModule({"main": function})
+    assert relax.analysis.check_well_formed(mod)
+    return mod
+
+
+def test_scalar_that_a_shape_names_stays():
+    x, n = relax.Var("x", tensor(2, 3)), relax.Var("n", tvm.ir.PrimType("int64"))
+    pair, k = relax.Var("pair", tvm.ir.TupleType([n.ty, n.ty])), relax.Var("k", n.ty)
+    out = relax.Var("out", relax.TensorType(dtype=F32, ndim=1))
+    mod = bind(
+        (
+            relax.DataflowBlock,
+            [
+                (n, tvm.tirx.IntImm("int64", 6)),
+                (pair, relax.Tuple([n, n])),
+                (k, relax.TupleGetItem(pair, 0)),
+                (out, relax.op.reshape(x, relax.ShapeExpr([k]))),
+            ],
+        ),
+        result=out,
+        params=[x],
+    )
+    after = transform.PrepareLayout()(mod)
+    assert relax.analysis.check_well_formed(after)
+    np.testing.assert_array_equal(run(after, integers(2, 3)), integers(2, 3).ravel())
+
+
+def test_dataflow_var_in_a_nested_tuple_does_not_leave_its_block():
+    x, lv = relax.Var("x", tensor(2, 3)), relax.DataflowVar("lv", tensor(2, 3))
+    inner = tvm.ir.TupleType([x.ty, x.ty])
+    gv = relax.Var("gv", tvm.ir.TupleType([inner, x.ty]))
+    item, out = relax.Var("item", inner), relax.Var("out", x.ty)
+    mod = bind(
+        (
+            relax.DataflowBlock,
+            [(lv, relax.op.nn.relu(x)), (gv, relax.Tuple([relax.Tuple([lv, x]), x]))],
+        ),
+        (
+            relax.BindingBlock,
+            [(item, relax.TupleGetItem(gv, 0)), (out, relax.TupleGetItem(item, 0))],
+        ),
+        result=out,
+        params=[x],
+    )
+    after = transform.PrepareLayout()(mod)
+    assert relax.analysis.check_well_formed(after)
+    np.testing.assert_array_equal(run(after, integers(2, 3)), np.maximum(integers(2, 3), 0))
+
+
+def test_what_a_match_cast_states_is_kept():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor("float32", ndim=2)) -> R.Tensor((2, 3), "float32"):
+            pair = (x, x)
+            cast = R.match_cast(
+                pair, R.Tuple(R.Tensor((2, 3), "float32"), R.Tensor((2, 3), "float32"))
+            )
+            item = cast[0]
+            out = R.exp(item)
+            return out
+
+    after = transform.PrepareLayout()(Module)
+    assert relax.analysis.check_well_formed(after)
+    np.testing.assert_allclose(run(after, integers(2, 3)), np.exp(integers(2, 3)), rtol=1e-5)
+
+
+def test_null_nodes_do_not_crash():
+    x, y = relax.Var("x", tensor(2, 3)), relax.DataflowVar("y", tensor(2, 3))
+    add = tvm.ir.Op.get("relax.add")
+    for value in (
+        tvm.ir.Call(add, [x, None], ret_ty=x.ty),
+        tvm.ir.Call(tvm.ir.Op.get("relax.broadcast_to"), [], ret_ty=x.ty),
+    ):
+        body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(y, value)])], y)
+        mod = tvm.IRModule({"main": relax.Function([x], body, tensor(2, 3))})
+        assert transform.PrepareLayout()(mod)["main"].params[0].same_as(x)
+
+
 def test_dead_code_and_tuple_fields():
     @I.ir_module
     class Before:
