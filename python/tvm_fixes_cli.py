@@ -77,6 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tvm-fixes: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
+    return _write_out(write, status)
+
+
+def _write_out(write: Callable[[], None], status: int) -> int:
+    """Write the result to standard output; `status`, or FAILED if that takes no more."""
     try:
         write()
         sys.stdout.flush()
@@ -299,8 +304,8 @@ class _Version(argparse.Action):
                 versions[package] = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
                 versions[package] = "(not installed as a package)"
-        print("\n".join(f"{package} {version}" for package, version in versions.items()))
-        parser.exit()
+        text = "\n".join(f"{package} {version}" for package, version in versions.items())
+        parser.exit(_write_out(partial(print, text), EQUAL))
 
 
 def _console(*, stderr: bool = False) -> "Console":

@@ -78,12 +78,17 @@ class Source(ABC):
 
         Symbolic dims have the sizes of `shapes`, else 2 for the first axis and 32 for others.
         """
+        sizes = self._sizes()
+        return [self._draw(rng, spec, self._shape(spec, sizes)) for spec in self.inputs]
+
+    def _sizes(self) -> dict[str, int]:
+        """The sizes that `shapes` gives to symbolic dims."""
         sizes: dict[str, int] = {}
         for spec in self.inputs:
             for dim, size in zip(spec.shape or (), self.shapes.get(spec.name, ()), strict=False):
                 if isinstance(dim, str):
                     sizes[dim] = size
-        return [self._draw(rng, spec, self._shape(spec, sizes)) for spec in self.inputs]
+        return sizes
 
     def check_shapes(self) -> None:
         """Hold `shapes` against the inputs.

@@ -23,7 +23,7 @@ import numpy as np
 import tvm
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
-from ..runtime.manifest import Dim, TensorSpec
+from ..runtime.manifest import Dim, TensorSpec, describe_shape
 from .base import Reference, Shapes, Source, local_of
 
 if TYPE_CHECKING:
@@ -104,13 +104,37 @@ class OnnxSource(Source):
     def to_relax(self) -> tvm.IRModule:
         from ..frontend.onnx import from_onnx
 
-        shapes = {name: list(dims) for name, dims in self.shapes.items()}
+        shapes = self._static_shapes()
         # TVM prints the operands of a node that it cannot convert.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
                 return from_onnx(self._model, shape_dict=shapes)
             except Exception as error:
                 raise self._explain(error) from error
+
+    def _static_shapes(self) -> dict[str, list[int]]:
+        """The shapes that are given, and those of the inputs that share a symbolic dim with them.
+
+        Raises
+        ------
+        UsageError
+            If such an input has another symbolic dim, whose size is not given.
+        """
+        sizes = self._sizes()
+        shapes = {name: list(dims) for name, dims in self.shapes.items()}
+        for spec in self.inputs:
+            symbols = {dim for dim in spec.shape or () if isinstance(dim, str)}
+            if spec.name in shapes or symbols.isdisjoint(sizes):
+                continue
+            if not symbols.issubset(sizes):
+                raise UsageError(
+                    f"input {spec.name!r} of {self.name}: give its shape too: "
+                    f"{describe_shape(spec.shape or ())} shares a dim with a shape that is given"
+                )
+            shapes[spec.name] = [
+                sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape or ()
+            ]
+        return shapes
 
     def _explain(self, error: Exception) -> CompileError:
         import onnx
