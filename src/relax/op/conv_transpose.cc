@@ -16,7 +16,7 @@
  * \file src/relax/op/conv_transpose.cc
  * \brief Type and layouts of relax.nn.conv2d_transpose.
  *
- * Upstream: #18629 and #17968 (layouts), #19842 (dilation). TVM: up to 0.27.
+ * Upstream: #18629 and #17968 (layouts), #19842 (dilation). TVM: seen in 0.27.
  *
  * Layouts. Trigger: ConvertLayout to a packed layout, or of a model in which a packed value
  * reaches a transposed convolution that is not listed. Symptom: "Layouts must have the same

@@ -16,7 +16,7 @@
  * \file src/relax/op/permute_dims.cc
  * \brief Layouts of relax.permute_dims.
  *
- * Upstream: #18629. TVM: up to 0.27. Trigger: ConvertLayout over a model that permutes a converted
+ * TVM: seen in 0.27. Trigger: ConvertLayout over a model that permutes a converted
  * value itself, as an attention block in an image model does. Symptom: the permute is carried out,
  * its result has the original order of axes, and all that follows goes back and forth between
  * layouts. Mechanism: TVM's rule keeps the operator a real transposition. But a permute moves no

@@ -16,7 +16,7 @@
  * \file src/relax/op/reshape.cc
  * \brief Layouts of relax.reshape.
  *
- * Upstream: #18629. TVM: up to 0.27. Trigger: ConvertLayout over a reshape that merges or splits
+ * TVM: seen in 0.27. Trigger: ConvertLayout over a reshape that merges or splits
  * neighbouring axes, as the attention block of an image model does. Symptom: the value is
  * transposed back before the reshape and again after it. Mechanism: the operator has no
  * FRelaxInferLayout, so that ConvertLayout restores the original order of its argument.

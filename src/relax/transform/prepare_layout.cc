@@ -26,9 +26,6 @@
  *     lv1 = R.add(x, lv0)                              =>   gv = R.nn.relu(lv1)
  *     lv2 = (lv1, R.zeros_like(lv1))
  *     gv = R.nn.relu(lv2[0])
- *
- * Upstream: #18629 (the layouts of transposed convolutions), where such leftovers show as
- * transposes of biases, of the unused indices of a pooling, and of values of one head.
  */
 #include <tvm/ffi/reflection/registry.h>
 

@@ -276,16 +276,6 @@ class TestSqueeze:
         (call,) = calls(after, "relax.squeeze")
         assert all(int(axis) in (1, 2) for axis in call.attrs.axis)
 
-    def test_switch(self, monkeypatch):
-        monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "squeeze-infer-layout")
-
-        def emit(builder, x, w):
-            return relax.op.squeeze(builder.emit(relax.op.nn.conv2d(x, w)), [-3])
-
-        before = build({"x": tensor(2, 4, 3, 3), "w": tensor(1, 4, 3, 3)}, emit)
-        with pytest.raises(Exception, match="bad_alloc"):
-            convert(before, CONV2D_NHWC)
-
 
 OPS = relax.op
 GUARDED = {
