@@ -36,11 +36,6 @@ PROBED = next(fix for fix in FIXES if fix.probe is not None)
 ENVIRONMENT = next(fix for fix in FIXES if fix.kind is Kind.ENVIRONMENT)
 
 
-@pytest.fixture(autouse=True)
-def nothing_disabled(monkeypatch):
-    monkeypatch.delenv(switches.ENVIRONMENT_VARIABLE, raising=False)
-
-
 def passes():
     return None
 
