@@ -1,0 +1,27 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What the tests of tvm_fixes.compile share."""
+
+import pytest
+
+from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.errors import CompileError
+
+
+def fails(source, error=CompileError, **arguments) -> str:
+    """The message of what `compile` raises, which is one line."""
+    with pytest.raises(error) as raised:
+        compile_model(source, **arguments)
+    assert "\n" not in raised.value.message
+    assert raised.value.stage
+    return raised.value.message
