@@ -12,7 +12,9 @@
 # and limitations under the License.
 """Transposed convolutions: PyTorch, TVM's lowering and ours, on one thread."""
 
+import functools
 import os
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -36,7 +38,7 @@ LAYERS = [
 def build(layer: tuple[int, ...], layout: str, weight: np.ndarray) -> relax.VirtualMachine:
     """A layer whose kernel is a constant, lowered by the pipeline of this project."""
     cin, _, _, stride, padding, extent = layer
-    shape = {"NCHW": (1, cin, extent, extent), "NHWC": (1, extent, extent, cin)}[layout]
+    shape = _shape(cin, extent, layout)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(shape, "float32"))
     with builder.function("main", [x]):
@@ -49,6 +51,14 @@ def build(layer: tuple[int, ...], layout: str, weight: np.ndarray) -> relax.Virt
         builder.emit_func_output(out)
     executable = relax.build(builder.get(), resolve("native"), relax_pipeline=pipeline())
     return relax.VirtualMachine(executable, tvm.cpu())
+
+
+def _shape(channels: int, extent: int, layout: str) -> tuple[int, ...]:
+    return {
+        "NCHW": (1, channels, extent, extent),
+        "NHWC": (1, extent, extent, channels),
+        "NCHW16c": (1, channels // 16, extent, extent, 16),
+    }[layout]
 
 
 def comparisons() -> list[Comparison]:
@@ -70,23 +80,32 @@ def _compare(layer: tuple[int, ...]) -> Comparison:
             torch_data, torch_weight, stride=stride, padding=padding
         )
 
-    os.environ[switches.ENVIRONMENT_VARIABLE] = "conv2d-transpose-legalize"
-    stock = build(layer, "NCHW", weight)
+    def in_layout(array: np.ndarray, layout: str) -> np.ndarray:
+        """An array in NCHW, in another layout."""
+        if layout == "NCHW":
+            return array
+        if layout == "NHWC":
+            return array.transpose(0, 2, 3, 1).copy()
+        blocks = array.reshape(1, -1, 16, *array.shape[2:])
+        return blocks.transpose(0, 1, 3, 4, 2).copy()
+
+    os.environ[switches.ENVIRONMENT_VARIABLE] = "conv-transpose-legalize"
+    built = {"TVM, NCHW": (build(layer, "NCHW", weight), "NCHW")}
     os.environ[switches.ENVIRONMENT_VARIABLE] = ""
-    nchw, nhwc = build(layer, "NCHW", weight), build(layer, "NHWC", weight)
-    args = tvm.runtime.tensor(data), tvm.runtime.tensor(data.transpose(0, 2, 3, 1).copy())
+    for layout in ("NCHW", "NHWC", "NCHW16c"):
+        if layout != "NCHW16c" or cin % 16 == cout % 16 == 0:
+            built[f"tvm-fixes, {layout}"] = build(layer, layout, weight), layout
+    ways: dict[str, Callable[[], object]] = {"PyTorch": in_torch}
     expected = in_torch().numpy()
-    for name, result in {
-        "TVM": stock["main"](args[0]).numpy(),
-        "NCHW": nchw["main"](args[0]).numpy(),
-        "NHWC": nhwc["main"](args[1]).numpy().transpose(0, 3, 1, 2),
-    }.items():
-        np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3, err_msg=name)
-    ways = {
-        "PyTorch": in_torch,
-        "TVM, NCHW": lambda: stock["main"](args[0]),
-        "tvm-fixes, NCHW": lambda: nchw["main"](args[0]),
-        "tvm-fixes, NHWC": lambda: nhwc["main"](args[1]),
-    }
+    for name, (vm, layout) in built.items():
+        argument = tvm.runtime.tensor(in_layout(data, layout))
+        np.testing.assert_allclose(
+            vm["main"](argument).numpy(),
+            in_layout(expected, layout),
+            rtol=1e-3,
+            atol=1e-3,
+            err_msg=name,
+        )
+        ways[name] = functools.partial(vm["main"], argument)
     title = f"{cin} -> {cout}, {kernel}x{kernel}, stride {stride}, {extent}x{extent}"
     return compare(title, ways, runs=5)

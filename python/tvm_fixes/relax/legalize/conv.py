@@ -1,0 +1,121 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.nn.conv1d``, ``conv2d`` and ``conv3d`` where TVM's does not serve.
+
+Upstream
+    https://github.com/apache/tvm/issues/19694
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A call with blocks in a layout (NCHW4c, OIHW4i4o), with another layout of the output than of the
+    data, or with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats.
+Symptom
+    With blocks and with another layout of the output the build ends in ``CodeGenVM cannot emit this
+    Relax operator directly``. With spatial axes out of order the numbers or the shape are wrong.
+    16-bit sums stop growing: a convolution over 4096 ones is 2048 in float16, 256 in bfloat16.
+Mechanism
+    TVM's lowering leaves the first two. It takes strides, paddings and dilations in the order in
+    which the axes stand in the layout, and data and kernel axes likewise. It sums in the dtype of
+    the output, to which it rounds data and kernel before it multiplies them.
+How to remove
+    When TVM lowers all of these right, delete this file, its test, its call in :mod:`tvm_fixes` and
+    the fix id ``conv-legalize``.
+
+All other calls go to TVM's function; so do 16-bit ones that are not known to be for a CPU, where
+TVM has schedules for its own form, and all calls while the fix is switched off.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from . import convolution
+from .layouts import Layout
+
+FIX_ID = "conv-legalize"
+
+_OPERATORS = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW", "relax.nn.conv3d": "DHW"}
+
+
+@dataclass(frozen=True)
+class SpatialAttrs:
+    """What a convolution does along one spatial axis."""
+
+    stride: int
+    dilation: int
+    pad_before: int
+    pad_after: int
+
+    def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
+        """Extent of the output for the extents of data and kernel."""
+        room = data + self.pad_before + self.pad_after - self.dilation * (kernel - 1) - 1
+        return tirx.floordiv(room, self.stride) + 1
+
+    def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
+        """The number of kernel elements that an output element takes."""
+        return kernel
+
+    def gather(
+        self,
+        out: tirx.Var,
+        tap: tirx.Var,
+        data_extent: tirx.Expr,
+        _kernel_extent: tirx.Expr,
+        analyzer: Analyzer,
+    ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
+        """Which data and which kernel element meet in output `out` at the `tap`-th tap."""
+        position = out * self.stride + tap * self.dilation - self.pad_before
+        data_index = analyzer.simplify(position)
+        conditions = [data_index >= 0, data_index < data_extent]
+        guards = [condition for condition in conditions if not analyzer.can_prove(condition)]
+        return data_index, tap, guards
+
+
+def _spatial_attrs(attrs: tvm.ir.Attrs, axis: int) -> SpatialAttrs:
+    return SpatialAttrs(
+        stride=int(attrs.strides[axis]),
+        dilation=int(attrs.dilation[axis]),
+        pad_before=int(attrs.padding[axis]),
+        pad_after=int(attrs.padding[axis + len(attrs.strides)]),
+    )
+
+
+def _applies(call: relax.Call) -> bool:
+    """Whether TVM leaves `call`, or computes it wrong."""
+    attrs = call.attrs
+    if attrs.data_layout != attrs.out_layout:
+        return True
+    for layout in (Layout(attrs.data_layout), Layout(attrs.kernel_layout)):
+        spatial = [letter for letter in layout.plain if letter in "DHW"]
+        if layout.blocks or spatial != sorted(spatial):
+            return True
+    return str(call.ty.dtype) in ("float16", "bfloat16") and convolution.schedules_for_cpu(call)
+
+
+_FAMILY = convolution.Family(
+    fix_id=FIX_ID,
+    operators=_OPERATORS,
+    grouped_axis="O",
+    least={"strides": 1, "dilation": 1, "padding": 0},
+    spatial_axis=_spatial_attrs,
+    applies=_applies,
+)
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    _FAMILY.register()

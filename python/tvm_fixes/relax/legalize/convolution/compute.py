@@ -1,0 +1,252 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The definition of a convolution of any rank, kind and layouts, as a tensor expression."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import tvm
+from tvm import te, tirx
+from tvm.sym import Analyzer
+
+from ..layouts import Layout
+
+
+class SpatialAxis(Protocol):
+    """What a convolution does along one spatial axis."""
+
+    def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
+        """Extent of the output for the extents of data and kernel, as the type rule has it."""
+
+    def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
+        """The largest number of kernel elements that one output element takes."""
+
+    def gather(
+        self,
+        out: tirx.Var,
+        tap: tirx.Var,
+        data_extent: tirx.Expr,
+        kernel_extent: tirx.Expr,
+        analyzer: Analyzer,
+    ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
+        """Which data and which kernel element meet in output `out` at the `tap`-th tap.
+
+        Returns
+        -------
+        tuple
+            Index into the data, index into the kernel, and the conditions under which both are in
+            bounds and contribute, without those that always hold.
+        """
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The sums that are computed together, so that they stay in registers.
+
+    Attributes
+    ----------
+    columns : int
+        Elements of the innermost spatial axis. They are computed as whole tiles if the channels
+        are vectorized, which asks for a known extent.
+    channels : int
+        Output channels, which are vectorized; 1 if no good number divides those of a group. Then
+        all are computed one after the other, and LLVM may vectorize.
+    kernel_axis : str
+        The axis of the kernel that has these channels: ``O``, or, in a depthwise convolution, that
+        of all groups' channels.
+    """
+
+    columns: int
+    channels: int
+    kernel_axis: str = "O"
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution of any rank and kind.
+
+    Attributes
+    ----------
+    spatial : dict of str to SpatialAxis
+        The spatial axes, outermost first.
+    groups : int
+        Number of groups.
+    grouped_axis : str
+        As in :class:`Family`.
+    data_layout, out_layout : Layout
+        Any layouts of ``N``, ``C`` and the spatial axes.
+    out_dtype : str
+        Dtype of the result. Floating-point sums are of float32 or wider and rounded once.
+    tile : Tile, optional
+        Sum in a buffer of whole tiles with the output channels innermost, as the schedule wants it.
+        It is the output itself where layout, extents and dtype agree. By default it has the layout
+        of the output.
+    """
+
+    spatial: dict[str, SpatialAxis]
+    groups: int
+    grouped_axis: str
+    data_layout: Layout
+    out_layout: Layout
+    out_dtype: str
+    tile: Tile | None = None
+
+    def compute(self, data: te.Tensor, kernel: te.Tensor) -> te.Tensor:
+        """The output, laid out as in `out_layout` and zero where that has padding.
+
+        Parameters
+        ----------
+        data : te.Tensor
+            The input, laid out as in `data_layout`.
+        kernel : te.Tensor
+            The kernel, laid out as in :attr:`kernel_layout`.
+        """
+        data_extent = self.data_layout.extents(list(data.shape))
+        kernel_extent = self.kernel_layout.extents(list(kernel.shape))
+        out_extent = self.out_extent(data_extent, kernel_extent)
+        group_in, group_out = self._group_channels(kernel_extent)
+        taps = {}
+        for axis, spatial in self.spatial.items():
+            count = Analyzer().simplify(spatial.tap_count(kernel_extent[axis]))
+            taps[axis] = te.reduce_axis((0, count), f"t{axis}")
+        channel = te.reduce_axis((0, group_in), "i")
+        acc_dtype = accumulator_dtype(str(data.dtype), str(kernel.dtype), self.out_dtype)
+        acc_layout, acc_extent = self._accumulator(out_extent)
+        acc_shape = acc_layout.shape(acc_extent)
+
+        def accumulate(*position: tirx.Var) -> tirx.Expr:
+            analyzer = _bounded(position, acc_shape)
+            for axis in (*taps.values(), channel):
+                analyzer.bind(axis.var, axis.dom)
+            out_at = acc_layout.element(position)
+            group = tirx.truncdiv(out_at["C"], group_out)
+            # The kernel's index in the axis of all groups' channels is that of data or output.
+            data_at = {"N": out_at["N"], "C": group * group_in + channel.var}
+            if self.grouped_axis == "I":
+                kernel_at = {"I": data_at["C"], "O": tirx.truncmod(out_at["C"], group_out)}
+            else:
+                kernel_at = {"I": channel.var, "O": out_at["C"]}
+            guards = []
+            for axis, spatial in self.spatial.items():
+                extents = data_extent[axis], kernel_extent[axis]
+                data_at[axis], kernel_at[axis], needed = spatial.gather(
+                    out_at[axis], taps[axis].var, *extents, analyzer
+                )
+                guards += needed
+            product = data(*self.data_layout.position(data_at, analyzer)).astype(
+                acc_dtype
+            ) * kernel(*self.kernel_layout.position(kernel_at, analyzer)).astype(acc_dtype)
+            if guards:
+                # Unlike a select, if_then_else does not load where its condition is false.
+                product = tirx.if_then_else(tirx.all(*guards), product, tirx.const(0, acc_dtype))
+            return te.sum(product, axis=[*taps.values(), channel])
+
+        acc = te.compute(acc_shape, accumulate, name="convolution")
+        if (acc_layout, acc_extent, acc_dtype) == (self.out_layout, out_extent, self.out_dtype):
+            return acc
+        return self._lay_out(acc, acc_layout, out_extent)
+
+    @property
+    def kernel_layout(self) -> Layout:
+        """The layout in which :meth:`compute` takes the kernel.
+
+        What the vectors of a tile read lies together.
+        """
+        axes = "".join(self.spatial)
+        if self.tile is None or self.tile.channels == 1:
+            return Layout(kernel_layout(axes))
+        block = f"{self.tile.channels}{self.tile.kernel_axis.lower()}"
+        return Layout(f"O{axes}I{block}" if block.endswith("o") else f"I{axes}O{block}")
+
+    def out_extent(
+        self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]
+    ) -> dict[str, tirx.Expr]:
+        """The extent of each axis of the output, without the padding of its layout.
+
+        Parameters
+        ----------
+        data, kernel : dict of str to tirx.Expr
+            The extent of each axis of data and kernel.
+        """
+        simplify = Analyzer().simplify
+        _, group_out = self._group_channels(kernel)
+        return {
+            "N": data["N"],
+            "C": simplify(group_out * self.groups) if self.grouped_axis == "I" else kernel["O"],
+        } | {
+            axis: simplify(spatial.out_extent(data[axis], kernel[axis]))
+            for axis, spatial in self.spatial.items()
+        }
+
+    def _group_channels(self, kernel: dict[str, tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
+        """How many channels one group has, of the data and of the output."""
+        channels = {"I": kernel["I"], "O": kernel["O"]}
+        channels[self.grouped_axis] = Analyzer().simplify(
+            tirx.floordiv(channels[self.grouped_axis], self.groups)
+        )
+        return channels["I"], channels["O"]
+
+    def _accumulator(self, out_extent: dict[str, tirx.Expr]) -> tuple[Layout, dict[str, tirx.Expr]]:
+        """Layout and extents of the sums."""
+        if self.tile is None:
+            has_padding = self.out_layout.has_padding(out_extent)
+            layout = Layout(self.out_layout.plain) if has_padding else self.out_layout
+            return layout, out_extent
+        *_, column = self.spatial
+        columns, tile = out_extent[column], self.tile.columns
+        if self.tile.channels > 1 and columns.value % tile:
+            # A tile that is computed in part would not stay in registers.
+            out_extent = out_extent | {column: columns + (-columns.value) % tile}
+        return Layout(f"N{''.join(self.spatial)}C"), out_extent
+
+    def _lay_out(
+        self, acc: te.Tensor, acc_layout: Layout, out_extent: dict[str, tirx.Expr]
+    ) -> te.Tensor:
+        """The sums in the layout and dtype of the output, and zeros in its padding."""
+        layout = self.out_layout
+        shape = layout.shape(out_extent)
+        has_padding = layout.has_padding(out_extent)
+
+        def element(*position: tirx.Var) -> tirx.Expr:
+            at = layout.element(position)
+            analyzer = _bounded(position, shape)
+            value = acc(*acc_layout.position(at, analyzer)).astype(self.out_dtype)
+            if not has_padding:
+                return value
+            inside = [at[axis] < out_extent[axis] for axis in layout.blocks]
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, self.out_dtype))
+
+        return te.compute(shape, element, name="out")
+
+
+def kernel_layout(axes: str) -> str:
+    """The plain kernel layout that suits a convolution, for example ``HWIO``.
+
+    With ``O`` innermost the loop that is vectorized reads the kernel contiguously.
+    """
+    return axes + "IO"
+
+
+def _bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
+    """An analyzer that knows `position` to be within `shape`."""
+    analyzer = Analyzer()
+    for var, extent in zip(position, shape, strict=True):
+        analyzer.bind(var, tvm.ir.Range(0, extent))
+    return analyzer
+
+
+def accumulator_dtype(data: str, kernel: str, out: str) -> str:
+    """The dtype to sum in: `out` for integers, at least float32 for floating point."""
+    if not any("float" in dtype for dtype in (data, kernel, out)):
+        return out
+    return "float64" if "float64" in (data, kernel, out) else "float32"

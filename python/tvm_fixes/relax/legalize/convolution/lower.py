@@ -1,0 +1,205 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""From a call of an operator to a call of a function that computes it."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.utils import gen_call_tir_inputs
+from tvm.sym import Analyzer
+
+from .... import switches
+from ..layouts import Layout, to_layout
+from .compute import Convolution, SpatialAxis, Tile, accumulator_dtype
+from .schedule import choose_tile, schedule_for_cpu
+
+_Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The operators of one kind, by which they differ from those of the other.
+
+    Attributes
+    ----------
+    fix_id : str
+        The fix that their lowering is.
+    operators : dict of str to str
+        Name of the operator -> its spatial axes, outermost first.
+    grouped_axis : str
+        The axis of the kernel that has the channels of all groups, ``I`` or ``O``; the other has
+        those of one group.
+    least : dict of str to int
+        The least value that each attribute may have.
+    spatial_axis : callable
+        Gets the attributes of a call and the number of a spatial axis.
+    applies : callable
+        Whether a call of known shapes is to be lowered here; other calls are left to TVM.
+    """
+
+    fix_id: str
+    operators: dict[str, str]
+    grouped_axis: str
+    least: dict[str, int]
+    spatial_axis: Callable[[tvm.ir.Attrs, int], SpatialAxis]
+    applies: Callable[[relax.Call], bool]
+
+    def register(self) -> None:
+        """Put the lowering in force; other calls go to the function that was registered before."""
+        for name in self.operators:
+            stock = tvm.ir.Op.get(name).get_attr("FLegalize")
+            legalize = functools.partial(_legalize, family=self, stock=stock)
+            tvm.ir.register_op_attr(name, "FLegalize", legalize, level=11)
+
+
+def _legalize(
+    bb: relax.BlockBuilder, call: relax.Call, family: Family, stock: _Legalize
+) -> relax.Expr:
+    """Lower `call`, or hand it to `stock` where the fix is off or does not apply."""
+    if not (switches.enabled(family.fix_id) and _is_known(call, family) and family.applies(call)):
+        return stock(bb, call)
+    matched = _match_channels(bb, call, family)
+    if matched is None:
+        return stock(bb, call)
+    switches.note(family.fix_id)
+    _check(call, family)
+    data, kernel = matched
+    attrs, axes = call.attrs, family.operators[call.op.name]
+    extents = _extents(data, attrs.data_layout), _extents(kernel, attrs.kernel_layout)
+    convolution = Convolution(
+        spatial={axis: family.spatial_axis(attrs, i) for i, axis in enumerate(axes)},
+        groups=int(attrs.groups),
+        grouped_axis=family.grouped_axis,
+        data_layout=Layout(attrs.data_layout),
+        out_layout=Layout(attrs.out_layout),
+        out_dtype=str(call.ty.dtype),
+    )
+    on_cpu = schedules_for_cpu(call)
+    if on_cpu:
+        convolution = replace(
+            convolution, tile=_tile(call, family, convolution.out_extent(*extents))
+        )
+    kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
+    func, args, out_type = gen_call_tir_inputs(convolution.compute, data, kernel)
+    if on_cpu:
+        func = schedule_for_cpu(func, convolution, *extents)
+    return relax.call_tir(bb.add_func(func, call.op.name.rpartition(".")[2]), args, out_type)
+
+
+def _is_known(call: relax.Call, family: Family) -> bool:
+    """Whether the shapes are known, and the groups divide the channels that they must."""
+    if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
+        return False
+    channels = _extents(call.args[1], call.attrs.kernel_layout)[family.grouped_axis]
+    return Analyzer().can_prove_equal(tirx.floormod(channels, int(call.attrs.groups)), 0)
+
+
+def _extents(tensor: relax.Expr, layout: str) -> dict[str, tirx.Expr]:
+    return Layout(layout).extents(list(tensor.ty.shape.values))
+
+
+def _check(call: relax.Call, family: Family) -> None:
+    """Refuse what the type rule lets pass.
+
+    Raises
+    ------
+    ValueError
+        If an attribute is less than it may be, or an extent of the output is negative.
+    """
+    name, attrs = call.op.name, call.attrs
+    for attribute, least in family.least.items():
+        value = [int(v) for v in getattr(attrs, attribute)]
+        if min(value) < least:
+            raise ValueError(f"{name}: {attribute} must be at least {least}, got {value}")
+    for axis, extent in _extents(call, attrs.out_layout).items():
+        if isinstance(extent, tirx.IntImm) and extent.value < 0:
+            raise ValueError(
+                f"{name}: padding {[int(v) for v in attrs.padding]} leaves nothing, the output's "
+                f"extent in {axis} would be {extent.value}"
+            )
+
+
+def _match_channels(
+    bb: relax.BlockBuilder, call: relax.Call, family: Family
+) -> tuple[relax.Expr, relax.Expr] | None:
+    """Data and kernel, checked at run time to have the same channels if that is unknown now.
+
+    The type rule trusts symbolic channels; the computation would read out of bounds. None where
+    this can not be checked, since neither has blocks that divide the other's channels.
+    """
+    (data, kernel), attrs = call.args, call.attrs
+    groups = 1 if family.grouped_axis == "I" else int(attrs.groups)
+    data_channels = _extents(data, attrs.data_layout)["C"]
+    kernel_channels = _extents(kernel, attrs.kernel_layout)["I"]
+    if Analyzer().can_prove_equal(data_channels, kernel_channels * groups):
+        return data, kernel
+    cast = _with_extent(bb, data, attrs.data_layout, "C", kernel_channels * groups)
+    if cast is not None:
+        return cast, kernel
+    if not Analyzer().can_prove_equal(tirx.floormod(data_channels, groups), 0):
+        return None
+    channels = tirx.floordiv(data_channels, groups)
+    cast = _with_extent(bb, kernel, attrs.kernel_layout, "I", channels)
+    return None if cast is None else (data, cast)
+
+
+def _with_extent(
+    bb: relax.BlockBuilder, tensor: relax.Expr, layout: str, axis: str, extent: tirx.Expr
+) -> relax.Expr | None:
+    """`tensor`, cast to have `extent` in `axis`; None if blocks may not divide that."""
+    block = Layout(layout).blocks.get(axis, 1)
+    if not Analyzer().can_prove_equal(tirx.floormod(extent, block), 0):
+        return None
+    shape = list(tensor.ty.shape.values)
+    shape[Layout(layout).letters.index(axis)] = Analyzer().simplify(tirx.floordiv(extent, block))
+    return bb.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype, tensor.ty.vdevice))
+
+
+def schedules_for_cpu(call: relax.Call) -> bool:
+    """Whether `call` is known to run on a CPU, and has anything to compute.
+
+    A CPU's schedule would be in the way of a GPU's, so in doubt there is none.
+    """
+    if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in call.ty.shape):
+        return False
+    target = _target(call)
+    return target is not None and "cpu" in target.keys
+
+
+def _target(call: relax.Call) -> tvm.target.Target | None:
+    vdevice = call.ty.vdevice
+    return vdevice.target if vdevice is not None else tvm.target.Target.current(allow_none=True)
+
+
+def _tile(call: relax.Call, family: Family, out_extent: dict[str, tirx.Expr]) -> Tile | None:
+    """The tile in which to compute `call`; None where output channels innermost do not pay.
+
+    In a depthwise convolution each has a data channel of its own, which lie apart but in a layout
+    that ends in channels. There the channels of a block, or all, are those of one group.
+    """
+    groups, channels, kernel_axis = int(call.attrs.groups), out_extent["C"], "O"
+    if groups > 1 and Analyzer().can_prove_equal(channels, groups):
+        last_axis, block = Layout(call.attrs.data_layout).axes[-1]
+        if last_axis not in "Cc":
+            return None
+        kernel_axis = family.grouped_axis
+        channels = channels if block is None else tirx.const(block, "int64")
+    else:
+        channels = Analyzer().simplify(tirx.floordiv(channels, groups))
+    dtypes = (str(expr.ty.dtype) for expr in (*call.args, call))
+    *_, column = (extent for axis, extent in out_extent.items() if axis in "DHW")
+    tile = choose_tile(_target(call), accumulator_dtype(*dtypes), column, channels)
+    return Tile(*tile, kernel_axis)

@@ -1,0 +1,155 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The schedule of a convolution for CPUs."""
+
+import math
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.sym import Analyzer
+from tvm.target.codegen import target_has_features
+
+from ..layouts import Layout
+from .compute import Convolution
+
+
+def choose_tile(
+    target: tvm.target.Target, dtype: str, columns: tirx.Expr, channels: tirx.Expr
+) -> tuple[int, int]:
+    """Choose how many columns and how many channels to compute at once, as in :class:`Tile`.
+
+    Eight or so independent vectors hide the latency of their instructions and leave registers for
+    the operands. Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into
+    registers.
+
+    Parameters
+    ----------
+    dtype : str
+        The dtype of the sums.
+    columns, channels : tirx.Expr
+        Extents of the output; the channels of which vectors are to be made.
+    """
+    if target_has_features("avx512f", target):
+        most, vector_bytes = 8, 64
+    elif target_has_features("avx", target):
+        most, vector_bytes = 4, 64
+    else:
+        most, vector_bytes = 4, 32
+    lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
+    for vector in (lanes, lanes // 2):
+        # A buffer for a tile of unknown extent would be of unknown extent, and not in registers.
+        if not isinstance(columns, tirx.IntImm):
+            break
+        if Analyzer().can_prove_equal(tirx.floormod(channels, vector), 0):
+            divisors = (n for n in range(most, most // 2, -1) if columns.value % n == 0)
+            return min(next(divisors, most), int(columns.value)), vector
+    # Sums in the L1 cache then; in NCHW one cache line of the data feeds all of them.
+    return (8 if not isinstance(columns, tirx.IntImm) else min(8, int(columns.value))), 1
+
+
+def schedule_for_cpu(
+    func: tirx.PrimFunc,
+    convolution: Convolution,
+    data: dict[str, tirx.Expr],
+    kernel: dict[str, tirx.Expr],
+) -> tirx.PrimFunc:
+    """Order the loops of `convolution`, and run the outermost in parallel.
+
+    Parameters
+    ----------
+    func : tirx.PrimFunc
+        Made from :meth:`Convolution.compute`; its output is not empty.
+    data, kernel : dict of str to tirx.Expr
+        The extent of each axis of its arguments.
+
+    Returns
+    -------
+    tirx.PrimFunc
+        The same computation. If `convolution` has a tile, one is computed after the other, in a
+        buffer of that size.
+    """
+    sch = s_tir.Schedule(func)
+    block = sch.get_sblock("convolution")
+    loops = sch.get_loops(block)
+    layout, out_extent = convolution.out_layout, convolution.out_extent(data, kernel)
+    reduction_count = len(convolution.spatial) + 1
+    (*outer, column, channel), reductions = loops[:-reduction_count], loops[-reduction_count:]
+    if convolution.tile is None:
+        outer.append(column)
+        _consume(sch, block, column, layout, out_extent)
+        _parallelize(sch, outer)
+        return sch.mod["main"]
+
+    vector = convolution.tile.channels
+    tile, column = sch.split(column, [None, convolution.tile.columns])
+    channels = [channel]
+    groups = convolution.groups
+    if groups > 1 and not Analyzer().can_prove_equal(out_extent["C"], groups):
+        # One group at a time: the input channel is then the same in all of the innermost loop.
+        channels = sch.split(channel, [groups, None])
+    if vector > 1:
+        channels = [*channels[:-1], *sch.split(channels[-1], [None, vector])]
+        if not sch.get_consumers(block):
+            sch.cache_write(block, 0, "global")
+    *channel_tiles, channel = channels
+    by_vector = vector > 1 and vector % layout.blocks.get("C", 1) == 0
+    order = [*outer, tile, *channel_tiles]
+    if by_vector and _elements(kernel) > _elements(data):
+        # The kernel, which does not stay in the cache as long, is walked through once.
+        order = outer = [*channel_tiles, *outer, tile]
+    elif len(outer) == 1:
+        outer = [*outer, tile]  # in 1-D there are no rows
+    sch.reorder(*order, *reductions, column, channel)
+    _consume(sch, block, order[-1] if by_vector else tile, layout, out_extent)
+    _parallelize(sch, outer)
+    if vector > 1:
+        sch.unroll(column)
+        sch.vectorize(channel)
+    init = sch.decompose_reduction(block, reductions[0])
+    if vector > 1:
+        column, channel = sch.get_loops(init)[-2:]
+        sch.unroll(column)
+        sch.vectorize(channel)
+    return sch.mod["main"]
+
+
+def _elements(extents: dict[str, tirx.Expr]) -> int:
+    """The number of elements; 0 if it is unknown."""
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents.values()):
+        return 0
+    return math.prod(int(extent) for extent in extents.values())
+
+
+def _consume(
+    sch: s_tir.Schedule,
+    block: s_tir.schedule.SBlockRV,
+    loop: s_tir.schedule.LoopRV,
+    layout: Layout,
+    out_extent: dict[str, tirx.Expr],
+) -> None:
+    """Put the sums of `block` into the output: within `loop`, if there they fill whole blocks."""
+    is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
+    for consumer in sch.get_consumers(block):
+        if not is_apart:
+            sch.reverse_compute_at(consumer, loop)
+        else:
+            _parallelize(sch, sch.get_loops(consumer)[:-1])
+
+
+def _parallelize(sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV]) -> None:
+    """Run the outermost of `loops` in parallel: all, as far as TVM can tell them apart again.
+
+    With i < n * (2*h - 1) * 2 it fails to prove that 4*h - 2 is a multiple of 2*h - 1.
+    """
+    is_static = all(isinstance(sch.get(loop).extent, tirx.IntImm) for loop in loops[1:])
+    sch.parallel(sch.fuse(*(loops if is_static else loops[:2])))

@@ -1,0 +1,65 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.layout_transform`` of booleans.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A call on a boolean tensor, as ConvertLayout writes where a comparison is in a packed layout.
+Symptom
+    ``ScheduleError: ... has elements of type T.bool, but the transformation fills padding with ...
+    float32`` in LegalizeOps, for transformations that pad nothing as well.
+Mechanism
+    TVM's lowering states a padding value, as an integer for integers and as float32 for all other
+    element types.
+How to remove
+    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
+    ``layout-transform-legalize``.
+"""
+
+import functools
+from collections.abc import Callable
+
+import tvm
+from tvm import relax, topi
+
+from ... import switches
+
+FIX_ID = "layout-transform-legalize"
+
+_OPERATOR = "relax.layout_transform"
+
+
+def _legalize(
+    bb: relax.BlockBuilder,
+    call: relax.Call,
+    stock: Callable[[relax.BlockBuilder, relax.Call], relax.Expr],
+) -> relax.Expr:
+    data = call.args[0]
+    if data.ty.dtype != "bool" or not switches.enabled(FIX_ID):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    integers = bb.emit(bb.call_te(topi.cast, data, "uint8"))
+    padding = call.attrs.pad_value
+    moved = relax.op.layout_transform(
+        integers, call.attrs.index_map, None if padding is None else int(padding.value)
+    )
+    return bb.call_te(topi.cast, bb.emit(stock(bb, bb.normalize(moved))), "bool")
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    stock = tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")
+    legalize = functools.partial(_legalize, stock=stock)
+    tvm.ir.register_op_attr(_OPERATOR, "FLegalize", legalize, level=11)

@@ -1,0 +1,151 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Layouts by name, such as ``NHWC`` and ``NCHW4c``: which element lies where.
+
+A capital letter names an axis. A number and the small letter of an axis name its blocks: in
+``NCHW4c`` the element at channel ``c`` lies at ``c // 4`` in ``C`` and at ``c % 4`` in ``c``,
+wherever in the name the two stand. Where the blocks do not divide an extent the last one is padded.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout that TVM's ``SLayout`` has accepted.
+
+    Attributes
+    ----------
+    name : str
+        The name, such as ``NCHW4c``.
+    """
+
+    name: str
+
+    @property
+    def axes(self) -> list[tuple[str, int | None]]:
+        """The axes in order: a letter, and the extent of the block where it is one."""
+        found = re.findall(r"(\d*)([A-Za-z])", self.name)
+        return [(letter, int(size) if letter.islower() else None) for size, letter in found]
+
+    @property
+    def letters(self) -> list[str]:
+        """The letters of the axes in order."""
+        return [letter for letter, _ in self.axes]
+
+    @property
+    def plain(self) -> str:
+        """The axes without their blocks, in order: ``NCHW`` of ``NCHW4c``."""
+        return "".join(letter for letter, block in self.axes if block is None)
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The extents of the blocks by the capital letter of their axes."""
+        return {letter.upper(): block for letter, block in self.axes if block is not None}
+
+    def extents(self, shape: list[tirx.Expr]) -> dict[str, tirx.Expr]:
+        """The extent of each axis, padding included, of a tensor of `shape`."""
+        blocks, simplify = self.blocks, Analyzer().simplify
+        return {
+            letter: simplify(extent * blocks[letter]) if letter in blocks else extent
+            for (letter, block), extent in zip(self.axes, shape, strict=True)
+            if block is None
+        }
+
+    def shape(self, extents: dict[str, tirx.Expr]) -> list[tirx.Expr]:
+        """The shape of a tensor that holds at least `extents`."""
+        blocks, simplify = self.blocks, Analyzer().simplify
+        return [
+            tirx.const(block, "int64")
+            if block is not None
+            else simplify(tirx.ceildiv(extents[letter], blocks[letter]))
+            if letter in blocks
+            else extents[letter]
+            for letter, block in self.axes
+        ]
+
+    def has_padding(self, extents: dict[str, tirx.Expr]) -> bool:
+        """Whether a tensor that holds `extents` may hold more than that."""
+        return any(
+            not Analyzer().can_prove_equal(tirx.floormod(extents[letter], block), 0)
+            for letter, block in self.blocks.items()
+        )
+
+    def position(self, at: dict[str, tirx.Expr], analyzer: Analyzer) -> list[tirx.Expr]:
+        """Where the element `at` lies; its indices are not negative.
+
+        The divisions truncate, which is the same here and hides them from IterMapSimplify:
+        FlattenBuffer applies it to indices made of floordiv and floormod, and it can return another
+        index than it was given. With i < 30, j < 7 and k < 4 it turns
+        (i//15)*80 + (i%15 + 1)//3*16 + (j + 1)//2*4 + k into
+        (i + 1)//3*16 + (j + 1)//2*4 + k - 80 (https://github.com/apache/tvm/issues/19524).
+        """
+        blocks = self.blocks
+        return [
+            analyzer.simplify(
+                tirx.truncmod(at[letter.upper()], block)
+                if block is not None
+                else tirx.truncdiv(at[letter], blocks[letter])
+                if letter in blocks
+                else at[letter]
+            )
+            for letter, block in self.axes
+        ]
+
+    def element(self, position: tuple[tirx.Expr, ...]) -> dict[str, tirx.Expr]:
+        """Which element lies at `position`, the inverse of :meth:`position`."""
+        blocks = self.blocks
+        by_letter = dict(zip(self.letters, position, strict=True))
+        return {
+            letter: by_letter[letter] * blocks[letter] + by_letter[letter.lower()]
+            if letter in blocks
+            else by_letter[letter]
+            for letter in self.plain
+        }
+
+
+def to_layout(
+    bb: relax.BlockBuilder, tensor: relax.Expr, present: Layout, wanted: Layout
+) -> relax.Expr:
+    """Emit what brings `tensor` from the layout `present` to `wanted`, and nothing if they agree.
+
+    It is ``permute_dims`` and ``reshape``, which are folded for a constant. The blocks of `wanted`
+    divide the extents.
+    """
+    if present == wanted:
+        return tensor
+    extents = present.extents(list(tensor.ty.shape.values))
+
+    def permute(tensor: relax.Expr, letters: list[str], order: list[str]) -> relax.Expr:
+        axes = [letters.index(letter) for letter in order]
+        return bb.emit(relax.op.permute_dims(tensor, axes)) if axes != sorted(axes) else tensor
+
+    def reshape(tensor: relax.Expr, shape: list[tirx.Expr]) -> relax.Expr:
+        return bb.emit(relax.op.reshape(tensor, shape))
+
+    # The blocks of an axis behind it, which merges by a reshape; and the other way round.
+    letters = present.letters
+    together = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
+    tensor = permute(tensor, letters, together)
+    if present.blocks:
+        tensor = reshape(tensor, [extents[axis] for axis in wanted.plain])
+    if wanted.blocks:
+        letters = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in wanted.letters]
+        sizes = dict(zip(wanted.letters, wanted.shape(extents), strict=True))
+        tensor = reshape(tensor, [sizes[letter] for letter in letters])
+        tensor = permute(tensor, letters, wanted.letters)
+    return tensor

@@ -1,0 +1,84 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.nn.pixel_shuffle``.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Any call.
+Symptom
+    ``AttributeError: module 'tvm.topi.nn' has no attribute 'pixel_shuffle'`` in LegalizeOps.
+Mechanism
+    TVM's lowering names a function that its package defines and does not export.
+How to remove
+    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
+    ``pixel-shuffle-legalize``.
+"""
+
+import functools
+from collections.abc import Callable
+
+import tvm
+from tvm import relax, te, tirx
+
+from ... import switches
+
+FIX_ID = "pixel-shuffle-legalize"
+
+_OPERATOR = "relax.nn.pixel_shuffle"
+
+
+def pixel_shuffle(data: te.Tensor, factor: int) -> te.Tensor:
+    """Compute a pixel shuffle: channels become height and width.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of shape ``(..., C * factor**2, H, W)``, any dtype.
+    factor : int
+        By what height and width grow.
+
+    Returns
+    -------
+    te.Tensor
+        Of shape ``(..., C, H * factor, W * factor)``, as ``torch.nn.PixelShuffle`` defines it.
+    """
+    *batch, channels, height, width = data.shape
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        *outer, c, h, w = index
+        row, column = tirx.floormod(h, factor), tirx.floormod(w, factor)
+        channel = (c * factor + row) * factor + column
+        return data(*outer, channel, tirx.floordiv(h, factor), tirx.floordiv(w, factor))
+
+    shape = [*batch, tirx.floordiv(channels, factor**2), height * factor, width * factor]
+    return te.compute(shape, element, name="pixel_shuffle", tag="injective")
+
+
+def _legalize(
+    bb: relax.BlockBuilder,
+    call: relax.Call,
+    stock: Callable[[relax.BlockBuilder, relax.Call], relax.Expr],
+) -> relax.Expr:
+    if not switches.enabled(FIX_ID):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    return bb.call_te(pixel_shuffle, call.args[0], factor=int(call.attrs.upscale_factor))
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    stock = tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")
+    legalize = functools.partial(_legalize, stock=stock)
+    tvm.ir.register_op_attr(_OPERATOR, "FLegalize", legalize, level=11)

@@ -1,0 +1,75 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.nn.rms_norm`` over any axes.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Axes that are not the last ones in ascending order, or are all axes; float64.
+Symptom
+    ``InternalError: Tensor dimension mismatch in read``, for example with ``axes=[1]`` of a rank 4;
+    with ``axes=[3, 2]`` wrong numbers and reads out of bounds; with float64 a TypeError.
+Mechanism
+    TVM's lowering gives the weight the indices of the reduced axes in ascending order, and the sum
+    of squares a shape that its reader does not expect. It computes in float32 whatever the dtype.
+How to remove
+    When TVM lowers all of these, delete this file, its test, its call in :mod:`tvm_fixes` and the
+    fix id ``rms-norm-legalize``.
+"""
+
+import functools
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+
+from ... import switches
+
+FIX_ID = "rms-norm-legalize"
+
+_OPERATOR = "relax.nn.rms_norm"
+_Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: _Legalize) -> relax.Expr:
+    """Lower ``x / sqrt(mean(x**2) + epsilon) * weight``; axis ``k`` of weight is ``axes[k]`` of x.
+
+    Sums are of float32 or wider, and rounded once: 16-bit squares would overflow.
+    """
+    if not switches.enabled(FIX_ID):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    op = relax.op
+    data, weight = call.args
+    ndim, dtype = data.ty.ndim, data.ty.dtype.dtype
+    axes = [int(axis) % ndim for axis in call.attrs.axes]
+    wide = "float64" if dtype == "float64" else "float32"
+    epsilon = relax.const(call.attrs.epsilon, wide)
+
+    values = data if dtype == wide else bb.emit(op.astype(data, wide))
+    mean_square = bb.emit(op.mean(op.square(values), axes, keepdims=True))
+    scaled = bb.emit(op.multiply(values, op.rsqrt(op.add(mean_square, epsilon))))
+    ascending = op.permute_dims(weight, sorted(range(len(axes)), key=axes.__getitem__))
+    extents = [data.ty.shape.values[axis] if axis in axes else 1 for axis in range(ndim)]
+    factors = op.reshape(ascending, extents)
+    if dtype == wide:
+        return op.multiply(scaled, factors)
+    return op.astype(op.multiply(scaled, op.astype(factors, wide)), dtype)
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    stock = tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")
+    legalize = functools.partial(_legalize, stock=stock)
+    tvm.ir.register_op_attr(_OPERATOR, "FLegalize", legalize, level=11)

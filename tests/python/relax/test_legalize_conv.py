@@ -1,0 +1,325 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""``relax.nn.conv*d`` are lowered where TVM leaves them or is wrong, to the right numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax, tirx
+from tvm.relax.transform import FoldConstant, LegalizeOps
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from conv_cases import EDGES, Case, geometry_grid, layout_grid, random_cases
+from conv_checks import (
+    CPU,
+    UNOPTIMIZED_CPU,
+    allocations,
+    assert_close,
+    assert_computes,
+    assert_layouts,
+    assert_reference_equals_pytorch,
+    assert_types_are_kept,
+    batches,
+    legalized,
+    live_allocations,
+    module,
+    operators,
+    prim_func,
+)
+from coverage_tables import CoverageTables
+from grids import batched, sample
+from relax_helpers import build, run, tensor
+
+RANKS = (1, 2, 3)
+GRID = [case for rank in RANKS for case in sample(geometry_grid(rank, transposed=False), 8)]
+PACKED = Case(
+    "NCHW4c",
+    "OIHW4i4o",
+    "NCHW8c",
+    padding=(1, 1, 1, 1),
+    channels=8,
+    group_out=16,
+    transposed=False,
+)
+# Changes to what stresses a transposed convolution and is no forward one: a window that is larger
+# than the data, kernel blocks that are larger than a group.
+_CHANGES = {
+    "spatial-1": {"kernel": (1, 1)},
+    "stride-and-dilation-4": {"extent": (13, 9)},
+    "kernel-beyond-data": {"extent": (4, 9)},
+    "packed-depthwise": {"kernel_layout": "IOHW4o"},
+    "packed-depthwise-plain-out": {"kernel_layout": "IOHW8o"},
+    "blocks-across-groups": {"kernel_layout": "2iIOHW4o"},
+}
+FORWARD_EDGES = [
+    replace(
+        case,
+        transposed=False,
+        output_padding=(0,) * len(case.stride),
+        **_CHANGES.get(name, {}),
+    )
+    for name, case in EDGES.items()
+] + [
+    replace(PACKED, stride=(3, 4), kernel=(1, 2)),
+    replace(PACKED, extent=(3, 3), kernel=(3, 3), padding=(0, 0, 0, 0)),
+    replace(PACKED, dilation=(2, 3), padding=(5, 0, 0, 7)),
+    replace(PACKED, padding=(4, 4, 4, 4)),  # outputs that see nothing but padding
+    replace(PACKED, dtype="float16", out_dtype="float32"),
+    replace(PACKED, dtype="bfloat16", dynamic=True),
+    replace(PACKED, out_dtype="float16"),
+]
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [b for rank in RANKS for b in batches(sample(layout_grid(rank, transposed=False), 16))],
+)
+def test_layouts(cases: list[Case], coverage_table: CoverageTables) -> None:
+    assert_layouts(cases, coverage_table, "conv_layouts")
+
+
+@pytest.mark.parametrize("cases", batches(GRID))
+def test_grid(cases: list[Case], coverage_table: CoverageTables) -> None:
+    assert_computes(
+        cases,
+        lambda case: coverage_table("conv").case(
+            operator=case.operator,
+            data=case.data_layout,
+            out=case.out_layout,
+            dtype=case.dtype,
+            shape="dynamic" if case.dynamic else "static",
+        ),
+    )
+
+
+@pytest.mark.parametrize("cases", batches(sample(GRID, 12)))
+def test_grid_without_target(cases: list[Case]) -> None:
+    assert_computes(
+        [case for case in cases if case.data_layout != case.out_layout or "c" in case.data_layout],
+        scheduled=False,
+        target=UNOPTIMIZED_CPU,
+    )
+
+
+def test_edges() -> None:
+    assert_computes(FORWARD_EDGES)
+
+
+def test_reference_equals_pytorch() -> None:
+    grids = [geometry_grid(rank, transposed=False) for rank in RANKS]
+    assert_reference_equals_pytorch([case for grid in grids for case in sample(grid, 20, seed=2)])
+    assert_reference_equals_pytorch([case for case in FORWARD_EDGES if case.batch])
+
+
+@batched(5)
+@given(cases=st.lists(random_cases(transposed=False), min_size=5, max_size=5))
+def test_random(cases: list[Case]) -> None:
+    assert_reference_equals_pytorch(cases)
+    assert_computes(cases)
+    assert_types_are_kept(cases)
+
+
+def test_lowered_form() -> None:
+    """A pointwise convolution of blocks: no guard, no copy, one multiplication each."""
+
+    @I.ir_module(s_tir=True)
+    class Before:
+        @R.function
+        def main(
+            x: R.Tensor((2, 3, 5, 6, 4), "float32"), w: R.Tensor((1, 1, 12, 8), "float32")
+        ) -> R.Tensor((2, 2, 5, 6, 4), "float32"):
+            with R.dataflow():
+                gv = R.nn.conv2d(
+                    x, w, data_layout="NCHW4c", kernel_layout="HWIO", out_layout="NCHW4c"
+                )
+                R.output(gv)
+            return gv
+
+    @I.ir_module(s_tir=True)
+    class Expected:
+        @T.prim_func(private=True, s_tir=True)
+        def conv2d(
+            x: T.Buffer((T.int64(2), T.int64(3), T.int64(5), T.int64(6), T.int64(4)), "float32"),
+            w: T.Buffer((T.int64(1), T.int64(1), T.int64(12), T.int64(8)), "float32"),
+            out: T.Buffer((T.int64(2), T.int64(2), T.int64(5), T.int64(6), T.int64(4)), "float32"),
+        ):
+            T.func_attr({"tirx.noalias": True})
+            for i0, i1, i2, i3, i4, th, tw, i in T.grid(
+                T.int64(2),
+                T.int64(2),
+                T.int64(5),
+                T.int64(6),
+                T.int64(4),
+                T.int64(1),
+                T.int64(1),
+                T.int64(12),
+            ):
+                with T.sblock("convolution"):
+                    n, co, y, x_, ci, _th, _tw, c = T.axis.remap(
+                        "SSSSSRRR", [i0, i1, i2, i3, i4, th, tw, i]
+                    )
+                    with T.init():
+                        out[n, co, y, x_, ci] = T.float32(0)
+                    out[n, co, y, x_, ci] = out[n, co, y, x_, ci] + (
+                        x[n, T.Div(c, T.int64(4)), y, x_, T.truncmod(c, T.int64(4))]
+                        * w[T.int64(0), T.int64(0), c, co * T.int64(4) + ci]
+                    )
+
+        @R.function
+        def main(
+            x: R.Tensor((2, 3, 5, 6, 4), "float32"), w: R.Tensor((1, 1, 12, 8), "float32")
+        ) -> R.Tensor((2, 2, 5, 6, 4), "float32"):
+            cls = Expected
+            with R.dataflow():
+                gv = R.call_tir(cls.conv2d, (x, w), out_ty=R.Tensor((2, 2, 5, 6, 4), "float32"))
+                R.output(gv)
+            return gv
+
+    tvm.ir.assert_structural_equal(LegalizeOps()(Before), Expected)
+
+
+def test_no_copy_of_the_data() -> None:
+    """Padded data is not made; for the CPU the sums of one tile live at once."""
+    case = replace(PACKED, out_layout="NCHW4c")
+    assert allocations(prim_func(legalized(module(case), None))) == []
+    (sums,) = live_allocations(prim_func(legalized(module(case), CPU)))
+    assert np.prod([int(extent) for extent in sums.shape]) <= 8 * 16
+
+
+def test_constant_kernel_is_transformed_at_compile_time() -> None:
+    data, kernel = PACKED.arrays()
+    mod = FoldConstant()(legalized(module(PACKED, constant_kernel=kernel), CPU))
+    assert operators(mod) == ["conv2d"]
+    assert_close(PACKED, run(mod, data), data, kernel)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_sums_of_16_bit_do_not_stop_growing(dtype: str, layout: str) -> None:
+    """With 11 bits of significand 2048 + 1 is 2048, with 8 bits 256 + 1 is 256."""
+    case = Case(
+        layout,
+        "OIHW",
+        layout,
+        stride=(1, 1),
+        channels=4096,
+        group_out=1,
+        kernel=(1, 1),
+        dtype=dtype,
+        transposed=False,
+    )
+    got = run(module(case), *map(np.ones_like, case.arrays()))
+    assert (got.astype("float32") == 4096).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "kernel", "out"),
+    [
+        ("NCWH", "OIHW", "NCWH"),
+        ("NCHW", "OIWH", "NCHW"),
+        ("NWHC", "WHIO", "NWHC"),
+        ("NCHW", "OIHW", "NHWC"),
+    ],
+)
+def test_plain_layouts_that_tvm_leaves_or_gets_wrong(data: str, kernel: str, out: str) -> None:
+    case = Case(
+        data, kernel, out, stride=(2, 1), padding=(1, 0, 2, 1), dilation=(1, 2), transposed=False
+    )
+    assert_computes([case])
+    assert_computes([case], scheduled=False)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+def test_what_tvm_lowers_right_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
+) -> None:
+    mod = module(Case(layout, "OIHW", layout, dtype=dtype, transposed=False))
+    ours = legalized(mod, CPU)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "conv-legalize")
+    tvm.ir.assert_structural_equal(ours, legalized(mod, CPU))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_is_left_to_tvm_for_a_gpu(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    mod = module(Case(kernel_layout="OIHW", dtype=dtype, transposed=False))
+    gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+    ours = legalized(mod, gpu)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "conv-legalize")
+    tvm.ir.assert_structural_equal(ours, legalized(mod, gpu))
+
+
+def test_integers() -> None:
+    case = replace(PACKED, dtype="int8", out_dtype="int32")
+    data, kernel = (np.round(3 * array).astype("int8") for array in case.arrays())
+    got = run(module(case), data, kernel)
+    np.testing.assert_array_equal(got, case.reference(data, kernel))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_symbolic_channels_are_checked_at_run_time(groups: int) -> None:
+    case = replace(PACKED, channels=16, groups=groups, kernel_layout="OIHW")
+    inputs = case.inputs()
+    inputs["data"] = tensor(2, tirx.Var("c", "int64"), 5, 4, 4)
+    mod = build(inputs, lambda _builder, data, kernel: case.call(data, kernel))
+    data, kernel = case.arrays()
+    assert_close(case, run(mod, data, kernel), data, kernel)
+    with pytest.raises(RuntimeError, match=r"\(2 vs\. 4\) .*shape\[1\] mismatch"):
+        run(mod, data[:, :2].copy(), kernel)
+
+
+def test_unknown_shapes_are_left_to_others() -> None:
+    mod = build(
+        {
+            "data": relax.TensorType(dtype="float32", ndim=5),
+            "kernel": relax.TensorType(dtype="float32", ndim=4),
+        },
+        lambda _builder, *operands: relax.op.nn.conv2d(*operands, data_layout="NCHW4c"),
+    )
+    tvm.ir.assert_structural_equal(LegalizeOps()(mod), mod)
+
+
+def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "conv-legalize")
+    tvm.ir.assert_structural_equal(LegalizeOps()(module(PACKED)), module(PACKED))
+
+
+def test_no_cpu_schedule_for_a_gpu() -> None:
+    gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+    tvm.ir.assert_structural_equal(legalized(module(PACKED), gpu), legalized(module(PACKED), None))
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (replace(PACKED, dilation=(1, 0)), r"conv2d: dilation must be at least 1, got \[1, 0\]"),
+        (
+            replace(PACKED, kernel=(9, 2), stride=(1, 1), padding=(0, 0, 0, 0)),
+            r"conv2d: padding \[0, 0, 0, 0\] leaves nothing, .*extent in H would be -3",
+        ),
+    ],
+)
+def test_what_cannot_be_lowered_is_named(case: Case, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LegalizeOps()(module(case))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
