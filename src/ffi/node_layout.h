@@ -102,7 +102,7 @@ class FieldLayout {
 
 /*!
  * \brief A field of type T. Reading it is one load: no reference is counted.
- * \tparam T An ObjectRef, String, Any, bool, int32_t or int64_t, whose size is checked at load.
+ * \tparam T An ObjectRef, String, Any, DLDataType or number, whose size is checked at load.
  */
 template <typename T>
 class Field : public FieldLayout {

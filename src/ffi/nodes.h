@@ -136,6 +136,11 @@ struct MatchCastNode : NodeLayout {
   Field<ObjectRef> ty{this, {"ty", "struct_info"}};
 };
 
+struct PrimTypeNode : NodeLayout {
+  PrimTypeNode() : NodeLayout(Kind::kOther, {"ir.PrimType"}) {}
+  Field<DLDataType> dtype{this, {"dtype"}};
+};
+
 struct TensorTypeNode : NodeLayout {
   TensorTypeNode() : NodeLayout(Kind::kOther, {"relax.TensorType", "relax.TensorStructInfo"}) {}
   Field<ObjectRef> shape{this, {"shape"}};
@@ -176,6 +181,46 @@ struct SqueezeAttrsNode : NodeLayout {
   Field<Array<int64_t>> axis{this, {"axis"}};
 };
 
+struct PixelShuffleAttrsNode : NodeLayout {
+  PixelShuffleAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PixelShuffleAttrs"}) {}
+  Field<int32_t> upscale_factor{this, {"upscale_factor"}};
+};
+
+struct LayoutTransformAttrsNode : NodeLayout {
+  LayoutTransformAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.LayoutTransformAttrs"}) {}
+  Field<ObjectRef> index_map{this, {"index_map"}};
+};
+
+struct IndexMapNode : NodeLayout {
+  IndexMapNode() : NodeLayout(Kind::kOther, {"tirx.IndexMap"}) {}
+  Field<Array<ObjectRef>> initial_indices{this, {"initial_indices"}};
+  Field<Array<ObjectRef>> final_indices{this, {"final_indices"}};
+};
+
+struct BatchNormAttrsNode : NodeLayout {
+  BatchNormAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.BatchNormAttrs"}) {}
+  Field<int32_t> axis{this, {"axis"}};
+  Field<double> epsilon{this, {"epsilon"}};
+  Field<bool> center{this, {"center"}};
+  Field<bool> scale{this, {"scale"}};
+  Field<bool> training{this, {"training"}};
+};
+
+/*! \brief The attributes of a norm over some axes, for each element of another. */
+struct ChannelNormAttrsNode : NodeLayout {
+  ChannelNormAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
+  Field<int32_t> channel_axis{this, {"channel_axis"}};
+  Field<Array<int64_t>> axes{this, {"axes"}};
+  Field<double> epsilon{this, {"epsilon"}};
+  Field<bool> center{this, {"center"}};
+  Field<bool> scale{this, {"scale"}};
+};
+
+struct GroupNormAttrsNode : ChannelNormAttrsNode {
+  GroupNormAttrsNode() : ChannelNormAttrsNode("relax.attrs.GroupNormAttrs") {}
+  Field<int32_t> num_groups{this, {"num_groups"}};
+};
+
 struct LayerNormAttrsNode : NodeLayout {
   LayerNormAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.LayerNormAttrs"}) {}
   Field<Array<int64_t>> axes{this, {"axes"}};
@@ -192,25 +237,63 @@ struct RepeatAttrsNode : NodeLayout {
   Field<Any> axis{this, {"axis"}};
 };
 
-struct Resize2DAttrsNode : NodeLayout {
-  Resize2DAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Resize2DAttrs"}) {}
+/*! \brief The attributes of an operator that acts along one axis, which may be negative. */
+struct AxisAttrsNode : NodeLayout {
+  AxisAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
+  Field<int32_t> axis{this, {"axis"}};
+};
+
+struct OptionalAxisAttrsNode : NodeLayout {
+  OptionalAxisAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
+  /*! \brief Nothing to flatten the argument first. */
+  Field<Any> axis{this, {"axis"}};
+};
+
+struct SplitAttrsNode : AxisAttrsNode {
+  SplitAttrsNode() : AxisAttrsNode("relax.attrs.SplitAttrs") {}
+  /*! \brief An IntImm, the number of parts, or an array of them, where the parts begin. */
+  Field<ObjectRef> indices_or_sections{this, {"indices_or_sections"}};
+};
+
+struct StatisticalAttrsNode : NodeLayout {
+  StatisticalAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.StatisticalAttrs"}) {}
+  /*! \brief Null for all axes; an axis may be negative. */
+  Field<Array<int64_t>> axis{this, {"axis"}};
+  Field<bool> keepdims{this, {"keepdims"}};
+};
+
+struct PadAttrsNode : NodeLayout {
+  PadAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PadAttrs"}) {}
+  /*! \brief Before and after the first axis, before and after the second, … */
+  Field<Array<int64_t>> pad_width{this, {"pad_width"}};
+};
+
+struct LayoutAttrsNode : NodeLayout {
+  LayoutAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
   Field<String> layout{this, {"layout"}};
 };
 
-struct Resize3DAttrsNode : NodeLayout {
-  Resize3DAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Resize3DAttrs"}) {}
-  Field<String> layout{this, {"layout"}};
+struct PoolAttrsNode : LayoutAttrsNode {
+  using LayoutAttrsNode::LayoutAttrsNode;
+  Field<String> out_layout{this, {"out_layout"}};
 };
 
-struct Conv2DTransposeAttrsNode : NodeLayout {
-  Conv2DTransposeAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.Conv2DTransposeAttrs"}) {}
+/*! \brief The attributes of a convolution of 1, 2 or 3 spatial axes. */
+struct ConvAttrsNode : NodeLayout {
+  ConvAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
   Field<Array<int64_t>> strides{this, {"strides"}};
+  /*! \brief Before each spatial axis, then after each. */
   Field<Array<int64_t>> padding{this, {"padding"}};
-  Field<Array<int64_t>> output_padding{this, {"output_padding"}};
   Field<Array<int64_t>> dilation{this, {"dilation"}};
+  Field<int32_t> groups{this, {"groups"}};
   Field<String> data_layout{this, {"data_layout"}};
   Field<String> kernel_layout{this, {"kernel_layout"}};
   Field<String> out_layout{this, {"out_layout"}};
+};
+
+struct ConvTransposeAttrsNode : ConvAttrsNode {
+  using ConvAttrsNode::ConvAttrsNode;
+  Field<Array<int64_t>> output_padding{this, {"output_padding"}};
 };
 
 /*! \brief All layouts, bound together when the library is loaded. */
@@ -234,18 +317,48 @@ struct Nodes {
   BindingNode binding;
   VarBindingNode var_binding;
   MatchCastNode match_cast;
+  PrimTypeNode prim_type;
   TensorTypeNode tensor_type;
   SLayoutNode s_layout;
   LayoutDecisionNode layout_decision;
   InferLayoutOutputNode infer_layout_output;
   PermuteDimsAttrsNode permute_dims_attrs;
   SqueezeAttrsNode squeeze_attrs;
+  PixelShuffleAttrsNode pixel_shuffle_attrs;
+  LayoutTransformAttrsNode layout_transform_attrs;
+  IndexMapNode index_map;
+  BatchNormAttrsNode batch_norm_attrs;
+  ChannelNormAttrsNode instance_norm_attrs = "relax.attrs.InstanceNormAttrs";
+  GroupNormAttrsNode group_norm_attrs;
   LayerNormAttrsNode layer_norm_attrs;
   RMSNormAttrsNode rms_norm_attrs;
   RepeatAttrsNode repeat_attrs;
-  Resize2DAttrsNode resize2d_attrs;
-  Resize3DAttrsNode resize3d_attrs;
-  Conv2DTransposeAttrsNode conv2d_transpose_attrs;
+  AxisAttrsNode prelu_attrs = "relax.attrs.PReluAttrs";
+  AxisAttrsNode softmax_attrs = "relax.attrs.SoftmaxAttrs";
+  AxisAttrsNode sort_attrs = "relax.attrs.SortAttrs";
+  AxisAttrsNode argsort_attrs = "relax.attrs.ArgsortAttrs";
+  AxisAttrsNode topk_attrs = "relax.attrs.TopKAttrs";
+  AxisAttrsNode quantize_attrs = "relax.attrs.QuantizeAttrs";
+  OptionalAxisAttrsNode argmax_attrs = "relax.attrs.ArgmaxArgminAttrs";
+  OptionalAxisAttrsNode scanop_attrs = "relax.attrs.ScanopAttrs";
+  OptionalAxisAttrsNode take_attrs = "relax.attrs.TakeAttrs";
+  OptionalAxisAttrsNode concat_attrs = "relax.attrs.ConcatAttrs";
+  OptionalAxisAttrsNode stack_attrs = "relax.attrs.StackAttrs";
+  SplitAttrsNode split_attrs;
+  StatisticalAttrsNode statistical_attrs;
+  PoolAttrsNode pool_attrs[6] = {
+      "relax.attrs.Pool1DAttrs",         "relax.attrs.Pool2DAttrs",
+      "relax.attrs.Pool3DAttrs",         "relax.attrs.AdaptivePool1DAttrs",
+      "relax.attrs.AdaptivePool2DAttrs", "relax.attrs.AdaptivePool3DAttrs"};
+  PadAttrsNode pad_attrs;
+  LayoutAttrsNode resize2d_attrs = "relax.attrs.Resize2DAttrs";
+  LayoutAttrsNode resize3d_attrs = "relax.attrs.Resize3DAttrs";
+  /*! \brief By spatial axes less one. */
+  ConvAttrsNode conv_attrs[3] = {"relax.attrs.Conv1DAttrs", "relax.attrs.Conv2DAttrs",
+                                 "relax.attrs.Conv3DAttrs"};
+  ConvTransposeAttrsNode conv_transpose_attrs[3] = {"relax.attrs.Conv1DTransposeAttrs",
+                                                    "relax.attrs.Conv2DTransposeAttrs",
+                                                    "relax.attrs.Conv3DTransposeAttrs"};
 };
 
 extern Nodes nodes;

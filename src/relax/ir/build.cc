@@ -37,6 +37,14 @@ Array<ObjectRef> OrEmpty(const Array<ObjectRef>& array) {
   return array.defined() ? array : Array<ObjectRef>();
 }
 
+/*! \brief Memory of this process, for the data of a tensor. */
+struct HostMemory {
+  void AllocData(DLTensor* tensor) {
+    tensor->data = ::operator new(tvm::ffi::GetDataSize(*tensor));
+  }
+  void FreeData(DLTensor* tensor) { ::operator delete(tensor->data); }
+};
+
 }  // namespace
 
 ObjectRef MakeBlockBuilder(const ObjectRef& mod) {
@@ -58,6 +66,20 @@ ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow) {
 ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty) {
   static const GlobalFunction constant("ir.GenericConst");
   return Ref(constant(tensor, ty, nullptr));
+}
+
+ObjectRef MakeScalar(double value, const char* dtype) {
+  static const GlobalFunction prim_type("ir.PrimType");
+  static const GlobalFunction tensor_type("relax.TensorType");
+  const DLDataType type = tvm::ffi::StringToDLDataType(dtype);
+  auto tensor = tvm::ffi::Tensor::FromNDAlloc(HostMemory(), {}, type, {kDLCPU, 0});
+  if (type.bits == 64) {
+    *static_cast<double*>(tensor.data_ptr()) = value;
+  } else {
+    *static_cast<float*>(tensor.data_ptr()) = static_cast<float>(value);
+  }
+  const ObjectRef shape = MakeShapeExpr({});
+  return MakeConstant(tensor, Ref(tensor_type(shape, prim_type(type), -1, nullptr, nullptr)));
 }
 
 ObjectRef MakeIntImm(const char* dtype, int64_t value) {

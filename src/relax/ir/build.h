@@ -35,6 +35,8 @@ ObjectRef Normalize(const ObjectRef& builder, const ObjectRef& expr);
 
 ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow);
 ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty);
+/*! \brief A constant of rank 0, of type float32 or float64. */
+ObjectRef MakeScalar(double value, const char* dtype);
 ObjectRef MakeIntImm(const char* dtype, int64_t value);
 ObjectRef MakeShapeExpr(const Array<ObjectRef>& values);
 ObjectRef MakeTuple(const Array<ObjectRef>& fields);

@@ -170,6 +170,13 @@ void Mutator::Append(const ObjectRef& binding) {
   bindings_.push_back(binding);
 }
 
+ObjectRef Mutator::Emit(const ObjectRef& value) {
+  const ObjectRef normalized = Normalize(builder_, value);
+  const ObjectRef var = MakeVar("lv", TypeOf(normalized), in_dataflow_block_);
+  Append(MakeVarBinding(var, normalized, nodes.expr.span(value.get())));
+  return var;
+}
+
 ObjectRef Mutator::BoundValue(const ObjectRef& var) const {
   auto it = bound_.find(var);
   return it == bound_.end() ? ObjectRef(nullptr) : it->second;

@@ -68,6 +68,9 @@ class Mutator {
   /*! \brief What a variable was bound to by this mutator, null if it did not see the binding. */
   ObjectRef BoundValue(const ObjectRef& var) const;
 
+  /*! \brief Bind a new variable to `value` in the current block; returns the variable. */
+  ObjectRef Emit(const ObjectRef& value);
+
   /*! \brief Bind `var`, or a variable that replaces it, to `value` in the current block. */
   void EmitVarBinding(const BindingView& original, const ObjectRef& value);
 

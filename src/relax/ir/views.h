@@ -27,6 +27,7 @@
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/object.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "../../ffi/nodes.h"
@@ -202,13 +203,24 @@ inline std::optional<int64_t> AsInt(const ObjectRef& expr) {
 /*! \brief Whether a dim is known to be 1. */
 inline bool IsOne(const ObjectRef& dim) { return AsInt(dim) == 1; }
 
-/*! \brief The shape of a tensor expression where it is known dim by dim, nothing otherwise. */
-inline std::optional<Array<ObjectRef>> ShapeOf(const ObjectRef& expr) {
-  auto tensor = As<TensorTypeView>(TypeOf(expr));
+/*! \brief The shape of a tensor type where it is known dim by dim, nothing otherwise. */
+inline std::optional<Array<ObjectRef>> ShapeOfType(const ObjectRef& type) {
+  auto tensor = As<TensorTypeView>(type);
   if (!tensor) return std::nullopt;
   auto shape = As<ShapeExprView>(tensor->shape());
   if (!shape) return std::nullopt;
   return shape->values();
+}
+
+/*! \brief The shape of a tensor expression where it is known dim by dim, nothing otherwise. */
+inline std::optional<Array<ObjectRef>> ShapeOf(const ObjectRef& expr) {
+  return ShapeOfType(TypeOf(expr));
+}
+
+/*! \brief Whether an expression is a tensor that is known to have one element. */
+inline bool IsSingleElement(const ObjectRef& expr) {
+  auto shape = ShapeOf(expr);
+  return shape && std::all_of(shape->begin(), shape->end(), IsOne);
 }
 
 }  // namespace tvm_fixes

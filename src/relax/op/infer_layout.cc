@@ -19,6 +19,7 @@
 #include "infer_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "../../ffi/registration.h"
 #include "../ir/build.h"
@@ -26,19 +27,80 @@
 namespace tvm_fixes {
 namespace {
 
-ObjectRef MakeLayoutDecision(const std::optional<std::string>& layout) {
+// Unlike those of the C library, these do not depend on the locale.
+bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+char ToUpper(char c) { return IsLower(c) ? static_cast<char>(c - 'a' + 'A') : c; }
+char ToLower(char c) { return static_cast<char>(c - 'A' + 'a'); }
+
+ObjectRef MakeSLayout(const std::string& layout) {
+  // TVM's constructor gives null for the layout of a scalar, which its passes take for unknown.
+  if (layout.empty()) {
+    return MakeByReflection(nodes.s_layout, {{"name", String()}, {"axes", Array<Any>()}});
+  }
   static const GlobalFunction s_layout("s_tir.SLayout");
   static const GlobalFunction prim_type("ir.PrimType");
-  const Any s =
-      layout ? s_layout(*layout, prim_type(tvm::ffi::StringToDLDataType("int32"))) : Any();
+  return s_layout(layout, prim_type(tvm::ffi::StringToDLDataType("int32"))).cast<ObjectRef>();
+}
+
+ObjectRef MakeLayoutDecision(const std::optional<std::string>& layout) {
   return MakeByReflection(nodes.layout_decision,
-                          {{"layout", s}, {"is_unknown_dim", !layout.has_value()}});
+                          {{"layout", layout ? MakeSLayout(*layout) : ObjectRef(nullptr)},
+                           {"is_unknown_dim", !layout.has_value()}});
 }
 
 Array<Any> MakeLayoutDecisions(const std::vector<std::optional<std::string>>& layouts) {
   Array<Any> decisions;
   for (const std::optional<std::string>& layout : layouts)
     decisions.push_back(MakeLayoutDecision(layout));
+  return decisions;
+}
+
+/*! \brief What `decide` gives for a type that is no tuple, in the nesting of the tuples. */
+template <typename Decide>
+Any NestedDecisions(const ObjectRef& type, const Decide& decide) {
+  if (!nodes.tuple_type.IsInstance(type.get())) return decide(type);
+  Array<Any> decisions;
+  for (const ObjectRef& field : nodes.tuple_type.fields(type.get())) {
+    decisions.push_back(NestedDecisions(field, decide));
+  }
+  return decisions;
+}
+
+std::optional<std::string> InitialLayoutOfType(const ObjectRef& type) {
+  auto tensor = As<TensorTypeView>(type);
+  if (!tensor || tensor->ndim() < 0) return std::nullopt;
+  return InitialLayout(tensor->ndim());
+}
+
+/*! \brief The layout of a LayoutDecision, nothing for any other value. */
+std::optional<std::string> LayoutOfDecision(const Any& value) {
+  auto decision = value.try_cast<ObjectRef>();
+  if (!decision || !nodes.layout_decision.IsInstance(decision->get())) return std::nullopt;
+  if (nodes.layout_decision.is_unknown_dim(decision->get())) return std::nullopt;
+  const ObjectRef& layout = nodes.layout_decision.layout(decision->get());
+  if (!nodes.s_layout.IsInstance(layout.get())) return std::nullopt;
+  return std::string(nodes.s_layout.name(layout.get()));
+}
+
+Any MakeInitialDecision(const ObjectRef& type) {
+  return MakeLayoutDecision(InitialLayoutOfType(type));
+}
+
+/*! \brief The answer of a call, of layouts that may be nested as its arguments and result are. */
+ObjectRef MakeNestedOutput(const Array<Any>& inputs, const Any& output, const ObjectRef& attrs,
+                           const Map<ObjectRef, ObjectRef>& new_args = {}) {
+  return MakeByReflection(nodes.infer_layout_output, {{"input_layouts", inputs},
+                                                      {"output_layouts", Array<Any>{output}},
+                                                      {"new_attrs", attrs},
+                                                      {"new_args", new_args}});
+}
+
+Array<Any> InitialDecisions(const CallView& call) {
+  Array<Any> decisions;
+  for (const ObjectRef& arg : call.args()) {
+    decisions.push_back(NestedDecisions(TypeOf(arg), MakeInitialDecision));
+  }
   return decisions;
 }
 
@@ -51,22 +113,24 @@ std::string InitialLayout(int64_t ndim) {
 }
 
 std::optional<std::string> InitialLayoutOf(const ObjectRef& expr) {
-  auto tensor = As<TensorTypeView>(TypeOf(expr));
-  if (!tensor || tensor->ndim() < 0) return std::nullopt;
-  return InitialLayout(tensor->ndim());
+  return InitialLayoutOfType(TypeOf(expr));
 }
 
 std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_layouts) {
   auto known = var_layouts.find(arg);
-  if (known != var_layouts.end()) {
-    auto decision = (*known).second.try_cast<ObjectRef>();
-    if (!decision || !nodes.layout_decision.IsInstance(decision->get())) return std::nullopt;
-    if (nodes.layout_decision.is_unknown_dim(decision->get())) return std::nullopt;
-    const ObjectRef& layout = nodes.layout_decision.layout(decision->get());
-    if (!nodes.s_layout.IsInstance(layout.get())) return std::nullopt;
-    return std::string(nodes.s_layout.name(layout.get()));
+  return known == var_layouts.end() ? InitialLayoutOf(arg) : LayoutOfDecision((*known).second);
+}
+
+std::optional<std::string> LayoutOfField(const ObjectRef& tuple, size_t index,
+                                         const VarLayouts& var_layouts) {
+  if (auto literal = As<TupleView>(tuple)) return LayoutOf(literal->fields()[index], var_layouts);
+  auto known = var_layouts.find(tuple);
+  if (known == var_layouts.end()) {
+    return InitialLayoutOfType(nodes.tuple_type.fields(TypeOf(tuple).get())[index]);
   }
-  return InitialLayoutOf(arg);
+  auto decisions = (*known).second.try_cast<Array<Any>>();
+  if (!decisions || index >= decisions->size()) return std::nullopt;
+  return LayoutOfDecision((*decisions)[index]);
 }
 
 bool IsPermutation(const std::string& layout, int64_t ndim) {
@@ -75,17 +139,139 @@ bool IsPermutation(const std::string& layout, int64_t ndim) {
   return sorted == InitialLayout(ndim);
 }
 
+bool IsPacked(const std::string& layout) {
+  return std::any_of(layout.begin(), layout.end(), IsLower);
+}
+
+size_t LayoutAxis::primal() const {
+  return static_cast<size_t>(IsLower(letter) ? letter - 'a' : letter - 'A');
+}
+
+std::vector<LayoutAxis> AxesOf(const std::string& layout) {
+  std::vector<LayoutAxis> axes;
+  int64_t factor = 0;
+  for (char c : layout) {
+    if (IsDigit(c)) {
+      factor = factor * 10 + (c - '0');
+    } else {
+      axes.push_back({c, std::exchange(factor, 0)});
+    }
+  }
+  return axes;
+}
+
 std::optional<std::string> RelativeLayout(const std::string& from, const std::string& to) {
-  if (!std::is_permutation(from.begin(), from.end(), to.begin(), to.end())) return std::nullopt;
+  constexpr size_t kMaxDigits = 9;
+  if (IsPacked(from)) return std::nullopt;
   std::string layout;
-  for (char axis : to) layout.push_back(static_cast<char>('A' + from.find(axis)));
+  std::string factor;
+  size_t capitals = 0;
+  for (char c : to) {
+    if (IsDigit(c)) {
+      factor.push_back(c);
+      if (factor.front() == '0' || factor.size() > kMaxDigits) return std::nullopt;
+      continue;
+    }
+    const size_t axis = from.find(ToUpper(c));
+    if (axis == std::string::npos || IsLower(c) == factor.empty()) return std::nullopt;
+    const char letter = static_cast<char>((IsLower(c) ? 'a' : 'A') + axis);
+    if (layout.find(letter) != std::string::npos) return std::nullopt;
+    layout += std::exchange(factor, "") + letter;
+    if (!IsLower(c)) ++capitals;
+  }
+  if (capitals != from.size() || !factor.empty()) return std::nullopt;
   return layout;
 }
 
 std::string ApplyLayout(const std::string& names, const std::string& layout) {
   std::string applied;
-  for (char axis : layout) applied.push_back(names[axis - 'A']);
+  for (char c : layout) {
+    if (IsDigit(c)) {
+      applied.push_back(c);
+    } else {
+      applied.push_back(IsLower(c) ? ToLower(names[c - 'a']) : names[c - 'A']);
+    }
+  }
   return applied;
+}
+
+std::optional<Array<ObjectRef>> ShapeInLayout(const Array<ObjectRef>& shape,
+                                              const std::string& layout) {
+  std::vector<int64_t> factors(shape.size(), 1);
+  for (const LayoutAxis& axis : AxesOf(layout)) {
+    if (axis.primal() >= shape.size()) return std::nullopt;
+    if (axis.factor > 0) factors[axis.primal()] *= axis.factor;
+  }
+  Array<ObjectRef> converted;
+  for (const LayoutAxis& axis : AxesOf(layout)) {
+    const int64_t blocks = factors[axis.primal()];
+    if (axis.factor > 0) {
+      converted.push_back(MakeIntImm("int64", axis.factor));
+    } else if (blocks == 1) {
+      converted.push_back(shape[axis.primal()]);
+    } else {
+      auto extent = AsInt(shape[axis.primal()]);
+      if (!extent || *extent % blocks != 0) return std::nullopt;
+      converted.push_back(MakeIntImm("int64", *extent / blocks));
+    }
+  }
+  return converted;
+}
+
+std::optional<int64_t> PositionOf(int64_t axis, const std::string& layout) {
+  const std::vector<LayoutAxis> axes = AxesOf(layout);
+  std::optional<int64_t> position;
+  if (axis < 0) {
+    axis += std::count_if(axes.begin(), axes.end(), [](auto& a) { return a.factor == 0; });
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (static_cast<int64_t>(axes[i].primal()) != axis) continue;
+    if (axes[i].factor > 0) return std::nullopt;
+    position = i;
+  }
+  return position;
+}
+
+std::optional<std::string> RenameAxes(const std::string& layout,
+                                      const std::vector<std::string>& axes) {
+  std::string renamed;
+  for (const LayoutAxis& axis : AxesOf(layout)) {
+    const std::string& becomes = axes[axis.primal()];
+    if (axis.factor == 0) {
+      renamed += becomes;
+    } else if (becomes.size() == 1) {
+      renamed += std::to_string(axis.factor) + ToLower(becomes[0]);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return renamed;
+}
+
+std::optional<std::string> LayoutOfLastAxes(const std::string& layout, size_t count) {
+  const std::vector<LayoutAxis> axes = AxesOf(layout);
+  const size_t ndim = std::count_if(axes.begin(), axes.end(), [](auto& a) { return !a.factor; });
+  if (count > ndim) return std::nullopt;
+  std::vector<std::string> names(ndim);
+  for (size_t axis = ndim - count; axis < ndim; ++axis) {
+    names[axis] = InitialLayout(count)[axis - (ndim - count)];
+  }
+  for (size_t i = 0; i < ndim - count; ++i) {
+    if (!names[axes[i].primal()].empty()) return std::nullopt;
+  }
+  return RenameAxes(layout, names);
+}
+
+bool IsConvertible(const ObjectRef& arg, const std::string& layout, const VarLayouts& var_layouts) {
+  auto present = LayoutOf(arg, var_layouts);
+  return present && IsConvertible(TypeOf(arg), *present, layout);
+}
+
+bool IsConvertible(const ObjectRef& type, const std::string& present, const std::string& layout) {
+  if (present == layout || (!IsPacked(present) && !IsPacked(layout))) return true;
+  auto shape = ShapeOfType(type);
+  return shape && IsPacked(present) != IsPacked(layout) && ShapeInLayout(*shape, present) &&
+         ShapeInLayout(*shape, layout);
 }
 
 ObjectRef MakeInferLayoutOutput(const std::vector<std::optional<std::string>>& inputs,
@@ -96,6 +282,21 @@ ObjectRef MakeInferLayoutOutput(const std::vector<std::optional<std::string>>& i
                            {"output_layouts", MakeLayoutDecisions(outputs)},
                            {"new_attrs", attrs},
                            {"new_args", new_args}});
+}
+
+ObjectRef FollowData(const CallView& call, const std::string& data, const std::string& out,
+                     const ObjectRef& attrs, const Map<ObjectRef, ObjectRef>& new_args) {
+  const auto nested = [](const ObjectRef& type, const std::string& layout) {
+    return NestedDecisions(type, [&](const auto&) { return Any(MakeLayoutDecision(layout)); });
+  };
+  Array<Any> inputs = InitialDecisions(call);
+  inputs.Set(0, nested(TypeOf(call.args()[0]), data));
+  return MakeNestedOutput(inputs, nested(TypeOf(call.ref()), out), attrs, new_args);
+}
+
+ObjectRef RestoreLayouts(const CallView& call) {
+  return MakeNestedOutput(InitialDecisions(call),
+                          NestedDecisions(TypeOf(call.ref()), MakeInitialDecision), call.attrs());
 }
 
 }  // namespace tvm_fixes

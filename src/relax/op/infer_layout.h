@@ -51,17 +51,83 @@ std::optional<std::string> InitialLayoutOf(const ObjectRef& expr);
  */
 std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_layouts);
 
+/*! \brief As LayoutOf, of a field of a tuple of tensors. */
+std::optional<std::string> LayoutOfField(const ObjectRef& tuple, size_t index,
+                                         const VarLayouts& var_layouts);
+
 /*! \brief Whether a layout only reorders `ndim` axes, that is, splits none. */
 bool IsPermutation(const std::string& layout, int64_t ndim);
 
+/*! \brief Whether a layout splits an axis: "ABCD4b" and, of names, "NCHW4c". */
+bool IsPacked(const std::string& layout);
+
+/*! \brief One axis as a value lies in memory: "ABCD4b" has A, B, C, D and b of extent 4. */
+struct LayoutAxis {
+  /*! \brief Of an axis that is split, the lower-case letter is the block, the other the blocks. */
+  char letter;
+  /*! \brief The extent of a block; 0 for a capital letter. */
+  int64_t factor;
+  /*! \brief The axis of the original order that this one is, or is a part of. */
+  size_t primal() const;
+};
+
+/*! \brief The axes of a layout of letters A, B, …, outermost first. */
+std::vector<LayoutAxis> AxesOf(const std::string& layout);
+
 /*!
  * \brief The layout, in letters A, B, …, that turns axes named `from` into axes named `to`.
- * \return Nothing if `to` is no reordering of `from`. ("NCHW", "NHWC") gives "ACDB".
+ *
+ * ("NCHW", "NHWC") gives "ACDB", and ("NCHW", "NCHW4c") gives "ABCD4b".
+ * \return Nothing if `from` splits an axis, or `to` neither reorders nor splits the axes of `from`.
  */
 std::optional<std::string> RelativeLayout(const std::string& from, const std::string& to);
 
-/*! \brief Axes named `names`, after they were put in `layout`: ("NCHW", "ACDB") gives "NHWC". */
+/*!
+ * \brief Axes named `names`, after they were put in `layout`.
+ *
+ * ("NCHW", "ACDB") gives "NHWC", and ("NCHW", "ABCD4b") gives "NCHW4c".
+ */
 std::string ApplyLayout(const std::string& names, const std::string& layout);
+
+/*!
+ * \brief The shape that a tensor of the original shape `shape` has in `layout`.
+ * \return Nothing if an axis that is split is not known to be a multiple of its blocks.
+ */
+std::optional<Array<ObjectRef>> ShapeInLayout(const Array<ObjectRef>& shape,
+                                              const std::string& layout);
+
+/*!
+ * \brief Where an axis of the original order, counted from the end if negative, lies in memory.
+ * \return Nothing if the layout splits the axis or does not have it.
+ */
+std::optional<int64_t> PositionOf(int64_t axis, const std::string& layout);
+
+/*!
+ * \brief A layout after an operator turned each axis into others.
+ *
+ * ("ABCD4b", {"A", "B", "", "C"}) gives "ABC4b".
+ * \param axes For each original axis, the axes of the result that it becomes, in letters.
+ * \return Nothing if an axis that is split becomes anything but one axis.
+ */
+std::optional<std::string> RenameAxes(const std::string& layout,
+                                      const std::vector<std::string>& axes);
+
+/*!
+ * \brief The layout of the last `count` axes alone: of 3, ("ACDB") gives "BCA".
+ * \return Nothing if these are not the last in memory.
+ */
+std::optional<std::string> LayoutOfLastAxes(const std::string& layout, size_t count);
+
+/*!
+ * \brief Whether ConvertLayout can bring `arg` from the layout in which it lies into `layout`.
+ *
+ * It cannot split an axis that its blocks do not divide, and it cannot turn one way of splitting
+ * axes into another.
+ */
+bool IsConvertible(const ObjectRef& arg, const std::string& layout, const VarLayouts& var_layouts);
+
+/*! \brief As above, for a value of tensor type `type` that lies in the layout `present`. */
+bool IsConvertible(const ObjectRef& type, const std::string& present, const std::string& layout);
 
 /*!
  * \brief The answer of an operator.
@@ -74,6 +140,17 @@ ObjectRef MakeInferLayoutOutput(const std::vector<std::optional<std::string>>& i
                                 const std::vector<std::optional<std::string>>& outputs,
                                 const ObjectRef& attrs,
                                 const Map<ObjectRef, ObjectRef>& new_args = {});
+
+/*!
+ * \brief The answer of an operator that takes its first argument, or the fields of it, in `data`,
+ *        and gives every result in `out`. Its other arguments are brought back into their original
+ *        layouts.
+ */
+ObjectRef FollowData(const CallView& call, const std::string& data, const std::string& out,
+                     const ObjectRef& attrs, const Map<ObjectRef, ObjectRef>& new_args = {});
+
+/*! \brief The answer that brings every argument back into its original layout. */
+ObjectRef RestoreLayouts(const CallView& call);
 
 }  // namespace tvm_fixes
 

@@ -33,7 +33,6 @@
 
 #include <tvm/ffi/reflection/registry.h>
 
-#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -79,18 +78,23 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   auto axes = PermutedAxes(*call);
   if (!axes) return stock();
   auto layout = LayoutOf(call->args()[0], var_layouts);
-  if (!layout || !IsPermutation(*layout, axes->size())) return stock();
-
-  std::string out_layout;
-  for (char axis : *layout) {
-    auto out_axis = std::find(axes->begin(), axes->end(), axis - 'A');
-    if (out_axis == axes->end()) return stock();
-    out_layout.push_back(static_cast<char>('A' + (out_axis - axes->begin())));
+  if (!layout) return stock();
+  if (IsPacked(*layout)) {
+    // An operator that follows "ABCD4b" need not follow "ADBC4d".  Unpacking moves the elements
+    // anyway: it may as well move them to where the result has them.
+    std::string order;
+    for (int64_t axis : *axes) order.push_back(static_cast<char>('A' + axis));
+    if (!IsConvertible(call->args()[0], order, var_layouts)) return RestoreLayouts(*call);
+    layout = order;
   }
+  std::vector<std::string> becomes(axes->size());
+  for (size_t i = 0; i < axes->size(); ++i) becomes[(*axes)[i]] = static_cast<char>('A' + i);
+  auto out_layout = RenameAxes(*layout, becomes);
+  if (!out_layout) return stock();
   Array<int64_t> identity;
   for (size_t i = 0; i < axes->size(); ++i) identity.push_back(static_cast<int64_t>(i));
   NoteUse(kFixId);
-  return MakeInferLayoutOutput({*layout}, {out_layout},
+  return MakeInferLayoutOutput({*layout}, {*out_layout},
                                WithFields(call->attrs(), {{"axes", identity}}));
 }
 

@@ -25,6 +25,8 @@
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
+#include "reshape.h"
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -39,18 +41,22 @@ namespace {
 constexpr const char* kOp = "relax.reshape";
 constexpr const char* kFixId = "reshape-infer-layout";
 
-/*! \brief Neighbouring axes of the argument that become neighbouring axes of the result. */
-struct AxisGroup {
-  std::vector<size_t> in;
-  std::vector<size_t> out;
-};
+/*! \brief How many axes from `first` have the extent `whole` together; 0 if none are known to. */
+size_t CountFactors(const ObjectRef& whole, const Array<ObjectRef>& shape, size_t first) {
+  static const GlobalFunction multiply("prim._OpMul");
+  static const GlobalFunction analyzer("sym.Analyzer");
+  static const GlobalFunction can_prove_equal("sym.AnalyzerCanProveEqual");
+  const Any known = analyzer();
+  ObjectRef product = shape[first];
+  for (size_t i = first + 1; i < shape.size(); ++i) {
+    product = multiply(product, shape[i], nullptr).cast<ObjectRef>();
+    if (can_prove_equal(known, product, whole).cast<bool>()) return i + 1 - first;
+  }
+  return 0;
+}
 
-/*!
- * \brief Split a reshape into the least groups of axes that keep their elements to themselves.
- *
- * An axis of extent 1 of the argument that the result lacks belongs to no group.
- * \return Nothing if a symbolic extent is merged or split.
- */
+}  // namespace
+
 std::optional<std::vector<AxisGroup>> GroupAxes(const Array<ObjectRef>& in,
                                                 const Array<ObjectRef>& out) {
   std::vector<AxisGroup> groups;
@@ -66,10 +72,20 @@ std::optional<std::vector<AxisGroup>> GroupAxes(const Array<ObjectRef>& in,
     } else {
       if (i == in.size() || j == out.size()) return std::nullopt;
       AxisGroup group{{i}, {j}};
+      if (!AsInt(in[i]) || !AsInt(out[j])) {
+        const size_t merged = CountFactors(out[j], in, i);
+        const size_t split = merged > 0 ? 0 : CountFactors(in[i], out, j);
+        if (merged + split == 0) return std::nullopt;
+        for (size_t k = 1; k < merged; ++k) group.in.push_back(i + k);
+        for (size_t k = 1; k < split; ++k) group.out.push_back(j + k);
+        i = group.in.back() + 1;
+        j = group.out.back() + 1;
+        groups.push_back(std::move(group));
+        continue;
+      }
       auto in_extent = AsInt(in[i++]);
       auto out_extent = AsInt(out[j++]);
-      while (in_extent != out_extent) {
-        if (!in_extent || !out_extent) return std::nullopt;
+      while (*in_extent != *out_extent) {
         const bool take_in = *in_extent < *out_extent;
         if (take_in ? i == in.size() : j == out.size()) return std::nullopt;
         auto next = AsInt(take_in ? in[i] : out[j]);
@@ -77,72 +93,86 @@ std::optional<std::vector<AxisGroup>> GroupAxes(const Array<ObjectRef>& in,
         (take_in ? *in_extent : *out_extent) *= *next;
         take_in ? group.in.push_back(i++) : group.out.push_back(j++);
       }
-      if (!in_extent) return std::nullopt;
       groups.push_back(std::move(group));
     }
   }
   return groups;
 }
 
+std::vector<AxisGroup>::const_iterator FindGroup(const std::vector<AxisGroup>& groups,
+                                                 std::vector<size_t> AxisGroup::* axes,
+                                                 size_t axis) {
+  return std::find_if(groups.begin(), groups.end(), [&](const AxisGroup& group) {
+    return std::count((group.*axes).begin(), (group.*axes).end(), axis) != 0;
+  });
+}
+
+namespace {
+
 /*!
  * \brief The layout of the result, if the argument's keeps each group together and in order.
  *
- * An axis of the result that no axis of the argument makes, of extent 1, follows the group
- * before it.
+ * An axis that is split in blocks must be a group of its own, and stay one axis. An axis of the
+ * result that no axis of the argument makes, of extent 1, follows the group before it.
  */
-std::optional<std::string> FollowGroups(const std::string& layout,
+std::optional<std::string> FollowGroups(const std::string& layout, size_t ndim,
                                         const std::vector<AxisGroup>& groups) {
-  std::string followed;
-  size_t leading = 0;
-  for (; leading < groups.size() && groups[leading].in.empty(); ++leading) {
-    for (size_t axis : groups[leading].out) followed.push_back(static_cast<char>('A' + axis));
+  std::string leading;
+  std::vector<std::string> becomes(ndim);
+  std::string* last = &leading;
+  for (const AxisGroup& group : groups) {
+    for (size_t i = 1; i < group.in.size(); ++i) {
+      auto previous = PositionOf(group.in[i - 1], layout);
+      auto position = PositionOf(group.in[i], layout);
+      if (!previous || !position || *position != *previous + 1) return std::nullopt;
+    }
+    // The whole group takes the place of its first axis.
+    if (!group.in.empty()) last = &becomes[group.in[0]];
+    for (size_t out : group.out) last->push_back(static_cast<char>('A' + out));
   }
-  for (size_t position = 0; position < layout.size();) {
-    const size_t axis = layout[position] - 'A';
-    auto holds_axis = [&](const AxisGroup& group) {
-      return std::find(group.in.begin(), group.in.end(), axis) != group.in.end();
-    };
-    auto group = std::find_if(groups.begin(), groups.end(), holds_axis);
+  auto renamed = RenameAxes(layout, becomes);
+  return renamed ? std::optional(leading + *renamed) : std::nullopt;
+}
+
+/*!
+ * \brief The layout nearest to `layout` that keeps each group together and in order.
+ *
+ * A group takes the place of the first of its axes. Where the argument has to be permuted anyway,
+ * the result so stays as near to the layout that its readers want as it can.
+ */
+std::string GatherGroups(const std::string& layout, const std::vector<AxisGroup>& groups) {
+  std::string gathered;
+  for (char axis : layout) {
+    if (gathered.find(axis) != std::string::npos) continue;
+    auto group = FindGroup(groups, &AxisGroup::in, axis - 'A');
     if (group == groups.end()) {
-      ++position;
+      gathered.push_back(axis);
       continue;
     }
-    for (size_t member : group->in) {
-      if (position == layout.size() || layout[position++] != static_cast<char>('A' + member)) {
-        return std::nullopt;
-      }
-    }
-    do {
-      for (size_t out : group->out) followed.push_back(static_cast<char>('A' + out));
-    } while (++group != groups.end() && group->in.empty());
+    for (size_t member : group->in) gathered.push_back(static_cast<char>('A' + member));
   }
-  return followed;
+  return gathered;
 }
 
 ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& /*desired_layouts*/,
                       const VarLayouts& var_layouts) {
   const CallView call(call_ref.get());
   const ObjectRef& data = call.args()[0];
-  const auto in_initial = InitialLayoutOf(data);
-  const auto keep = [&] {
-    return MakeInferLayoutOutput({in_initial}, {InitialLayoutOf(call_ref)}, call.attrs());
-  };
+  const auto keep = [&] { return RestoreLayouts(call); };
   auto layout = LayoutOf(data, var_layouts);
   auto in_shape = ShapeOf(data);
   auto out_shape = ShapeOf(call_ref);
-  if (!layout || !in_shape || !out_shape || layout == in_initial || !IsEnabled(kFixId)) {
+  if (!layout || !in_shape || !out_shape || layout == InitialLayoutOf(data) || !IsEnabled(kFixId)) {
     return keep();
   }
-  if (!IsPermutation(*layout, in_shape->size())) return keep();
   auto groups = GroupAxes(*in_shape, *out_shape);
-  auto out_layout = groups ? FollowGroups(*layout, *groups) : std::nullopt;
-  if (!out_layout) return keep();
-
-  Array<ObjectRef> new_shape;
-  for (char axis : *out_layout) new_shape.push_back((*out_shape)[axis - 'A']);
+  if (groups && !IsPacked(*layout)) layout = GatherGroups(*layout, *groups);
+  auto out_layout = groups ? FollowGroups(*layout, in_shape->size(), *groups) : std::nullopt;
+  auto new_shape = out_layout ? ShapeInLayout(*out_shape, *out_layout) : std::nullopt;
+  if (!new_shape) return keep();
   NoteUse(kFixId);
   return MakeInferLayoutOutput({*layout}, {*out_layout}, call.attrs(),
-                               {{MakeIntImm("int64", 1), MakeShapeExpr(new_shape)}});
+                               {{MakeIntImm("int64", 1), MakeShapeExpr(*new_shape)}});
 }
 
 TVM_FIXES_INIT_BLOCK() {

@@ -22,7 +22,6 @@
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -66,25 +65,23 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   if (!call || call->args().size() != 1 || !IsEnabled(kFixId)) {
     return stock_infer_layout(call_ref, desired_layouts, var_layouts);
   }
-  auto initial = InitialLayoutOf(call->args()[0]);
   auto removed = RemovedAxes(*call);
   auto layout = LayoutOf(call->args()[0], var_layouts);
-  if (!removed || !layout || !IsPermutation(*layout, removed->size())) {
-    return MakeInferLayoutOutput({initial}, {InitialLayoutOf(call_ref)}, call->attrs());
-  }
+  if (!removed || !layout) return RestoreLayouts(*call);
   Array<int64_t> new_axes;
-  std::string out_layout;
-  for (size_t position = 0; position < layout->size(); ++position) {
-    const size_t axis = (*layout)[position] - 'A';
-    if ((*removed)[axis]) {
-      new_axes.push_back(static_cast<int64_t>(position));
-    } else {
-      const auto kept_before = std::count(removed->begin(), removed->begin() + axis, false);
-      out_layout.push_back(static_cast<char>('A' + kept_before));
-    }
+  std::vector<std::string> becomes(removed->size());
+  char next = 'A';
+  for (size_t axis = 0; axis < removed->size(); ++axis) {
+    if (!(*removed)[axis]) becomes[axis] = next++;
   }
+  const std::vector<LayoutAxis> axes = AxesOf(*layout);
+  for (size_t position = 0; position < axes.size(); ++position) {
+    if ((*removed)[axes[position].primal()]) new_axes.push_back(static_cast<int64_t>(position));
+  }
+  auto out_layout = RenameAxes(*layout, becomes);
+  if (!out_layout) return RestoreLayouts(*call);
   NoteUse(kFixId);
-  return MakeInferLayoutOutput({*layout}, {out_layout},
+  return MakeInferLayoutOutput({*layout}, {*out_layout},
                                WithFields(call->attrs(), {{"axis", new_axes}}));
 }
 

@@ -18,9 +18,10 @@
  *        transforms values that nobody reads; and clears away the identities that it leaves.
  *
  * A field taken of a tuple becomes the field; a reshape of a constant becomes a constant that
- * shares its memory; a constant operand of a broadcast gets the rank of the result; a permute that
- * moves only axes of extent 1 becomes a reshape; an operator that changes nothing is dropped; and
- * so is what a dataflow block then no longer needs.
+ * shares its memory; a constant operand of a broadcast gets the rank of the result; a permute or a
+ * layout_transform that leaves every element where it is becomes a reshape; permutes in a row
+ * become one; a pixel shuffle becomes reshapes around a permute; an operator that changes nothing
+ * is dropped; and so is what a dataflow block then no longer needs.
  *
  *     lv0 = R.reshape(bias, R.shape([1, 8, 1, 1]))          lv1 = R.add(x, bias_1x8x1x1)
  *     lv1 = R.add(x, lv0)                              =>   gv = R.nn.relu(lv1)
@@ -41,6 +42,7 @@
 #include "../ir/mutator.h"
 #include "../ir/visitor.h"
 #include "../op/permute_dims.h"
+#include "../op/reshape.h"
 
 namespace tvm_fixes {
 namespace {
@@ -48,7 +50,7 @@ namespace {
 constexpr const char* kFixId = "prepare-layout";
 
 /*! \brief Whether a permute keeps the order of all axes that have more than one element. */
-bool KeepsMemoryOrder(const CallView& permute, const std::vector<int64_t>& axes) {
+bool KeepsOrderOfAxes(const CallView& permute, const std::vector<int64_t>& axes) {
   auto shape = ShapeOf(permute.args()[0]);
   const bool known = shape && shape->size() == axes.size();
   int64_t last = -1;
@@ -60,10 +62,72 @@ bool KeepsMemoryOrder(const CallView& permute, const std::vector<int64_t>& axes)
   return true;
 }
 
+/*! \brief Whether a permute swaps the last two axes, and nothing else. */
+bool IsMatrixTransposition(std::vector<int64_t> axes) {
+  if (axes.size() < 2) return false;
+  std::swap(axes[axes.size() - 2], axes[axes.size() - 1]);
+  return std::is_sorted(axes.begin(), axes.end());
+}
+
+/*! \brief The position in memory of an element of a tensor; null if an inner extent is symbolic. */
+ObjectRef FlatIndex(const Array<ObjectRef>& index, const Array<ObjectRef>& shape) {
+  static const GlobalFunction add("prim._OpAdd");
+  static const GlobalFunction multiply("prim._OpMul");
+  if (index.size() != shape.size() || index.empty()) return ObjectRef(nullptr);
+  ObjectRef flat = index[0];
+  for (size_t i = 1; i < index.size(); ++i) {
+    auto extent = AsInt(shape[i]);
+    if (!extent) return ObjectRef(nullptr);
+    const ObjectRef scaled = multiply(flat, *extent, nullptr).cast<ObjectRef>();
+    flat = add(scaled, index[i], nullptr).cast<ObjectRef>();
+  }
+  return flat;
+}
+
+/*! \brief Whether two shapes that agree in a symbolic outermost extent agree in all. */
+bool HaveSameSize(const Array<ObjectRef>& lhs, const Array<ObjectRef>& rhs) {
+  auto inner_size = [](const Array<ObjectRef>& shape) {
+    int64_t size = 1;
+    for (size_t i = 1; i < shape.size(); ++i) size *= AsInt(shape[i]).value_or(0);
+    return size;
+  };
+  if (StructuralEqual(lhs[0], rhs[0])) return inner_size(lhs) == inner_size(rhs);
+  auto lhs_outer = AsInt(lhs[0]);
+  auto rhs_outer = AsInt(rhs[0]);
+  return lhs_outer && rhs_outer && *lhs_outer * inner_size(lhs) == *rhs_outer * inner_size(rhs);
+}
+
+/*! \brief Whether a layout_transform leaves every element at its position in memory. */
+bool KeepsPositions(const CallView& transform) {
+  static const GlobalFunction analyzer("sym.Analyzer");
+  static const GlobalFunction bind("sym.AnalyzerBind");
+  static const GlobalFunction range("ir.Range");
+  static const GlobalFunction can_prove_equal("sym.AnalyzerCanProveEqual");
+  const Object* attrs = transform.attrs().get();
+  auto in_shape = ShapeOf(transform.args()[0]);
+  auto out_shape = ShapeOf(transform.ref());
+  if (!in_shape || !out_shape || !nodes.layout_transform_attrs.IsInstance(attrs)) return false;
+  const ObjectRef& map = nodes.layout_transform_attrs.index_map(attrs);
+  if (!nodes.index_map.IsInstance(map.get())) return false;
+  const Array<ObjectRef>& in_index = nodes.index_map.initial_indices(map.get());
+  const ObjectRef from = FlatIndex(in_index, *in_shape);
+  const ObjectRef to = FlatIndex(nodes.index_map.final_indices(map.get()), *out_shape);
+  // A result of another size is padded.
+  if (!from.defined() || !to.defined() || !HaveSameSize(*in_shape, *out_shape)) return false;
+  const Any known = analyzer();
+  for (size_t i = 0; i < in_index.size(); ++i) {
+    if (auto extent = AsInt((*in_shape)[i])) {
+      bind(known, in_index[i], range(0, *extent, nullptr), false);
+    }
+  }
+  return can_prove_equal(known, from, to).cast<bool>();
+}
+
 /*! \brief Whether a call gives the elements of its first argument in the same order. */
 bool KeepsElements(const CallView& call) {
   if (call.args().empty()) return false;
-  if (auto axes = PermutedAxes(call)) return KeepsMemoryOrder(call, *axes);
+  if (auto axes = PermutedAxes(call)) return KeepsOrderOfAxes(call, *axes);
+  if (call.IsOp("relax.layout_transform")) return KeepsPositions(call);
   return call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") || call.IsOp("relax.squeeze");
 }
 
@@ -141,11 +205,13 @@ class Simplifier : public Mutator {
     auto call = As<CallView>(value);
     if (!call) return value;
     if (KeepsElements(*call)) return SimplifyReshape(*call);
+    if (call->IsOp("relax.permute_dims")) return JoinPermutes(*call);
     if (call->IsOp("relax.broadcast_to") && !call->args().empty() &&
         HaveSameShape(value, call->args()[0])) {
       return call->args()[0];
     }
     if (IsBroadcastingBinary(*call)) return AlignConstants(*call);
+    if (call->IsOp("relax.nn.pixel_shuffle")) return SplitPixelShuffle(*call);
     return value;
   }
 
@@ -163,6 +229,61 @@ class Simplifier : public Mutator {
     return may_escape || !field.defined() ? get_item.ref() : field;
   }
 
+  /*!
+   * \brief Join a permute with the one before it, past a reshape where one stands between them.
+   *
+   * A transposition of the last two axes is left for the matmul that may read it.
+   *
+   *     b = R.permute_dims(a, …)
+   *     c = R.reshape(b, …)               =>   d = R.permute_dims(a, …)
+   *     e = R.permute_dims(c, …)               e = R.reshape(d, …)
+   */
+  ObjectRef JoinPermutes(const CallView& call) {
+    auto axes = PermutedAxes(call);
+    auto before = As<CallView>(BoundValue(call.args()[0]));
+    if (!axes || !before || IsMatrixTransposition(*axes)) return call.ref();
+    const bool reshaped = before->IsOp("relax.reshape");
+    if (reshaped) {
+      axes = AxesBefore(*before, *axes);
+      before = As<CallView>(BoundValue(before->args()[0]));
+    }
+    auto first = axes && before ? PermutedAxes(*before) : std::nullopt;
+    if (!first) return call.ref();
+    Array<int64_t> joined;
+    for (int64_t axis : *axes) joined.push_back((*first)[axis]);
+    static const GlobalFunction permute_dims("relax.op.permute_dims");
+    const ObjectRef permuted =
+        Normalize(builder(), permute_dims(before->args()[0], joined).cast<ObjectRef>());
+    const ObjectRef simplified = RewriteValue(permuted);
+    if (!reshaped) return simplified;
+    const bool is_call = KindOf(simplified.get()) == Kind::kCall;
+    return MakeReshape(is_call ? Emit(simplified) : simplified, *ShapeOf(call.ref()));
+  }
+
+  /*!
+   * \brief The axes by which to permute the argument of a reshape in place of its result.
+   * \return Nothing if axes that the reshape makes of the same ones would be torn apart.
+   */
+  static std::optional<std::vector<int64_t>> AxesBefore(const CallView& reshape,
+                                                        const std::vector<int64_t>& axes) {
+    auto in_shape = ShapeOf(reshape.args()[0]);
+    auto out_shape = ShapeOf(reshape.ref());
+    auto groups = in_shape && out_shape ? GroupAxes(*in_shape, *out_shape) : std::nullopt;
+    if (!groups) return std::nullopt;
+    std::vector<int64_t> before;
+    for (size_t axis = 0; axis < in_shape->size(); ++axis) {
+      if (FindGroup(*groups, &AxisGroup::in, axis) == groups->end()) before.push_back(axis);
+    }
+    for (size_t i = 0; i < axes.size();) {
+      const AxisGroup& group = *FindGroup(*groups, &AxisGroup::out, axes[i]);
+      for (size_t member : group.out) {
+        if (i == axes.size() || axes[i++] != static_cast<int64_t>(member)) return std::nullopt;
+      }
+      before.insert(before.end(), group.in.begin(), group.in.end());
+    }
+    return before;
+  }
+
   ObjectRef SimplifyReshape(const CallView& call) const {
     const ObjectRef& data = call.args()[0];
     if (HaveSameShape(call.ref(), data)) return data;
@@ -171,11 +292,46 @@ class Simplifier : public Mutator {
       if (constant.defined()) return constant;
     }
     auto shape = ShapeOf(call.ref());
-    if (!shape || !call.IsOp("relax.permute_dims")) return call.ref();
-    static const GlobalFunction get_op("ir.GetOp");
-    return Normalize(builder(), MakeCall(get_op("relax.reshape").cast<ObjectRef>(),
-                                         {data, MakeShapeExpr(*shape)}, ObjectRef(nullptr), {},
-                                         nodes.expr.span(call.get())));
+    const bool is_reshape =
+        !call.IsOp("relax.permute_dims") && !call.IsOp("relax.layout_transform");
+    if (!shape || is_reshape) return call.ref();
+    return MakeReshape(data, *shape);
+  }
+
+  ObjectRef MakeReshape(const ObjectRef& data, const Array<ObjectRef>& shape) const {
+    static const GlobalFunction reshape("relax.op.reshape");
+    return Normalize(builder(), reshape(data, MakeShapeExpr(shape)).cast<ObjectRef>());
+  }
+
+  /*!
+   * \brief A pixel shuffle as the permute that it is, between reshapes, all of which follow
+   * layouts.
+   *
+   * The channels (C, row, column) are split, rows and columns go behind height and width, and are
+   * merged with them.
+   */
+  ObjectRef SplitPixelShuffle(const CallView& call) {
+    static const GlobalFunction permute_dims("relax.op.permute_dims");
+    const Object* attrs = call.attrs().get();
+    auto in_shape = ShapeOf(call.args()[0]);
+    auto out_shape = ShapeOf(call.ref());
+    if (!in_shape || !out_shape || !nodes.pixel_shuffle_attrs.IsInstance(attrs)) return call.ref();
+    const ObjectRef factor = MakeIntImm("int64", nodes.pixel_shuffle_attrs.upscale_factor(attrs));
+    const auto channel = static_cast<int64_t>(in_shape->size()) - 3;
+    Array<ObjectRef> split;
+    Array<int64_t> axes;
+    for (int64_t axis = 0; axis < channel; ++axis) {
+      split.push_back((*in_shape)[axis]);
+      axes.push_back(axis);
+    }
+    for (const ObjectRef& extent : {(*out_shape)[channel], factor, factor, (*in_shape)[channel + 1],
+                                    (*in_shape)[channel + 2]}) {
+      split.push_back(extent);
+    }
+    for (int64_t axis : {0, 3, 1, 4, 2}) axes.push_back(channel + axis);
+    const ObjectRef channels = Emit(MakeReshape(call.args()[0], split));
+    const ObjectRef pixels = Emit(permute_dims(channels, axes).cast<ObjectRef>());
+    return MakeReshape(pixels, *out_shape);
   }
 
   /*!

@@ -23,11 +23,11 @@ from tvm.script import tirx as T
 
 from relax_helpers import count
 from tvm_fixes import _ffi
-from tvm_fixes.relax.analysis import activation_transforms, bindings
+from tvm_fixes.relax.analysis import activation_transforms, bindings, constant_transforms
 
 
-def names(mod):
-    return [binding.var.name for binding in activation_transforms(mod)]
+def names(mod, find=activation_transforms):
+    return [binding.var.name for binding in find(mod)]
 
 
 def test_input_between_and_output():
@@ -67,6 +67,23 @@ def test_constants_and_what_is_computed_from_them():
             return gv
 
     assert names(Module) == []
+    assert len(names(Module, constant_transforms)) == 3
+    assert "a" in names(Module, constant_transforms)
+    assert names(relax.transform.FoldConstant()(Module), constant_transforms) == []
+
+
+def test_a_pixel_shuffle_moves_the_data():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, 4, 2, 2), "float32")) -> R.Tensor((1, 1, 4, 4), "float32"):
+            with R.dataflow():
+                a = R.nn.pixel_shuffle(x, 2)
+                gv = R.reshape(a, (1, 1, 4, 4))
+                R.output(gv)
+            return gv
+
+    assert names(Module) == ["a"]
 
 
 def test_a_field_of_a_tuple_that_holds_an_input_is_an_activation():
@@ -121,6 +138,7 @@ def test_parameters_are_weights_where_the_function_says_so(num_input, expected):
     if num_input is not None:
         mod["main"] = mod["main"].with_attr("num_input", num_input)
     assert names(mod) == expected
+    assert names(mod, constant_transforms) == [name for name in ("a", "b") if name not in expected]
 
 
 def test_branches_and_every_function():

@@ -10,9 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FRelaxInferLayout of conv2d_transpose, reshape and permute_dims, and the type of the first."""
-
-from itertools import permutations
+"""FRelaxInferLayout of reshape, permute_dims and squeeze, and the guarded operators."""
 
 import numpy as np
 import pytest
@@ -37,107 +35,6 @@ def convert(mod: tvm.IRModule, desired) -> tvm.IRModule:
     after = transform.PrepareLayout()(after)
     assert relax.analysis.check_well_formed(after)
     return after
-
-
-def conv_transpose(data=(2, 8, 5, 6), kernel=(8, 4, 3, 3), **attrs) -> tvm.IRModule:
-    def emit(builder, x, w):
-        y = builder.emit(relax.op.nn.conv2d_transpose(x, w, **attrs))
-        return builder.emit(relax.op.nn.relu(y))
-
-    return build({"x": tensor(*data), "w": tensor(*kernel)}, emit)
-
-
-class TestConv2dTranspose:
-    OP = "relax.nn.conv2d_transpose"
-
-    @pytest.mark.parametrize("kernel", ["IOHW", "OIHW", "HWIO", "HWOI", "OHWI"])
-    @pytest.mark.parametrize("out", [None, "NCHW", "NHWC", "CHWN"])
-    def test_follows_what_is_asked_for(self, kernel, out):
-        desired = ["NHWC", kernel] + ([out] if out else [])
-        before = conv_transpose(strides=2)
-        after = convert(before, {self.OP: desired})
-        (call,) = calls(after, self.OP)
-        assert call.attrs.data_layout == "NHWC"
-        assert call.attrs.kernel_layout == kernel
-        assert call.attrs.out_layout == (out or "NHWC")
-        args = integers(2, 8, 5, 6), integers(8, 4, 3, 3, seed=1)
-        np.testing.assert_array_equal(run(after, *args), run(before, *args))
-
-    def test_every_order_of_axes(self):
-        for layout in map("".join, permutations("NCHW")):
-            after = convert(conv_transpose(), {self.OP: [layout, "IOHW"]})
-            (call,) = calls(after, self.OP)
-            assert (call.attrs.data_layout, call.attrs.out_layout) == (layout, layout)
-            assert after["main"].ret_ty == conv_transpose()["main"].ret_ty
-
-    def test_dynamic_batch_and_extent(self):
-        n, h = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("h", "int64")
-        before = conv_transpose(data=(n, 8, h, 6), strides=2)
-        after = convert(before, {self.OP: ["NHWC", "HWOI"]})
-        (call,) = calls(after, self.OP)
-        assert call.attrs.out_layout == "NHWC"
-        for batch, extent in ((1, 1), (3, 5)):
-            args = integers(batch, 8, extent, 6), integers(8, 4, 3, 3, seed=1)
-            np.testing.assert_array_equal(run(after, *args), run(before, *args))
-
-    @pytest.mark.parametrize(
-        "desired", [["NCHW4c", "IOHW4i4o"], ["NCHW16c", "IOHW"], ["NHWC", "IOHW4o", "NHWC"]]
-    )
-    def test_what_splits_an_axis_leaves_the_call(self, desired):
-        before = conv_transpose()
-        tvm.ir.assert_structural_equal(convert(before, {self.OP: desired}), convert(before, {}))
-
-    def test_packed_input_is_unpacked(self):
-        def emit(builder, x, w, v):
-            y = builder.emit(relax.op.nn.conv2d(x, w))
-            return builder.emit(relax.op.nn.conv2d_transpose(y, v))
-
-        inputs = {"x": tensor(1, 8, 6, 6), "w": tensor(8, 8, 3, 3), "v": tensor(8, 4, 2, 2)}
-        after = relax.transform.ConvertLayout({"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]})(
-            build(inputs, emit)
-        )
-        assert relax.analysis.check_well_formed(after)
-        (call,) = calls(after, self.OP)
-        assert (call.attrs.data_layout, call.attrs.kernel_layout) == ("NCHW", "IOHW")
-        assert count(after, "relax.layout_transform") == 3
-
-    def test_unlisted_call_follows_its_input(self):
-        def emit(builder, x, w, v):
-            y = builder.emit(relax.op.nn.conv2d(x, w))
-            return builder.emit(relax.op.nn.conv2d_transpose(y, v))
-
-        inputs = {"x": tensor(1, 8, 6, 6), "w": tensor(8, 8, 3, 3), "v": tensor(8, 4, 2, 2)}
-        (call,) = calls(convert(build(inputs, emit), CONV2D_NHWC), self.OP)
-        assert (call.attrs.data_layout, call.attrs.kernel_layout) == ("NHWC", "IOHW")
-
-    def test_wrong_number_of_layouts(self):
-        message = r"relax.nn.conv2d_transpose: expected two or three desired layouts .*, got 1"
-        with pytest.raises(ValueError, match=message):
-            relax.transform.ConvertLayout({self.OP: ["NHWC"]})(conv_transpose())
-
-    def test_output_padding_between_stride_and_dilation(self):
-        attrs = {"strides": [1, 2], "dilation": [3, 2], "output_padding": [2, 1]}
-        mod = conv_transpose(**attrs)
-        assert [int(dim) for dim in mod["main"].ret_ty.shape] == [2, 4, 13, 16]
-        n = tvm.tirx.Var("n", "int64")
-        symbolic = conv_transpose(data=(n, 8, n, 6), **attrs)
-        expected = [n, 4, n + 8, 16]
-        tvm.ir.assert_structural_equal(symbolic["main"].ret_ty, tensor(*expected))
-
-    @pytest.mark.parametrize("output_padding", [[2, 0], [0, 2], [5, 5]])
-    def test_output_padding_beyond_stride_and_dilation(self, output_padding):
-        with pytest.raises(ValueError, match="less than the larger of strides"):
-            conv_transpose(strides=2, dilation=1, output_padding=output_padding)
-
-    def test_switches(self, monkeypatch):
-        monkeypatch.setenv(
-            switches.ENVIRONMENT_VARIABLE,
-            "conv2d-transpose-infer-layout,conv2d-transpose-output-padding",
-        )
-        with pytest.raises(Exception, match="Layouts must have the same size"):
-            relax.transform.ConvertLayout({self.OP: ["NCHW4c", "IOHW4i4o"]})(conv_transpose())
-        with pytest.raises(ValueError, match="output padding less than the strides"):
-            conv_transpose(dilation=2, output_padding=1)
 
 
 def between_convs(shape, emit) -> tvm.IRModule:
@@ -193,6 +90,19 @@ class TestReshape:
         args = integers(*shape), integers(8, 8, 3, 3, seed=1), integers(8, 8, 3, 3, seed=2)
         np.testing.assert_array_equal(run(after, *args), run(before, *args))
 
+    def test_symbolic_extents_are_merged_and_split(self):
+        n, h, w = (tvm.tirx.Var(name, "int64") for name in "nhw")
+
+        def emit(builder, x):
+            flat = builder.emit(relax.op.reshape(x, (n, 8, h * w)))
+            return builder.emit(relax.op.reshape(builder.emit(relax.op.nn.relu(flat)), x.ty.shape))
+
+        before = between_convs((n, 8, h, w), emit)
+        after = convert(before, CONV2D_NHWC)
+        assert count(after, "relax.permute_dims") == 4
+        first = calls(after, "relax.reshape")[0]
+        tvm.ir.assert_structural_equal(first.ty, tensor(n, h * w, 8))
+
     def test_unknown_shape(self):
         def emit(builder, x, w, shape):
             return relax.op.reshape(builder.emit(relax.op.nn.conv2d(x, w)), shape)
@@ -226,6 +136,18 @@ class TestPermuteDims:
         after = convert(between_convs((2, 8, 8, 7), emit), CONV2D_NHWC)
         # What is left: the input, both kernels and the output.
         assert count(after, "relax.permute_dims") == 4
+
+    def test_a_packed_value_is_unpacked_in_the_order_that_is_asked_for(self):
+        def emit(builder, x, w):
+            y = builder.emit(relax.op.nn.conv2d(x, w))
+            return builder.emit(relax.op.permute_dims(y, [0, 2, 3, 1]))
+
+        before = build({"x": tensor(2, 8, 4, 5), "w": tensor(8, 8, 3, 3)}, emit)
+        after = convert(before, {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]})
+        assert count(after, "relax.layout_transform") == 3  # the input, the kernel and the output
+        assert count(after, "relax.permute_dims") == 0
+        args = integers(2, 8, 4, 5), integers(8, 8, 3, 3, seed=1)
+        np.testing.assert_array_equal(run(after, *args), run(before, *args))
 
     def test_reader_in_the_original_order_gets_it(self):
         def emit(builder, x, w):
@@ -275,84 +197,6 @@ class TestSqueeze:
         after = check_converted(before, integers(2, 4, 3, 3), integers(5, 4, 3, 3))
         (call,) = calls(after, "relax.squeeze")
         assert all(int(axis) in (1, 2) for axis in call.attrs.axis)
-
-
-OPS = relax.op
-GUARDED = {
-    "layer_norm of all but the batch": lambda x: OPS.nn.layer_norm(
-        x, *[relax.const(integers(6, 3, 2, seed=seed)) for seed in (1, 2)], [-3, -2, -1]
-    ),
-    "layer_norm of the last axis": lambda x: OPS.nn.layer_norm(
-        x, *[relax.const(integers(2, seed=seed)) for seed in (1, 2)], [-1]
-    ),
-    "rms_norm": lambda x: OPS.nn.rms_norm(x, relax.const(integers(2, seed=1)), -1),
-    "repeat": lambda x: OPS.repeat(x, 2),
-    "repeat along an axis": lambda x: OPS.repeat(x, 2, axis=1),
-    "resize2d": lambda x: OPS.image.resize2d(x, (6, 4), layout="NCHW", method="nearest_neighbor"),
-    "resize2d, channels last": lambda x: OPS.image.resize2d(x, (4, 6), layout="NHWC"),
-    "softmax": lambda x: OPS.nn.softmax(x, axis=-1),
-    "mean": lambda x: OPS.mean(x, axis=[-1], keepdims=False),
-    "concat": lambda x: OPS.concat([x, x], axis=-1),
-    "split": lambda x: relax.TupleGetItem(relax.BlockBuilder().normalize(OPS.split(x, 2, 1)), 1),
-    "strided_slice": lambda x: OPS.strided_slice(x, [1], [0], [4], [2]),
-    "cumsum": lambda x: OPS.cumsum(x),
-    "add of a lower rank": lambda x: OPS.add(x, relax.const(integers(6, 1, 1, seed=3))),
-    "max_pool2d": lambda x: OPS.nn.max_pool2d(x, (2, 2)),
-    "group_norm": lambda x: OPS.nn.group_norm(
-        x, *[relax.const(integers(6, seed=seed)) for seed in (1, 2)], 3, 1, [2, 3]
-    ),
-    "matmul": lambda x: OPS.matmul(x, relax.const(integers(2, 5, seed=1))),
-    "flip": lambda x: OPS.flip(x, -1),
-    "expand_dims": lambda x: OPS.expand_dims(x, [-1, 1]),
-}
-
-
-class TestLayoutGuards:
-    @pytest.mark.parametrize("operator", GUARDED)
-    def test_after_a_convolution_and_after_a_permute(self, operator):
-        def after_convolution(builder, x, w):
-            y = builder.emit(relax.op.nn.conv2d(x, w))
-            return builder.emit(GUARDED[operator](y))
-
-        def after_permute(axes):
-            def emit(builder, x, w):
-                source = tuple(np.array([2, 6, 3, 2])[np.argsort(axes)])
-                y = builder.emit(relax.op.reshape(x, source))
-                y = builder.emit(relax.op.permute_dims(y, axes))
-                return builder.emit(GUARDED[operator](y))
-
-            return emit
-
-        weight = {"w": tensor(6, 4, 3, 3)}
-        args = integers(6, 4, 3, 3, seed=5)
-        check_converted(
-            build({"x": tensor(2, 4, 5, 4)} | weight, after_convolution), integers(2, 4, 5, 4), args
-        )
-        for axes in ([0, 2, 3, 1], [0, 2, 1, 3], [3, 1, 0, 2]):
-            before = build({"x": tensor(72)} | weight, after_permute(axes))
-            check_converted(before, integers(72), args)
-
-    def test_unlisted_transposed_convolution_keeps_its_layout(self):
-        def emit(builder, x, w, v):
-            y = builder.emit(relax.op.nn.conv1d(x, w))
-            return builder.emit(relax.op.nn.conv1d_transpose(y, v))
-
-        inputs = {"x": tensor(2, 4, 9), "w": tensor(4, 4, 3), "v": tensor(4, 3, 2)}
-        args = integers(2, 4, 9), integers(4, 4, 3, seed=1), integers(4, 3, 2, seed=2)
-        desired = {"relax.nn.conv1d": ["NWC", "OWI"]}
-        after = check_converted(build(inputs, emit), *args, desired=desired)
-        (call,) = calls(after, "relax.nn.conv1d_transpose")
-        assert call.attrs.data_layout == "NCW"
-
-    def test_switch(self, monkeypatch):
-        monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "layout-guards")
-
-        def emit(builder, x, w):
-            return builder.emit(relax.op.repeat(builder.emit(relax.op.nn.conv2d(x, w)), 2))
-
-        before = build({"x": tensor(2, 4, 5, 4), "w": tensor(6, 4, 3, 3)}, emit)
-        args = integers(2, 4, 5, 4), integers(6, 4, 3, 3, seed=5)
-        assert not np.array_equal(run(convert(before, CONV2D_NHWC), *args), run(before, *args))
 
 
 @st.composite

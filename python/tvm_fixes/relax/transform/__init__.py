@@ -12,8 +12,9 @@
 # and limitations under the License.
 """The passes, as ``tvm.transform.Pass`` objects: one a file."""
 
+from .decompose_channelwise import DecomposeChannelwise
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .prepare_layout import PrepareLayout
 from .static_plan_block_memory import StaticPlanBlockMemory
 
-__all__ = ["FuseTransposeMatmul", "PrepareLayout", "StaticPlanBlockMemory"]
+__all__ = ["DecomposeChannelwise", "FuseTransposeMatmul", "PrepareLayout", "StaticPlanBlockMemory"]

@@ -22,9 +22,11 @@ def PrepareLayout() -> tvm.transform.Pass:
 
     A field taken of a tuple becomes the field; ``reshape``, ``expand_dims`` and ``squeeze`` of a
     constant become a constant that shares its memory; a constant operand of a broadcast gets the
-    rank of the result; a permute that moves only axes of extent 1 becomes a reshape; an operator
-    that changes nothing is dropped, and so is what a dataflow block then no longer needs. A
-    function in which nothing changes comes back as the same object.
+    rank of the result; a ``permute_dims`` or ``layout_transform`` that leaves every element where
+    it is becomes a reshape; permutes in a row become one; a ``pixel_shuffle`` becomes reshapes
+    around a permute, which follow layouts; an operator that changes nothing is dropped, and so is
+    what a dataflow block then no longer needs. A function in which nothing changes comes back as
+    the same object.
 
     Returns
     -------

@@ -1,0 +1,102 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/axiswise.cc
+ * \brief Layouts of operators that act along one axis, which moves with the layout.
+ *
+ * See follow_layout.h. An axis that the layout splits in blocks has no single place: the original
+ * layout is restored.
+ */
+#include <algorithm>
+#include <vector>
+
+#include "../../ffi/registration.h"
+#include "../ir/build.h"
+#include "follow_layout.h"
+
+namespace tvm_fixes {
+namespace {
+
+/*! \brief The axis along which a call acts; nothing if it flattens its data first. */
+template <auto kAttrs>
+std::optional<int64_t> AxisOf(const CallView& call) {
+  const auto& type = nodes.*kAttrs;
+  if (!type.IsInstance(call.attrs().get())) return std::nullopt;
+  return Any(type.axis(call.attrs().get())).template try_cast<int64_t>();
+}
+
+ObjectRef WithAxis(const CallView& call, int64_t axis) {
+  return WithFields(call.attrs(), {{"axis", axis}});
+}
+
+/*! \brief The rank of a tensor, or of the first field of a tuple. */
+std::optional<int64_t> RankOf(const ObjectRef& type) {
+  if (nodes.tuple_type.IsInstance(type.get())) {
+    return RankOf(nodes.tuple_type.fields(type.get())[0]);
+  }
+  auto tensor = As<TensorTypeView>(type);
+  if (!tensor || tensor->ndim() < 0) return std::nullopt;
+  return tensor->ndim();
+}
+
+/*!
+ * \brief Move the axis with the data.
+ *
+ * The other axes stay as they are, so that the rank of the result tells how many axes this one
+ * becomes: none for a reduction, as many as the indices have for a take.
+ */
+template <auto kAttrs>
+ObjectRef FollowAxis(const CallView& call, const std::string& layout) {
+  auto axis = AxisOf<kAttrs>(call);
+  auto ndim = RankOf(TypeOf(call.args()[0]));
+  auto out_ndim = RankOf(TypeOf(call.ref()));
+  auto position = axis ? PositionOf(*axis, layout) : std::nullopt;
+  if (!position || !ndim || !out_ndim) return ObjectRef(nullptr);
+  const int64_t acted_on = *axis < 0 ? *axis + *ndim : *axis;
+  std::vector<std::string> axes(*ndim);
+  char next = 'A';
+  for (int64_t i = 0; i < *ndim; ++i) {
+    for (int64_t n = i == acted_on ? *out_ndim - *ndim + 1 : 1; n > 0; --n) axes[i] += next++;
+  }
+  auto out_layout = RenameAxes(layout, axes);
+  if (!out_layout) return ObjectRef(nullptr);
+  return FollowData(call, layout, *out_layout, WithAxis(call, *position));
+}
+
+/*! \brief Quantize and dequantize: with one scale for all elements, no axis matters. */
+ObjectRef FollowQuantized(const CallView& call, const std::string& layout) {
+  const Array<ObjectRef>& args = call.args();
+  if (!std::all_of(args.begin() + 1, args.end(), IsSingleElement)) {
+    return FollowAxis<&Nodes::quantize_attrs>(call, layout);
+  }
+  return FollowData(call, layout, layout, WithAxis(call, 0));
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  RegisterLayoutRule("relax.argmax", FollowAxis<&Nodes::argmax_attrs>);
+  RegisterLayoutRule("relax.argmin", FollowAxis<&Nodes::argmax_attrs>);
+  RegisterLayoutRule("relax.argsort", FollowAxis<&Nodes::argsort_attrs>);
+  RegisterLayoutRule("relax.cumprod", FollowAxis<&Nodes::scanop_attrs>);
+  RegisterLayoutRule("relax.cumsum", FollowAxis<&Nodes::scanop_attrs>);
+  RegisterLayoutRule("relax.dequantize", FollowQuantized);
+  RegisterLayoutRule("relax.nn.log_softmax", FollowAxis<&Nodes::softmax_attrs>);
+  RegisterLayoutRule("relax.quantize", FollowQuantized);
+  RegisterLayoutRule("relax.sort", FollowAxis<&Nodes::sort_attrs>);
+  RegisterLayoutRule("relax.take", FollowAxis<&Nodes::take_attrs>);
+  RegisterLayoutRule("relax.topk", FollowAxis<&Nodes::topk_attrs>);
+}
+
+}  // namespace
+}  // namespace tvm_fixes

@@ -1,0 +1,182 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/conv.cc
+ * \brief Layouts of relax.nn.conv1d, conv2d, conv3d and their transposes.
+ *
+ * Upstream: #18629 and #17968. TVM: seen in 0.27. Trigger and symptom, of ConvertLayout:
+ *
+ * - to a packed layout: "Layouts must have the same size" from conv2d_transpose and
+ *   conv3d_transpose, "Axis swap only" from the operators of one spatial axis and from conv3d;
+ * - of a model in which a packed value reaches a convolution that is not listed: "Layouts must
+ *   have the same size";
+ * - of conv2d to a packed result of which the channels are no multiple of the block: a result of
+ *   more channels, "should not rewrite or delete any global-scope Var";
+ * - of conv2d to blocks that hold channels of two groups, as of every depthwise convolution:
+ *   "Divide by zero" from the lowering that TVM has for Adreno.
+ *
+ * Mechanism: each operator has a rule of its own. Those of the transposes compare the primal rank
+ * asked for with the present rank, so that 4 equals 4 although the packed layout has five axes;
+ * that of conv2d looks at the extents of data and kernel alone.
+ *
+ * Here one rule serves all six: packed where the blocks of data, kernel and result divide the
+ * channels of a group, and otherwise in a plain layout.
+ *
+ * Removal: delete this file once its probes pass on the oldest TVM that is supported.
+ */
+#include <string>
+
+#include "../ir/build.h"
+#include "infer_layout.h"
+#include "op_attr.h"
+
+namespace tvm_fixes {
+namespace {
+
+constexpr const char* kAttr = "FRelaxInferLayout";
+
+struct Convolution {
+  StockOpAttr stock;
+  int spatial_axes;
+  bool transposed;
+
+  const char* fix_id() const {
+    return transposed ? "conv-transpose-infer-layout" : "conv-infer-layout";
+  }
+  const ConvAttrsNode& attrs() const {
+    return transposed ? nodes.conv_transpose_attrs[spatial_axes - 1]
+                      : nodes.conv_attrs[spatial_axes - 1];
+  }
+  /*! \brief The axis of the kernel that has the channels of all groups. */
+  char kernel_channels() const { return transposed ? 'I' : 'O'; }
+};
+
+Convolution convolutions[] = {
+    {{"relax.nn.conv1d", kAttr}, 1, false},
+    {{"relax.nn.conv2d", kAttr}, 2, false},
+    {{"relax.nn.conv3d", kAttr}, 3, false},
+    {{"relax.nn.conv1d_transpose", kAttr}, 1, true},
+    {{"relax.nn.conv2d_transpose", kAttr}, 2, true},
+    {{"relax.nn.conv3d_transpose", kAttr}, 3, true},
+};
+
+/*! \brief Layouts of data, kernel and result: by names of axes (NCHW), or relative (ABCD). */
+struct Layouts {
+  std::string data;
+  std::string kernel;
+  std::string out;
+};
+
+/*!
+ * \brief The layouts that the user asks for, relative to the present ones.
+ * \return Nothing if the operator is not listed.
+ * \throws ValueError if they are not two or three, or not of the operator's axes.
+ */
+std::optional<Layouts> Desired(const char* op_name, const Layouts& present,
+                               const DesiredLayouts& desired_layouts) {
+  auto it = desired_layouts.find(op_name);
+  if (it == desired_layouts.end()) return std::nullopt;
+  const Array<String> layouts = (*it).second;
+  if (layouts.size() != 2 && layouts.size() != 3) {
+    TVM_FFI_THROW(ValueError) << op_name << ": expected two or three desired layouts (data, kernel "
+                              << "and perhaps out), got " << layouts.size();
+  }
+  auto relative = [&](const char* of, const std::string& names, const String& desired) {
+    auto layout = RelativeLayout(names, desired);
+    if (!layout) {
+      TVM_FFI_THROW(ValueError) << op_name << ": expected a " << of << " layout with the axes of "
+                                << names << ", in any order and perhaps split as in 4c, got \""
+                                << desired << '"';
+    }
+    return *layout;
+  };
+  return Layouts{relative("data", present.data, layouts[0]),
+                 relative("kernel", present.kernel, layouts[1]),
+                 relative("out", present.out, layouts.size() == 3 ? layouts[2] : layouts[0])};
+}
+
+/*!
+ * \brief Whether a layout's blocks divide the axes that they split, and lie in one group each.
+ * \param channels The axis that has the channels of all groups.
+ */
+bool BlocksDivide(const ObjectRef& tensor, const std::string& names, char channels, int64_t groups,
+                  const std::string& layout) {
+  if (!IsPacked(layout)) return true;
+  auto shape = ShapeOf(tensor);
+  if (!shape) return false;
+  const size_t axis = names.find(channels);
+  if (auto extent = AsInt((*shape)[axis])) {
+    shape->Set(axis, MakeIntImm("int64", *extent / groups));
+  }
+  return ShapeInLayout(*shape, layout).has_value();
+}
+
+/*! \brief Take data and kernel as they come, unless their axes are split. */
+Layouts FollowInputs(const Layouts& present, const CallView& call, const VarLayouts& var_layouts) {
+  auto follow = [&](const ObjectRef& arg, size_t ndim) {
+    auto layout = LayoutOf(arg, var_layouts);
+    return layout && IsPermutation(*layout, ndim) ? *layout : InitialLayout(ndim);
+  };
+  const std::string data = follow(call.args()[0], present.data.size());
+  return {data, follow(call.args()[1], present.kernel.size()),
+          present.out == present.data ? data : InitialLayout(present.out.size())};
+}
+
+ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,
+                      const DesiredLayouts& desired_layouts, const VarLayouts& var_layouts) {
+  auto call = As<CallView>(call_ref);
+  const ConvAttrsNode& fields = conv.attrs();
+  const bool usable = call && fields.IsInstance(call->attrs().get()) && call->args().size() == 2;
+  if (!usable || !IsEnabled(conv.fix_id())) {
+    return conv.stock(call_ref, desired_layouts, var_layouts);
+  }
+  NoteUse(conv.fix_id());
+  const Object* attrs = call->attrs().get();
+  const ObjectRef& data = call->args()[0];
+  const ObjectRef& kernel = call->args()[1];
+  const Layouts present{fields.data_layout(attrs), fields.kernel_layout(attrs),
+                        fields.out_layout(attrs)};
+  if (IsPacked(present.data) || IsPacked(present.kernel) || IsPacked(present.out)) {
+    return RestoreLayouts(*call);
+  }
+  const int64_t groups = fields.groups(attrs);
+  auto can_have = [&](const Layouts& wanted) {
+    return IsConvertible(data, wanted.data, var_layouts) &&
+           IsConvertible(kernel, wanted.kernel, var_layouts) &&
+           BlocksDivide(data, present.data, 'C', groups, wanted.data) &&
+           BlocksDivide(kernel, present.kernel, conv.kernel_channels(), groups, wanted.kernel) &&
+           BlocksDivide(call_ref, present.out, 'C', groups, wanted.out);
+  };
+  auto decision = Desired(conv.stock.op_name(), present, desired_layouts);
+  if (!decision || !can_have(*decision)) decision = FollowInputs(present, *call, var_layouts);
+  const ObjectRef new_attrs = WithFields(
+      call->attrs(), {{"data_layout", String(ApplyLayout(present.data, decision->data))},
+                      {"kernel_layout", String(ApplyLayout(present.kernel, decision->kernel))},
+                      {"out_layout", String(ApplyLayout(present.out, decision->out))}});
+  return MakeInferLayoutOutput({decision->data, decision->kernel}, {decision->out}, new_attrs);
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  for (const Convolution& conv : convolutions) {
+    auto infer_layout = [&conv](const ObjectRef& call, const DesiredLayouts& desired_layouts,
+                                const VarLayouts& var_layouts) {
+      return InferLayout(conv, call, desired_layouts, var_layouts);
+    };
+    OverrideOpAttr(conv.stock.op_name(), conv.stock.key(), Function::FromTyped(infer_layout));
+  }
+}
+
+}  // namespace
+}  // namespace tvm_fixes

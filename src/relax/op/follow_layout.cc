@@ -1,0 +1,61 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/follow_layout.cc
+ * \brief Layouts of the operators for which TVM has no rule.
+ */
+#include "follow_layout.h"
+
+#include <algorithm>
+
+#include "op_attr.h"
+
+namespace tvm_fixes {
+namespace {
+
+constexpr const char* kFixId = "operators-infer-layout";
+
+template <typename Rule>
+void Register(const char* op_name, Rule rule) {
+  auto infer_layout = [rule](const ObjectRef& call_ref, const DesiredLayouts& /*desired_layouts*/,
+                             const VarLayouts& var_layouts) {
+    const CallView call(call_ref.get());
+    const auto lies_as_written = [&](const ObjectRef& arg) {
+      return LayoutOf(arg, var_layouts) == InitialLayoutOf(arg);
+    };
+    const Array<ObjectRef>& args = call.args();
+    if (std::all_of(args.begin(), args.end(), lies_as_written) || !IsEnabled(kFixId)) {
+      return RestoreLayouts(call);
+    }
+    const ObjectRef answer = rule(call, var_layouts);
+    if (!answer.defined()) return RestoreLayouts(call);
+    NoteUse(kFixId);
+    return answer;
+  };
+  OverrideOpAttr(op_name, "FRelaxInferLayout", Function::FromTyped(infer_layout));
+}
+
+}  // namespace
+
+void RegisterLayoutRule(const char* op_name, LayoutRule rule) { Register(op_name, rule); }
+
+void RegisterLayoutRule(const char* op_name, DataLayoutRule rule) {
+  Register(op_name, [rule](const CallView& call, const VarLayouts& var_layouts) {
+    auto layout = LayoutOf(call.args()[0], var_layouts);
+    return layout ? rule(call, *layout) : ObjectRef(nullptr);
+  });
+}
+
+}  // namespace tvm_fixes

@@ -1,0 +1,55 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/follow_layout.h
+ * \brief Layouts of the operators for which TVM has no rule.
+ *
+ * TVM: seen in 0.27; #18593, #18637, #18638 and #18643 gave operators like these a rule. Trigger:
+ * ConvertLayout of a model with one of them between two convolutions. Symptom: right, but two
+ * transposes around the operator. Mechanism: an operator without FRelaxInferLayout gets its
+ * arguments in their original layout.
+ *
+ *     x: layout ACDB (NHWC), R.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2])
+ *         =>  R.nn.pad(x, [0, 0, 1, 1, 2, 2, 0, 0]), layout ACDB
+ *
+ * Removal: delete the files that include this one once the probe passes on the oldest TVM that is
+ * supported.
+ */
+#ifndef TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_
+#define TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_
+
+#include <string>
+
+#include "infer_layout.h"
+
+namespace tvm_fixes {
+
+/*!
+ * \brief The answer of an operator, null where it wants its arguments in their original layout.
+ *
+ * It is asked only if an argument does not lie so, and if the ranks of all are known.
+ */
+using LayoutRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
+
+/*! \brief As LayoutRule, for an operator that only looks at the layout of its first argument. */
+using DataLayoutRule = ObjectRef (*)(const CallView& call, const std::string& layout);
+
+/*! \brief Give an operator a rule, in force while the fix operators-infer-layout is. */
+void RegisterLayoutRule(const char* op_name, LayoutRule rule);
+void RegisterLayoutRule(const char* op_name, DataLayoutRule rule);
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_

@@ -1,0 +1,164 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/join_guard.cc
+ * \brief Guards of concat, stack and split.
+ *
+ * See layout_guards.h.
+ *
+ * - stack names the new axis by a letter that no layout has: ConvertLayout raises.
+ * - concat and split count an axis from the end of a layout that splits one, and split takes
+ *   places along a split axis for places along its blocks: ConvertLayout raises.
+ * - concat does not know that it can't turn one way of splitting axes into another.
+ */
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../ir/build.h"
+#include "layout_guards.h"
+
+namespace tvm_fixes {
+namespace {
+
+const ObjectRef kStock(nullptr);
+
+/*! \brief One of the tensors of a tuple. */
+struct Part {
+  ObjectRef type;
+  std::string layout;
+};
+
+/*! \brief The tensors that a call joins; nothing if they are not known one by one. */
+std::optional<std::vector<Part>> PartsOf(const CallView& call, const VarLayouts& var_layouts) {
+  const ObjectRef type = TypeOf(call.args()[0]);
+  if (!nodes.tuple_type.IsInstance(type.get())) return std::nullopt;
+  const Array<ObjectRef>& types = nodes.tuple_type.fields(type.get());
+  std::vector<Part> parts;
+  for (size_t i = 0; i < types.size(); ++i) {
+    auto layout = LayoutOfField(call.args()[0], i, var_layouts);
+    if (!layout) return std::nullopt;
+    parts.push_back({types[i], *layout});
+  }
+  return parts;
+}
+
+/*! \brief The first layout of a part into which all parts can be brought. */
+std::optional<std::string> CommonLayout(const std::vector<Part>& parts) {
+  for (const Part& candidate : parts) {
+    const auto is_convertible = [&](const Part& part) {
+      return IsConvertible(part.type, part.layout, candidate.layout);
+    };
+    if (std::all_of(parts.begin(), parts.end(), is_convertible)) return candidate.layout;
+  }
+  return std::nullopt;
+}
+
+/*! \brief Where an axis lies, and how many of its elements a step along it is. */
+struct Place {
+  int64_t position;
+  int64_t elements;
+};
+
+std::optional<Place> PlaceOf(int64_t axis, const std::string& layout) {
+  const std::vector<LayoutAxis> axes = AxesOf(layout);
+  if (axis < 0) {
+    axis += std::count_if(axes.begin(), axes.end(), [](auto& a) { return a.factor == 0; });
+  }
+  std::optional<Place> place;
+  int64_t elements = 1;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (static_cast<int64_t>(axes[i].primal()) != axis) continue;
+    if (axes[i].factor > 0) {
+      elements *= axes[i].factor;
+    } else {
+      place = Place{static_cast<int64_t>(i), 1};
+    }
+  }
+  if (place) place->elements = elements;
+  return place;
+}
+
+/*! \brief The axis of a join, 0 by default. */
+std::optional<int64_t> AxisOf(const OptionalAxisAttrsNode& type, const CallView& call) {
+  if (!type.IsInstance(call.attrs().get())) return std::nullopt;
+  const Any& axis = type.axis(call.attrs().get());
+  return axis == nullptr ? 0 : axis.try_cast<int64_t>();
+}
+
+ObjectRef Concat(const CallView& call, const VarLayouts& var_layouts) {
+  auto parts = PartsOf(call, var_layouts);
+  auto axis = AxisOf(nodes.concat_attrs, call);
+  if (!parts || !axis) return kStock;
+  const auto is_packed = [](const Part& part) { return IsPacked(part.layout); };
+  if (std::none_of(parts->begin(), parts->end(), is_packed)) return kStock;
+  std::stable_partition(parts->begin(), parts->end(), is_packed);
+  auto layout = CommonLayout(*parts);
+  auto place = layout ? PlaceOf(*axis, *layout) : std::nullopt;
+  if (!place) return RestoreLayouts(call);
+  return FollowData(call, *layout, *layout, WithFields(call.attrs(), {{"axis", place->position}}));
+}
+
+ObjectRef Stack(const CallView& call, const VarLayouts& var_layouts) {
+  auto parts = PartsOf(call, var_layouts);
+  auto axis = AxisOf(nodes.stack_attrs, call);
+  auto result = InitialLayoutOf(call.ref());
+  if (!parts || !axis || !result) return RestoreLayouts(call);
+  auto layout = CommonLayout(*parts);
+  if (!layout || *layout == InitialLayout(result->size() - 1)) return RestoreLayouts(call);
+  const size_t new_axis = *axis < 0 ? *axis + result->size() : *axis;
+  std::vector<std::string> axes;
+  for (size_t i = 0; i < result->size(); ++i) {
+    if (i != new_axis) axes.emplace_back(1, (*result)[i]);
+  }
+  auto renamed = RenameAxes(*layout, axes);
+  if (!renamed) return RestoreLayouts(call);
+  return FollowData(call, *layout, (*result)[new_axis] + *renamed,
+                    WithFields(call.attrs(), {{"axis", int64_t{0}}}));
+}
+
+ObjectRef Split(const CallView& call, const std::string& layout) {
+  const auto& type = nodes.split_attrs;
+  const ObjectRef results = TypeOf(call.ref());
+  if (!IsPacked(layout) || !type.IsInstance(call.attrs().get())) return kStock;
+  auto place = PlaceOf(type.axis(call.attrs().get()), layout);
+  if (!place || !nodes.tuple_type.IsInstance(results.get())) return RestoreLayouts(call);
+  for (const ObjectRef& result : nodes.tuple_type.fields(results.get())) {
+    auto shape = ShapeOfType(result);
+    if (!shape || !ShapeInLayout(*shape, layout)) return RestoreLayouts(call);
+  }
+  Any sections = type.indices_or_sections(call.attrs().get());
+  if (auto indices = sections.try_cast<Array<ObjectRef>>()) {
+    Array<ObjectRef> moved;
+    for (const ObjectRef& index : *indices) {
+      auto at = AsInt(index);
+      if (!at) return RestoreLayouts(call);
+      moved.push_back(MakeIntImm("int64", *at / place->elements));
+    }
+    sections = moved;
+  }
+  return FollowData(
+      call, layout, layout,
+      WithFields(call.attrs(), {{"indices_or_sections", sections}, {"axis", place->position}}));
+}
+
+LayoutGuard guards[] = {
+    {"relax.concat", Concat},
+    {"relax.stack", Stack},
+    {"relax.split", Split},
+};
+
+}  // namespace
+}  // namespace tvm_fixes

@@ -1,0 +1,67 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/layout_guards.h
+ * \brief Rules for operators of which TVM's own go wrong in some layouts.
+ *
+ * TVM: seen in 0.27. Trigger: ConvertLayout of a model in which a converted value reaches one of
+ * these operators. Symptom: ConvertLayout raises, or the module does not build, or its numbers are
+ * wrong. Mechanism: see the files that include this one; TVM's rules follow layouts in which the
+ * operator, its type rule or its code are not right.
+ *
+ * A guard answers in TVM's place where TVM's own rule is not right, and follows the layout where
+ * it can, else restores the original ones.
+ *
+ * Removal: delete this file, layout_guards.cc and the files *_guard.cc once the probe passes on
+ * the oldest TVM that is supported.
+ */
+#ifndef TVM_FIXES_RELAX_OP_LAYOUT_GUARDS_H_
+#define TVM_FIXES_RELAX_OP_LAYOUT_GUARDS_H_
+
+#include <string>
+
+#include "infer_layout.h"
+#include "op_attr.h"
+
+namespace tvm_fixes {
+
+/*! \brief The answer of an operator, null where TVM's own is right. */
+using GuardRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
+
+/*! \brief As GuardRule, asked only if the first argument lies in another layout than its own. */
+using DataGuardRule = ObjectRef (*)(const CallView& call, const std::string& layout);
+
+/*! \brief A rule before TVM's own for one operator. Instances are file statics. */
+class LayoutGuard {
+ public:
+  LayoutGuard(const char* op_name, GuardRule rule);
+  LayoutGuard(const char* op_name, DataGuardRule rule);
+
+  /*! \brief Put all guards in force. */
+  static void Register();
+
+ private:
+  ObjectRef Answer(const CallView& call, const VarLayouts& var_layouts) const;
+  ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
+                        const VarLayouts& var_layouts) const;
+
+  StockOpAttr stock_;
+  GuardRule rule_ = nullptr;
+  DataGuardRule data_rule_ = nullptr;
+};
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_OP_LAYOUT_GUARDS_H_

@@ -1,0 +1,89 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/norm_guard.cc
+ * \brief Guards of the norms.
+ *
+ * See layout_guards.h.
+ *
+ * - layer_norm of axes of which the order changes, such as LayerNorm((C, H, W)) in NHWC, reads
+ *   scale and offset in their original order: wrong numbers, and reads out of bounds.
+ * - rms_norm of axes that are then not the last has no lowering: the build fails.
+ * - All of them take an axis that is split for the blocks alone: ConvertLayout raises, or the
+ *   numbers are wrong.
+ */
+#include <algorithm>
+#include <vector>
+
+#include "layout_guards.h"
+
+namespace tvm_fixes {
+namespace {
+
+/*! \brief Where `layout` has some axes; nothing if it splits one of them. */
+std::optional<std::vector<int64_t>> PositionsOf(const Array<int64_t>& axes,
+                                                const std::string& layout) {
+  std::vector<int64_t> positions;
+  for (int64_t axis : axes) {
+    auto position = PositionOf(axis, layout);
+    if (!position) return std::nullopt;
+    positions.push_back(*position);
+  }
+  return positions;
+}
+
+/*! \brief Whether axes lie in ascending order, as scale and offset are read. */
+bool AreAscending(const Array<int64_t>& axes, const std::string& layout) {
+  auto positions = PositionsOf(axes, layout);
+  return positions && std::is_sorted(positions->begin(), positions->end());
+}
+
+/*! \brief Whether the order of axes is the same in a layout as in the original one. */
+bool KeepsOrder(const CallView& call, const Array<int64_t>& axes, const std::string& layout) {
+  return AreAscending(axes, *InitialLayoutOf(call.args()[0])) && AreAscending(axes, layout);
+}
+
+ObjectRef LayerNorm(const CallView& call, const std::string& layout) {
+  const auto& type = nodes.layer_norm_attrs;
+  const Object* attrs = call.attrs().get();
+  const bool is_right = type.IsInstance(attrs) && KeepsOrder(call, type.axes(attrs), layout);
+  return is_right ? ObjectRef(nullptr) : RestoreLayouts(call);
+}
+
+ObjectRef RMSNorm(const CallView& call, const std::string& layout) {
+  const auto& type = nodes.rms_norm_attrs;
+  const Object* attrs = call.attrs().get();
+  if (!type.IsInstance(attrs) || !KeepsOrder(call, type.axes(attrs), layout)) {
+    return RestoreLayouts(call);
+  }
+  const std::vector<int64_t> positions = *PositionsOf(type.axes(attrs), layout);
+  const size_t others = AxesOf(layout).size() - positions.size();
+  const bool are_last = positions.empty() || positions.front() == static_cast<int64_t>(others);
+  return are_last ? ObjectRef(nullptr) : RestoreLayouts(call);
+}
+
+ObjectRef ChannelNorm(const CallView& call, const std::string& layout) {
+  return IsPacked(layout) ? RestoreLayouts(call) : ObjectRef(nullptr);
+}
+
+LayoutGuard guards[] = {
+    {"relax.nn.layer_norm", LayerNorm},
+    {"relax.nn.rms_norm", RMSNorm},
+    {"relax.nn.group_norm", ChannelNorm},
+    {"relax.nn.instance_norm", ChannelNorm},
+};
+
+}  // namespace
+}  // namespace tvm_fixes

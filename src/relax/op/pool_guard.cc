@@ -1,0 +1,101 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/pool_guard.cc
+ * \brief Guards of the operators that have a layout among their attributes: pools and resizes.
+ *
+ * See layout_guards.h.
+ *
+ * - The pools of two axes follow a layout that splits what they pool, or that splits an axis which
+ *   lies elsewhere in their result; those of one and three axes raise for every layout that splits
+ *   one, and all raise where the model itself splits one.
+ * - resize2d and resize3d in another layout than channels-first or -last have no lowering, and give
+ *   up every layout that splits an axis.
+ */
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../ir/build.h"
+#include "layout_guards.h"
+
+namespace tvm_fixes {
+namespace {
+
+/*! \brief Whether a layout splits, of axes with these names, the channels alone. */
+bool SplitsChannels(const String& names, const std::string& layout) {
+  const std::vector<LayoutAxis> axes = AxesOf(layout);
+  return std::all_of(axes.begin(), axes.end(), [&](const LayoutAxis& axis) {
+    return axis.factor == 0 || names.at(axis.primal()) == 'C';
+  });
+}
+
+ObjectRef Pool(const CallView& call, const VarLayouts& var_layouts) {
+  const Object* attrs = call.attrs().get();
+  const auto type = std::find_if(std::begin(nodes.pool_attrs), std::end(nodes.pool_attrs),
+                                 [&](const auto& node) { return node.IsInstance(attrs); });
+  auto layout = LayoutOf(call.args()[0], var_layouts);
+  if (type == std::end(nodes.pool_attrs) || !layout) return ObjectRef(nullptr);
+  const String& names = type->layout(attrs);
+  const String& out_names = type->out_layout(attrs);
+  if (IsPacked(names) || IsPacked(out_names)) return RestoreLayouts(call);
+  if (!IsPacked(*layout)) return ObjectRef(nullptr);
+  if (names != out_names || !SplitsChannels(names, *layout)) return RestoreLayouts(call);
+  const String applied(ApplyLayout(names, *layout));
+  return FollowData(call, *layout, *layout,
+                    WithFields(call.attrs(), {{"layout", applied}, {"out_layout", applied}}));
+}
+
+/*! \brief What a resize has, and what it has code for, beside blocks of the channels innermost. */
+struct Resize {
+  const LayoutAttrsNode& type;
+  const char* channels_first;
+  const char* channels_last;
+};
+
+ObjectRef FollowResize(const CallView& call, const VarLayouts& var_layouts, const Resize& resize) {
+  auto layout = LayoutOf(call.args()[0], var_layouts);
+  if (!layout || !resize.type.IsInstance(call.attrs().get())) return RestoreLayouts(call);
+  const String& names = resize.type.layout(call.attrs().get());
+  if (IsPacked(names)) return RestoreLayouts(call);
+  const std::string applied = ApplyLayout(names, *layout);
+  if (applied == resize.channels_first || applied == resize.channels_last) {
+    return ObjectRef(nullptr);
+  }
+  const bool has_code = applied.rfind(resize.channels_first, 0) == 0 && applied.back() == 'c';
+  if (!has_code) return RestoreLayouts(call);
+  return FollowData(call, *layout, *layout,
+                    WithFields(call.attrs(), {{"layout", String(applied)}}));
+}
+
+ObjectRef Resize2D(const CallView& call, const VarLayouts& var_layouts) {
+  return FollowResize(call, var_layouts, {nodes.resize2d_attrs, "NCHW", "NHWC"});
+}
+
+ObjectRef Resize3D(const CallView& call, const VarLayouts& var_layouts) {
+  return FollowResize(call, var_layouts, {nodes.resize3d_attrs, "NCDHW", "NDHWC"});
+}
+
+LayoutGuard guards[] = {
+    {"relax.nn.adaptive_avg_pool1d", Pool}, {"relax.nn.adaptive_avg_pool2d", Pool},
+    {"relax.nn.adaptive_avg_pool3d", Pool}, {"relax.nn.avg_pool1d", Pool},
+    {"relax.nn.avg_pool2d", Pool},          {"relax.nn.avg_pool3d", Pool},
+    {"relax.nn.max_pool1d", Pool},          {"relax.nn.max_pool2d", Pool},
+    {"relax.nn.max_pool3d", Pool},          {"relax.image.resize2d", Resize2D},
+    {"relax.image.resize3d", Resize3D},
+};
+
+}  // namespace
+}  // namespace tvm_fixes

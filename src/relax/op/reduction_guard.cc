@@ -1,0 +1,73 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/reduction_guard.cc
+ * \brief Guards of the reductions.
+ *
+ * See layout_guards.h.
+ *
+ * - A reduction that keeps an axis which is split has extent 1 there, and so blocks of 1; TVM's
+ *   rule says that they are as they were, and the next operator raises or does not build.
+ * - TVM's rule lists the axes of a reduction over all of them, for which its type rule knows less
+ *   of a result whose shape is unknown: ConvertLayout raises, converted or not.
+ */
+#include <algorithm>
+
+#include "../ir/build.h"
+#include "broadcast.h"
+#include "layout_guards.h"
+
+namespace tvm_fixes {
+namespace {
+
+/*! \brief Where `layout` has the axes that a reduction removes, in all their parts. */
+Array<int64_t> PartsOf(const Array<int64_t>& axes, const std::string& layout) {
+  const std::vector<LayoutAxis> parts = AxesOf(layout);
+  const auto ndim =
+      std::count_if(parts.begin(), parts.end(), [](auto& part) { return part.factor == 0; });
+  Array<int64_t> positions;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto is_part = [&](int64_t axis) {
+      return (axis < 0 ? axis + ndim : axis) == static_cast<int64_t>(parts[i].primal());
+    };
+    if (std::any_of(axes.begin(), axes.end(), is_part)) positions.push_back(i);
+  }
+  return positions;
+}
+
+ObjectRef Reduction(const CallView& call, const VarLayouts& var_layouts) {
+  const auto& type = nodes.statistical_attrs;
+  const Object* attrs = call.attrs().get();
+  auto layout = LayoutOf(call.args()[0], var_layouts);
+  if (!layout || !type.IsInstance(attrs)) return ObjectRef(nullptr);
+  const Array<int64_t>& axes = type.axis(attrs);
+  if (!type.keepdims(attrs)) {
+    return axes.defined() ? ObjectRef(nullptr) : FollowData(call, *layout, "", call.attrs());
+  }
+  const std::string out = WithUnitBlocks(*layout, call.ref());
+  if (!axes.defined()) return FollowData(call, *layout, out, call.attrs());
+  if (out == *layout) return ObjectRef(nullptr);
+  return FollowData(call, *layout, out,
+                    WithFields(call.attrs(), {{"axis", PartsOf(axes, *layout)}}));
+}
+
+LayoutGuard guards[] = {
+    {"relax.max", Reduction},      {"relax.mean", Reduction}, {"relax.min", Reduction},
+    {"relax.prod", Reduction},     {"relax.std", Reduction},  {"relax.sum", Reduction},
+    {"relax.variance", Reduction},
+};
+
+}  // namespace
+}  // namespace tvm_fixes

@@ -1,0 +1,249 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The pass PrepareLayout on what moves data: permutes, layout transforms and pixel shuffles."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.transform import ConvertLayout
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from grids import batched
+from relax_helpers import build, call, calls, count, integers, merge, run, tensor
+from tvm_fixes.relax.transform import PrepareLayout
+
+pytestmark = pytest.mark.native
+
+
+def pack(n, c, h, w):
+    return n, c // 4, h, w, c % 4
+
+
+def unpack(n, c, h, w, block):
+    return n, c * 4 + block, h, w
+
+
+def unpack_to_channels_last(n, c, h, w, block):
+    return n, h, w, c * 4 + block
+
+
+N = tvm.tirx.Var("n", "int64")
+
+
+@pytest.mark.parametrize(
+    "shape, index_map, expected",
+    [
+        ((2, 8, 1, 1), pack, (2, 2, 1, 1, 4)),
+        ((N, 8, 1, 1), pack, (N, 2, 1, 1, 4)),
+        ((2, 4, 1, 1), pack, (2, 1, 1, 1, 4)),
+        ((2, 2, 1, 1, 4), unpack, (2, 8, 1, 1)),
+        ((N, 2, 1, 1, 4), unpack, (N, 8, 1, 1)),
+        ((2, 1, 3, 5, 4), unpack_to_channels_last, (2, 3, 5, 4)),
+    ],
+)
+def test_a_layout_transform_that_leaves_every_element_is_a_reshape(shape, index_map, expected):
+    x = {"x": tensor(*shape)}
+    before = build(x, lambda _, x: op.layout_transform(x, index_map))
+    after = PrepareLayout()(before)
+    tvm.ir.assert_structural_equal(
+        after, build(x, lambda _, x: op.reshape(x, relax.ShapeExpr(expected)))
+    )
+
+
+@pytest.mark.parametrize(
+    "shape, index_map",
+    [
+        ((2, 8, 2, 1), pack),
+        ((2, 8, 1, N), pack),
+        ((2, 2, 3, 1, 4), unpack),
+        # One element more than the argument has, which is padding.
+        ((1, 7, 1, 1), pack),
+    ],
+)
+def test_any_other_layout_transform_stays(shape, index_map):
+    before = build({"x": tensor(*shape)}, lambda _, x: op.layout_transform(x, index_map, 0.0))
+    assert PrepareLayout()(before)["main"].same_as(before["main"])
+
+
+def test_a_layout_transform_of_a_constant_bias_is_folded():
+    bias = np.arange(8, dtype="float32").reshape(1, 8, 1, 1)
+    x = {"x": tensor(2, 2, 3, 3, 4)}
+    before = build(x, lambda b, x: op.add(x, b.emit(op.layout_transform(relax.const(bias), pack))))
+    folded = relax.const(bias.reshape(1, 2, 1, 1, 4))
+    tvm.ir.assert_structural_equal(
+        PrepareLayout()(before), build(x, lambda _, x: op.add(x, folded))
+    )
+
+
+def test_a_pixel_shuffle_is_a_permute_between_reshapes():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor(("n", 12, "h", 5), "float32")) -> R.Tensor(
+            ("n", 3, "h * 2", 10), "float32"
+        ):
+            with R.dataflow():
+                gv = R.nn.pixel_shuffle(x, 2)
+                R.output(gv)
+            return gv
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor(("n", 12, "h", 5), "float32")) -> R.Tensor(
+            ("n", 3, "h * 2", 10), "float32"
+        ):
+            n, h = T.int64(), T.int64()
+            with R.dataflow():
+                split = R.reshape(x, R.shape([n, 3, 2, 2, h, 5]))
+                pixels = R.permute_dims(split, [0, 1, 4, 2, 5, 3])
+                gv = R.reshape(pixels, R.shape([n, 3, h * 2, 10]))
+                R.output(gv)
+            return gv
+
+    after = PrepareLayout()(Before)
+    tvm.ir.assert_structural_equal(after, Expected)
+    x = integers(2, 12, 3, 5)
+    np.testing.assert_array_equal(run(after, x), run(Before, x))
+
+
+def test_a_pixel_shuffle_between_convolutions_is_one_permute():
+    """In NHWC: one permute at each end, and that of the shuffle."""
+    kernels = [relax.const(integers(*shape)) for shape in ((8, 4, 1, 1), (4, 2, 1, 1))]
+
+    def emit(builder, x):
+        shuffled = op.nn.pixel_shuffle(builder.emit(op.nn.conv2d(x, kernels[0])), 2)
+        return op.nn.conv2d(builder.emit(shuffled), kernels[1])
+
+    before = build({"x": tensor(1, 4, 3, 5)}, emit)
+    after = before
+    for step in (PrepareLayout(), ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})):
+        after = step(after)
+    after = PrepareLayout()(after)
+    permutes = [found for found in calls(after, "relax.permute_dims") if found.args[0].ty.ndim > 4]
+    assert len(permutes) == 1
+    assert [list(found.attrs.axes) for found in permutes] == [[0, 1, 4, 2, 5, 3]]
+    x = integers(1, 4, 3, 5)
+    np.testing.assert_array_equal(run(after, x), run(before, x))
+
+
+def test_permutes_in_a_row_are_one():
+    x = {"x": tensor(2, 3, 4, 5)}
+    before = build(
+        x, lambda b, x: op.permute_dims(b.emit(op.permute_dims(x, [1, 2, 3, 0])), [2, 0, 1, 3])
+    )
+    after = build(x, lambda _, x: op.permute_dims(x, [3, 1, 2, 0]))
+    tvm.ir.assert_structural_equal(PrepareLayout()(before), after)
+
+
+def test_a_permute_and_its_inverse_are_none():
+    x = {"x": tensor(2, 3, 4)}
+
+    def emit(builder, x):
+        there = builder.emit(op.permute_dims(x, [2, 0, 1]))
+        return op.nn.relu(builder.emit(op.permute_dims(there, [1, 2, 0])))
+
+    expected = build(x, lambda _, x: op.nn.relu(x))
+    tvm.ir.assert_structural_equal(PrepareLayout()(build(x, emit)), expected)
+
+
+def test_permutes_are_one_past_a_reshape():
+    x = {"x": tensor(2, 3, 4, 5)}
+
+    def emit(builder, x):
+        first = builder.emit(op.permute_dims(x, [0, 2, 3, 1]))
+        merged = builder.emit(op.reshape(first, (2, 20, 3)))
+        return op.permute_dims(merged, [1, 0, 2])
+
+    def expected(builder, x):
+        permuted = builder.emit(op.permute_dims(x, [2, 3, 0, 1]))
+        return op.reshape(permuted, (20, 2, 3))
+
+    tvm.ir.assert_structural_equal(PrepareLayout()(build(x, emit)), build(x, expected))
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        pytest.param([0, 2, 1], id="a transposition, which a matmul may read"),
+        pytest.param([1, 2, 0], id="axes of one that was split are torn apart"),
+    ],
+)
+def test_permutes_that_stay(axes):
+    def emit(builder, x):
+        first = builder.emit(op.permute_dims(x, [1, 0]))
+        return op.permute_dims(builder.emit(op.reshape(first, (2, 3, 4))), axes)
+
+    before = build({"x": tensor(4, 6)}, emit)
+    assert count(PrepareLayout()(before), "relax.permute_dims") == 2
+
+
+@st.composite
+def chains(draw):
+    """A shape, and permutes and reshapes of neighbouring axes."""
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 4]), min_size=2, max_size=4))
+    steps = []
+    present = list(shape)
+    for _ in range(draw(st.integers(2, 5))):
+        kind = draw(st.sampled_from(["permute", "merge", "split"]))
+        if kind == "permute":
+            axes = draw(st.permutations(range(len(present))))
+            present = [present[axis] for axis in axes]
+            steps.append(("permute", list(axes)))
+            continue
+        if kind == "merge" and len(present) > 1:
+            axis = draw(st.integers(0, len(present) - 2))
+            present[axis : axis + 2] = [present[axis] * present[axis + 1]]
+        elif kind == "split" and 4 in present and len(present) < 6:
+            axis = present.index(4)
+            present[axis : axis + 1] = draw(st.sampled_from([[2, 2], [1, 4], [4, 1]]))
+        steps.append(("reshape", list(present)))
+    return shape, steps
+
+
+@batched(10)
+@given(st.lists(chains(), min_size=10, max_size=10))
+def test_chains_keep_their_numbers(cases):
+    mods, arguments, expected = {}, {}, {}
+    for index, (shape, steps) in enumerate(cases):
+
+        def emit(builder, x, steps=steps):
+            for kind, value in steps:
+                step = op.permute_dims if kind == "permute" else op.reshape
+                x = builder.emit(step(x, value))
+            return x
+
+        name = f"case{index}"
+        mods[name] = build({"x": tensor(*shape)}, emit)
+        arguments[name] = value = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+        for kind, step in steps:
+            value = value.transpose(step) if kind == "permute" else value.reshape(step)
+        expected[name] = value
+    after = PrepareLayout()(merge(mods))
+    assert relax.analysis.check_well_formed(after)
+    before_counts = sum(count(mod, "relax.permute_dims") for mod in mods.values())
+    assert count(after, "relax.permute_dims") <= before_counts
+    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
+    for name, argument in arguments.items():
+        np.testing.assert_array_equal(call(vm, name, argument), expected[name])
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
