@@ -10,10 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``tvm_fixes.frontend.onnx`` against ONNX Runtime and against TVM's importer."""
+"""The entry point ``tvm_fixes.frontend.onnx.from_onnx``: its options, switches and branches."""
 
 import inspect
-import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -25,15 +24,12 @@ import tvm.testing
 from onnx import TensorProto, helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from coverage_tables import CoverageTables
-from grids import sample
 from models import FLOAT, onnx_model
 from relax_helpers import calls, run
 from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
 
 FIX_ID = "onnx-conv-transpose-output-shape"
-STRIDE, KERNEL = 3, 4
 
 
 def model_of(
@@ -65,69 +61,6 @@ def check(
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
-def full_extent(extent: int) -> int:
-    return STRIDE * (extent - 1) + KERNEL
-
-
-@pytest.mark.parametrize(
-    "rank, auto_pad, excess, output_padding, group, bias",
-    sample(
-        list(
-            itertools.product(
-                (1, 2, 3),
-                (None, "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
-                (-2, -1, 0, 1, 2, 3, 4),
-                (0, 1),
-                (1, 2),
-                (False, True),
-            )
-        ),
-        40,
-    ),
-)
-def test_output_shape(
-    rank: int,
-    auto_pad: str | None,
-    excess: int,
-    output_padding: int,
-    group: int,
-    bias: bool,
-    coverage_table: CoverageTables,
-) -> None:
-    """`excess` is what the whole transposed convolution has more than ``output_shape``."""
-    extents = (4, 5, 3)[:rank]
-    attributes = {
-        "strides": [STRIDE] * rank,
-        "group": group,
-        # Another excess on each axis, so that an exchanged axis is found.
-        "output_shape": [full_extent(e) - excess - (excess > 0) * i for i, e in enumerate(extents)],
-    }
-    if auto_pad is not None:
-        attributes["auto_pad"] = auto_pad
-    if output_padding and excess >= 0:
-        attributes["output_padding"] = [output_padding] * rank
-    inputs = {
-        "x": random((2, 4, *extents), 0),
-        "w": random((4, 3, *[KERNEL] * rank), 1),
-    }
-    if bias:
-        inputs["b"] = random((3 * group,), 2)
-    model = model_of(
-        [conv_transpose(tuple(inputs), **attributes)],
-        {name: array.shape for name, array in inputs.items()},
-    )
-    with coverage_table("onnx_importer").case(
-        operator="ConvTranspose", rank=rank, auto_pad=auto_pad, group=group, bias=bias
-    ):
-        check(model, inputs)
-
-
-def test_output_shape_with_dilation() -> None:
-    inputs = {"x": random((1, 2, 4, 5), 0), "w": random((2, 3, 3, 2), 1)}
-    node = conv_transpose(strides=[2, 1], dilations=[2, 3], output_shape=[9, 6])
-    check(model_of([node], {name: array.shape for name, array in inputs.items()}), inputs)
-
-
 def test_output_shape_in_a_branch() -> None:
     branches = {
         name: helper.make_graph(
@@ -155,39 +88,6 @@ def test_output_shape_with_symbolic_batch() -> None:
     node = conv_transpose(strides=[2, 2], output_shape=[8, 9])
     model = model_of([node], {"x": ("batch", 2, 4, 5)}, {"w": random((2, 3, 3, 3), 0)})
     check(model, {"x": random((3, 2, 4, 5), 1)})
-
-
-@pytest.mark.parametrize(
-    "x_shape, output_shape, message",
-    (
-        (
-            (1, 2, 4, 5),
-            [8],
-            "'upsample': attribute output_shape is [8]; expected 2 elements, one a spatial axis",
-        ),
-        (
-            (1, 2, 4, 5),
-            [8, 13],
-            "'upsample': attribute output_shape is [8, 13]; on spatial axis 1 it needs an output "
-            "padding of 2, expected less than max(stride, dilation) = 2",
-        ),
-        (
-            (1, 2, "height", 5),
-            [8, 9],
-            "'upsample': attribute output_shape is [8, 9]; expected operands with static spatial "
-            "dimensions",
-        ),
-    ),
-)
-@pytest.mark.filterwarnings("ignore:.*output_shape", "ignore:.*unknown dimension")
-def test_unusable_output_shape(
-    x_shape: Sequence[int | str], output_shape: list[int], message: str
-) -> None:
-    node = conv_transpose(strides=[2, 2], output_shape=output_shape)
-    model = model_of([node], {"x": x_shape}, {"w": random((2, 3, 3, 3), 0)})
-    with pytest.raises(tvm.error.OpAttributeInvalid) as error:
-        from_onnx(model)
-    assert message in str(error.value)
 
 
 def upsampling() -> onnx.ModelProto:

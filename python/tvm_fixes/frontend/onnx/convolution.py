@@ -1,0 +1,248 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Padding of Conv and ConvTranspose.
+
+Upstream
+    https://github.com/apache/tvm/issues/19450 leaves ``output_shape`` for later.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A ConvTranspose with ``output_shape``, or with a ``kernel_shape`` that is not its weight's. A
+    Conv with ``auto_pad`` SAME_UPPER or SAME_LOWER.
+Symptom
+    ConvTranspose: the result has another shape and other numbers, silently. Conv: ``ValueError:
+    Cannot use and / or / not operator to Expr`` if a spatial dimension is symbolic; otherwise the
+    data are padded by a function of their own, so that no layout passes to or from the operator.
+Mechanism
+    The converter of ConvTranspose takes ``pads`` or ``auto_pad`` and never reads ``output_shape``.
+    That of Conv computes pads with NumPy, which asks a symbolic comparison for its truth, and emits
+    them as a call of TIR where the operator has an attribute.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
+    and the fix ids ``onnx-conv-transpose-output-shape`` and ``onnx-conv-auto-pad``.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tvm import relax, tirx, topi
+
+from ... import switches
+from .node import Converter, Extent, Node, extents_of
+
+__all__ = ["CONV_AUTO_PAD", "CONV_TRANSPOSE_OUTPUT_SHAPE", "pad_conv", "pad_conv_transpose"]
+
+CONV_AUTO_PAD = "onnx-conv-auto-pad"
+CONV_TRANSPOSE_OUTPUT_SHAPE = "onnx-conv-transpose-output-shape"
+
+_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+@dataclass(frozen=True)
+class _Window:
+    """How the kernel of a node moves over X: one element of each list for each spatial axis.
+
+    `channels` is the extent of the second axis of X, `weight_channels` that of the first of W.
+    An extent is None where the shape of the operand is unknown.
+    """
+
+    channels: Extent | None
+    weight_channels: Extent | None
+    extents: list[Extent | None]
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    auto_pad: str
+
+    @property
+    def spans(self) -> list[int]:
+        """The extents of the dilated kernel."""
+        return [d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True)]
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        """Read the window from the attributes and operands of `node`.
+
+        Raises
+        ------
+        tvm.error.OpAttributeInvalid
+            If the operands are not of equal rank from 3 to 5, an attribute has another length than
+            there are spatial axes or a value out of range, ``kernel_shape`` is not that of the
+            weight, or ``pads`` stands beside ``auto_pad``.
+        """
+        ranks = [value.ty.ndim for value in node.operands[:2]]
+        if ranks[0] not in (3, 4, 5) or ranks[0] != ranks[1]:
+            reason = "expected both from 3 to 5 and equal (-1 is unknown)"
+            raise node.invalid("rank of X, W", ranks, reason)
+        rank = ranks[0] - 2
+        data, weight = (extents_of(value) or [None] * (rank + 2) for value in node.operands[:2])
+        auto_pad = node.text("auto_pad", "NOTSET")
+        if auto_pad not in _AUTO_PADS:
+            raise node.invalid("attribute auto_pad", auto_pad, f"expected one of {_AUTO_PADS}")
+        pads = _integers(node, "pads", 2 * rank, 0, at_least=0)
+        if auto_pad != "NOTSET" and any(pads):
+            raise node.invalid(
+                "attribute pads", pads, f"expected none beside auto_pad {auto_pad} (ONNX)"
+            )
+        return cls(
+            channels=data[1],
+            weight_channels=weight[0],
+            extents=data[2:],
+            kernel=_kernel(node, weight[2:]),
+            strides=_integers(node, "strides", rank, 1, at_least=1),
+            dilations=_integers(node, "dilations", rank, 1, at_least=1),
+            auto_pad=auto_pad,
+        )
+
+    def split(self, totals: list[Any]) -> list[Any]:
+        """The pads whose sums are `totals`: all at the beginning of axes, then all at the end.
+
+        The odd element is at the end for SAME_UPPER, else at the beginning (ONNX operator
+        specification, ConvTranspose; ONNX Runtime does so for VALID and NOTSET too).
+        """
+        halves = [total // 2 for total in totals]
+        rest = [total - half for total, half in zip(totals, halves, strict=True)]
+        return halves + rest if self.auto_pad == "SAME_UPPER" else rest + halves
+
+
+def _integers(node: Node, attribute: str, count: int, default: int, at_least: int) -> list[int]:
+    values = list(node.attributes.get(attribute, [default] * count))
+    if len(values) != count:
+        reason = f"expected {count} elements for {node.operands[0].ty.ndim - 2} spatial axes"
+        raise node.invalid(f"attribute {attribute}", values, reason)
+    if min(values) < at_least:
+        raise node.invalid(f"attribute {attribute}", values, f"expected at least {at_least}")
+    return values
+
+
+def _kernel(node: Node, weight: list[Extent | None]) -> list[int]:
+    """The extents of the kernel: the static ones of the weight, the others by ``kernel_shape``."""
+    given = node.attributes.get("kernel_shape")
+    if given is None:
+        if not all(isinstance(extent, int) for extent in weight):
+            reason = "expected the attribute kernel_shape or static extents"
+            raise node.invalid("shape of W", node.operands[1].ty.shape, reason)
+        return [extent for extent in weight if isinstance(extent, int)]
+    matches = len(given) == len(weight) and all(
+        not isinstance(extent, int) or extent == expected
+        for extent, expected in zip(weight, given, strict=True)
+    )
+    if not matches:
+        reason = f"expected the extents of W, {weight}"
+        raise node.invalid("attribute kernel_shape", list(given), reason)
+    return list(given)
+
+
+def pad_conv_transpose(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a ConvTranspose with its ``output_shape`` resolved to ``pads``.
+
+    The total padding of an axis is what the transposed convolution has more than
+    ``output_shape``, split as :meth:`_Window.split` says.  Where it has less, the missing elements
+    are output padding, as in ONNX Runtime.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        As :meth:`_Window.of`, and if the channels of X are not those of W or not divided by
+        ``group``, if ``output_shape`` is not positive or has not one element for each spatial axis,
+        if a spatial dimension of X is then symbolic, or if the output padding, given or needed, is
+        not less than max(stride, dilation).
+    """
+    window = _Window.of(node)
+    _check_channels(node, window.channels, window.weight_channels)
+    rank = len(window.extents)
+    output_padding = _integers(node, "output_padding", rank, 0, at_least=0)
+    limits = [max(s, d) for s, d in zip(window.strides, window.dilations, strict=True)]
+    if any(p >= limit for p, limit in zip(output_padding, limits, strict=True)):
+        reason = f"expected less than max(stride, dilation), {limits}"
+        raise node.invalid("attribute output_padding", output_padding, reason)
+    if "output_shape" not in node.attributes:
+        return convert(node)
+
+    switches.note(CONV_TRANSPOSE_OUTPUT_SHAPE)
+    target = _integers(node, "output_shape", rank, 0, at_least=1)
+    totals = []
+    for axis, extent in enumerate(window.extents):
+        if not isinstance(extent, int):
+            reason = f"expected X with static spatial dimensions, got {node.operands[0].ty.shape}"
+            raise node.invalid("attribute output_shape", target, reason)
+        whole = window.strides[axis] * (extent - 1) + window.spans[axis] + output_padding[axis]
+        totals.append(max(whole - target[axis], 0))
+        output_padding[axis] += max(target[axis] - whole, 0)
+        if output_padding[axis] >= limits[axis]:
+            raise node.invalid(
+                "attribute output_shape",
+                target,
+                f"on spatial axis {axis} it needs an output padding of {output_padding[axis]}, "
+                f"expected less than max(stride, dilation) = {limits[axis]}",
+            )
+    return convert(
+        node.with_attributes(
+            removed=("output_shape", "auto_pad"),
+            pads=window.split(totals),
+            output_padding=output_padding,
+        )
+    )
+
+
+def _check_channels(node: Node, channels: Extent | None, expected: Extent | None) -> None:
+    group = node.attributes.get("group", 1)
+    if not isinstance(channels, int) or not isinstance(expected, int):
+        return
+    if channels != expected:
+        raise node.invalid("number of channels of X", channels, f"expected that of W, {expected}")
+    if group < 1 or channels % group != 0:
+        reason = f"expected a divisor of the number of channels of X, {channels}"
+        raise node.invalid("attribute group", group, reason)
+
+
+def pad_conv(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Conv with ``auto_pad`` SAME resolved to ``pads``, or to padded data.
+
+    The output has ``ceil(extent / stride)`` elements on an axis (ONNX operator specification).
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        As :meth:`_Window.of`.
+    """
+    window = _Window.of(node)
+    if window.auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        return convert(node)
+
+    switches.note(CONV_AUTO_PAD)
+    counts, totals = [], []
+    for extent, stride, span in zip(window.extents, window.strides, window.spans, strict=True):
+        if stride == 1:
+            counts.append(extent)
+            totals.append(span - 1)
+            continue
+        if extent is None:
+            reason = "expected X of known shape, or strides of 1"
+            raise node.invalid("attribute auto_pad", window.auto_pad, reason)
+        count = (extent + stride - 1) // stride
+        counts.append(count)
+        missing = (count - 1) * stride + span - extent
+        totals.append(max(missing, 0) if isinstance(missing, int) else tirx.max(missing, 0))
+    pads = window.split(totals)
+    if all(isinstance(pad, int) for pad in pads):
+        return convert(node.with_attributes(removed=("auto_pad",), pads=pads))
+
+    rank = len(totals)
+    data, *others = node.operands
+    data = node.builder.emit_te(topi.nn.pad, data, [0, 0, *pads[:rank]], [0, 0, *pads[rank:]])
+    node = node.with_attributes(removed=("auto_pad",)).with_operands(data, *others)
+    out = node.builder.normalize(convert(node))
+    # The extents that follow from the pads are right, but no other operator could tell.
+    shape = [*out.ty.shape.values[:2], *counts]
+    return node.builder.match_cast(out, relax.TensorType(shape, out.ty.dtype))

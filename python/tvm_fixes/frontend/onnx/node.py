@@ -1,0 +1,126 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A node on its way to Relax, and the converters that it passes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+__all__ = [
+    "Converter",
+    "Correction",
+    "Extent",
+    "Node",
+    "Params",
+    "constant_value",
+    "extents_of",
+]
+
+Extent: TypeAlias = int | tirx.Expr
+"""A dimension: an int if it is static, otherwise an expression."""
+
+Params: TypeAlias = Mapping[str, tuple[relax.Var, tvm.runtime.Tensor]]
+"""The variables and values of the initializers that are inputs of the function, by name."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of an ONNX graph whose operands are imported.
+
+    Attributes
+    ----------
+    operator : str
+        Its type, ``"Conv"``.
+    operands : tuple
+        Relax expressions; None stands for an optional operand that is left out.
+    attributes : dict
+        By name; ints, floats, bytes, tuples of them or protobuf messages, as TVM's converters get
+        them.
+    opset : int
+        The version of the default operator set.
+    builder : BlockBuilder
+        Emits into the function under construction.
+    params : mapping
+        See :data:`Params`.
+    """
+
+    operator: str
+    operands: tuple[Any, ...]
+    attributes: dict[str, Any]
+    opset: int
+    builder: relax.BlockBuilder
+    params: Params
+
+    def operand(self, index: int) -> Any:
+        """The operand at `index`, or None where it is left out."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The value of the operand at `index`, or None where it is left out or no constant."""
+        value = self.operand(index)
+        return None if value is None else constant_value(value, self.params)
+
+    def text(self, attribute: str, default: str) -> str:
+        """The value of a string attribute."""
+        value = self.attributes.get(attribute, default)
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+
+    def with_attributes(self, removed: Sequence[str] = (), **changed: Any) -> Self:
+        """This node without the attributes `removed` and with those `changed`."""
+        kept = {k: v for k, v in self.attributes.items() if k not in removed}
+        return replace(self, attributes=kept | changed)
+
+    def with_operands(self, *operands: Any) -> Self:
+        """This node with other operands."""
+        return replace(self, operands=operands)
+
+    def emit(self, value: relax.Expr) -> relax.Expr:
+        """Bind `value` to a variable."""
+        return self.builder.emit(value)
+
+    def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
+        """The error that the `value` of `subject`, say ``"attribute pads"``, can't be imported."""
+        name = self.attributes["tvm_custom"]["name"]
+        return tvm.error.OpAttributeInvalid(
+            f"{self.operator} {name!r}: {subject} is {value}; {reason}"
+        )
+
+
+Converter: TypeAlias = Callable[[Node], relax.Expr]
+"""Makes the Relax of a node."""
+
+Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
+"""A converter that hands what TVM does right, or a node that it does right, to the next one."""
+
+
+def constant_value(value: relax.Expr, params: Params) -> np.ndarray | None:
+    """The value of a constant, or of an initializer that is an input, or None."""
+    if isinstance(value, tvm.ir.GenericConst):
+        return value.value.numpy()
+    if isinstance(value, relax.Var) and value.name in params:
+        variable, array = params[value.name]
+        if variable.same_as(value):
+            return array.numpy()
+    return None
+
+
+def extents_of(value: relax.Expr) -> list[Extent] | None:
+    """The dimensions of a tensor, those that are static as int, or None if they are unknown."""
+    shape = getattr(value.ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in shape.values]

@@ -1,0 +1,375 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Resize and Upsample.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Scales that do not give whole extents, as 1.5 of 5; scales of the batch or the channels; the
+    attributes ``axes``, ``antialias`` and ``keep_aspect_ratio_policy``; ``align_corners`` to one
+    element; opset 10 and older; integers.
+Symptom
+    Other elements and other shapes, silently; of Upsample to the nearest, even with scale 2.
+    ``Divide by zero``, ``IndexError``, ``TypeError`` and ``Type NoneType`` for the rest.
+Mechanism
+    The converter turns scales into extents and forgets them, where ONNX Runtime divides coordinates
+    by the scale that is given. It reads the attributes and operands of opset 13 alone, and TVM's
+    operator computes in float32 and rounds to the nearest in another way than Upsample.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-resize``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from ... import switches
+from ..dtypes import dtype_of
+from .node import Converter, Extent, Node, extents_of
+
+__all__ = ["RESIZE", "convert_resize"]
+
+RESIZE = "onnx-resize"
+
+_POLICIES = {"stretch": None, "not_larger": min, "not_smaller": max}
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one axis is resized; `scale` is None for the ratio of the extents."""
+
+    index: int
+    extent: Extent
+    count: Extent
+    scale: float | None
+
+    @property
+    def grows(self) -> bool:
+        """Whether no element is left out for certain."""
+        if self.scale is not None:
+            return self.scale >= 1
+        return (
+            isinstance(self.extent, int)
+            and isinstance(self.count, int)
+            and (self.count >= self.extent)
+        )
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether the scale is the ratio of the extents, so that it can be computed from them."""
+        if self.scale is None:
+            return True
+        if isinstance(self.extent, int):
+            return float(np.float32(self.scale) * np.float32(self.extent)).is_integer()
+        return self.scale.is_integer()
+
+
+@dataclass(frozen=True)
+class _Method:
+    """The attributes of a Resize that say which elements an element is computed from."""
+
+    mode: str
+    coordinates: str
+    rounding: str
+    cubic_coeff_a: float
+    exclude_outside: bool
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        old = node.operator == "Upsample" or node.opset < 11
+        mode = node.text("mode", "nearest")
+        coordinates = node.text("coordinate_transformation_mode", "half_pixel")
+        rounding = node.text("nearest_mode", "round_prefer_floor")
+        if old:
+            coordinates, rounding = "asymmetric", "simple"
+            mode = "linear" if mode == "bilinear" else mode
+        for attribute, value, known in (
+            ("mode", mode, ("nearest", "linear", "cubic")),
+            ("coordinate_transformation_mode", coordinates, (*_COORDINATES, "tf_crop_and_resize")),
+            ("nearest_mode", rounding, tuple(_ROUNDINGS)),
+        ):
+            if value not in known:
+                reason = f"expected one of {', '.join(known)}"
+                raise node.invalid(f"attribute {attribute}", value, reason)
+        rounds_up = coordinates == "tf_half_pixel_for_nn" and rounding.startswith("round")
+        if mode == "nearest" and (coordinates == "half_pixel_symmetric" or rounds_up):
+            # How ONNX Runtime rounds the ties of these is not known, and they have many.
+            reason = f"expected another with mode nearest, nearest_mode {rounding}"
+            raise node.invalid("attribute coordinate_transformation_mode", coordinates, reason)
+        return cls(
+            mode=mode,
+            coordinates=coordinates,
+            rounding=rounding,
+            cubic_coeff_a=node.attributes.get("cubic_coeff_a", -0.75),
+            exclude_outside=bool(node.attributes.get("exclude_outside", 0)),
+        )
+
+
+def convert_resize(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Resize or Upsample, axis by axis where TVM's operator does not serve.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an attribute has an unknown value, scales and sizes are both given or both missing, not
+        constant or do not fit the axes, or a smaller result is to be antialiased.
+    """
+    data = node.operands[0]
+    method = _Method.of(node)
+    if method.coordinates == "tf_crop_and_resize":
+        return convert(node)
+    extents = extents_of(data)
+    if extents is None:
+        raise node.invalid("type of X", data.ty, "expected a tensor of known rank")
+    axes = _axes(node, extents)
+    if node.attributes.get("antialias", 0) and not all(axis.grows for axis in axes):
+        raise node.invalid("attribute antialias", 1, "expected 0 where an axis may become smaller")
+    if not axes:
+        switches.note(RESIZE)
+        return data
+    if _is_served(node, method, axes, extents):
+        return convert(node)
+
+    switches.note(RESIZE)
+
+    def resize(tensor: te.Tensor, *counts: Extent) -> te.Tensor:
+        dtype = str(tensor.dtype)
+        if method.mode != "nearest" and dtype not in ("float32", "float64"):
+            tensor = topi.cast(tensor, "float32")
+        for axis, count in zip(axes, counts, strict=True):
+            tensor = _resize_axis(tensor, axis.index, count, axis.scale, method)
+        return topi.cast(tensor, dtype)
+
+    return node.builder.emit_te(resize, data, *(axis.count for axis in axes))
+
+
+def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
+    """The axes that are resized."""
+    if node.operator == "Upsample" or node.opset < 11:
+        given = node.attributes.get("scales")
+        scales = list(_numbers(node, 1, "scales") or []) if given is None else list(given)
+        sizes: list[Extent] = []
+    else:
+        scales, sizes = _numbers(node, 2, "scales"), _numbers(node, 3, "sizes")
+    if bool(scales) == bool(sizes):
+        raise node.invalid("operands scales, sizes", (scales, sizes), "expected one of them")
+    axes = [axis % len(extents) for axis in node.attributes.get("axes", range(len(extents)))]
+    if len(scales or sizes) != len(axes):
+        reason = f"expected {len(axes)} elements, one an axis"
+        raise node.invalid("operand scales or sizes", scales or sizes, reason)
+
+    if scales:
+        resized = [
+            _Axis(axis, extents[axis], _scaled(extents[axis], scale), float(np.float32(scale)))
+            for axis, scale in zip(axes, scales, strict=True)
+        ]
+        # ONNX Runtime copies an axis that keeps its extent, whatever its scale.
+        return [axis for axis in resized if not _is_same(axis.count, axis.extent)]
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    if policy not in _POLICIES:
+        reason = f"expected one of {', '.join(_POLICIES)}"
+        raise node.invalid("attribute keep_aspect_ratio_policy", policy, reason)
+    resized = [
+        _Axis(axis, extents[axis], count, None) for axis, count in zip(axes, sizes, strict=True)
+    ]
+    choose = _POLICIES[policy]
+    if choose is not None:
+        if not all(isinstance(a.count, int) and isinstance(a.extent, int) for a in resized):
+            reason = "expected static extents or stretch"
+            raise node.invalid("attribute keep_aspect_ratio_policy", policy, reason)
+        scale = choose(np.float32(axis.count) / np.float32(axis.extent) for axis in resized)
+        resized = [
+            _Axis(a.index, a.extent, int(np.floor(scale * a.extent + 0.5)), float(scale))
+            for a in resized
+        ]
+    return [axis for axis in resized if not _is_same(axis.count, axis.extent)]
+
+
+def _numbers(node: Node, index: int, name: str) -> list[Any]:
+    """The elements of an operand; empty where it is left out or has none."""
+    operand = node.operand(index)
+    if operand is None:
+        return []
+    if isinstance(operand, relax.ShapeExpr):
+        return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in operand.values]
+    value = node.constant(index)
+    if value is None:
+        raise node.invalid(f"operand {name}", operand, "expected a constant")
+    return value.ravel().tolist()
+
+
+def _is_same(count: Extent, extent: Extent) -> bool:
+    if isinstance(count, int) and isinstance(extent, int):
+        return count == extent
+    return isinstance(count, tirx.Expr) and count.same_as(extent)
+
+
+def _scaled(extent: Extent, scale: float) -> Extent:
+    """``floor(extent * scale)``, in float32 as in ONNX Runtime."""
+    factor = np.float32(scale)
+    if isinstance(extent, int):
+        return int(np.floor(factor * np.float32(extent)))
+    if float(factor).is_integer():
+        return extent * int(factor)
+    return te.floor(extent.astype("float32") * tirx.const(factor, "float32")).astype("int64")
+
+
+def _is_served(node: Node, method: _Method, axes: list[_Axis], extents: list[Extent]) -> bool:
+    """Whether TVM's converter and operator do the same."""
+    counts = dict(enumerate(extents)) | {axis.index: axis.count for axis in axes}
+    divides = method.coordinates == "align_corners" and not all(
+        isinstance(count, int) and count > 1 for index, count in counts.items() if index >= 2
+    )
+    return (
+        not divides
+        and node.operator == "Resize"
+        and node.opset >= 11
+        and len(extents) in (3, 4, 5)
+        and "axes" not in node.attributes
+        and node.text("keep_aspect_ratio_policy", "stretch") == "stretch"
+        and dtype_of(node.operands[0]) in ("float32", "float16", "bfloat16", "uint8", "int8")
+        and method.coordinates != "half_pixel_symmetric"
+        and (method.mode != "nearest" or _is_exact(method))
+        # An empty operand stands for one that is left out, and TVM takes it for the other one.
+        and (node.operand(2) is None or node.operand(3) is None)
+        and all(axis.index >= 2 and axis.is_ratio for axis in axes)
+        and all(isinstance(axis.count, int) or axis.scale is not None for axis in axes)
+    )
+
+
+def _is_exact(method: _Method) -> bool:
+    """Whether TVM's operator, which shifts coordinates by 1e-5, finds the nearest in all ties."""
+    return (
+        method.coordinates in ("asymmetric", "align_corners")
+        or method.rounding == "round_prefer_ceil"
+    )
+
+
+def _float(value: Extent | float) -> tirx.Expr:
+    if isinstance(value, tirx.Expr):
+        # TVM bounds a divisor, and raises if it sees integers in a float; floor hides them.
+        return te.floor(value.astype("float32"))
+    return tirx.const(np.float32(value), "float32")
+
+
+def _half_pixel(i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr) -> tirx.Expr:
+    return (i + _float(0.5)) / scale - _float(0.5)
+
+
+def _pytorch_half_pixel(i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr) -> tirx.Expr:
+    source = _half_pixel(i, extent, count, scale)
+    return tirx.Select(_float(count) > _float(1), source, _float(0))
+
+
+def _half_pixel_symmetric(
+    i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr
+) -> tirx.Expr:
+    adjustment = _float(count) / (scale * _float(extent))
+    offset = _float(extent) / _float(2) * (_float(1) - adjustment)
+    return offset + (i + _float(0.5)) / scale - _float(0.5)
+
+
+def _align_corners(i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr) -> tirx.Expr:
+    if isinstance(count, int):
+        return i * _float(extent - 1) / _float(max(count - 1, 1))
+    return tirx.Select(count > 1, i * _float(extent - 1) / _float(count - 1), _float(0))
+
+
+_COORDINATES: dict[str, Callable[[tirx.Expr, Extent, Extent, tirx.Expr], tirx.Expr]] = {
+    "half_pixel": _half_pixel,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "align_corners": _align_corners,
+    "asymmetric": lambda i, extent, count, scale: i / scale,
+    "tf_half_pixel_for_nn": lambda i, extent, count, scale: (i + _float(0.5)) / scale,
+}
+"""The coordinate in the data of an index (ONNX operator specification, Resize)."""
+
+_ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
+    "floor": lambda source, scale: te.floor(source),
+    "ceil": lambda source, scale: te.ceil(source),
+    # A difference to the floor is exact, where one half added to or taken from it may be rounded.
+    "round_prefer_floor": lambda source, scale: tirx.Select(
+        source - te.floor(source) > _float(0.5), te.ceil(source), te.floor(source)
+    ),
+    "round_prefer_ceil": lambda source, scale: tirx.Select(
+        source - te.floor(source) < _float(0.5), te.floor(source), te.ceil(source)
+    ),
+    "simple": lambda source, scale: tirx.Select(
+        scale < _float(1), te.ceil(source), te.floor(source)
+    ),
+}
+"""The nearest index to a coordinate; "simple" is that of Upsample and opset 10 in ONNX Runtime."""
+
+
+def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
+    """The weights of four elements, of which the second is `t` before the coordinate.
+
+    Keys, "Cubic convolution interpolation for digital image processing" (1981), with the
+    coefficient `a`.
+    """
+    near = lambda d: ((_float(a + 2) * d - _float(a + 3)) * d) * d + _float(1)  # noqa: E731
+    far = lambda d: (  # noqa: E731
+        ((_float(a) * d - _float(5 * a)) * d + _float(8 * a)) * d - _float(4 * a)
+    )
+    one = _float(1)
+    return [far(t + one), near(t), near(one - t), far(one - t + one)]
+
+
+def _resize_axis(
+    data: te.Tensor, axis: int, count: Extent, scale: float | None, method: _Method
+) -> te.Tensor:
+    """`data` with `count` elements on `axis`."""
+    extent = data.shape[axis]
+    dtype = str(data.dtype)
+    factor = _float(count) / _float(extent) if scale is None else _float(scale)
+
+    def compute(*indices: tirx.Var) -> tirx.Expr:
+        def at(index: tirx.Expr) -> tirx.Expr:
+            inside = te.max(te.min(index, extent - 1), 0)
+            return data(*indices[:axis], inside, *indices[axis + 1 :])
+
+        i = indices[axis].astype("float32")
+        source = _COORDINATES[method.coordinates](i, extent, count, factor)
+        if method.mode == "nearest":
+            return at(_ROUNDINGS[method.rounding](source, factor).astype("int64"))
+        if method.mode == "linear":
+            source = te.max(te.min(source, _float(extent - 1)), _float(0))
+        low = te.floor(source)
+        t = source - low
+        low = low.astype("int64")
+        if method.mode == "linear":
+            t = t.astype(dtype)
+            return at(low) * (tirx.const(1, dtype) - t) + at(low + 1) * t
+        weights = _cubic_weights(t, method.cubic_coeff_a)
+        if method.exclude_outside:
+            inside = [tirx.all(low + k >= 0, low + k < extent) for k in range(-1, 3)]
+            weights = [
+                tirx.Select(there, weight, _float(0))
+                for there, weight in zip(inside, weights, strict=True)
+            ]
+            total = weights[0] + weights[1] + weights[2] + weights[3]
+            weights = [weight / total for weight in weights]
+        return sum(
+            (at(low + k) * weight.astype(dtype) for k, weight in enumerate(weights, -1)),
+            tirx.const(0, dtype),
+        )
+
+    shape = [*data.shape[:axis], count, *data.shape[axis + 1 :]]
+    return te.compute(shape, compute)

@@ -1,0 +1,406 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What both importers of PyTorch programs do otherwise than TVM's.
+
+Upstream
+    https://github.com/apache/tvm/pull/17968 and https://github.com/apache/tvm/pull/17325
+    (transposed convolutions), https://github.com/apache/tvm/pull/18328 (met the error of dtypes),
+    https://github.com/apache/tvm/pull/17752 (batch norm), https://github.com/apache/tvm/pull/17816
+    (PReLU), https://github.com/apache/tvm/pull/17304 (repeat); no thread names the causes.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A convolution, linear layer or matrix product of another dtype than float32; a transposed
+    convolution in 3-D; an unbatched convolution; a tile by a symbolic dimension.
+Symptom
+    With a bias, ``TypeError: Binary operators must have the same datatype``. Without one, a float32
+    result, silently: float64 loses half its digits, integers become floats. ``addmm(alpha=0)`` has
+    the shape of its first operand (with ``beta=0`` too, none at all), and so has ``baddbmm`` in a
+    program that is not decomposed. The others are refused.
+Mechanism
+    The converters pass ``out_dtype="float32"`` whatever the dtype of their operands is; none emits
+    ``conv3d_transpose`` or expands an unbatched operand; ``relax.op.tile`` takes integers alone.
+How to remove
+    When TVM's importers pass the tests of this package, use them; delete the package, its tests and
+    the fix ids ``torch-*``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from torch import fx, nn
+from tvm import relax, tirx
+from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
+
+from ... import switches
+from ..dtypes import accumulation_dtype, dtype_of
+
+__all__ = ["Converters", "Corrections", "dtypes", "static_extent"]
+
+DTYPE = "torch-dtype"
+CONV_TRANSPOSE = "torch-conv-transpose"
+BATCH_NORM = "torch-batch-norm"
+INSTANCE_NORM = "torch-instance-norm"
+TILE = "torch-tile"
+PRELU = "torch-prelu"
+
+Converters = Mapping[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]
+
+
+def dtypes(operand: relax.Expr) -> tuple[str, str]:
+    """The dtypes of an operator's result and of its sum, by that of its first operand."""
+    dtype = dtype_of(operand)
+    if dtype != "float32":
+        switches.note(DTYPE)
+    return dtype, accumulation_dtype(dtype)
+
+
+def static_extent(extent: Any) -> int | None:
+    """An extent as an integer, or None if it depends on a symbol."""
+    return int(extent) if isinstance(extent, int | tirx.IntImm) else None
+
+
+def _integers(operator: str, name: str, value: Any, count: int) -> list[int]:
+    """An attribute as `count` integers; one alone holds for all axes.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an element depends on a symbol, or if there are more or fewer.
+    """
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    values = [static_extent(v) for v in (values * count if len(values) == 1 else values)]
+    if len(values) != count or None in values:
+        raise tvm.error.OpAttributeInvalid(
+            f"{operator}: attribute {name} is {value}; expected {count} integers known at import"
+        )
+    return values
+
+
+def _convolution_method(
+    op: Callable[..., relax.Expr],
+    data_layout: str,
+    kernel_layout: str,
+    stock: Callable[..., relax.Var] | None,
+) -> Callable[..., relax.Expr]:
+    """The importers' method for `op`: any dtype, batched or not, with or without bias.
+
+    It acts through `stock`, TVM's method, while the fix ``torch-dtype`` is switched off.
+    """
+    rank = len(data_layout) - 2
+
+    def convert(
+        self: "Corrections",
+        x: relax.Expr,
+        weight: relax.Expr,
+        bias: relax.Expr | None,
+        *,
+        padding: Any,
+        groups: int,
+        **attributes: Any,
+    ) -> relax.Expr:
+        emit = self.block_builder.emit
+        if x.ty.ndim == rank + 1 and switches.enabled(CONV_TRANSPOSE):
+            switches.note(CONV_TRANSPOSE)
+            x = emit(relax.op.expand_dims(x, 0))
+            out = convert(self, x, weight, bias, padding=padding, groups=groups, **attributes)
+            return emit(relax.op.squeeze(out, [0]))
+        if stock is not None and not switches.enabled(DTYPE):
+            return stock(self, x, weight, bias, padding=padding, groups=groups, **attributes)
+
+        # Padding has an element for each axis or for each of its ends.
+        ends = 2 * rank if isinstance(padding, list) and len(padding) == 2 * rank else rank
+        dtype, sum_dtype = dtypes(x)
+        out = emit(
+            op(
+                x,
+                weight,
+                **{k: _integers(op.__name__, k, v, rank) for k, v in attributes.items()},
+                padding=_integers(op.__name__, "padding", padding, ends),
+                groups=groups,
+                data_layout=data_layout,
+                kernel_layout=kernel_layout,
+                out_dtype=sum_dtype,
+            )
+        )
+        if not self._is_no_bias(bias):
+            bias = relax.op.reshape(self._astype(bias, sum_dtype), (1, -1) + (1,) * rank)
+            out = emit(relax.op.add(out, bias))
+        return self._astype(out, dtype)
+
+    return convert
+
+
+class Corrections(BaseFXGraphImporter):
+    """What both importers override; in each it stands before TVM's class."""
+
+    def corrected_converters(self) -> Mapping[str, Converters]:
+        """The converters that replace TVM's or join them, by the fix they belong to."""
+        raise NotImplementedError
+
+    def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
+        """TVM's converters, and ours for the fixes that are in force."""
+        converters = super().create_convert_map()
+        for fix_id, corrected in self.corrected_converters().items():
+            if switches.enabled(fix_id):
+                converters.update(corrected)
+        return converters
+
+    def _arguments(self, node: fx.Node, **defaults: Any) -> list[Any]:
+        """The arguments of a call, by position or by name, in the order of `defaults`."""
+        given = dict(zip(defaults, node.args, strict=False)) | node.kwargs
+        return [self._retrieve_args(given.get(name, value)) for name, value in defaults.items()]
+
+    def _astype(self, value: relax.Expr, dtype: str) -> relax.Expr:
+        if dtype_of(value) == dtype:
+            return value
+        return self.block_builder.emit(relax.op.astype(value, dtype))
+
+    def _scale(self, value: relax.Expr, factor: float) -> relax.Expr:
+        if factor == 1:
+            return value
+        return self.block_builder.emit(
+            relax.op.multiply(value, relax.const(factor, dtype_of(value)))
+        )
+
+    _conv1d_impl = _convolution_method(
+        relax.op.nn.conv1d, "NCW", "OIW", BaseFXGraphImporter._conv1d_impl
+    )
+    _conv2d_impl = _convolution_method(
+        relax.op.nn.conv2d, "NCHW", "OIHW", BaseFXGraphImporter._conv2d_impl
+    )
+    _conv3d_impl = _convolution_method(
+        relax.op.nn.conv3d, "NCDHW", "OIDHW", BaseFXGraphImporter._conv3d_impl
+    )
+    _conv_transpose1d_impl = _convolution_method(
+        relax.op.nn.conv1d_transpose, "NCW", "IOW", BaseFXGraphImporter._conv_transpose1d_impl
+    )
+    _conv_transpose2d_impl = _convolution_method(
+        relax.op.nn.conv2d_transpose, "NCHW", "IOHW", BaseFXGraphImporter._conv_transpose2d_impl
+    )
+    _conv_transpose3d_impl = _convolution_method(
+        relax.op.nn.conv3d_transpose, "NCDHW", "IODHW", None
+    )
+
+    def _emit_conv(
+        self,
+        x: relax.Expr,
+        weight: relax.Expr,
+        bias: relax.Expr | None,
+        *,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> relax.Expr:
+        """A convolution of the weight's rank; `padding` may be ``"same"`` or ``"valid"``."""
+        rank = weight.ty.ndim - 2
+        if isinstance(padding, str):
+            switches.note(CONV_TRANSPOSE)
+            kernel = [int(extent) for extent in weight.ty.shape.values[2:]]
+            totals = [
+                d * (k - 1) if padding == "same" else 0
+                for d, k in zip(_integers("conv", "dilation", dilation, rank), kernel, strict=True)
+            ]
+            padding = [total // 2 for total in totals] + [total - total // 2 for total in totals]
+        method = getattr(self, f"_conv{rank}d_impl")
+        return method(
+            x, weight, bias, strides=stride, padding=padding, dilation=dilation, groups=groups
+        )
+
+    def _emit_conv_transpose(
+        self, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None, **attributes: Any
+    ) -> relax.Expr:
+        """A transposed convolution of the weight's rank."""
+        rank = weight.ty.ndim - 2
+        if rank == 3:
+            switches.note(CONV_TRANSPOSE)
+        attributes["strides"] = attributes.pop("stride")
+        return getattr(self, f"_conv_transpose{rank}d_impl")(x, weight, bias, **attributes)
+
+    def _conv_call(self, node: fx.Node) -> relax.Expr:
+        """``conv1d``, ``conv2d`` or ``conv3d`` of ``torch.nn.functional``."""
+        if node.kwargs:
+            switches.note(CONV_TRANSPOSE)
+        options = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+        operands = {"input": None, "weight": None, "bias": None}
+        x, weight, bias, *values = self._arguments(node, **operands, **options)
+        return self._emit_conv(x, weight, bias, **dict(zip(options, values, strict=True)))
+
+    def _conv_transpose_call(self, node: fx.Node) -> relax.Expr:
+        """``conv_transpose1d``, ``conv_transpose2d`` or ``3d`` of ``torch.nn.functional``."""
+        if node.kwargs:
+            switches.note(CONV_TRANSPOSE)
+        options = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
+        operands = {"input": None, "weight": None, "bias": None}
+        x, weight, bias, *values = self._arguments(node, **operands, **options)
+        return self._emit_conv_transpose(x, weight, bias, **dict(zip(options, values, strict=True)))
+
+    def _linear_of_dtype(self, node: fx.Node) -> relax.Expr:
+        x, weight, bias = self._arguments(node, input=None, weight=None, bias=None)
+        return self._emit_linear(x, weight, bias)
+
+    def _emit_linear(
+        self, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None
+    ) -> relax.Expr:
+        dtype, sum_dtype = dtypes(x)
+        if bias is not None:
+            bias = self._astype(bias, sum_dtype)
+        out = self.block_builder.emit(relax.op.linear(x, weight, bias, sum_dtype))
+        return self._astype(out, dtype)
+
+    def _matmul_of_dtype(self, node: fx.Node) -> relax.Expr:
+        lhs, rhs = self.retrieve_args(node)
+        dtype, sum_dtype = dtypes(lhs)
+        out = self.block_builder.emit(relax.op.matmul(lhs, rhs, sum_dtype))
+        return self._astype(out, dtype)
+
+    def _addmm_of_dtype(self, node: fx.Node) -> relax.Expr:
+        return self._add_scaled_matmul(node, self._addmm)
+
+    def _baddbmm_of_dtype(self, node: fx.Node) -> relax.Expr:
+        return self._add_scaled_matmul(node, self._baddbmm)
+
+    def _add_scaled_matmul(
+        self, node: fx.Node, float32_converter: Callable[[fx.Node], relax.Var]
+    ) -> relax.Expr:
+        """``beta * addend + alpha * (lhs @ rhs)``, without the term whose factor is 0.
+
+        PyTorch documents it for beta: then NaN and infinity in `addend` do not propagate.
+        """
+        addend, lhs, rhs = self.retrieve_args(node)
+        alpha: Any = node.kwargs.get("alpha", 1)
+        beta: Any = node.kwargs.get("beta", 1)
+        dtype, sum_dtype = dtypes(lhs)
+        if dtype == "float32" and alpha != 0:
+            return float32_converter(node)
+
+        switches.note(DTYPE)
+        emit = self.block_builder.emit
+        product = self.block_builder.normalize(relax.op.matmul(lhs, rhs, sum_dtype))
+        if beta == 0:
+            addend = relax.const(0, sum_dtype)
+        else:
+            addend = self._scale(self._astype(addend, sum_dtype), beta)
+        if alpha == 0:
+            out = emit(relax.op.broadcast_to(addend, product.ty.shape))
+        else:
+            out = self._scale(emit(product), alpha)
+            if beta != 0:
+                out = emit(relax.op.add(addend, out))
+        return self._astype(out, dtype)
+
+    def _emit_batch_norm(
+        self,
+        x: relax.Expr,
+        weight: relax.Expr | None,
+        bias: relax.Expr | None,
+        running_mean: relax.Expr | None,
+        running_var: relax.Expr | None,
+        *,
+        training: bool,
+        epsilon: float,
+    ) -> relax.Expr:
+        """Normalized by the running statistics, or in training by those of the batch.
+
+        As PyTorch does, in the accumulation dtype of the parameters.
+        """
+        values, parameters = self._norm_operands(x, weight, bias, running_mean, running_var)
+        normalized = self.block_builder.emit(
+            relax.op.nn.batch_norm(
+                values,
+                *parameters,
+                axis=1,
+                epsilon=epsilon,
+                training=training or running_mean is None,
+            )
+        )
+        out = self.block_builder.emit(relax.TupleGetItem(normalized, 0))
+        return self._astype(out, dtype_of(x))
+
+    def _norm_operands(
+        self, x: relax.Expr, *parameters: relax.Expr | None
+    ) -> tuple[relax.Expr, list[relax.Expr]]:
+        """Data, weight, bias, mean and variance of a norm, in the accumulation dtype of the latter.
+
+        A parameter that is not given is that of the identity.
+        """
+        given = [value for value in parameters if value is not None]
+        # PyTorch takes float32 parameters for 16-bit data too.
+        inner = accumulation_dtype(dtype_of(given[0] if given else x))
+
+        def default(value: int) -> relax.Expr:
+            channels = static_extent(x.ty.shape[1])
+            if channels is None:
+                shape = relax.ShapeExpr([x.ty.shape[1]])
+                return self.block_builder.emit(relax.op.full(shape, relax.const(value, inner)))
+            return relax.const(np.full(channels, value), inner)
+
+        operands = [
+            default(identity) if value is None else self._astype(value, inner)
+            for value, identity in zip(parameters, (1, 0, 0, 1), strict=False)
+        ]
+        return self._astype(x, inner), operands
+
+    def _instance_norm_call(self, node: fx.Node) -> relax.Expr:
+        switches.note(INSTANCE_NORM)
+        x, weight, bias, mean, var, use_input_stats, _momentum, epsilon, _ = self.retrieve_args(
+            node
+        )
+        if not use_input_stats:
+            return self._emit_batch_norm(
+                x, weight, bias, mean, var, training=False, epsilon=epsilon
+            )
+        values, parameters = self._norm_operands(x, weight, bias)
+        norm = relax.op.nn.instance_norm(
+            values, *parameters, channel_axis=1, axes=list(range(2, x.ty.ndim)), epsilon=epsilon
+        )
+        return self._astype(self.block_builder.emit(norm), dtype_of(x))
+
+    def _prelu_call(self, node: fx.Node) -> relax.Expr:
+        return self._emit_prelu(*self.retrieve_args(node))
+
+    def _emit_prelu(self, x: relax.Expr, slope: relax.Expr) -> relax.Expr:
+        """The slopes go along axis 1, as in PyTorch for data of two axes or more."""
+        switches.note(PRELU)
+        emit = self.block_builder.emit
+        axis = min(x.ty.ndim - 1, 1)
+        # TVM's prelu refuses bfloat16, and is lowered along an axis of known extent alone.
+        extent = static_extent(x.ty.shape[axis]) if axis >= 0 else None
+        if extent is not None and dtype_of(x) != "bfloat16":
+            return emit(relax.op.nn.prelu(x, slope, axis))
+        slope = relax.op.reshape(slope, [-1 if i == axis else 1 for i in range(x.ty.ndim)])
+        negative = emit(relax.op.multiply(x, emit(slope)))
+        zero = relax.const(0, dtype_of(x))
+        return emit(relax.op.where(emit(relax.op.greater(x, zero)), x, negative))
+
+    def _tile_call(self, node: fx.Node) -> relax.Expr:
+        """``tile`` and ``repeat``, by symbolic numbers too."""
+        x, *repeats = self.retrieve_args(node)
+        if len(repeats) == 1 and isinstance(repeats[0], list | tuple):
+            [repeats] = repeats
+        emit = self.block_builder.emit
+        numbers = [static_extent(number) for number in repeats]
+        if None not in numbers:
+            return emit(relax.op.tile(x, numbers))
+
+        switches.note(TILE)
+        rank = max(x.ty.ndim, len(repeats))
+        extents = [1] * (rank - x.ty.ndim) + list(x.ty.shape)
+        repeats = [1] * (rank - len(repeats)) + list(repeats)
+        pairs = list(zip(repeats, extents, strict=True))
+        x = emit(relax.op.reshape(x, [e for _, extent in pairs for e in (1, extent)]))
+        x = emit(relax.op.broadcast_to(x, [e for pair in pairs for e in pair]))
+        return emit(relax.op.reshape(x, [repeat * extent for repeat, extent in pairs]))

@@ -1,0 +1,249 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Exported PyTorch programs as Relax.
+
+Upstream
+    https://github.com/apache/tvm/pull/17752 (batch norm), https://github.com/apache/tvm/pull/17932
+    and https://github.com/apache/tvm/pull/18500 (interpolation),
+    https://github.com/apache/tvm/pull/17816 (PReLU); no thread names the causes.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Nearest interpolation that does not double the extents; linear interpolation by a scale factor
+    that is not the ratio of the extents, in float64, or antialiased; a batch norm of a program that
+    is not decomposed; an instance norm; a PReLU.  The causes in ``corrections`` come on top.
+Symptom
+    Other numbers, silently; 1-D and 3-D interpolation to other extents is refused.  PReLU becomes a
+    comparison, a product and a selection, which keep a layout from propagating.  An instance norm
+    merges batch and channels, which does so too, and is refused where the batch is symbolic.
+Mechanism
+    Nearest elements are found with half-pixel coordinates, rounded; scale factors and antialiasing
+    are dropped.  The converter of ``batch_norm`` always trains, and takes the momentum for epsilon.
+    Decomposition rewrites PReLU, instance norms and most interpolations before the converters see
+    them; that of an instance norm takes the running variance for epsilon.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+import torch
+import tvm
+from torch import fx
+from torch.export import ExportedProgram
+from tvm import relax
+from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
+from tvm.relax.frontend.torch.exported_program_translator import (
+    ExportedProgramImporter as TVMExportedProgramImporter,
+)
+
+from ... import switches
+from . import interpolation
+from .corrections import (
+    BATCH_NORM,
+    CONV_TRANSPOSE,
+    DTYPE,
+    INSTANCE_NORM,
+    PRELU,
+    TILE,
+    Converters,
+    Corrections,
+    dtypes,
+)
+
+__all__ = ["ExportedProgramImporter", "from_exported_program"]
+
+# ATen's interpolations with the arguments of ``torch.nn.functional.interpolate``.
+_NEAREST = {
+    f"{prefix}{rank}d": mode
+    for prefix, mode in (
+        ("upsample_nearest", "nearest"),
+        ("_upsample_nearest_exact", "nearest-exact"),
+    )
+    for rank in (1, 2, 3)
+}
+_WEIGHTED = {
+    "upsample_linear1d": "linear",
+    "upsample_bilinear2d": "bilinear",
+    "upsample_trilinear3d": "trilinear",
+    "upsample_bicubic2d": "bicubic",
+    "_upsample_bilinear2d_aa": "bilinear",
+    "_upsample_bicubic2d_aa": "bicubic",
+}
+
+
+class ExportedProgramImporter(Corrections, TVMExportedProgramImporter):
+    """TVM's importer, corrected; of a program that TVM imports right it makes the same Relax.
+
+    It is a subclass, not a ``custom_convert_map`` for TVM's importer, because TVM calls the
+    converters of such a map with other arguments in a branch of ``torch.cond``, where they fail.
+    """
+
+    def corrected_converters(self) -> Mapping[str, Converters]:
+        """The converters that replace TVM's or join them, by the fix they belong to."""
+        return {
+            DTYPE: {
+                "linear.default": self._linear_of_dtype,
+                "matmul.default": self._matmul_of_dtype,
+                "mm.default": self._matmul_of_dtype,
+                "bmm.default": self._matmul_of_dtype,
+                "_sparse_mm.default": self._matmul_of_dtype,
+                "addmm.default": self._addmm_of_dtype,
+                "_sparse_addmm.default": self._addmm_of_dtype,
+                "baddbmm.default": self._baddbmm_of_dtype,
+                "_native_batch_norm_legit_no_training.default": self._eval_batch_norm_of_dtype,
+            },
+            CONV_TRANSPOSE: {
+                "convolution.default": self._convolution_of_rank,
+                "conv_transpose3d.input": self._conv_transpose_call,
+                **{f"conv{rank}d.padding": self._conv_call for rank in (1, 2, 3)},
+            },
+            BATCH_NORM: {"batch_norm.default": self._batch_norm_call},
+            INSTANCE_NORM: {"instance_norm.default": self._instance_norm_call},
+            interpolation.FIX_ID: {
+                f"{name}.vec": self._upsample for name in chain(_NEAREST, _WEIGHTED)
+            },
+            TILE: {"tile.default": self._tile_call, "repeat.default": self._tile_call},
+            PRELU: {"prelu.default": self._prelu_call},
+        }
+
+    def _convolution_of_rank(self, node: fx.Node) -> relax.Expr:
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = (
+            self.retrieve_args(node)
+        )
+        if not (transposed and x.ty.ndim == 5):
+            return self._convolution(node)
+        return self._emit_conv_transpose(
+            x,
+            weight,
+            bias,
+            stride=stride,
+            padding=padding,
+            output_padding=output_padding,
+            groups=groups,
+            dilation=dilation,
+        )
+
+    def _eval_batch_norm_of_dtype(self, node: fx.Node) -> relax.Expr:
+        x, weight, bias, mean, var, _momentum, epsilon = self.retrieve_args(node)
+        dtype, sum_dtype = dtypes(x)
+        if dtype == sum_dtype:
+            return self._batch_norm_legit_no_training(node)
+        return self._emit_batch_norm(x, weight, bias, mean, var, training=False, epsilon=epsilon)
+
+    def _batch_norm_call(self, node: fx.Node) -> relax.Expr:
+        switches.note(BATCH_NORM)
+        x, weight, bias, mean, var, training, _momentum, epsilon, *_ = self.retrieve_args(node)
+        return self._emit_batch_norm(x, weight, bias, mean, var, training=training, epsilon=epsilon)
+
+    def _upsample(self, node: fx.Node) -> relax.Expr:
+        name = node.target.__name__.removesuffix(".vec")
+        align_corners = None
+        if name in _NEAREST:
+            x, size, scale_factors = self.retrieve_args(node)
+            mode = _NEAREST[name]
+        else:
+            x, size, align_corners, scale_factors = self.retrieve_args(node)
+            mode = _WEIGHTED[name]
+        arguments = interpolation.Interpolation(
+            node.name,
+            size=size,
+            scale_factor=scale_factors,
+            mode=mode,
+            align_corners=align_corners,
+            antialias=name.endswith("_aa"),
+        )
+        return interpolation.interpolate(self.block_builder, x, arguments, channels_last=False)
+
+
+def _has_sparse_tensor(program: ExportedProgram) -> bool:
+    values = chain(program.state_dict.values(), program.constants.values())
+    return any(isinstance(v, torch.Tensor) and v.layout != torch.strided for v in values)
+
+
+def _decompose(program: ExportedProgram) -> ExportedProgram:
+    """The program in core ATen operators, and those that the importer has a converter for."""
+    decompositions = torch.export.default_decompositions()
+    kept: dict[str, list[torch._ops.OpOverload]] = {
+        PRELU: [torch.ops.aten.prelu.default],
+        INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
+        interpolation.FIX_ID: [
+            getattr(torch.ops.aten, name).vec for name in chain(_NEAREST, _WEIGHTED)
+        ],
+    }
+    for fix_id, overloads in kept.items():
+        if switches.enabled(fix_id):
+            for overload in overloads:
+                decompositions.pop(overload, None)
+    return program.run_decompositions(decompositions)
+
+
+def from_exported_program(
+    exported_program: ExportedProgram,
+    *,
+    keep_params_as_input: bool = False,
+    unwrap_unit_return_tuple: bool = False,
+    no_bind_return_tuple: bool = False,
+    custom_convert_map: (
+        dict[str, Callable[[fx.Node, BaseFXGraphImporter], relax.Var]] | None
+    ) = None,
+    run_ep_decomposition: bool = True,
+) -> tvm.IRModule:
+    """Import a PyTorch program; ``tvm.relax.frontend.torch.from_exported_program``, corrected.
+
+    Convolutions and transposed convolutions in 1-D to 3-D, ``linear``, ``mm``, ``bmm``, ``matmul``,
+    ``addmm`` and ``baddbmm`` keep the dtype of their operands; float16 and bfloat16 are summed in
+    float32 and rounded once (:func:`accumulation_dtype`).  All modes of interpolation, batch norms
+    and tiles by symbolic numbers are imported as PyTorch computes them, a PReLU as one operator.
+    While the fixes ``torch-*`` are switched off, this is TVM's function.
+
+    Parameters
+    ----------
+    exported_program : torch.export.ExportedProgram
+        The program, as ``torch.export.export`` returns it.
+    keep_params_as_input : bool
+        Make the parameters inputs of ``main``, behind the program's own, instead of constants;
+        their values are then the function's attribute ``params``.
+    unwrap_unit_return_tuple : bool
+        Return a single output itself, not a tuple of one.
+    no_bind_return_tuple : bool
+        Return a tuple of outputs without binding it to a variable.
+    custom_convert_map : dict of str to callable, optional
+        Converters by the name of the ATen overload (``"linear.default"``), called with the node
+        and the importer.  They go before all others.
+    run_ep_decomposition : bool
+        Decompose the program into core ATen operators first (programs with sparse tensors are
+        left as they are).
+
+    Returns
+    -------
+    tvm.IRModule
+        The program as the function ``main``.
+
+    Raises
+    ------
+    AssertionError
+        If the program has operators without a converter; the message names them.
+    tvm.error.OpAttributeInvalid
+        If an attribute of an operator can't be imported; the message names it and its value.
+    """
+    if run_ep_decomposition and not _has_sparse_tensor(exported_program):
+        exported_program = _decompose(exported_program)
+    return ExportedProgramImporter().from_exported_program(
+        exported_program,
+        keep_params_as_input=keep_params_as_input,
+        unwrap_unit_return_tuple=unwrap_unit_return_tuple,
+        no_bind_return_tuple=no_bind_return_tuple,
+        custom_convert_map=custom_convert_map,
+    )

@@ -1,0 +1,407 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Traced PyTorch modules as Relax.
+
+Upstream
+    https://github.com/apache/tvm/pull/17752 and https://github.com/apache/tvm/issues/18703 (batch
+    norm, elsewhere), https://github.com/apache/tvm/pull/17932 (nearest interpolation rounds),
+    https://github.com/apache/tvm/pull/17325 (convolutions); no thread names the causes here.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    BatchNorm2d in eval mode; nearest interpolation, or linear by a scale factor that is not the
+    ratio of the extents; ``output_size`` of a transposed convolution; ``stride=...`` and other
+    arguments by name; a convolution with another ``padding_mode`` than zeros.  The causes in
+    ``corrections`` come on top.
+Symptom
+    Other numbers or another shape, silently.  Refused are transposed convolutions in 3-D, unbatched
+    ones, ``padding="same"``, BatchNorm1d and 3d, Upsample, the padding modules, PReLU with a weight
+    that requires a gradient, parameters in bfloat16 and float64, slices of a shape.
+Mechanism
+    ``relax.op.nn.batch_norm`` trains by default; nearest coordinates are rounded, not floored; the
+    converters do not look at keyword arguments, at the arguments of a call of a module after the
+    first, or at ``padding_mode``.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import tvm
+from torch import fx, nn
+from tvm import relax
+from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
+from tvm.relax.frontend.torch.fx_translator import TorchFXImporter
+from tvm.sym import Analyzer
+
+from ... import switches
+from . import interpolation
+from .corrections import (
+    BATCH_NORM,
+    CONV_TRANSPOSE,
+    DTYPE,
+    PRELU,
+    TILE,
+    Converters,
+    Corrections,
+    static_extent,
+)
+
+__all__ = ["FXImporter", "from_fx"]
+
+PAD = "torch-fx-pad"
+
+# PyTorch's and TVM's name of what the modules pad with.
+_PAD_MODES = {
+    "ConstantPad": "constant",
+    "ZeroPad": "constant",
+    "ReflectionPad": "reflect",
+    "ReplicationPad": "replicate",
+    "CircularPad": "circular",
+}
+
+
+class _WithoutParameters:
+    """A module that hides its parameters: TVM's importer refuses some of their dtypes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return iter(())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class FXImporter(Corrections, TorchFXImporter):
+    """TVM's importer, corrected; of a module that TVM imports right it makes the same Relax."""
+
+    def __init__(self, default_image_layout: str = "NCHW") -> None:
+        super().__init__(default_image_layout)
+        self._parameter_inputs: list[relax.Var] = []
+
+    def corrected_converters(self) -> Mapping[str, Converters]:
+        """The converters that replace TVM's or join them, by the fix they belong to."""
+        ranks = (1, 2, 3)
+        return {
+            DTYPE: {
+                nn.Linear: self._linear_module_of_dtype,
+                "linear": self._linear_of_dtype,
+                "matmul": self._matmul_of_dtype,
+                "mm": self._matmul_of_dtype,
+                "bmm": self._matmul_of_dtype,
+                "addmm": self._addmm_of_dtype,
+                "baddbmm": self._baddbmm_of_dtype,
+            },
+            CONV_TRANSPOSE: {
+                **{getattr(nn, f"Conv{rank}d"): self._conv_module for rank in ranks},
+                **{
+                    getattr(nn, f"ConvTranspose{rank}d"): self._conv_transpose_module
+                    for rank in ranks
+                },
+                **{f"conv{rank}d": self._conv_call for rank in ranks},
+                **{f"conv_transpose{rank}d": self._conv_transpose_call for rank in ranks},
+                "getitem": self._getitem_of_shape,
+            },
+            BATCH_NORM: {
+                getattr(nn, f"BatchNorm{rank}d"): self._batch_norm_module for rank in ranks
+            },
+            interpolation.FIX_ID: {
+                "interpolate": self._interpolate_call,
+                nn.Upsample: self._upsample_module,
+                nn.UpsamplingNearest2d: self._upsample_module,
+                nn.UpsamplingBilinear2d: self._upsample_module,
+                "getitem": self._getitem_of_shape,
+            },
+            PAD: {
+                getattr(nn, f"{name}{rank}d"): self._pad_module
+                for name in _PAD_MODES
+                for rank in ranks
+            },
+            TILE: {"tile": self._tile_call, "repeat": self._tile_call},
+            PRELU: {nn.PReLU: self._prelu_module_of_dtype},
+        }
+
+    @staticmethod
+    def _convert_torch_tensor_to_relax(tensor: torch.Tensor) -> relax.Expr:
+        if tensor.dtype != torch.bfloat16:
+            return BaseFXGraphImporter._convert_torch_tensor_to_relax(tensor)
+        # NumPy has no bfloat16.
+        return relax.const(_to_tvm(tensor))
+
+    def _parameter(self, tensor: torch.Tensor | None) -> relax.Expr | None:
+        """A parameter or a buffer of a module."""
+        if tensor is None:
+            return None
+        if tensor in self.params:
+            return self.params[tensor]
+        return self._convert_torch_tensor_to_relax(tensor)
+
+    def _module_call(self, node: fx.Node) -> tuple[nn.Module, relax.Expr]:
+        """The module that is called, and its first argument."""
+        [x] = self._arguments(node, input=None)[:1]
+        return self.named_modules[node.target], x
+
+    def _linear_module_of_dtype(self, node: fx.Node) -> relax.Expr:
+        module, x = self._module_call(node)
+        return self._emit_linear(x, self._parameter(module.weight), self._parameter(module.bias))
+
+    def _prelu_module_of_dtype(self, node: fx.Node) -> relax.Expr:
+        module, x = self._module_call(node)
+        return self._emit_prelu(x, self._parameter(module.weight))
+
+    def _getitem_of_shape(self, node: fx.Node) -> Any:
+        container, index = self.retrieve_args(node)
+        if isinstance(container, relax.ShapeExpr) and isinstance(index, slice):
+            return list(container.values)[index]
+        return self._getitem(node)
+
+    def _conv_module(self, node: fx.Node) -> relax.Expr:
+        module, x = self._module_call(node)
+        padding: Any = module.padding
+        if module.padding_mode != "zeros":
+            switches.note(CONV_TRANSPOSE)
+            x = self._emit_pad(x, module._reversed_padding_repeated_twice, module.padding_mode)
+            padding = 0
+        return self._emit_conv(
+            x,
+            self._parameter(module.weight),
+            self._parameter(module.bias),
+            stride=module.stride,
+            padding=padding,
+            dilation=module.dilation,
+            groups=module.groups,
+        )
+
+    def _conv_transpose_module(self, node: fx.Node) -> relax.Expr:
+        module = self.named_modules[node.target]
+        x, output_size = self._arguments(node, input=None, output_size=None)
+        output_padding = module.output_padding
+        if output_size is not None:
+            switches.note(CONV_TRANSPOSE)
+            output_padding = _output_padding(node.name, module, x, output_size)
+        return self._emit_conv_transpose(
+            x,
+            self._parameter(module.weight),
+            self._parameter(module.bias),
+            stride=module.stride,
+            padding=module.padding,
+            output_padding=output_padding,
+            groups=module.groups,
+            dilation=module.dilation,
+        )
+
+    def _batch_norm_module(self, node: fx.Node) -> relax.Expr:
+        module, x = self._module_call(node)
+        switches.note(BATCH_NORM)
+        return self._emit_batch_norm(
+            x,
+            self._parameter(module.weight),
+            self._parameter(module.bias),
+            self._parameter(module.running_mean),
+            self._parameter(module.running_var),
+            training=module.training,
+            epsilon=module.eps,
+        )
+
+    def _pad_module(self, node: fx.Node) -> relax.Expr:
+        module, x = self._module_call(node)
+        switches.note(PAD)
+        mode = _PAD_MODES[type(module).__name__[: -len("1d")]]
+        return self._emit_pad(x, module.padding, mode, getattr(module, "value", 0.0))
+
+    def _emit_pad(
+        self, x: relax.Expr, padding: Sequence[int], mode: str, value: float = 0.0
+    ) -> relax.Expr:
+        """`padding` has the two ends of the last axis, then of the one before, ..."""
+        widths = [0] * (2 * x.ty.ndim - len(padding))
+        for axis in reversed(range(0, len(padding), 2)):
+            widths += padding[axis : axis + 2]
+        if min(widths) < 0:
+            raise tvm.error.OpAttributeInvalid(
+                f"pad: attribute padding is {tuple(padding)}; expected no negative elements"
+            )
+        return self.block_builder.emit(relax.op.nn.pad(x, widths, mode, value))
+
+    def _interpolate_call(self, node: fx.Node) -> relax.Expr:
+        defaults = {
+            "size": None,
+            "scale_factor": None,
+            "mode": "nearest",
+            "align_corners": None,
+            "recompute_scale_factor": None,
+            "antialias": False,
+        }
+        x, *values = self._arguments(node, input=None, **defaults)
+        return self._emit_interpolation(node, x, **dict(zip(defaults, values, strict=True)))
+
+    def _upsample_module(self, node: fx.Node) -> relax.Expr:
+        module, x = self._module_call(node)
+        return self._emit_interpolation(
+            node,
+            x,
+            size=module.size,
+            scale_factor=module.scale_factor,
+            mode=module.mode,
+            align_corners=module.align_corners,
+            recompute_scale_factor=module.recompute_scale_factor,
+        )
+
+    def _emit_interpolation(self, node: fx.Node, x: relax.Expr, **arguments: Any) -> relax.Expr:
+        return interpolation.interpolate(
+            self.block_builder,
+            x,
+            interpolation.Interpolation(node.name, **arguments),
+            channels_last=self.default_image_layout.endswith("C"),
+        )
+
+    def create_input_vars(self, input_info: list[tuple[tuple[int], str]]) -> list[relax.Var]:
+        """The inputs of ``main``, behind them those parameters that are inputs."""
+        return super().create_input_vars(input_info) + self._parameter_inputs
+
+    def from_fx(
+        self,
+        model: fx.GraphModule,
+        input_info: list[tuple[tuple[int], str]],
+        keep_params_as_input: bool,
+        unwrap_unit_return_tuple: bool,
+        no_bind_return_tuple: bool,
+        custom_convert_map: dict[type[nn.Module] | str, Callable[..., relax.Expr]] | None = None,
+    ) -> tvm.IRModule:
+        """As :func:`from_fx`."""
+        options = (unwrap_unit_return_tuple, no_bind_return_tuple, custom_convert_map)
+        parameters = sorted(model.named_parameters(), key=lambda item: item[0])
+        taken_by_tvm = all(p.dtype in (torch.float16, torch.float32) for _, p in parameters)
+        if taken_by_tvm or not switches.enabled(DTYPE):
+            return super().from_fx(model, input_info, keep_params_as_input, *options)
+
+        switches.note(DTYPE)
+        for name, parameter in parameters:
+            if keep_params_as_input:
+                dtype = self._convert_data_type(parameter.dtype)
+                variable = relax.Var(name, relax.TensorType(parameter.shape, dtype))
+                self._parameter_inputs.append(variable)
+                self.params[parameter] = variable
+            else:
+                self.params[parameter] = self._convert_torch_tensor_to_relax(parameter)
+        mod = super().from_fx(_WithoutParameters(model), input_info, False, *options)
+        if keep_params_as_input:
+            tensors = [_to_tvm(parameter) for _, parameter in parameters]
+            attributes = {"num_input": len(input_info), "params": tensors}
+            mod["main"] = mod["main"].with_attrs(attributes)
+        return mod
+
+
+def _to_tvm(tensor: torch.Tensor) -> tvm.runtime.Tensor:
+    """A copy of `tensor`."""
+    return tvm.runtime.from_dlpack(tensor.detach().cpu().contiguous().clone())
+
+
+def _output_padding(origin: str, module: nn.Module, x: relax.Expr, output_size: Any) -> list[int]:
+    """What ``output_size`` has more than the output without output padding.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        Where PyTorch refuses `output_size`, or what it has more depends on a symbol.
+    """
+    rank = len(module.kernel_size)
+    if isinstance(output_size, relax.ShapeExpr):
+        output_size = output_size.values
+    sizes = list(output_size)
+    invalid = f"{type(module).__name__} {origin!r}: attribute output_size is {sizes}; "
+    if len(sizes) not in (rank, x.ty.ndim):
+        raise tvm.error.OpAttributeInvalid(
+            f"{invalid}expected {rank} elements, one a spatial axis, or {x.ty.ndim}"
+        )
+    extents = x.ty.shape.values[-rank:]
+    simplify = Analyzer().simplify
+    padding = []
+    for axis, size in enumerate(sizes[-rank:]):
+        stride = module.stride[axis]
+        least = (
+            (extents[axis] - 1) * stride
+            - 2 * module.padding[axis]
+            + module.dilation[axis] * (module.kernel_size[axis] - 1)
+            + 1
+        )
+        more = static_extent(simplify(size - least))
+        if more is None or not 0 <= more < stride:
+            ends = [simplify(end) for end in (least, least + stride - 1)]
+            low, high = (end if static_extent(end) is None else int(end) for end in ends)
+            raise tvm.error.OpAttributeInvalid(
+                f"{invalid}expected {low} to {high} on spatial axis {axis}"
+            )
+        padding.append(more)
+    return padding
+
+
+def from_fx(
+    model: fx.GraphModule,
+    input_info: list[tuple[tuple[int], str]],
+    *,
+    keep_params_as_input: bool = False,
+    unwrap_unit_return_tuple: bool = False,
+    no_bind_return_tuple: bool = False,
+    custom_convert_map: dict[type[nn.Module] | str, Callable[..., relax.Expr]] | None = None,
+    default_image_layout: str = "NCHW",
+) -> tvm.IRModule:
+    """Import a traced PyTorch module; ``tvm.relax.frontend.torch.from_fx``, corrected.
+
+    Convolutions, transposed convolutions, linear layers and matrix products are imported as by
+    :func:`from_exported_program`, in every dtype of PyTorch's floating-point parameters.  A batch
+    norm takes its running statistics unless it is in training mode.  While the fixes ``torch-*``
+    are switched off, this is TVM's function.
+
+    Parameters
+    ----------
+    model : torch.fx.GraphModule
+        The module, as ``torch.fx.symbolic_trace`` returns it.
+    input_info : list of (shape, dtype)
+        The shape and the dtype of each input; dimensions may be ``tvm.tirx.Var``.
+    keep_params_as_input : bool
+        Make the parameters inputs of ``main``, behind the module's own and sorted by name, instead
+        of constants; their values are then the function's attribute ``params``.
+    unwrap_unit_return_tuple : bool
+        Return a single output itself, not a tuple of one.
+    no_bind_return_tuple : bool
+        Return a tuple of outputs without binding it to a variable.
+    custom_convert_map : dict, optional
+        Converters by the type of a module, called with the node, or by the name of a function,
+        called with the node and the importer.  They go before all others.
+    default_image_layout : str
+        The layout of the data of interpolations: ``"NCHW"`` or ``"NHWC"``.
+
+    Returns
+    -------
+    tvm.IRModule
+        The module as the function ``main``.
+
+    Raises
+    ------
+    AssertionError
+        If the module has functions or modules without a converter; the message names them.
+    tvm.error.OpAttributeInvalid
+        If an attribute of an operator can't be imported; the message names it and its value.
+    """
+    return FXImporter(default_image_layout).from_fx(
+        model,
+        input_info,
+        keep_params_as_input,
+        unwrap_unit_return_tuple,
+        no_bind_return_tuple,
+        custom_convert_map,
+    )

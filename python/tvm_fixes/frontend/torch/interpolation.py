@@ -1,0 +1,360 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Interpolation as PyTorch computes it.
+
+TVM's ``resize2d`` and ``resize3d`` take the ratio of the extents as the scale, compute in float32,
+and round coordinates with a tolerance.  Where that is what PyTorch does, they are emitted.
+Elsewhere (1-D data, float64, a scale factor that is not the ratio, antialiasing, ...) each axis is
+gathered by itself, from the positions and with the weights that PyTorch's own kernel uses; they
+are read off its result on the unit vectors.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from ... import switches
+from ..dtypes import accumulation_dtype, dtype_of
+
+__all__ = ["FIX_ID", "Interpolation", "interpolate"]
+
+FIX_ID = "torch-interpolate"
+
+# The spatial ranks that PyTorch defines a mode for, and TVM's name of the method.
+_MODES: dict[str, tuple[tuple[int, ...], str]] = {
+    "nearest": ((1, 2, 3), "nearest_neighbor"),
+    "nearest-exact": ((1, 2, 3), "nearest_neighbor"),
+    "linear": ((1,), "linear"),
+    "bilinear": ((2,), "linear"),
+    "trilinear": ((3,), "linear"),
+    "bicubic": ((2,), "cubic"),
+    "area": ((1, 2, 3), "area"),
+}
+# Dtypes of which float32, that TVM resizes in, holds every value.
+_IN_FLOAT32 = ("float16", "bfloat16", "float32", "int8", "uint8", "int16", "uint16")
+
+# An integer, or an expression of symbols.
+Extent = Any
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """The arguments of ``torch.nn.functional.interpolate`` besides the data.
+
+    Attributes
+    ----------
+    origin : str
+        The name of the node, for messages.
+    size, scale_factor : int, float, sequence or None
+        The one that is given holds for all spatial axes, or has an element for each; elements of
+        `size` may be symbolic.
+    mode : str
+    align_corners : bool or None
+    recompute_scale_factor : bool or None
+        Take `scale_factor` for the extents of the output alone, not for coordinates.
+    antialias : bool
+    """
+
+    origin: str
+    size: Any = None
+    scale_factor: Any = None
+    mode: str = "nearest"
+    align_corners: bool | None = None
+    recompute_scale_factor: bool | None = None
+    antialias: bool = False
+
+    @property
+    def is_nearest(self) -> bool:
+        return self.mode.startswith("nearest")
+
+    def invalid(self, attribute: str, reason: str) -> tvm.error.OpAttributeInvalid:
+        """The error that says why an attribute can't be imported."""
+        return tvm.error.OpAttributeInvalid(
+            f"interpolate {self.origin!r}: attribute {attribute} is {getattr(self, attribute)!r}; "
+            f"{reason}"
+        )
+
+    def per_axis(self, attribute: str, rank: int) -> list[Any] | None:
+        """The value of `size` or `scale_factor` for each spatial axis."""
+        value = getattr(self, attribute)
+        if value is None:
+            return None
+        if isinstance(value, relax.ShapeExpr):
+            value = value.values
+        if not isinstance(value, Sequence | tvm_ffi.Array):
+            return [value] * rank
+        if len(value) != rank:
+            raise self.invalid(attribute, f"expected {rank} elements, one a spatial axis")
+        return list(value)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A spatial axis: its place in the data, its extents, and PyTorch's scale factor, if any."""
+
+    position: int
+    extent: Extent
+    out: Extent
+    scale_factor: float | None
+
+    @property
+    def is_static(self) -> bool:
+        return isinstance(self.extent, int) and isinstance(self.out, int)
+
+    @property
+    def shrinkage(self) -> Fraction | None:
+        """``extent / out``, or None if it depends on a symbol."""
+        if isinstance(self.extent, int) and isinstance(self.out, int):
+            return Fraction(self.extent, self.out)
+        analyzer = Analyzer()
+        factor = analyzer.simplify(tirx.floordiv(self.out, self.extent))
+        if not isinstance(factor, tirx.IntImm) or int(factor) < 1:
+            return None
+        if not analyzer.can_prove_equal(self.out, self.extent * factor):
+            return None
+        return Fraction(1, int(factor))
+
+
+def _extent(value: Any) -> Extent:
+    return int(value) if isinstance(value, int | tirx.IntImm) else value
+
+
+def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[_Axis]:
+    """The spatial axes of `x`, in their order.
+
+    The output has ``floor(extent * scale_factor)`` elements where no size is given.
+    """
+    positions = [position for position, axis in enumerate(layout) if axis in "DHW"]
+    extents = [_extent(x.ty.shape[position]) for position in positions]
+    rank = len(positions)
+    sizes = arguments.per_axis("size", rank)
+    factors = arguments.per_axis("scale_factor", rank)
+    if sizes is not None and factors is not None:
+        raise arguments.invalid("scale_factor", f"but size is {arguments.size!r}; expected one")
+    if sizes is not None:
+        return [
+            _Axis(position, extent, _extent(size), None)
+            for position, extent, size in zip(positions, extents, sizes, strict=True)
+        ]
+    if factors is None:
+        raise arguments.invalid("size", "expected a size or a scale_factor")
+    axes = []
+    for position, extent, factor in zip(positions, extents, factors, strict=True):
+        if isinstance(extent, int):
+            out = int(np.floor(extent * float(factor)))
+        elif factor == int(factor):
+            out = extent * int(factor)
+        else:
+            raise arguments.invalid(
+                "scale_factor", f"expected an integer for an axis of symbolic extent {extent}"
+            )
+        scaled = None if arguments.recompute_scale_factor else float(factor)
+        axes.append(_Axis(position, extent, out, scaled))
+    return axes
+
+
+def _tvm_resizes_alike(arguments: Interpolation, axis: _Axis, dtype: str) -> bool:
+    """Whether TVM's resize takes the same elements of an axis with the same weights as PyTorch."""
+    if arguments.antialias or dtype not in _IN_FLOAT32:
+        return False
+    shrinkage = axis.shrinkage
+    if arguments.align_corners:
+        # TVM divides by out - 1.
+        return axis.out > 1 if axis.is_static else shrinkage is not None and shrinkage < 1
+    if axis.scale_factor is not None and shrinkage != 1 / Fraction(axis.scale_factor):
+        return False
+    if arguments.is_nearest:
+        # A coordinate is exact, and so is its floor, if the scale is a binary fraction.
+        return shrinkage is not None and shrinkage.denominator.bit_count() == 1
+    return True
+
+
+def _resize(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    axes: Sequence[_Axis],
+    arguments: Interpolation,
+    layout: str,
+) -> relax.Var:
+    attributes = {"layout": layout, "method": _MODES[arguments.mode][1]}
+    if arguments.is_nearest:
+        exact = arguments.mode == "nearest-exact"
+        coordinates = "tf_half_pixel_for_nn" if exact else "asymmetric"
+        attributes["rounding_method"] = "floor"
+    else:
+        coordinates = "align_corners" if arguments.align_corners else "half_pixel"
+    operator = relax.op.image.resize2d if len(axes) == 2 else relax.op.image.resize3d
+    return builder.emit(
+        operator(
+            x,
+            tuple(axis.out for axis in axes),
+            coordinate_transformation_mode=coordinates,
+            **attributes,
+        )
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _taps(
+    rank: int,
+    extent: int,
+    out: int,
+    scale_factor: float | None,
+    mode: str,
+    align_corners: bool | None,
+    antialias: bool,
+    double: bool,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Where PyTorch takes the elements of an output axis from.
+
+    Returns
+    -------
+    positions : np.ndarray
+        int64, ``(taps, out)``, or ``(out,)`` if there is one tap of weight 1.
+    weights : np.ndarray or None
+        ``(taps, out)``; None for a weight of 1.
+    """
+    # PyTorch's coordinates depend on the dtype.
+    dtype = torch.float64 if double else torch.float32
+    if mode.startswith("nearest"):
+        # They are rounded otherwise in the kernel for two spatial axes.
+        others = (1,) * (rank - 1)
+        options: dict[str, Any] = {"mode": mode}
+        if scale_factor is None:
+            options["size"] = (*others, out)
+        else:
+            options["scale_factor"] = (*map(float, others), scale_factor)
+        elements = torch.arange(extent, dtype=dtype).reshape(1, 1, *others, extent)
+        return F.interpolate(elements, **options).flatten().long().numpy(), None
+
+    options = {"mode": "bicubic" if mode == "bicubic" else "bilinear"}
+    if scale_factor is None:
+        options["size"] = (1, out)
+    else:
+        options["scale_factor"] = (1.0, scale_factor)
+    # Along the last axis: along the one before, PyTorch is wrong if it antialiases one column.
+    unit_vectors = torch.eye(extent, dtype=dtype)[None, :, None, :]
+    matrix = F.interpolate(
+        unit_vectors, align_corners=bool(align_corners), antialias=antialias, **options
+    )[0, :, 0, :].numpy()
+    taps = max(int(np.count_nonzero(matrix, axis=0).max()), 1)
+    # The stable order is that of the positions.
+    positions = np.argsort(matrix == 0, axis=0, kind="stable")[:taps]
+    weights = np.take_along_axis(matrix, positions, axis=0)
+    # A tap too many repeats the first, so that no other element can turn into 0 * inf.
+    return np.where(weights == 0, positions[0], positions), weights
+
+
+def _gather(
+    builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: Interpolation
+) -> relax.Expr:
+    """One axis of `x` interpolated; weights have the dtype of `x`."""
+    if not axis.is_static:
+        raise arguments.invalid(
+            "size" if arguments.scale_factor is None else "scale_factor",
+            f"expected static extents for mode {arguments.mode!r} where TVM's resize differs from "
+            f"PyTorch; axis {axis.position} has {axis.extent} and {axis.out}",
+        )
+    dtype = dtype_of(x)
+    positions, weights = _taps(
+        x.ty.ndim - 2,
+        axis.extent,
+        axis.out,
+        axis.scale_factor,
+        arguments.mode,
+        arguments.align_corners,
+        arguments.antialias,
+        dtype == "float64",
+    )
+    emit = builder.emit
+    # TVM warns of the default mode, which does not check the positions.
+    taken = emit(relax.op.take(x, relax.const(positions, "int64"), axis.position, mode="clip"))
+    if weights is None:
+        return taken
+    # The axis has become two, of the taps and of the output.
+    after = x.ty.ndim - axis.position - 1
+    weights = weights.reshape(weights.shape + (1,) * after)
+    weighted = emit(relax.op.multiply(taken, relax.const(weights, dtype)))
+    return emit(relax.op.sum(weighted, axis.position))
+
+
+def interpolate(
+    builder: relax.BlockBuilder, x: relax.Expr, arguments: Interpolation, *, channels_last: bool
+) -> relax.Expr:
+    """Emit what ``torch.nn.functional.interpolate`` computes.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+    x : relax.Expr
+        ``(N, C, *spatial)``, or ``(N, *spatial, C)`` if `channels_last`, with 1 to 3 spatial axes.
+        Floating-point, or of any dtype if the mode is one of the nearest.
+    arguments : Interpolation
+        All modes of PyTorch are imported.  Symbolic spatial extents are, where TVM's resize takes
+        the same elements for every value: linear and cubic modes that grow or shrink by the ratio
+        of the extents, and nearest modes that grow by a power of two.
+
+    Returns
+    -------
+    relax.Expr
+        In the dtype and layout of `x`.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the arguments can't be imported, or PyTorch refuses them.
+    """
+    rank = x.ty.ndim - 2
+    ranks, _ = _MODES.get(arguments.mode, ((), ""))
+    if rank not in ranks:
+        raise arguments.invalid("mode", f"it is not for data of {x.ty.ndim} axes")
+    spatial = "DHW"[3 - rank :]
+    layout = f"N{spatial}C" if channels_last else f"NC{spatial}"
+    dtype = dtype_of(x)
+    if not (arguments.is_nearest or dtype.startswith(("float", "bfloat"))):
+        raise arguments.invalid("mode", f"expected floating-point data, got {dtype}")
+    axes = _spatial_axes(arguments, x, layout)
+    resized = (
+        rank > 1
+        and arguments.mode != "area"
+        and all(_tvm_resizes_alike(arguments, axis, dtype) for axis in axes)
+    )
+    if arguments.is_nearest or not resized:
+        switches.note(FIX_ID)
+    if resized:
+        return _resize(builder, x, axes, arguments, layout)
+
+    inner = dtype if arguments.is_nearest else accumulation_dtype(dtype)
+    if inner != dtype:
+        x = builder.emit(relax.op.astype(x, inner))
+    if arguments.mode == "area":
+        pool = getattr(relax.op.nn, f"adaptive_avg_pool{rank}d")
+        x = builder.emit(pool(x, [axis.out for axis in axes], layout=layout))
+    else:
+        for axis in axes:
+            same = axis.scale_factor is None and axis.shrinkage == 1
+            if not same:
+                x = _gather(builder, x, axis, arguments)
+    if inner != dtype:
+        x = builder.emit(relax.op.astype(x, dtype))
+    return x

@@ -1,0 +1,336 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Resize and Upsample of ``tvm_fixes.frontend.onnx`` against ONNX Runtime."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax
+from tvm.relax.frontend import onnx as tvm_onnx
+
+from grids import batched, sample
+from onnx_helpers import (
+    Arrays,
+    assert_as_onnx_runtime,
+    node_model,
+    onnx_runtime,
+    side_by_side,
+)
+from relax_helpers import call, count
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+
+COORDINATES = (
+    "asymmetric",
+    "half_pixel",
+    "pytorch_half_pixel",
+    "align_corners",
+    "half_pixel_symmetric",
+)
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+Case = tuple[onnx.ModelProto, Arrays]
+
+
+def resize_model(
+    x: np.ndarray,
+    attributes: Mapping[str, object] | None = None,
+    *,
+    scales: Sequence[float] = (),
+    sizes: Sequence[int] = (),
+    opset: int = 18,
+    shape: Sequence[int | str | None] | None = None,
+) -> onnx.ModelProto:
+    constants = {}
+    if scales:
+        constants["scales"] = np.array(scales, "float32")
+    if sizes:
+        constants["sizes"] = np.array(sizes)
+    operands = ["x", "", "scales" if scales else "", *["sizes"] * bool(sizes)]
+    return node_model(
+        "Resize",
+        {"x": x},
+        attributes,
+        constants=constants,
+        operands=operands,
+        shapes=None if shape is None else {"x": shape},
+        opset=opset,
+    )
+
+
+def image(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return (20 * np.random.default_rng(0).standard_normal(shape)).astype(dtype)
+
+
+def grid() -> dict[str, Case]:
+    """Ranks, modes, coordinates, roundings and ways to say the extents, all that may be combined.
+
+    ONNX Runtime has cubic for two spatial axes alone.
+    """
+    cases: dict[str, Case] = {}
+    for rank, mode, coordinates in itertools.product(
+        (1, 2, 3), ("nearest", "linear", "cubic"), COORDINATES
+    ):
+        if (mode == "cubic" and rank != 2) or (mode, coordinates) == ("nearest", COORDINATES[-1]):
+            continue
+        x = image(1, 2, *(5, 4, 3)[:rank])
+        for rounding, (way, values) in itertools.product(
+            ROUNDINGS if mode == "nearest" else ROUNDINGS[:1],
+            enumerate(
+                (
+                    ("scales", (2.0, 2.0, 2.0)),
+                    ("scales", (1.5, 2.5, 1.7)),
+                    ("scales", (0.5, 0.7, 0.6)),
+                    ("scales", (0.2, 0.25, 1 / 3)),
+                    ("sizes", (10, 8, 6)),
+                    ("sizes", (7, 9, 4)),
+                    ("sizes", (3, 2, 2)),
+                    ("sizes", (1, 1, 1)),
+                    ("sizes", (5, 7, 3)),
+                )
+            ),
+        ):
+            attributes = {
+                "mode": mode,
+                "coordinate_transformation_mode": coordinates,
+                "nearest_mode": rounding,
+            }
+            ends = (1.0, 1.0) if values[0] == "scales" else (1, 2)
+            model = resize_model(x, attributes, **{values[0]: [*ends, *values[1][:rank]]})
+            cases[f"{rank}_{mode}_{coordinates}_{rounding}_{way}"] = (model, {"x": x})
+    return cases
+
+
+CASES = grid()
+CASES_PER_BUILD = 32
+
+
+def chunks(names: list[str]) -> list[list[str]]:
+    return [
+        names[start : start + CASES_PER_BUILD] for start in range(0, len(names), CASES_PER_BUILD)
+    ]
+
+
+def assert_resized(cases: Mapping[str, Case]) -> None:
+    """Of the nearest to the last digit, otherwise to some roundings of float32."""
+    for mode, rtol in (("nearest", 0.0), ("linear", 1e-6), ("cubic", 1e-6)):
+        chosen = {name: case for name, case in cases.items() if mode in name}
+        if chosen:
+            assert_as_onnx_runtime(from_onnx, chosen, rtol)
+
+
+@pytest.mark.parametrize("names", chunks(sample(list(CASES), 48)), ids=lambda names: names[0])
+def test_resize(names: list[str]) -> None:
+    assert_resized({name: CASES[name] for name in names})
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown dimension")
+def test_symbolic_dims() -> None:
+    """One program for all extents, by scales that give no whole ones too."""
+    models = {}
+    x = image(1, 3, 4, 4)
+    for scale, mode, coordinates in itertools.product(
+        (2.0, 1.5, 0.7), ("nearest", "linear"), ("asymmetric", "align_corners")
+    ):
+        attributes = {
+            "mode": mode,
+            "coordinate_transformation_mode": coordinates,
+            "nearest_mode": "floor",
+        }
+        models[f"{mode}_{scale}_{coordinates}"] = resize_model(
+            x, attributes, scales=[1, 1, scale, scale], shape=(None, 3, None, None)
+        )
+    model = side_by_side(models)
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    for height in (4, 5, 7):
+        inputs = [image(2, 3, height, 6)] * len(models)
+        for name, got, expected in zip(
+            models, call(vm, "main", *inputs), onnx_runtime(model, *inputs), strict=True
+        ):
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("opset", (10, 11, 13, 18))
+def test_operands_of_each_opset(opset: int) -> None:
+    x = image(1, 3, 4, 5)
+    cases: dict[str, Case] = {}
+    for mode, scale in itertools.product(("nearest", "linear"), (2.0, 0.5)):
+        scales = {"scales": np.array([1, 1, scale, scale], "float32")}
+        operands = ["x", "scales"] if opset == 10 else ["x", "roi", "scales"]
+        if opset > 10:
+            scales["roi"] = np.array([], "float32")
+        model = node_model(
+            "Resize", {"x": x}, {"mode": mode}, constants=scales, operands=operands, opset=opset
+        )
+        cases[f"{mode}_{scale}"] = (model, {"x": x})
+    if opset == 11:
+        empty = np.array([], "float32")
+        constants = {"roi": empty, "scales": empty, "sizes": np.array([1, 3, 9, 9])}
+        model = node_model("Resize", {"x": x}, {"mode": "linear"}, constants=constants, opset=11)
+        cases["linear_sizes"] = (model, {"x": x})
+    assert_resized(cases)
+
+
+@pytest.mark.parametrize("opset", (7, 9))
+def test_upsample(opset: int) -> None:
+    x = image(1, 3, 4, 5)
+    cases: dict[str, Case] = {}
+    for mode, scales in itertools.product(
+        ("nearest", "linear"), ([1, 1, 2.0, 2.0], [1, 1, 1.5, 3.0])
+    ):
+        attributes: dict[str, object] = {"mode": mode}
+        constants = {}
+        if opset == 7:
+            attributes["scales"] = [float(scale) for scale in scales]
+        else:
+            constants["scales"] = np.array(scales, "float32")
+        model = node_model("Upsample", {"x": x}, attributes, constants=constants, opset=opset)
+        cases[f"{mode}_{scales[2]}"] = (model, {"x": x})
+    assert_resized(cases)
+
+
+def test_any_axis() -> None:
+    x = image(2, 3, 4, 5)
+    nearest = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    cases = {
+        "nearest_channels": resize_model(x, nearest, scales=[1, 2, 2, 1]),
+        "nearest_batch": resize_model(x, nearest, sizes=[4, 3, 4, 7]),
+        "nearest_axes": resize_model(x, nearest | {"axes": [2, 3]}, scales=[2, 2]),
+        "nearest_axes_sizes": resize_model(x, nearest | {"axes": [3, 1]}, sizes=[9, 6]),
+        "linear_axes": resize_model(x, {"mode": "linear", "axes": [-1, -2]}, scales=[1.5, 2.5]),
+        "linear_same": resize_model(x, {"mode": "linear"}, scales=[1, 1, 1.1, 1.1]),
+        "nearest_two_axes": resize_model(image(4, 5), nearest, scales=[2, 1.5]),
+    }
+    for policy, sizes in itertools.product(("not_larger", "not_smaller"), ([8, 8], [3, 9])):
+        attributes = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
+        cases[f"linear_{policy}_{sizes[0]}"] = resize_model(x, attributes, sizes=sizes)
+    arrays = {"nearest_two_axes": image(4, 5)}
+    assert_resized({name: (m, {"x": arrays.get(name, x)}) for name, m in cases.items()})
+
+
+def test_dtypes_and_attributes() -> None:
+    cases: dict[str, Case] = {}
+    for dtype, mode in itertools.product(("int32", "uint8", "int8"), ("nearest", "linear")):
+        if mode == "linear" and dtype != "int32":
+            continue  # ONNX Runtime interpolates 8 bits with weights of 10
+        x = image(1, 2, 4, 5, dtype=dtype)
+        attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+        for scale in (2.0, 1.5):
+            model = resize_model(x, attributes, scales=[1, 1, scale, scale])
+            cases[f"nearest_{mode}_{dtype}_{scale}"] = (model, {"x": x})
+    long = np.array([[[2**24 + 1, -(2**24) - 3]]], "int32")
+    cases["nearest_long"] = (resize_model(long, scales=[1, 1, 2]), {"x": long})
+    x = image(1, 2, 6, 5)
+    for exclude, a, scale in itertools.product((0, 1), (-0.5, -0.75), (2.0, 1.5, 0.7)):
+        attributes = {"mode": "cubic", "exclude_outside": exclude, "cubic_coeff_a": a}
+        model = resize_model(x, attributes, scales=[1, 1, scale, scale])
+        cases[f"cubic_{exclude}_{a}_{scale}"] = (model, {"x": x})
+    cases["linear_antialias"] = (
+        resize_model(x, {"mode": "linear", "antialias": 1}, scales=[1, 1, 2.0, 1.5]),
+        {"x": x},
+    )
+    assert_resized(cases)
+
+
+@batched(16)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 9),
+            st.one_of(st.integers(1, 20), st.floats(0.25, 4.0, width=32)),
+            st.sampled_from(("nearest", "linear")),
+            st.sampled_from(COORDINATES[:4]),
+            st.sampled_from(ROUNDINGS),
+        ),
+        min_size=16,
+        max_size=16,
+    )
+)
+def test_random_axes(drawn: list[tuple[int, int | float, str, str, str]]) -> None:
+    cases: dict[str, Case] = {}
+    for index, (extent, to, mode, coordinates, rounding) in enumerate(drawn):
+        if isinstance(to, float) and np.floor(np.float32(to) * np.float32(extent)) < 1:
+            continue
+        x = np.arange(extent, dtype="float32").reshape(1, 1, extent)
+        attributes = {
+            "mode": mode,
+            "coordinate_transformation_mode": coordinates,
+            "nearest_mode": rounding,
+        }
+        way = "sizes" if isinstance(to, int) else "scales"
+        model = resize_model(x, attributes, **{way: [1, 1, to]})
+        cases[f"{index}_{mode}"] = (model, {"x": x})
+    assert_resized(cases)
+
+
+def test_layouts_pass() -> None:
+    """What TVM's operator does right stays that operator."""
+    x = image(1, 3, 4, 5)
+    for mode, coordinates in itertools.product(("nearest", "linear"), ("asymmetric",)):
+        attributes = {
+            "mode": mode,
+            "coordinate_transformation_mode": coordinates,
+            "nearest_mode": "floor",
+        }
+        for way in ({"scales": [1, 1, 2, 2]}, {"sizes": [1, 3, 7, 11]}):
+            model = resize_model(x, attributes, **way)
+            with switches.collect() as acted:
+                mod = from_onnx(model)
+            assert count(mod, "relax.image.resize2d") == 1
+            assert acted == set()
+            tvm.ir.assert_structural_equal(mod, tvm_onnx.from_onnx(model))
+
+
+@pytest.mark.parametrize(
+    "attributes, way, message",
+    (
+        ({"mode": "area"}, {"scales": [1, 1, 2, 2]}, "attribute mode is area; expected one of"),
+        (
+            {"coordinate_transformation_mode": "half_pixel_symmetric"},
+            {"scales": [1, 1, 2, 2]},
+            "attribute coordinate_transformation_mode is half_pixel_symmetric; expected another "
+            "with mode nearest",
+        ),
+        (
+            {"mode": "linear", "antialias": 1},
+            {"scales": [1, 1, 0.5, 2]},
+            "attribute antialias is 1; expected 0 where an axis may become smaller",
+        ),
+        ({}, {}, "operands scales, sizes is ([], []); expected one of them"),
+        ({}, {"scales": [2, 2]}, "operand scales or sizes is [2.0, 2.0]; expected 4 elements"),
+    ),
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*")
+def test_invalid(attributes: Mapping, way: Mapping, message: str) -> None:
+    with pytest.raises(tvm.error.OpAttributeInvalid) as error:
+        from_onnx(resize_model(image(1, 3, 4, 5), attributes, **way))
+    assert str(error.value).startswith(f"Resize 'node': {message}")
+
+
+def test_scales_that_are_no_constant() -> None:
+    x, scales = image(1, 1, 4), np.array([1, 1, 2], "float32")
+    model = node_model("Resize", {"x": x, "scales": scales}, operands=["x", "", "scales"])
+    with pytest.raises(tvm.error.OpAttributeInvalid) as error:
+        from_onnx(model)
+    assert "Resize 'node': operand scales is scales; expected a constant" in str(error.value)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
