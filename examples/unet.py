@@ -12,20 +12,24 @@
 # and limitations under the License.
 """U-Net (Ronneberger, Fischer and Brox, 2015) with BatchNorm: a picture to a map of classes."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
 from examples._random import seeded, settle_batch_norm
 
 
-def double_convolution(channels: int, features: int) -> nn.Sequential:
-    """Two 3 by 3 convolutions that keep height and width, each with BatchNorm and ReLU."""
+def double_convolution(
+    channels: int, features: int, activation: Callable[[], nn.Module]
+) -> nn.Sequential:
+    """Two 3 by 3 convolutions that keep height and width, each with BatchNorm and activation."""
     layers: list[nn.Module] = []
     for previous in (channels, features):
         layers += [
             nn.Conv2d(previous, features, 3, padding=1, bias=False),
             nn.BatchNorm2d(features),
-            nn.ReLU(),
+            activation(),
         ]
     return nn.Sequential(*layers)
 
@@ -41,13 +45,22 @@ class UNet(nn.Module):
         Channels of the first level; each level below has twice as many.
     depth : int
         Number of times that height and width are halved; both must divide by ``2**depth``.
+    activation : callable
+        Makes what follows each BatchNorm.
     """
 
-    def __init__(self, channels: int = 3, classes: int = 2, width: int = 8, depth: int = 3):
+    def __init__(
+        self,
+        channels: int = 3,
+        classes: int = 2,
+        width: int = 8,
+        depth: int = 3,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+    ):
         super().__init__()
         widths = [width << level for level in range(depth + 1)]
         self.encoder = nn.ModuleList(
-            double_convolution(before, after)
+            double_convolution(before, after, activation)
             for before, after in zip([channels, *widths], widths, strict=False)
         )
         self.pool = nn.MaxPool2d(2)
@@ -56,7 +69,8 @@ class UNet(nn.Module):
             for features in reversed(widths[:-1])
         )
         self.decoder = nn.ModuleList(
-            double_convolution(2 * features, features) for features in reversed(widths[:-1])
+            double_convolution(2 * features, features, activation)
+            for features in reversed(widths[:-1])
         )
         self.head = nn.Conv2d(width, classes, 1)
 

@@ -43,6 +43,9 @@ examples:
   tvm-fixes doctor
 """
 
+# Those of tvm_fixes.pipeline, which takes seconds to import.
+_LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
+
 _COMPILE_HELP = """\
 Compile a model into a library for TVM's virtual machine, run it and ONNX Runtime or PyTorch on the
 same random inputs, and report errors, latency and size.
@@ -137,8 +140,9 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--layout",
-        choices=("NCHW", "NHWC"),
-        help="convolutions channels-first or channels-last, in any rank; as they are by default",
+        choices=_LAYOUTS,
+        help="convolutions channels-first, channels-last or in blocks of channels, in any rank; as "
+        "they are by default",
     )
     parser.add_argument(
         "--shape",

@@ -22,30 +22,44 @@ from tvm.relax.backend.cpu_generic import pipeline as stock
 from .errors import UnsupportedOperatorError, UsageError, summarize
 from .relax.analysis import bindings
 from .relax.legalize import conv_transpose
-from .relax.transform import FuseTransposeMatmul, PrepareLayout, StaticPlanBlockMemory
+from .relax.transform import (
+    DecomposeChannelwise,
+    FuseTransposeMatmul,
+    PrepareLayout,
+    StaticPlanBlockMemory,
+)
+
+_SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
+
+
+def _by_operator(
+    data: str, kernel: str, transposed_kernel: Callable[[str], str]
+) -> dict[str, list[str]]:
+    """The layouts of data and kernel by operator; ``*`` stands for the spatial axes."""
+    layouts = {}
+    for rank, axes in _SPATIAL_AXES.items():
+        of_data = data.replace("*", axes)
+        layouts[f"relax.nn.conv{rank}d"] = [of_data, kernel.replace("*", axes)]
+        layouts[f"relax.nn.conv{rank}d_transpose"] = [of_data, transposed_kernel(axes)]
+    return layouts
+
+
+def _packed(block: int) -> dict[str, list[str]]:
+    blocks = f"{block}i{block}o"
+    return _by_operator(f"NC*{block}c", f"OI*{blocks}", lambda axes: f"IO{axes}{blocks}")
+
 
 LAYOUTS: dict[str, dict[str, list[str]]] = {
-    "NCHW": {
-        "relax.nn.conv1d": ["NCW", "OIW"],
-        "relax.nn.conv2d": ["NCHW", "OIHW"],
-        "relax.nn.conv3d": ["NCDHW", "OIDHW"],
-        "relax.nn.conv1d_transpose": ["NCW", "IOW"],
-        "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
-        "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
-    },
-    "NHWC": {
-        "relax.nn.conv1d": ["NWC", "OWI"],
-        "relax.nn.conv2d": ["NHWC", "OHWI"],
-        "relax.nn.conv3d": ["NDHWC", "ODHWI"],
-        "relax.nn.conv1d_transpose": ["NCW", "IOW"],
-        "relax.nn.conv2d_transpose": ["NHWC", conv_transpose.kernel_layout("HW")],
-        "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
-    },
+    "NCHW": _by_operator("NC*", "OI*", lambda axes: f"IO{axes}"),
+    "NHWC": _by_operator("N*C", "O*I", conv_transpose.kernel_layout),
+    "NCHW4c": _packed(4),
+    "NCHW8c": _packed(8),
+    "NCHW16c": _packed(16),
 }
-"""Channels-first and channels-last, in any rank: the layouts of data and kernel by operator.
+"""Channels-first, channels-last, and channels-first with channels in blocks, in any rank: the
+layouts of data and kernel by operator.
 
-``conv1d_transpose`` and ``conv3d_transpose``, which cannot be lowered channels-last, are held to
-channels-first: they would follow the layout of their input.
+A convolution whose channels the block does not divide stays channels-first.
 """
 
 # What TVM's code generator for the virtual machine emits by itself; every other operator has to be
@@ -73,8 +87,9 @@ def pipeline(name: str = "cpu", *, layout: str | None = None) -> tvm.transform.P
     name : str
         The kind of machine; ``"cpu"`` is the one there is.
     layout : str, optional
-        ``"NCHW"`` or ``"NHWC"``: convert the convolutions, in any rank, to channels-first or
-        channels-last.  By default they keep the layout that they have.
+        One of :data:`LAYOUTS`: convert the convolutions, in any rank, to channels-first
+        (``"NCHW"``), channels-last (``"NHWC"``) or blocks of channels (``"NCHW8c"``).  By default
+        they keep the layout that they have.
 
     Returns
     -------
@@ -103,7 +118,7 @@ def stages(name: str = "cpu", *, layout: str | None = None) -> list[tvm.transfor
     if name != "cpu":
         raise UsageError(f"unknown pipeline {name!r}; expected 'cpu'")
     if layout is not None and layout not in LAYOUTS:
-        raise UsageError(f"unknown layout {layout!r}; expected {' or '.join(LAYOUTS)}")
+        raise UsageError(f"unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}")
     sequence = []
     # Phase 1, on high-level operators: the layouts of the convolutions.
     if layout is not None:
@@ -146,9 +161,13 @@ def register() -> None:
 
 
 def _convert_layout(layout: str) -> tvm.transform.Pass:
+    packs = any(axis.islower() for axis in layout)
     passes = [
+        *([DecomposeChannelwise()] if packs else []),
         PrepareLayout(),
         relax.transform.ConvertLayout(LAYOUTS[layout]),
+        # ConvertLayout transforms a value anew for each reader that wants it in another layout.
+        relax.transform.EliminateCommonSubexpr(call_only=True),
         # Again, for the identities that permutes and reshapes have become.
         PrepareLayout(),
         # What is left of an attention block is a true transposition, of the keys.

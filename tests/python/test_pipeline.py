@@ -12,6 +12,8 @@
 # and limitations under the License.
 """tvm_fixes.pipeline."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -22,10 +24,11 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from grids import sample
 from relax_helpers import build, calls, integers, run, tensor
 from tvm_fixes import switches
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
-from tvm_fixes.pipeline import CheckLowered, pipeline, register, stages
+from tvm_fixes.pipeline import LAYOUTS, CheckLowered, pipeline, register, stages
 from tvm_fixes.relax.analysis import activation_transforms
 
 KERNEL = np.random.default_rng(0).standard_normal((4, 4, 3, 3), "float32")
@@ -74,56 +77,78 @@ def test_registered_with_tvm_once():
     np.testing.assert_allclose(by_name, run(mod, x, pipeline="default"), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_layout_means_channels_last_in_any_rank(rank):
-    mod = convolution(rank)
-    converted = stages(layout="NHWC")[0](mod)
-    layouts = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
-    found = [call.attrs.data_layout for call in calls(converted, f"relax.nn.conv{rank}d")]
-    assert found == [layouts[rank]] * 2
-    assert len(activation_transforms(converted)) == 2
-    x = np.random.default_rng(1).standard_normal((1, 4, *[8] * rank), "float32")
-    np.testing.assert_allclose(
-        run(mod, x, pipeline=pipeline(layout="NHWC")),
-        run(mod, x, pipeline="default"),
-        rtol=1e-4,
-        atol=1e-4,
-    )
-    # Asking for what is there changes nothing but what PrepareLayout removes.
-    tvm.ir.assert_structural_equal(stages(layout="NCHW")[0](mod), mod)
+def converted_to(layout: str, rank: int) -> str:
+    """The layout of data of `rank` spatial axes."""
+    return layout.replace("HW", {1: "W", 2: "HW", 3: "DHW"}[rank])
 
 
-@pytest.mark.parametrize("rank", [1, 3])
-def test_transposed_convolutions_that_have_no_channels_last_lowering(rank):
-    """Between channels-last convolutions they stay channels-first, and the numbers are right."""
-    x = integers(2, 4, *(6, 5, 4)[:rank])
-    weights = [
-        integers(*shape, *(3, 2, 3)[:rank], seed=seed)
-        for seed, shape in enumerate([(6, 4), (6, 5), (3, 5)], start=1)
-    ]
+def around_transposed(rank: int) -> tuple[tvm.IRModule, list[np.ndarray]]:
+    """Three convolutions of 32 and 16 channels, the second transposed, and what they read.
+
+    The blocks of every packed layout divide these channels. Sums of integers are exact in any
+    order.
+    """
+    x = integers(2, 32, *(6, 5, 4)[:rank])
+    weights = [integers(16, 32, *(3, 2, 3)[:rank], seed=seed) for seed in (1, 2, 3)]
     convolve = getattr(relax.op.nn, f"conv{rank}d")
     transpose = getattr(relax.op.nn, f"conv{rank}d_transpose")
 
     def emit(builder, x):
-        first, middle, last = (relax.const(weight) for weight in weights)
+        first, middle, last = map(relax.const, weights)
         hidden = builder.emit(relax.op.nn.relu(convolve(x, first, padding=1)))
         hidden = builder.emit(transpose(hidden, middle, strides=2, padding=1, output_padding=1))
         return convolve(hidden, last)
 
-    mod = build({"x": tensor(*x.shape)}, emit)
-    converted = stages(layout="NHWC")[0](mod)
-    layouts = [c.attrs.data_layout for c in calls(converted) if "conv" in c.op.name]
-    first, last = ("NWC", "NCW") if rank == 1 else ("NDHWC", "NCDHW")
-    assert layouts == [first, last, first]
+    return build({"x": tensor(*x.shape)}, emit), [x, *weights]
 
-    first, middle, last = map(torch.from_numpy, weights)
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_layout_is_that_of_every_convolution_in_any_rank(rank, layout):
+    mod, _ = around_transposed(rank)
+    converted = stages(layout=layout)[0](mod)
+    found = [c.attrs.data_layout for c in calls(converted) if "conv" in c.op.name]
+    assert found == [layout.replace("HW", {1: "W", 2: "HW", 3: "DHW"}[rank])] * 3
+    assert len(activation_transforms(converted)) == (0 if layout == "NCHW" else 2)
+
+
+@pytest.mark.parametrize("rank, layout", sample(list(product((1, 2, 3), LAYOUTS)), 5, seed=1))
+def test_the_numbers_are_the_same_in_any_layout(rank, layout):
+    mod, arrays = around_transposed(rank)
+    x, first, middle, last = map(torch.from_numpy, arrays)
     convolve = getattr(torch.nn.functional, f"conv{rank}d")
     transpose = getattr(torch.nn.functional, f"conv_transpose{rank}d")
-    hidden = convolve(torch.from_numpy(x), first, padding=1).relu()
+    hidden = convolve(x, first, padding=1).relu()
     hidden = transpose(hidden, middle, stride=2, padding=1, output_padding=1)
-    # Sums of integers: exact in any order.
     expected = convolve(hidden, last).numpy()
-    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline(layout="NHWC")), expected)
+    np.testing.assert_array_equal(run(mod, arrays[0], pipeline=pipeline(layout=layout)), expected)
+
+
+def test_the_layout_that_is_there_changes_nothing():
+    mod = convolution(2)
+    tvm.ir.assert_structural_equal(stages(layout="NCHW")[0](mod), mod)
+
+
+@pytest.mark.parametrize("layout", ["NCHW4c", "NCHW8c"])
+def test_channels_that_the_block_does_not_divide_stay_as_they_are(layout):
+    mod = convolution(2)  # of 4 channels
+    converted = stages(layout=layout)[0](mod)
+    found = [call.attrs.data_layout for call in calls(converted, "relax.nn.conv2d")]
+    assert found == ["NCHW4c" if layout == "NCHW4c" else "NCHW"] * 2
+
+
+def test_a_value_that_two_readers_want_transformed_is_transformed_once():
+    """A skip connection from before the first convolution that can be packed."""
+    kernels = [integers(8, channels, 3, 3, seed=channels) for channels in (3, 8)]
+
+    def emit(builder, x):
+        first, second = (relax.const(kernel) for kernel in kernels)
+        hidden = builder.emit(relax.op.nn.relu(relax.op.nn.conv2d(x, first, padding=1)))
+        skipped = builder.emit(relax.op.nn.conv2d(hidden, second, padding=1))
+        return relax.op.add(hidden, skipped)
+
+    converted = stages(layout="NCHW8c")[0](build({"x": tensor(1, 3, 4, 4)}, emit))
+    assert len(activation_transforms(converted)) == 2
 
 
 def test_constant_kernel_is_transformed_at_compile_time():
@@ -272,7 +297,7 @@ def test_what_the_virtual_machine_provides_is_no_false_alarm():
     "arguments, message",
     [
         ({"name": "gpu"}, "unknown pipeline 'gpu'; expected 'cpu'"),
-        ({"layout": "NCWH"}, "unknown layout 'NCWH'; expected NCHW or NHWC"),
+        ({"layout": "NCWH"}, "unknown layout 'NCWH'; expected one of NCHW, NHWC, NCHW4c"),
     ],
 )
 def test_wrong_use(arguments, message):

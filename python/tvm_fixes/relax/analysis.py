@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
-_TRANSFORMS = frozenset({"relax.permute_dims", "relax.layout_transform"})
+_TRANSFORMS = frozenset({"relax.permute_dims", "relax.layout_transform", "relax.nn.pixel_shuffle"})
 
 
 def bindings(function: relax.Function) -> Iterator[relax.Binding]:
@@ -39,9 +39,14 @@ def bindings(function: relax.Function) -> Iterator[relax.Binding]:
 def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     """Find the calls that move the data of an activation.
 
-    Such a call is a ``permute_dims`` or ``layout_transform`` of a value that depends on an input;
-    those at the model's inputs and outputs are among them.  What is computed from constants alone
-    is none, since it is done once, at compile time.
+    Such a call is a ``permute_dims``, ``layout_transform`` or ``pixel_shuffle`` of a value that
+    depends on an input; those at the model's inputs and outputs are among them.  What is computed
+    from constants alone is none, since it is done once, at compile time: see
+    :func:`constant_transforms`.
+
+    A conversion of layouts is to be measured against what it started with: the model's own
+    transforms, which are found in the module before it, remain the model's own where the data has
+    to be moved in any layout.
 
     Parameters
     ----------
@@ -59,20 +64,44 @@ def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     weights, and as good as constants.  A composite function is not told from others: the
     transforms in it are counted whatever is passed to it.
     """
-    functions = (f for _, f in mod.functions_items() if isinstance(f, relax.Function))
-    return [found for function in functions for found in _in_function(function)]
+    return [binding for binding, is_constant in _transforms(mod) if not is_constant]
 
 
-def _in_function(function: relax.Function) -> Iterator[relax.VarBinding]:
+def constant_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
+    """Find the calls that move the data of a weight, which :func:`activation_transforms` omits.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As for :func:`activation_transforms`.  Where the weights are constants, ``FoldConstant``
+        leaves none.
+
+    Returns
+    -------
+    list of relax.VarBinding
+        The bindings of these calls, in program order.
+    """
+    return [binding for binding, is_constant in _transforms(mod) if is_constant]
+
+
+def _transforms(mod: tvm.IRModule) -> Iterator[tuple[relax.VarBinding, bool]]:
+    """Each transform, and whether it is one of a constant."""
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            yield from _transforms_in(function)
+
+
+def _transforms_in(function: relax.Function) -> Iterator[tuple[relax.VarBinding, bool]]:
     attrs = function.attrs
     inputs = int(attrs["num_input"]) if attrs and "num_input" in attrs else len(function.params)
     constants = set(function.params[inputs:])
     for binding in bindings(function):
         # Symbolic extents are free variables too: what they size is not known at compile time.
-        if all(var in constants for var in relax.analysis.free_vars(binding.value)):
+        is_constant = all(var in constants for var in relax.analysis.free_vars(binding.value))
+        if is_constant:
             constants.add(binding.var)
-        elif isinstance(binding, relax.VarBinding) and _is_transform(binding.value):
-            yield binding
+        if isinstance(binding, relax.VarBinding) and _is_transform(binding.value):
+            yield binding, is_constant
 
 
 def _bindings_in(expr: relax.Expr) -> Iterator[relax.Binding]:
