@@ -53,7 +53,7 @@ demo: native  ## Compile the example models from PyTorch and ONNX and print one 
 
 .PHONY: test
 test: native  ## Run the tests: fixed seeds, samples of the large grids.
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
 .PHONY: check-full
 check-full: native  ## Run every case of every grid and write docs/tables.
