@@ -29,7 +29,11 @@ from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import transform  # noqa: E402
 from .relax.legalize import batch_norm as _batch_norm  # noqa: E402
+from .relax.legalize import conv as _conv  # noqa: E402
 from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
+from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
+from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
+from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
 from .runtime import CompiledModel  # noqa: E402
 
 try:
@@ -38,7 +42,11 @@ except _metadata.PackageNotFoundError:  # a source tree on the search path
     __version__ = "0+unknown"
 
 _batch_norm.register()
+_conv.register()
 _conv_transpose.register()
+_layout_transform.register()
+_pixel_shuffle.register()
+_rms_norm.register()
 _register_pipeline()
 
 __all__ = [

@@ -101,7 +101,8 @@ def compile(
         ``"native"`` (this CPU with its features), a TVM tag, or a configuration as a mapping or
         JSON.
     layout : str, optional
-        ``"NCHW"`` or ``"NHWC"``: the convolutions channels-first or channels-last, in any rank.
+        One of :data:`tvm_fixes.pipeline.LAYOUTS`: the convolutions channels-first (``"NCHW"``),
+        channels-last (``"NHWC"``) or in blocks of channels (``"NCHW8c"``), in any rank.
     shapes : mapping of str to sequence of int, optional
         Shapes of inputs by name.  They make dynamic inputs of an ONNX model static; for PyTorch
         they are the sizes to compare at.

@@ -410,7 +410,7 @@ class TestBadFactories:
 
         message = fails((Branch().eval(), (torch.ones(3),)))
         assert "torch.export fails" in message
-        assert "test_compiler.py:" in message
+        assert "test_source.py:" in message
         assert capfd.readouterr() == ("", "")
 
     def test_input_that_is_no_tensor(self):

@@ -16,23 +16,53 @@ A record names what the other packages offer.  Only ``tvm_fixes.doctor`` and the
 package.
 """
 
-from . import batch_norm, conv_transpose, environment, layout, memory, onnx_importer, torch_importer
+from . import (
+    batch_norm,
+    conv_transpose,
+    environment,
+    layout,
+    memory,
+    onnx_importer,
+    pixel_shuffle,
+    rms_norm,
+    torch_importer,
+)
 from .record import Fix, Kind, Probe
 
 FIXES: tuple[Fix, ...] = (
     conv_transpose.LEGALIZE,
     conv_transpose.INFER_LAYOUT,
     conv_transpose.OUTPUT_PADDING,
+    conv_transpose.CONV_LEGALIZE,
+    conv_transpose.CONV_INFER_LAYOUT,
+    pixel_shuffle.PIXEL_SHUFFLE_LEGALIZE,
+    rms_norm.RMS_NORM_LEGALIZE,
+    layout.LAYOUT_TRANSFORM_LEGALIZE,
     layout.RESHAPE_INFER_LAYOUT,
     layout.PERMUTE_DIMS_INFER_LAYOUT,
     layout.SQUEEZE_INFER_LAYOUT,
+    layout.OPERATORS_INFER_LAYOUT,
     layout.LAYOUT_GUARDS,
+    layout.DECOMPOSE_CHANNELWISE,
     layout.PREPARE_LAYOUT,
     layout.FUSE_TRANSPOSE_MATMUL,
     memory.PLAN_MEMORY_IF,
     batch_norm.BATCH_NORM_DTYPE,
     torch_importer.DTYPE,
+    torch_importer.CONV_TRANSPOSE,
+    torch_importer.BATCH_NORM,
+    torch_importer.INSTANCE_NORM,
+    torch_importer.INTERPOLATE,
+    torch_importer.PAD,
+    torch_importer.TILE,
+    torch_importer.PRELU,
     onnx_importer.CONV_TRANSPOSE_OUTPUT_SHAPE,
+    onnx_importer.CONV_AUTO_PAD,
+    onnx_importer.DTYPE,
+    onnx_importer.PAD,
+    onnx_importer.PRELU,
+    onnx_importer.RESIZE,
+    onnx_importer.UNNAMED_DIMS,
     environment.FFI_0_1_15,
 )
 

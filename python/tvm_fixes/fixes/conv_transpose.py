@@ -10,120 +10,191 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fixes of the transposed convolutions."""
-
-# TVMScript annotates with calls, which are no types to mypy.
-# mypy: disable-error-code="valid-type"
+"""Fixes of the convolutions, most of them of the transposed ones."""
 
 import re
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.script import ir as I
-from tvm.script import relax as R
 
 from ._run import run
 from .record import Fix, Kind, Probe
 
 
-def _build_and_run_nhwc() -> None:
-    @I.ir_module
-    class Module:
-        @R.function
-        def main(
-            x: R.Tensor((1, 2, 2, 3), "float32"), w: R.Tensor((3, 2, 2, 2), "float32")
-        ) -> R.Tensor((1, 4, 4, 2), "float32"):
-            return R.nn.conv2d_transpose(x, w, strides=2, data_layout="NHWC", kernel_layout="IOHW")
+def _run(operator: str, data: np.ndarray, kernel: np.ndarray, **attrs: object) -> np.ndarray:
+    """Build and run one call of a convolution."""
+    operands = {"x": data, "w": kernel}
+    params = [
+        relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))
+        for name, array in operands.items()
+    ]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        call = getattr(relax.op.nn, operator)(*params, **attrs)
+        builder.emit_func_output(builder.emit(call))
+    return run(builder.get(), data, kernel)
 
+
+def _run_conv_transpose() -> None:
     rng = np.random.default_rng(0)
+    # A kernel as large as the stride: the windows do not overlap.
+    layouts = {"data_layout": "NHWC", "kernel_layout": "IOHW"}
     x = rng.standard_normal((1, 2, 2, 3), "float32")
     w = rng.standard_normal((3, 2, 2, 2), "float32")
-    # The kernel is as large as the stride, so the windows do not overlap.
     expected = np.einsum("nhwi,ioab->nhawbo", x, w).reshape(1, 4, 4, 2)
-    np.testing.assert_allclose(run(Module, x, w), expected, rtol=1e-5, atol=1e-6)
+    got = _run("conv2d_transpose", x, w, strides=2, **layouts)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+    layouts = {"data_layout": "NCW4c", "kernel_layout": "IOW", "out_layout": "NWC"}
+    x = rng.standard_normal((1, 2, 3, 4), "float32")
+    w = rng.standard_normal((8, 2, 2), "float32")
+    expected = np.einsum("nxwi,xioa->nwao", x, w.reshape(2, 4, 2, 2)).reshape(1, 6, 2)
+    got = _run("conv1d_transpose", x, w, strides=2, **layouts)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def _convert_to_packed() -> None:
-    @I.ir_module
-    class Transposed:
-        @R.function
-        def main(
-            x: R.Tensor((1, 4, 4, 4), "float32"), w: R.Tensor((4, 4, 3, 3), "float32")
-        ) -> R.Tensor((1, 4, 6, 6), "float32"):
-            with R.dataflow():
-                out = R.nn.conv2d_transpose(x, w)
-                R.output(out)
-            return out
+def _run_conv() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 2, 3, 3, 4), "float32")
+    w = rng.standard_normal((2, 2, 1, 1, 4, 4), "float32")
+    expected = np.einsum("nxhwi,yxabio->nyhwo", x, w)
+    got = _run("conv2d", x, w, data_layout="NCHW4c", kernel_layout="OIHW4i4o")
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
-    @I.ir_module
-    class AfterPackedConv:
-        @R.function
-        def main(
-            x: R.Tensor((1, 4, 4, 4), "float32"),
-            v: R.Tensor((4, 4, 1, 1), "float32"),
-            w: R.Tensor((4, 4, 3, 3), "float32"),
-        ) -> R.Tensor((1, 4, 6, 6), "float32"):
-            with R.dataflow():
-                lv = R.nn.conv2d(x, v)
-                out = R.nn.conv2d_transpose(lv, w)
-                R.output(out)
-            return out
+    x = rng.standard_normal((1, 1, 4, 6), "float32")
+    got = _run("conv2d", x, np.ones((1, 1, 1, 1), "float32"), strides=(3, 2), data_layout="NCWH")
+    np.testing.assert_array_equal(got, x[:, :, ::2, ::3])
 
-    requests: list[tuple[tvm.IRModule, dict[str, list[str]]]] = [
-        (Transposed, {"relax.nn.conv2d_transpose": ["NCHW4c", "IOHW4i4o"]}),
-        (AfterPackedConv, {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}),
-    ]
-    for module, request in requests:
+    x, w = np.ones((1, 4096, 1, 1), "float16"), np.ones((1, 4096, 1, 1), "float16")
+    np.testing.assert_array_equal(_run("conv2d", x, w), np.full((1, 1, 1, 1), 4096, "float16"))
+
+
+def _convert_to_packed(operator: str, requests: list[tuple[list[str], int, bool]]) -> None:
+    """Convert a call of 8 input channels.
+
+    A request is layouts, the output channels and whether these layouts are possible.
+    """
+    for layouts, channels, possible in requests:
+        rank = len(layouts[0].rstrip("4c"))
+        op = getattr(relax.op.nn, operator.format(rank - 2))
+        kernel = (8, channels) if "transpose" in operator else (channels, 8)
+        x = relax.Var("x", relax.TensorType((1, 8) + (3,) * (rank - 2), "float32"))
+        w = relax.Var("w", relax.TensorType(kernel + (3,) * (rank - 2), "float32"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x, w]):
+            with builder.dataflow():
+                out = builder.emit_output(op(x, w))
+            builder.emit_func_output(out)
+        module = builder.get()
+        request = {f"relax.nn.{op.__name__}": layouts}
         converted = relax.transform.ConvertLayout(request)(module)
-        relax.analysis.well_formed(converted)
+        assert relax.analysis.check_well_formed(converted)
         tvm.ir.assert_structural_equal(converted["main"].ret_ty, module["main"].ret_ty)
+        packed = f'data_layout="{layouts[0]}"' in converted.script()
+        assert packed is possible, f"{op.__name__} to {layouts}: packed is {packed}"
+
+
+def _convert_conv() -> None:
+    _convert_to_packed(
+        "conv{}d",
+        [
+            (["NCW4c", "OIW4i4o"], 8, True),
+            (["NCHW4c", "OIHW4i"], 8, True),
+            (["NCHW4c", "OIHW4i"], 6, False),
+            (["NCDHW4c", "OIDHW4i4o"], 8, True),
+        ],
+    )
+
+
+def _convert_conv_transpose() -> None:
+    _convert_to_packed(
+        "conv{}d_transpose",
+        [
+            (["NCW4c", "IOW4i4o"], 8, True),
+            (["NCHW4c", "IOHW4i4o"], 8, True),
+            (["NCHW4c", "IOHW4i"], 6, False),
+            (["NCDHW4c", "IODHW4i4o"], 8, True),
+        ],
+    )
 
 
 def _infer_type_with_output_padding() -> None:
-    x = relax.Var("x", R.Tensor((1, 2, 4, 4), "float32"))
-    w = relax.Var("w", R.Tensor((2, 3, 3, 3), "float32"))
-    call = relax.op.nn.conv2d_transpose(x, w, strides=1, dilation=2, output_padding=1)
-    inferred = relax.BlockBuilder().normalize(call).ty
-    # (4 - 1) * stride + (3 - 1) * dilation + output_padding + 1
-    tvm.ir.assert_structural_equal(inferred, relax.TensorType((1, 3, 9, 9), "float32"))
+    for rank, op in enumerate(
+        (relax.op.nn.conv1d_transpose, relax.op.nn.conv2d_transpose, relax.op.nn.conv3d_transpose),
+        start=1,
+    ):
+        x = relax.Var("x", relax.TensorType((1, 2) + (4,) * rank, "float32"))
+        w = relax.Var("w", relax.TensorType((2, 3) + (3,) * rank, "float32"))
+        call = op(x, w, strides=1, dilation=2, output_padding=1)
+        inferred = relax.BlockBuilder().normalize(call).ty
+        # (4 - 1) * stride + (3 - 1) * dilation + output_padding + 1
+        expected = relax.TensorType((1, 3) + (9,) * rank, "float32")
+        tvm.ir.assert_structural_equal(inferred, expected)
 
+
+_CONVERSION_FAILS = re.compile(
+    "InternalError: .*(Axis swap only|Layouts must have the same size|should not rewrite)",
+    re.DOTALL,
+)
 
 LEGALIZE = Fix(
-    id="conv2d-transpose-legalize",
+    id="conv-transpose-legalize",
     family="conv-transpose",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="conv2d_transpose lowers in NCHW and NHWC with every kernel layout",
+    summary="transposed convolutions lower in every layout of data, kernel and output",
     upstream=(17890, 19694),
     probe=Probe(
-        stock=_build_and_run_nhwc,
-        fixed=_build_and_run_nhwc,
+        stock=_run_conv_transpose,
+        fixed=_run_conv_transpose,
         symptom=re.compile(r"InternalError: CodeGenVM cannot emit .*conv2d_transpose", re.DOTALL),
     ),
 )
 
+CONV_LEGALIZE = Fix(
+    id="conv-legalize",
+    family="conv",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="convolutions lower in every layout, and sum 16-bit floats in float32",
+    upstream=(19694,),
+    probe=Probe(
+        stock=_run_conv,
+        fixed=_run_conv,
+        symptom=re.compile(r"InternalError: CodeGenVM cannot emit .*conv2d", re.DOTALL),
+    ),
+)
+
 INFER_LAYOUT = Fix(
-    id="conv2d-transpose-infer-layout",
+    id="conv-transpose-infer-layout",
     family="conv-transpose",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="ConvertLayout to a packed layout leaves conv2d_transpose unpacked and does not throw",
+    summary="ConvertLayout packs transposed convolutions where the channels allow it",
     upstream=(17968, 18629),
     probe=Probe(
-        stock=_convert_to_packed,
-        fixed=_convert_to_packed,
-        symptom=re.compile(r"InternalError: .*Layouts must have the same size", re.DOTALL),
+        stock=_convert_conv_transpose,
+        fixed=_convert_conv_transpose,
+        symptom=_CONVERSION_FAILS,
     ),
 )
 
 OUTPUT_PADDING = Fix(
-    id="conv2d-transpose-output-padding",
+    id="conv-transpose-output-padding",
     family="conv-transpose",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="conv2d_transpose takes an output_padding below the dilation, as PyTorch does",
+    summary="output_padding may be as large as the dilation allows, as PyTorch has it",
     upstream=(19842,),
     probe=Probe(
         stock=_infer_type_with_output_padding,
         fixed=_infer_type_with_output_padding,
         symptom=re.compile(r"ValueError: .*output padding less than the strides"),
     ),
+)
+
+CONV_INFER_LAYOUT = Fix(
+    id="conv-infer-layout",
+    family="conv",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="ConvertLayout packs convolutions where the channels allow it, and throws nowhere",
+    upstream=(),
+    probe=Probe(stock=_convert_conv, fixed=_convert_conv, symptom=_CONVERSION_FAILS),
 )

@@ -13,7 +13,8 @@
 """Fixes of the ONNX importer."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -21,23 +22,62 @@ import tvm
 from ._run import run
 from .record import Fix, Kind, Probe
 
+_FromOnnx: TypeAlias = Callable[..., tvm.IRModule]
+_Node: TypeAlias = tuple[str, list[str], str, dict[str, Any]]
+"""Operator, operands, result and attributes."""
 
-def _import_with_output_shape(from_onnx: Callable[..., tvm.IRModule]) -> None:
-    from onnx import TensorProto, helper, numpy_helper
 
+def _probe(program: Callable[[_FromOnnx], None], symptom: str) -> Probe:
+    """The probe that runs `program` with TVM's importer and with ours."""
+
+    def stock() -> None:
+        from tvm.relax.frontend.onnx import from_onnx
+
+        program(from_onnx)
+
+    def fixed() -> None:
+        from ..frontend.onnx import from_onnx
+
+        program(from_onnx)
+
+    pattern = re.compile(symptom, re.DOTALL)
+    return Probe(stock=stock, fixed=fixed, symptom=pattern, modules=("onnx",))
+
+
+def _import_and_run(
+    from_onnx: _FromOnnx,
+    nodes: Sequence[_Node],
+    x: np.ndarray,
+    shape: Sequence[int | str | None] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> np.ndarray:
+    """The result ``y`` of `nodes` on `x`.
+
+    `shape` is what the model says of the shape of `x`.
+    """
+    from onnx import helper, numpy_helper
+
+    element = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        [
+            helper.make_node(operator, operands, [result], **attributes)
+            for operator, operands, result, attributes in nodes
+        ],
+        "probe",
+        [helper.make_tensor_value_info("x", element, x.shape if shape is None else shape)],
+        [helper.make_tensor_value_info("y", element, [None] * x.ndim)],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return run(from_onnx(model, keep_params_in_input=False), x)
+
+
+def _conv_transpose_with_output_shape(from_onnx: _FromOnnx) -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 2, 2, 2), "float32")
     weight = rng.standard_normal((2, 3, 2, 2), "float32")
-    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[3, 3])
-    graph = helper.make_graph(
-        [node],
-        "probe",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 3, 3, 3))],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    got = run(from_onnx(model, keep_params_in_input=False), x)
+    node: _Node = ("ConvTranspose", ["x", "w"], "y", {"strides": [2, 2], "output_shape": [3, 3]})
+    got = _import_and_run(from_onnx, [node], x, constants={"w": weight})
     # The kernel is as large as the stride, so the windows do not overlap; the one row and column
     # that output_shape leaves out are the first (ONNX specification, auto_pad NOTSET).
     whole = np.einsum("nihw,ioab->nohawb", x, weight).reshape(1, 3, 4, 4)
@@ -46,28 +86,122 @@ def _import_with_output_shape(from_onnx: Callable[..., tvm.IRModule]) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def _stock() -> None:
-    from tvm.relax.frontend.onnx import from_onnx
-
-    _import_with_output_shape(from_onnx)
-
-
-def _fixed() -> None:
-    from ..frontend.onnx import from_onnx
-
-    _import_with_output_shape(from_onnx)
+def _conv_with_auto_pad_of_any_width(from_onnx: _FromOnnx) -> None:
+    x = np.arange(1, 5, dtype="float32").reshape(1, 1, 4)
+    node: _Node = ("Conv", ["x", "w"], "y", {"auto_pad": "SAME_UPPER", "strides": [2]})
+    weight = np.ones((1, 1, 3), "float32")
+    got = _import_and_run(from_onnx, [node], x, (1, 1, "width"), {"w": weight})
+    np.testing.assert_array_equal(got, [[[1 + 2 + 3, 3 + 4]]])
 
 
-CONV_TRANSPOSE_OUTPUT_SHAPE = Fix(
+def _sum_many_halves(from_onnx: _FromOnnx) -> None:
+    count = 4096
+    x, weight = np.ones((1, count), "float16"), np.ones((count, 1), "float16")
+    got = _import_and_run(from_onnx, [("MatMul", ["x", "w"], "y", {})], x, constants={"w": weight})
+    # In float16, 2048 + 1 is 2048.
+    assert got.item() == count, f"expected {count}, got {got.item()}"
+
+
+def _pad_by_computed_widths(from_onnx: _FromOnnx) -> None:
+    x = np.arange(1, 5, dtype="float32")
+    # PyTorch has the last axis first, and both widths of an axis side by side.
+    nodes: list[_Node] = [
+        ("Reshape", ["widths", "pairs"], "rows", {}),
+        ("Slice", ["rows", "last", "first", "axes", "steps"], "reversed", {}),
+        ("Transpose", ["reversed"], "columns", {}),
+        ("Reshape", ["columns", "flat"], "pads", {}),
+        ("Pad", ["x", "pads"], "y", {"mode": "reflect"}),
+    ]
+    constants = {
+        "widths": np.array([2, 1]),
+        "pairs": np.array([-1, 2]),
+        "last": np.array([-1]),
+        "first": np.array([np.iinfo("int64").min]),
+        "axes": np.array([0]),
+        "steps": np.array([-1]),
+        "flat": np.array([-1]),
+    }
+    got = _import_and_run(from_onnx, nodes, x, constants=constants)
+    np.testing.assert_array_equal(got, [3, 2, 1, 2, 3, 4, 3])
+
+
+def _prelu_of_any_width(from_onnx: _FromOnnx) -> None:
+    x = np.array([[[-2, 2, -4]]], "float32")
+    constants = {"slope": np.array([0.5], "float32")}
+    node: _Node = ("PRelu", ["x", "slope"], "y", {})
+    got = _import_and_run(from_onnx, [node], x, (1, 1, "width"), constants)
+    np.testing.assert_array_equal(got, [[[-1, 2, -2]]])
+
+
+def _resize_by_one_and_a_half(from_onnx: _FromOnnx) -> None:
+    x = np.arange(5, dtype="float32").reshape(1, 1, 5)
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    node: _Node = ("Resize", ["x", "", "scales"], "y", attributes)
+    constants = {"scales": np.array([1, 1, 1.5], "float32")}
+    got = _import_and_run(from_onnx, [node], x, constants=constants)
+    # x / scale (ONNX specification, asymmetric), and the data is its own index.
+    np.testing.assert_allclose(got[0, 0], np.arange(7) / 1.5, rtol=1e-6)
+
+
+def _two_unnamed_dims(from_onnx: _FromOnnx) -> None:
+    x = np.array([[-1, 2, -3], [4, -5, 6]], "float32")
+    got = _import_and_run(from_onnx, [("Relu", ["x"], "y", {})], x, (None, None))
+    np.testing.assert_array_equal(got, np.maximum(x, 0))
+
+
+def _fix(id: str, summary: str, probe: Probe, upstream: tuple[int, ...] = ()) -> Fix:
+    return Fix(
+        id=id,
+        family="onnx-importer",
+        kind=Kind.IMPORTER,
+        summary=summary,
+        upstream=upstream,
+        probe=probe,
+    )
+
+
+CONV_TRANSPOSE_OUTPUT_SHAPE = _fix(
     id="onnx-conv-transpose-output-shape",
-    family="onnx-importer",
-    kind=Kind.IMPORTER,
     summary="ConvTranspose takes its pads from output_shape where that is given",
     upstream=(19450,),
-    probe=Probe(
-        stock=_stock,
-        fixed=_fixed,
-        symptom=re.compile(r"AssertionError: expected shape \(1, 3, 3, 3\), got \(1, 3, 4, 4\)"),
-        modules=("onnx",),
+    probe=_probe(
+        _conv_transpose_with_output_shape,
+        r"AssertionError: expected shape \(1, 3, 3, 3\), got \(1, 3, 4, 4\)",
     ),
+)
+
+CONV_AUTO_PAD = _fix(
+    id="onnx-conv-auto-pad",
+    summary="Conv pads by auto_pad with symbolic dims too, as an attribute where they are static",
+    probe=_probe(_conv_with_auto_pad_of_any_width, r"ValueError: Cannot use and / or / not"),
+)
+
+DTYPE = _fix(
+    id="onnx-dtype",
+    summary="Conv, ConvTranspose, MatMul and Gemm of 16-bit floats are summed in float32",
+    probe=_probe(_sum_many_halves, r"AssertionError: expected 4096, got 2048"),
+)
+
+PAD = _fix(
+    id="onnx-pad",
+    summary="Pad takes computed constants, refuses what it can't reflect and lets layouts pass",
+    probe=_probe(_pad_by_computed_widths, r"ValueError: Dynamic pads are not supported"),
+)
+
+PRELU = _fix(
+    id="onnx-prelu",
+    summary="PRelu with one slope for all elements takes data with symbolic dims, and integers",
+    probe=_probe(_prelu_of_any_width, r"ValueError: Expect value to be constant int"),
+)
+
+RESIZE = _fix(
+    id="onnx-resize",
+    summary="Resize and Upsample use the scales that are given, on any axis, in every opset",
+    probe=_probe(_resize_by_one_and_a_half, r"AssertionError: .*Not equal to tolerance"),
+)
+
+UNNAMED_DIMS = _fix(
+    id="onnx-unnamed-dims",
+    summary="Each dim of an input without a name is a symbol of its own",
+    probe=_probe(_two_unnamed_dims, r"match_cast error"),
 )

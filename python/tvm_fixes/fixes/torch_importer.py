@@ -10,19 +10,39 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fixes of the PyTorch importer."""
+"""Fixes of the PyTorch importers."""
 
 import re
 from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 import tvm
+from tvm import relax
 
 from ._run import run
 from .record import Fix, Kind, Probe
 
 
-def _import_half_linear(from_exported_program: Callable[..., tvm.IRModule]) -> None:
+def _probe(program: Callable[[ModuleType], None], symptom: str) -> Probe:
+    """A probe that is given TVM's module of importers, or this project's."""
+
+    def stock() -> None:
+        from tvm.relax.frontend import torch as importers
+
+        program(importers)
+
+    def fixed() -> None:
+        from ..frontend import torch as importers
+
+        program(importers)
+
+    return Probe(
+        stock=stock, fixed=fixed, symptom=re.compile(symptom, re.DOTALL), modules=("torch",)
+    )
+
+
+def _import_half_linear(importers: ModuleType) -> None:
     import torch
 
     rng = np.random.default_rng(0)
@@ -33,22 +53,100 @@ def _import_half_linear(from_exported_program: Callable[..., tvm.IRModule]) -> N
         layer.bias.copy_(torch.from_numpy(bias))
     x = x.astype("float16")
     program = torch.export.export(layer, (torch.from_numpy(x),))
-    got = run(from_exported_program(program, unwrap_unit_return_tuple=True), x)
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
     expected = x.astype("float32") @ weight.astype("float16").T.astype("float32") + bias
     assert got.dtype == np.float16, f"expected a float16 result, got {got.dtype}"
     np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)
 
 
-def _stock() -> None:
-    from tvm.relax.frontend.torch import from_exported_program
+def _import_conv_transpose3d(importers: ModuleType) -> None:
+    import torch
 
-    _import_half_linear(from_exported_program)
+    layer = torch.nn.ConvTranspose3d(2, 3, kernel_size=2, stride=2, bias=False).eval()
+    x = torch.ones(1, 2, 2, 2, 2)
+    program = torch.export.export(layer, (x,))
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x.numpy())
+    # The kernel is as large as the stride: each element gives a block of its own.
+    expected = np.tile(layer.weight.detach().numpy().sum(axis=0), (1, 1, 2, 2, 2))
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
 
 
-def _fixed() -> None:
-    from ..frontend.torch import from_exported_program
+def _import_eval_batch_norm(importers: ModuleType) -> None:
+    import torch
 
-    _import_half_linear(from_exported_program)
+    module = torch.nn.Sequential(torch.nn.BatchNorm2d(2)).eval()
+    module[0].running_mean.copy_(torch.tensor([1.0, -2.0]))
+    x = np.random.default_rng(0).standard_normal((1, 2, 3, 3), "float32")
+    got = run(importers.from_fx(torch.fx.symbolic_trace(module), [(x.shape, "float32")]), x)
+    # The running variance is 1.
+    expected = (x - np.array([1, -2], "float32").reshape(2, 1, 1)) / np.sqrt(np.float32(1 + 1e-5))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def _import_nearest(importers: ModuleType) -> None:
+    import torch
+
+    class Resize(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.interpolate(x, size=(11, 11))
+
+    x = np.arange(64, dtype="float32").reshape(1, 1, 8, 8)
+    program = torch.export.export(Resize(), (torch.from_numpy(x),))
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
+    nearest = np.arange(11) * 8 // 11
+    np.testing.assert_array_equal(got[0, 0], x[0, 0][np.ix_(nearest, nearest)])
+
+
+def _import_reflection_pad(importers: ModuleType) -> None:
+    import torch
+
+    module = torch.nn.Sequential(torch.nn.ReflectionPad2d(1))
+    x = np.arange(9, dtype="float32").reshape(1, 1, 3, 3)
+    got = run(importers.from_fx(torch.fx.symbolic_trace(module), [(x.shape, "float32")]), x)
+    np.testing.assert_array_equal(got[0, 0], np.pad(x[0, 0], 1, mode="reflect"))
+
+
+def _import_symbolic_repeat(importers: ModuleType) -> None:
+    import torch
+
+    class Repeat(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.repeat(1, x.shape[0])
+
+    x = np.arange(6, dtype="float32").reshape(3, 2)
+    rows = {0: torch.export.Dim("rows", min=2)}
+    program = torch.export.export(Repeat(), (torch.from_numpy(x),), dynamic_shapes=(rows,))
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
+    np.testing.assert_array_equal(got, np.tile(x, (1, 3)))
+
+
+def _import_instance_norm(importers: ModuleType) -> None:
+    import torch
+
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5), "float32")
+    dims = ({0: torch.export.Dim("n", max=8)},)
+    program = torch.export.export(
+        torch.nn.InstanceNorm2d(3).eval(), (torch.from_numpy(x),), dynamic_shapes=dims
+    )
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
+    centered = x - x.mean((2, 3), keepdims=True)
+    expected = centered / np.sqrt((centered**2).mean((2, 3), keepdims=True) + 1e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def _import_prelu(importers: ModuleType) -> None:
+    import torch
+
+    program = torch.export.export(torch.nn.PReLU(2).eval(), (torch.zeros(1, 2, 3, 3),))
+    mod = importers.from_exported_program(program)
+    operators: list[str] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+            operators.append(expr.op.name)
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    assert operators == ["relax.nn.prelu"], f"a PReLU is imported as {operators}"
 
 
 DTYPE = Fix(
@@ -57,10 +155,73 @@ DTYPE = Fix(
     kind=Kind.IMPORTER,
     summary="conv, conv_transpose, linear and addmm keep the dtype that PyTorch gives them",
     upstream=(),
-    probe=Probe(
-        stock=_stock,
-        fixed=_fixed,
-        symptom=re.compile(r"TypeError: .*same datatype"),
-        modules=("torch",),
+    probe=_probe(_import_half_linear, r"TypeError: .*same datatype"),
+)
+
+CONV_TRANSPOSE = Fix(
+    id="torch-conv-transpose",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="ConvTranspose3d, output_size, unbatched data, arguments by name, padding modes",
+    upstream=(17325, 17968),
+    probe=_probe(
+        _import_conv_transpose3d,
+        r"ValueError: Unsupported transposed convolution dimensionality: 5",
     ),
+)
+
+BATCH_NORM = Fix(
+    id="torch-batch-norm",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="a batch norm in eval mode takes its running statistics; BatchNorm1d and 3d",
+    upstream=(17752,),
+    probe=_probe(_import_eval_batch_norm, r"AssertionError: .*Not equal to tolerance"),
+)
+
+INTERPOLATE = Fix(
+    id="torch-interpolate",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="interpolation takes the elements that PyTorch takes, in all its modes; Upsample",
+    upstream=(17932, 18500),
+    probe=_probe(_import_nearest, r"AssertionError: .*Arrays are not equal"),
+)
+
+PAD = Fix(
+    id="torch-fx-pad",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="from_fx imports the padding modules",
+    upstream=(),
+    probe=_probe(
+        _import_reflection_pad, r"AssertionError: Unsupported module type .*ReflectionPad"
+    ),
+)
+
+TILE = Fix(
+    id="torch-tile",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="tile and repeat by a symbolic dimension",
+    upstream=(17291, 17304),
+    probe=_probe(_import_symbolic_repeat, r"TypeError: Mismatched type .*relax\.op\.tile"),
+)
+
+INSTANCE_NORM = Fix(
+    id="torch-instance-norm",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="an instance norm stays one operator, of a symbolic batch too",
+    upstream=(),
+    probe=_probe(_import_instance_norm, r"TypeError: int\(\) argument must be"),
+)
+
+PRELU = Fix(
+    id="torch-prelu",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="a PReLU stays one operator, through which a layout propagates",
+    upstream=(17816,),
+    probe=_probe(_import_prelu, r"AssertionError: a PReLU is imported as"),
 )

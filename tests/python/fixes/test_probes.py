@@ -87,7 +87,7 @@ def test_the_record_is_complete(fix):
 
 
 def test_a_record_without_a_switch_is_refused():
-    with pytest.raises(ValueError, match="fix 'no-such-fix' has no switch; known: conv2d"):
+    with pytest.raises(ValueError, match="fix 'no-such-fix' has no switch; known: conv"):
         replace(PROBED[0], id="no-such-fix")
 
 

@@ -26,6 +26,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+import references
 import tvm_fixes
 from conv_cases import EDGES, Case, geometry_grid, layout_grid, random_cases
 from conv_checks import (
@@ -231,12 +232,15 @@ def test_constant_kernel_is_transformed_at_compile_time(kernel_layout: str, dtyp
     assert_close(case, run(mod, data), data, kernel)
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NCHW4c"])
+@pytest.mark.parametrize("group_out", [4, 16])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("target", [None, CPU])
-def test_bias_and_relu_fuse(layout: str, dtype: str, target: tvm.target.Target | None) -> None:
-    case = Case(layout, "IOHW", layout, padding=(1, 1, 1, 1), dtype=dtype)
-    bias_shape = [case.group_out if axis == "C" else 1 for axis in layout]
+def test_bias_and_relu_fuse(
+    layout: str, group_out: int, dtype: str, target: tvm.target.Target | None
+) -> None:
+    case = Case(layout, "IOHW", layout, padding=(1, 1, 1, 1), dtype=dtype, group_out=group_out)
+    bias_shape = references.packed_shape({"N": 1, "C": group_out, "H": 1, "W": 1}, layout)
     mod = build(
         case.inputs() | {"bias": tensor(*bias_shape, dtype=dtype)},
         lambda _builder, data, kernel, bias: relax.op.nn.relu(case.call(data, kernel) + bias),
@@ -246,7 +250,7 @@ def test_bias_and_relu_fuse(layout: str, dtype: str, target: tvm.target.Target |
     assert len(operators(mod)) == 2  # the transform of the kernel and the rest
 
     data, kernel = case.arrays()
-    bias = np.linspace(-1, 1, case.group_out).astype(dtype).reshape(bias_shape)
+    bias = np.linspace(-1, 1, group_out).astype(dtype).reshape(bias_shape)
     plain = run(module(case), data, kernel)
     np.testing.assert_array_equal(
         run(mod, data, kernel, bias), np.maximum(plain + bias, 0).astype(dtype)
