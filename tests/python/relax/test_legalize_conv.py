@@ -45,7 +45,7 @@ from conv_checks import (
 )
 from coverage_tables import CoverageTables
 from grids import batched, sample
-from relax_helpers import build, run, tensor
+from relax_helpers import build, count, run, tensor
 
 RANKS = (1, 2, 3)
 GRID = [case for rank in RANKS for case in sample(geometry_grid(rank, transposed=False), 8)]
@@ -319,6 +319,13 @@ def test_no_cpu_schedule_for_a_gpu() -> None:
 def test_what_cannot_be_lowered_is_named(case: Case, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LegalizeOps()(module(case))
+
+
+def test_blocks_are_left_to_adreno() -> None:
+    mod = module(PACKED)
+    adreno = tvm.target.Target("qcom/adreno-opencl")
+    assert count(legalized(mod, adreno), "relax.nn.conv2d") == 1
+    assert count(legalized(mod, CPU), "relax.nn.conv2d") == 0
 
 
 if __name__ == "__main__":

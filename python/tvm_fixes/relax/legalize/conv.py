@@ -32,7 +32,8 @@ How to remove
     the fix id ``conv-legalize``.
 
 All other calls go to TVM's function; so do 16-bit ones that are not known to be for a CPU, where
-TVM has schedules for its own form, and all calls while the fix is switched off.
+TVM has schedules for its own form, those with blocks for Adreno, where it has a lowering, and all
+calls while the fix is switched off.
 """
 
 import functools
@@ -96,11 +97,16 @@ def _spatial_attrs(attrs: tvm.ir.Attrs, axis: int) -> SpatialAttrs:
 def _applies(call: relax.Call) -> bool:
     """Whether TVM leaves `call`, or computes it wrong."""
     attrs = call.attrs
+    layouts = [Layout(attrs.data_layout), Layout(attrs.kernel_layout), Layout(attrs.out_layout)]
+    if any(layout.blocks for layout in layouts):
+        # TVM's pipeline for Adreno lowers these itself, after it has lowered all the rest.
+        target = convolution.target_of(call)
+        return target is None or "adreno" not in target.keys
     if attrs.data_layout != attrs.out_layout:
         return True
-    for layout in (Layout(attrs.data_layout), Layout(attrs.kernel_layout)):
+    for layout in layouts:
         spatial = [letter for letter in layout.plain if letter in "DHW"]
-        if layout.blocks or spatial != sorted(spatial):
+        if spatial != sorted(spatial):
             return True
     return str(call.ty.dtype) in ("float16", "bfloat16") and convolution.schedules_for_cpu(call)
 

@@ -23,7 +23,7 @@ tile by tile.
 """
 
 from .compute import Convolution, SpatialAxis, Tile, kernel_layout
-from .lower import Family, schedules_for_cpu
+from .lower import Family, schedules_for_cpu, target_of
 
 __all__ = [
     "Convolution",
@@ -32,4 +32,5 @@ __all__ = [
     "Tile",
     "kernel_layout",
     "schedules_for_cpu",
+    "target_of",
 ]

@@ -175,11 +175,12 @@ def schedules_for_cpu(call: relax.Call) -> bool:
     """
     if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in call.ty.shape):
         return False
-    target = _target(call)
+    target = target_of(call)
     return target is not None and "cpu" in target.keys
 
 
-def _target(call: relax.Call) -> tvm.target.Target | None:
+def target_of(call: relax.Call) -> tvm.target.Target | None:
+    """The target that `call` is for, None if that is unknown."""
     vdevice = call.ty.vdevice
     return vdevice.target if vdevice is not None else tvm.target.Target.current(allow_none=True)
 
@@ -201,5 +202,5 @@ def _tile(call: relax.Call, family: Family, out_extent: dict[str, tirx.Expr]) ->
         channels = Analyzer().simplify(tirx.floordiv(channels, groups))
     dtypes = (str(expr.ty.dtype) for expr in (*call.args, call))
     *_, column = (extent for axis, extent in out_extent.items() if axis in "DHW")
-    tile = choose_tile(_target(call), accumulator_dtype(*dtypes), column, channels)
+    tile = choose_tile(target_of(call), accumulator_dtype(*dtypes), column, channels)
     return Tile(*tile, kernel_axis)
