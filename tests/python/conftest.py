@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Options, profiles and fixtures that all tests share."""
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -50,6 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A job that a script starts in the background ignores the interrupts that some tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tier = config.getoption("tier")
     grids.use_tier(tier)
     hypothesis.settings.load_profile(tier)

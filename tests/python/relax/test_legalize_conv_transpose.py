@@ -233,8 +233,7 @@ def test_constant_kernel_is_transformed_at_compile_time(kernel_layout: str, dtyp
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NCHW4c"])
-@pytest.mark.parametrize("group_out", [4, 16])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(("group_out", "dtype"), [(4, "float32"), (16, "float32"), (16, "float16")])
 @pytest.mark.parametrize("target", [None, CPU])
 def test_bias_and_relu_fuse(
     layout: str, group_out: int, dtype: str, target: tvm.target.Target | None

@@ -45,16 +45,17 @@ def choose_tile(
         most, vector_bytes = 4, 64
     else:
         most, vector_bytes = 4, 32
+    if not isinstance(columns, tirx.IntImm):
+        # A buffer for the last tile of an unknown row would be of unknown extent too, and so in
+        # the L1 cache and not in registers.
+        return 8, 1
     lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
     for vector in (lanes, lanes // 2):
-        # A buffer for a tile of unknown extent would be of unknown extent, and not in registers.
-        if not isinstance(columns, tirx.IntImm):
-            break
         if Analyzer().can_prove_equal(tirx.floormod(channels, vector), 0):
             divisors = (n for n in range(most, most // 2, -1) if columns.value % n == 0)
             return min(next(divisors, most), int(columns.value)), vector
-    # Sums in the L1 cache then; in NCHW one cache line of the data feeds all of them.
-    return (8 if not isinstance(columns, tirx.IntImm) else min(8, int(columns.value))), 1
+    # All channels of 8 columns are in the L1 cache, and in NCHW one line of it feeds all columns.
+    return min(8, int(columns.value)), 1
 
 
 def schedule_for_cpu(
