@@ -13,6 +13,7 @@
 """``from_fx``: against PyTorch in every dtype, and as TVM's where TVM is right; whole models."""
 
 import inspect
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -89,6 +90,20 @@ def test_dtype(dtype: torch.dtype) -> None:
         if name != "bilinear":
             inputs = tuple(random(*s, dtype=dtype, seed=seed) for seed, s in enumerate(shapes))
             cases[name] = randomize(module, dtype), inputs
+    check_all(cases, import_fx)
+
+
+def test_instance_norm() -> None:
+    cases = {}
+    for rank, batched, tracked in itertools.product((1, 2, 3), (False, True), (False, True)):
+        module = getattr(nn, f"InstanceNorm{rank}d")(3, affine=True, track_running_stats=tracked)
+        module = randomize(module, torch.float32)
+        if tracked:
+            module.running_mean.copy_(torch.tensor([1.0, -2.0, 0.5]))
+            module.running_var.copy_(torch.tensor([0.5, 2.0, 1.5]))
+        shape = ((2, 3) if batched else (3,)) + (4, 3, 5)[:rank]
+        x = random(*shape, dtype=torch.float32, seed=rank)
+        cases[f"{rank}-{batched}-{tracked}"] = module, (x,)
     check_all(cases, import_fx)
 
 

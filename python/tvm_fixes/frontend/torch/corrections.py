@@ -355,13 +355,25 @@ class Corrections(BaseFXGraphImporter):
         return self._astype(x, inner), operands
 
     def _instance_norm_call(self, node: fx.Node) -> relax.Expr:
+        *operands, use_input_stats, _momentum, epsilon, _ = self.retrieve_args(node)
+        return self._emit_instance_norm(*operands, use_input_stats=use_input_stats, epsilon=epsilon)
+
+    def _emit_instance_norm(
+        self,
+        x: relax.Expr,
+        weight: relax.Expr | None,
+        bias: relax.Expr | None,
+        running_mean: relax.Expr | None,
+        running_var: relax.Expr | None,
+        *,
+        use_input_stats: bool,
+        epsilon: float,
+    ) -> relax.Expr:
+        """Normalized by the statistics of each channel, or else by the running ones."""
         switches.note(INSTANCE_NORM)
-        x, weight, bias, mean, var, use_input_stats, _momentum, epsilon, _ = self.retrieve_args(
-            node
-        )
         if not use_input_stats:
             return self._emit_batch_norm(
-                x, weight, bias, mean, var, training=False, epsilon=epsilon
+                x, weight, bias, running_mean, running_var, training=False, epsilon=epsilon
             )
         values, parameters = self._norm_operands(x, weight, bias)
         norm = relax.op.nn.instance_norm(

@@ -19,18 +19,19 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    BatchNorm2d in eval mode; nearest interpolation, or linear by a scale factor that is not the
-    ratio of the extents; ``output_size`` of a transposed convolution; ``stride=...`` and other
-    arguments by name; a convolution with another ``padding_mode`` than zeros.  The causes in
-    ``corrections`` come on top.
+    BatchNorm2d in eval mode; an InstanceNorm of unbatched data or with running statistics; nearest
+    interpolation, or linear by a scale factor that is not the ratio of the extents; ``output_size``
+    of a transposed convolution; ``stride=...`` and other arguments by name; a convolution with
+    another ``padding_mode`` than zeros.  The causes in ``corrections`` come on top.
 Symptom
     Other numbers or another shape, silently.  Refused are transposed convolutions in 3-D, unbatched
     ones, ``padding="same"``, BatchNorm1d and 3d, Upsample, the padding modules, PReLU with a weight
     that requires a gradient, parameters in bfloat16 and float64, slices of a shape.
 Mechanism
-    ``relax.op.nn.batch_norm`` trains by default; nearest coordinates are rounded, not floored; the
-    converters do not look at keyword arguments, at the arguments of a call of a module after the
-    first, or at ``padding_mode``.
+    ``relax.op.nn.batch_norm`` trains by default; an InstanceNorm always has its channels in axis 1
+    and its own statistics; nearest coordinates are rounded, not floored; the converters do not look
+    at keyword arguments, at the arguments of a call of a module after the first, or at
+    ``padding_mode``.
 How to remove
     See ``corrections``.
 """
@@ -52,6 +53,7 @@ from .corrections import (
     BATCH_NORM,
     CONV_TRANSPOSE,
     DTYPE,
+    INSTANCE_NORM,
     PRELU,
     TILE,
     Converters,
@@ -118,6 +120,9 @@ class FXImporter(Corrections, TorchFXImporter):
             },
             BATCH_NORM: {
                 getattr(nn, f"BatchNorm{rank}d"): self._batch_norm_module for rank in ranks
+            },
+            INSTANCE_NORM: {
+                getattr(nn, f"InstanceNorm{rank}d"): self._instance_norm_module for rank in ranks
             },
             interpolation.FIX_ID: {
                 "interpolate": self._interpolate_call,
@@ -216,6 +221,23 @@ class FXImporter(Corrections, TorchFXImporter):
             training=module.training,
             epsilon=module.eps,
         )
+
+    def _instance_norm_module(self, node: fx.Node) -> relax.Expr:
+        module, x = self._module_call(node)
+        # Data without a batch has one axis less than the name of the module says.
+        is_batched = x.ty.ndim == int(type(module).__name__[-2]) + 2
+        if not is_batched:
+            x = self.block_builder.emit(relax.op.expand_dims(x, 0))
+        out = self._emit_instance_norm(
+            x,
+            self._parameter(module.weight),
+            self._parameter(module.bias),
+            self._parameter(module.running_mean),
+            self._parameter(module.running_var),
+            use_input_stats=module.training or not module.track_running_stats,
+            epsilon=module.eps,
+        )
+        return out if is_batched else self.block_builder.emit(relax.op.squeeze(out, [0]))
 
     def _pad_module(self, node: fx.Node) -> relax.Expr:
         module, x = self._module_call(node)
