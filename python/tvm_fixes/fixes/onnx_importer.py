@@ -202,6 +202,6 @@ RESIZE = _fix(
 
 UNNAMED_DIMS = _fix(
     id="onnx-unnamed-dims",
-    summary="Each dim of an input without a name is a symbol of its own",
+    summary="unnamed dims of an input are symbols of their own",
     probe=_probe(_two_unnamed_dims, r"match_cast error"),
 )
