@@ -22,6 +22,7 @@ from tvm.relax.backend.cpu_generic import pipeline as stock
 from .errors import UnsupportedOperatorError, UsageError, summarize
 from .relax.analysis import bindings
 from .relax.legalize import conv_transpose
+from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.transform import (
     DecomposeChannelwise,
     FuseTransposeMatmul,
@@ -29,15 +30,13 @@ from .relax.transform import (
     StaticPlanBlockMemory,
 )
 
-_SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
-
 
 def _by_operator(
     data: str, kernel: str, transposed_kernel: Callable[[str], str]
 ) -> dict[str, list[str]]:
     """The layouts of data and kernel by operator; ``*`` stands for the spatial axes."""
     layouts = {}
-    for rank, axes in _SPATIAL_AXES.items():
+    for rank, axes in SPATIAL_AXES.items():
         of_data = data.replace("*", axes)
         layouts[f"relax.nn.conv{rank}d"] = [of_data, kernel.replace("*", axes)]
         layouts[f"relax.nn.conv{rank}d_transpose"] = [of_data, transposed_kernel(axes)]

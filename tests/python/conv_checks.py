@@ -125,6 +125,20 @@ def assert_layouts(cases: Sequence[Case], tables: CoverageTables, table: str) ->
     )
 
 
+def assert_grid(cases: Sequence[Case], tables: CoverageTables, table: str) -> None:
+    """Cases of a grid of geometries, counted in `table` by operator, layouts, dtype and shapes."""
+    assert_computes(
+        cases,
+        lambda case: tables(table).case(
+            operator=case.operator,
+            data=case.data_layout,
+            out=case.out_layout,
+            dtype=case.dtype,
+            shape="dynamic" if case.dynamic else "static",
+        ),
+    )
+
+
 def assert_close(case: Case, got: np.ndarray, data: np.ndarray, kernel: np.ndarray) -> None:
     """Compare with the float64 reference, within the error that the arithmetic itself can make.
 

@@ -33,6 +33,7 @@ from conv_checks import (
     allocations,
     assert_close,
     assert_computes,
+    assert_grid,
     assert_layouts,
     assert_reference_equals_pytorch,
     assert_types_are_kept,
@@ -97,16 +98,7 @@ def test_layouts(cases: list[Case], coverage_table: CoverageTables) -> None:
 
 @pytest.mark.parametrize("cases", batches(GRID))
 def test_grid(cases: list[Case], coverage_table: CoverageTables) -> None:
-    assert_computes(
-        cases,
-        lambda case: coverage_table("conv").case(
-            operator=case.operator,
-            data=case.data_layout,
-            out=case.out_layout,
-            dtype=case.dtype,
-            shape="dynamic" if case.dynamic else "static",
-        ),
-    )
+    assert_grid(cases, coverage_table, "conv")
 
 
 @pytest.mark.parametrize("cases", batches(sample(GRID, 12)))

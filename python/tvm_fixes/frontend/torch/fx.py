@@ -209,17 +209,16 @@ class FXImporter(Corrections, TorchFXImporter):
             dilation=module.dilation,
         )
 
+    def _norm_parameters(self, module: nn.Module) -> list[relax.Expr | None]:
+        """Weight, bias, running mean and variance of a norm."""
+        tensors = (module.weight, module.bias, module.running_mean, module.running_var)
+        return [self._parameter(tensor) for tensor in tensors]
+
     def _batch_norm_module(self, node: fx.Node) -> relax.Expr:
         module, x = self._module_call(node)
         switches.note(BATCH_NORM)
         return self._emit_batch_norm(
-            x,
-            self._parameter(module.weight),
-            self._parameter(module.bias),
-            self._parameter(module.running_mean),
-            self._parameter(module.running_var),
-            training=module.training,
-            epsilon=module.eps,
+            x, *self._norm_parameters(module), training=module.training, epsilon=module.eps
         )
 
     def _instance_norm_module(self, node: fx.Node) -> relax.Expr:
@@ -230,10 +229,7 @@ class FXImporter(Corrections, TorchFXImporter):
             x = self.block_builder.emit(relax.op.expand_dims(x, 0))
         out = self._emit_instance_norm(
             x,
-            self._parameter(module.weight),
-            self._parameter(module.bias),
-            self._parameter(module.running_mean),
-            self._parameter(module.running_var),
+            *self._norm_parameters(module),
             use_input_stats=module.training or not module.track_running_stats,
             epsilon=module.eps,
         )

@@ -27,23 +27,18 @@ How to remove
 """
 
 import functools
-from collections.abc import Callable
 
-import tvm
 from tvm import relax
 
 from ... import switches
+from .override import Legalize, override
 
 FIX_ID = "batch-norm-dtype"
 
 _OPERATOR = "relax.nn.batch_norm"
 
 
-def _legalize(
-    bb: relax.BlockBuilder,
-    call: relax.Call,
-    stock: Callable[[relax.BlockBuilder, relax.Call], relax.Expr],
-) -> relax.Expr:
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """TVM's lowering of `call`, each result rounded to the dtype of its type."""
     lowered = stock(bb, call)
     if not switches.enabled(FIX_ID):
@@ -65,6 +60,4 @@ def _legalize(
 @functools.cache
 def register() -> None:
     """Put the lowering in force. A second call does nothing."""
-    stock = tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")
-    legalize = functools.partial(_legalize, stock=stock)
-    tvm.ir.register_op_attr(_OPERATOR, "FLegalize", legalize, level=11)
+    override(_OPERATOR, _legalize)

@@ -39,26 +39,18 @@ calls while the fix is switched off.
 import functools
 from dataclasses import dataclass
 
-import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from . import convolution
-from .layouts import Layout
+from .layouts import SPATIAL_AXES, Layout
 
 FIX_ID = "conv-legalize"
 
-_OPERATORS = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW", "relax.nn.conv3d": "DHW"}
-
 
 @dataclass(frozen=True)
-class SpatialAttrs:
-    """What a convolution does along one spatial axis."""
-
-    stride: int
-    dilation: int
-    pad_before: int
-    pad_after: int
+class ConvAxis(convolution.SpatialAxis):
+    """What a forward convolution does along one spatial axis."""
 
     def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
         """Extent of the output for the extents of data and kernel."""
@@ -85,15 +77,6 @@ class SpatialAttrs:
         return data_index, tap, guards
 
 
-def _spatial_attrs(attrs: tvm.ir.Attrs, axis: int) -> SpatialAttrs:
-    return SpatialAttrs(
-        stride=int(attrs.strides[axis]),
-        dilation=int(attrs.dilation[axis]),
-        pad_before=int(attrs.padding[axis]),
-        pad_after=int(attrs.padding[axis + len(attrs.strides)]),
-    )
-
-
 def _applies(call: relax.Call) -> bool:
     """Whether TVM leaves `call`, or computes it wrong."""
     attrs = call.attrs
@@ -113,10 +96,10 @@ def _applies(call: relax.Call) -> bool:
 
 _FAMILY = convolution.Family(
     fix_id=FIX_ID,
-    operators=_OPERATORS,
+    operators={f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.items()},
     grouped_axis="O",
     least={"strides": 1, "dilation": 1, "padding": 0},
-    spatial_axis=_spatial_attrs,
+    spatial_axis=ConvAxis,
     applies=_applies,
 )
 

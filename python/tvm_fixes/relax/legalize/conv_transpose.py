@@ -31,7 +31,7 @@ How to remove
     When TVM lowers every layout that its type rule accepts, delete this file, its test, its call in
     :mod:`tvm_fixes` and the fix id ``conv-transpose-legalize``.
 
-The lowering here gathers (the derivation is at :meth:`SpatialAttrs.gather`), so that no zero is
+The lowering here gathers (the derivation is at :meth:`ConvTransposeAxis.gather`): no zero is
 stored or multiplied, and an infinite kernel element makes no NaN of an inserted zero.
 
 Calls whose shapes are unknown go to TVM's function, which leaves them to external code generators.
@@ -42,6 +42,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import tvm
 from tvm import tirx
@@ -49,8 +50,9 @@ from tvm.sym import Analyzer
 
 from . import convolution
 from .convolution import kernel_layout
+from .layouts import SPATIAL_AXES
 
-__all__ = ["FIX_ID", "SpatialAttrs", "kernel_layout", "register"]
+__all__ = ["FIX_ID", "ConvTransposeAxis", "kernel_layout", "register"]
 
 FIX_ID = "conv-transpose-legalize"
 
@@ -58,14 +60,14 @@ _BinaryOp = Callable[[tirx.Expr, int], tirx.Expr]
 
 
 @dataclass(frozen=True)
-class SpatialAttrs:
+class ConvTransposeAxis(convolution.SpatialAxis):
     """What a transposed convolution does along one spatial axis."""
 
-    stride: int
-    dilation: int
-    pad_before: int
-    pad_after: int
     output_padding: int
+
+    @classmethod
+    def of(cls, attrs: tvm.ir.Attrs, axis: int, **more: int) -> Self:
+        return super().of(attrs, axis, output_padding=int(attrs.output_padding[axis]), **more)
 
     @property
     def period(self) -> int:
@@ -127,26 +129,12 @@ class SpatialAttrs:
         return *indices(tirx.truncdiv, tirx.truncmod), guards
 
 
-def _spatial_attrs(attrs: tvm.ir.Attrs, axis: int) -> SpatialAttrs:
-    return SpatialAttrs(
-        stride=int(attrs.strides[axis]),
-        dilation=int(attrs.dilation[axis]),
-        pad_before=int(attrs.padding[axis]),
-        pad_after=int(attrs.padding[axis + len(attrs.strides)]),
-        output_padding=int(attrs.output_padding[axis]),
-    )
-
-
 _FAMILY = convolution.Family(
     fix_id=FIX_ID,
-    operators={
-        "relax.nn.conv1d_transpose": "W",
-        "relax.nn.conv2d_transpose": "HW",
-        "relax.nn.conv3d_transpose": "DHW",
-    },
+    operators={f"relax.nn.conv{rank}d_transpose": axes for rank, axes in SPATIAL_AXES.items()},
     grouped_axis="I",
     least={"strides": 1, "dilation": 1, "padding": 0, "output_padding": 0},
-    spatial_axis=_spatial_attrs,
+    spatial_axis=ConvTransposeAxis,
     applies=lambda _call: True,
 )
 

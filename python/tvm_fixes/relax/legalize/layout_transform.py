@@ -28,23 +28,18 @@ How to remove
 """
 
 import functools
-from collections.abc import Callable
 
-import tvm
 from tvm import relax, topi
 
 from ... import switches
+from .override import Legalize, override
 
 FIX_ID = "layout-transform-legalize"
 
 _OPERATOR = "relax.layout_transform"
 
 
-def _legalize(
-    bb: relax.BlockBuilder,
-    call: relax.Call,
-    stock: Callable[[relax.BlockBuilder, relax.Call], relax.Expr],
-) -> relax.Expr:
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data = call.args[0]
     if data.ty.dtype != "bool" or not switches.enabled(FIX_ID):
         return stock(bb, call)
@@ -60,6 +55,4 @@ def _legalize(
 @functools.cache
 def register() -> None:
     """Put the lowering in force. A second call does nothing."""
-    stock = tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")
-    legalize = functools.partial(_legalize, stock=stock)
-    tvm.ir.register_op_attr(_OPERATOR, "FLegalize", legalize, level=11)
+    override(_OPERATOR, _legalize)

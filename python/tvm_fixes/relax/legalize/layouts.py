@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
+"""The letters of the spatial axes by their number, outermost first."""
+
 
 @dataclass(frozen=True)
 class Layout:

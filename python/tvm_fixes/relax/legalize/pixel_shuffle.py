@@ -26,12 +26,11 @@ How to remove
 """
 
 import functools
-from collections.abc import Callable
 
-import tvm
 from tvm import relax, te, tirx
 
 from ... import switches
+from .override import Legalize, override
 
 FIX_ID = "pixel-shuffle-legalize"
 
@@ -65,11 +64,7 @@ def pixel_shuffle(data: te.Tensor, factor: int) -> te.Tensor:
     return te.compute(shape, element, name="pixel_shuffle", tag="injective")
 
 
-def _legalize(
-    bb: relax.BlockBuilder,
-    call: relax.Call,
-    stock: Callable[[relax.BlockBuilder, relax.Call], relax.Expr],
-) -> relax.Expr:
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     if not switches.enabled(FIX_ID):
         return stock(bb, call)
     switches.note(FIX_ID)
@@ -79,6 +74,4 @@ def _legalize(
 @functools.cache
 def register() -> None:
     """Put the lowering in force. A second call does nothing."""
-    stock = tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")
-    legalize = functools.partial(_legalize, stock=stock)
-    tvm.ir.register_op_attr(_OPERATOR, "FLegalize", legalize, level=11)
+    override(_OPERATOR, _legalize)

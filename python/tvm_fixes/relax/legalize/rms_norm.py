@@ -28,20 +28,18 @@ How to remove
 """
 
 import functools
-from collections.abc import Callable
 
-import tvm
 from tvm import relax
 
 from ... import switches
+from .override import Legalize, override
 
 FIX_ID = "rms-norm-legalize"
 
 _OPERATOR = "relax.nn.rms_norm"
-_Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
-def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: _Legalize) -> relax.Expr:
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """Lower ``x / sqrt(mean(x**2) + epsilon) * weight``; axis ``k`` of weight is ``axes[k]`` of x.
 
     Sums are of float32 or wider, and rounded once: 16-bit squares would overflow.
@@ -70,6 +68,4 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: _Legalize) -> rel
 @functools.cache
 def register() -> None:
     """Put the lowering in force. A second call does nothing."""
-    stock = tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")
-    legalize = functools.partial(_legalize, stock=stock)
-    tvm.ir.register_op_attr(_OPERATOR, "FLegalize", legalize, level=11)
+    override(_OPERATOR, _legalize)

@@ -12,8 +12,9 @@
 # and limitations under the License.
 """The definition of a convolution of any rank, kind and layouts, as a tensor expression."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Self
 
 import tvm
 from tvm import te, tirx
@@ -22,15 +23,35 @@ from tvm.sym import Analyzer
 from ..layouts import Layout
 
 
-class SpatialAxis(Protocol):
+@dataclass(frozen=True)
+class SpatialAxis(ABC):
     """What a convolution does along one spatial axis."""
 
+    stride: int
+    dilation: int
+    pad_before: int
+    pad_after: int
+
+    @classmethod
+    def of(cls, attrs: tvm.ir.Attrs, axis: int, **more: int) -> Self:
+        """The spatial axis number `axis` of a call with `attrs`; `more` are a subclass's fields."""
+        return cls(
+            stride=int(attrs.strides[axis]),
+            dilation=int(attrs.dilation[axis]),
+            pad_before=int(attrs.padding[axis]),
+            pad_after=int(attrs.padding[axis + len(attrs.strides)]),
+            **more,
+        )
+
+    @abstractmethod
     def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
         """Extent of the output for the extents of data and kernel, as the type rule has it."""
 
+    @abstractmethod
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
         """The largest number of kernel elements that one output element takes."""
 
+    @abstractmethod
     def gather(
         self,
         out: tirx.Var,

@@ -23,10 +23,9 @@ from tvm.sym import Analyzer
 
 from .... import switches
 from ..layouts import Layout, to_layout
+from ..override import Legalize, override
 from .compute import Convolution, SpatialAxis, Tile, accumulator_dtype
 from .schedule import choose_tile, schedule_for_cpu
-
-_Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class Family:
         those of one group.
     least : dict of str to int
         The least value that each attribute may have.
-    spatial_axis : callable
-        Gets the attributes of a call and the number of a spatial axis.
+    spatial_axis : type of SpatialAxis
+        What they do along one spatial axis.
     applies : callable
         Whether a call of known shapes is to be lowered here; other calls are left to TVM.
     """
@@ -54,19 +53,17 @@ class Family:
     operators: dict[str, str]
     grouped_axis: str
     least: dict[str, int]
-    spatial_axis: Callable[[tvm.ir.Attrs, int], SpatialAxis]
+    spatial_axis: type[SpatialAxis]
     applies: Callable[[relax.Call], bool]
 
     def register(self) -> None:
         """Put the lowering in force; other calls go to the function that was registered before."""
         for name in self.operators:
-            stock = tvm.ir.Op.get(name).get_attr("FLegalize")
-            legalize = functools.partial(_legalize, family=self, stock=stock)
-            tvm.ir.register_op_attr(name, "FLegalize", legalize, level=11)
+            override(name, functools.partial(_legalize, family=self))
 
 
 def _legalize(
-    bb: relax.BlockBuilder, call: relax.Call, family: Family, stock: _Legalize
+    bb: relax.BlockBuilder, call: relax.Call, family: Family, stock: Legalize
 ) -> relax.Expr:
     """Lower `call`, or hand it to `stock` where the fix is off or does not apply."""
     if not (switches.enabled(family.fix_id) and _is_known(call, family) and family.applies(call)):
@@ -80,7 +77,7 @@ def _legalize(
     attrs, axes = call.attrs, family.operators[call.op.name]
     extents = _extents(data, attrs.data_layout), _extents(kernel, attrs.kernel_layout)
     convolution = Convolution(
-        spatial={axis: family.spatial_axis(attrs, i) for i, axis in enumerate(axes)},
+        spatial={axis: family.spatial_axis.of(attrs, i) for i, axis in enumerate(axes)},
         groups=int(attrs.groups),
         grouped_axis=family.grouped_axis,
         data_layout=Layout(attrs.data_layout),
