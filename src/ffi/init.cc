@@ -24,10 +24,12 @@
 
 #include "nodes.h"
 #include "registration.h"
+#include "tir_nodes.h"
 
 namespace tvm_fixes {
 
 Nodes nodes;
+TirNodes tir_nodes;
 
 std::vector<void (*)()>& InitBlocks() {
   static std::vector<void (*)()> blocks;

@@ -64,6 +64,12 @@ bool IsDeclaredAsObject(const TVMFFIFieldInfo* field) {
 
 }  // namespace
 
+std::string TypeKeyOf(const Object* node) {
+  if (node == nullptr) return "null";
+  const TVMFFIByteArray& key = TVMFFIGetTypeInfo(node->type_index())->type_key;
+  return std::string(key.data, key.size);
+}
+
 FieldLayout::FieldLayout(NodeLayout* owner, std::vector<const char*> names, int64_t size,
                          bool is_object)
     : names_(std::move(names)), size_(size), is_object_(is_object) {

@@ -67,6 +67,9 @@ enum class Kind : uint8_t {
   kDataflowBlock,
   kVarBinding,
   kMatchCast,
+  kGlobalVar,
+  kExternFunc,
+  kOp,
 };
 
 class NodeLayout;
@@ -152,6 +155,9 @@ class NodeLayout {
   std::string type_key_;
   const TVMFFITypeInfo* info_ = nullptr;
 };
+
+/*! \brief The name of a node's class, "null" for null. */
+std::string TypeKeyOf(const Object* node);
 
 /*! \brief The kind of every type index that has one; empty until the layouts are bound. */
 extern std::vector<Kind> kind_of_type_index;

@@ -68,14 +68,44 @@ struct TupleGetItemNode : NodeLayout {
   Field<int32_t> index{this, {"index"}};
 };
 
+struct GlobalVarNode : NodeLayout {
+  GlobalVarNode() : NodeLayout(Kind::kGlobalVar, {"ir.GlobalVar"}) {}
+  Field<String> name_hint{this, {"name_hint"}};
+};
+
+struct ExternFuncNode : NodeLayout {
+  ExternFuncNode() : NodeLayout(Kind::kExternFunc, {"relax.expr.ExternFunc"}) {}
+  Field<String> global_symbol{this, {"global_symbol"}};
+};
+
+struct StringImmNode : NodeLayout {
+  StringImmNode() : NodeLayout(Kind::kOther, {"ir.StringImm", "relax.expr.StringImm"}) {}
+  Field<String> value{this, {"value"}};
+};
+
+/*! rief Base of all types; a type of just this class stands for one that is missing. */
+struct TypeNode : NodeLayout {
+  TypeNode() : NodeLayout(Kind::kOther, {"ir.Type"}) {}
+  Field<ObjectRef> span{this, {"span"}};
+};
+
 struct TupleTypeNode : NodeLayout {
   TupleTypeNode() : NodeLayout(Kind::kOther, {"ir.TupleType"}) {}
   Field<Array<ObjectRef>> fields{this, {"fields"}};
 };
 
 struct OpNode : NodeLayout {
-  OpNode() : NodeLayout(Kind::kOther, {"ir.Op"}) {}
+  OpNode() : NodeLayout(Kind::kOp, {"ir.Op"}) {}
   Field<String> name{this, {"name"}};
+  /*! \brief Empty for an operator that has no attributes, or that does not say which. */
+  Field<String> attrs_type_key{this, {"attrs_type_key"}};
+  /*! \brief -1 for any number. */
+  Field<int32_t> num_inputs{this, {"num_inputs"}};
+};
+
+struct ModuleNode : NodeLayout {
+  ModuleNode() : NodeLayout(Kind::kOther, {"ir.IRModule"}) {}
+  Field<Map<ObjectRef, ObjectRef>> functions{this, {"functions"}};
 };
 
 struct CallNode : NodeLayout {
@@ -147,6 +177,30 @@ struct TensorTypeNode : NodeLayout {
   Field<ObjectRef> dtype{this, {"dtype"}};
   Field<ObjectRef> vdevice{this, {"vdevice"}};
   Field<int32_t> ndim{this, {"ndim"}};
+};
+
+struct ShapeTypeNode : NodeLayout {
+  ShapeTypeNode() : NodeLayout(Kind::kOther, {"relax.ShapeType", "relax.ShapeStructInfo"}) {}
+  /*! \brief Null where the extents are unknown. */
+  Field<ObjectRef> values{this, {"values"}};
+  Field<int32_t> ndim{this, {"ndim"}};
+};
+
+struct FuncTypeNode : NodeLayout {
+  FuncTypeNode() : NodeLayout(Kind::kOther, {"relax.FuncType", "relax.FuncStructInfo"}) {}
+  /*! \brief Null for an opaque function. */
+  Field<ObjectRef> params{this, {"params"}};
+  Field<ObjectRef> ret{this, {"ret"}};
+  Field<bool> purity{this, {"purity"}};
+};
+
+struct AnyTypeNode : NodeLayout {
+  AnyTypeNode() : NodeLayout(Kind::kOther, {"relax.AnyType", "relax.ObjectStructInfo"}) {}
+};
+
+struct DictAttrsNode : NodeLayout {
+  DictAttrsNode() : NodeLayout(Kind::kOther, {"ir.DictAttrs"}) {}
+  Field<Map<String, Any>> dict{this, {"__dict__"}};
 };
 
 struct SLayoutNode : NodeLayout {
@@ -296,6 +350,11 @@ struct ConvTransposeAttrsNode : ConvAttrsNode {
   Field<Array<int64_t>> output_padding{this, {"output_padding"}};
 };
 
+struct CallTIRInplaceAttrsNode : NodeLayout {
+  CallTIRInplaceAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.CallTIRInplaceAttrs"}) {}
+  Field<Array<int64_t>> inplace_indices{this, {"inplace_indices"}};
+};
+
 /*! \brief All layouts, bound together when the library is loaded. */
 struct Nodes {
   ExprNode expr;
@@ -306,8 +365,13 @@ struct Nodes {
   ShapeExprNode shape_expr;
   TupleNode tuple;
   TupleGetItemNode tuple_get_item;
+  GlobalVarNode global_var;
+  ExternFuncNode extern_func;
+  StringImmNode string_imm;
+  TypeNode type;
   TupleTypeNode tuple_type;
   OpNode op;
+  ModuleNode module;
   CallNode call;
   IfNode if_expr;
   SeqExprNode seq_expr;
@@ -319,6 +383,10 @@ struct Nodes {
   MatchCastNode match_cast;
   PrimTypeNode prim_type;
   TensorTypeNode tensor_type;
+  ShapeTypeNode shape_type;
+  FuncTypeNode func_type;
+  AnyTypeNode any_type;
+  DictAttrsNode dict_attrs;
   SLayoutNode s_layout;
   LayoutDecisionNode layout_decision;
   InferLayoutOutputNode infer_layout_output;
@@ -351,6 +419,7 @@ struct Nodes {
       "relax.attrs.Pool3DAttrs",         "relax.attrs.AdaptivePool1DAttrs",
       "relax.attrs.AdaptivePool2DAttrs", "relax.attrs.AdaptivePool3DAttrs"};
   PadAttrsNode pad_attrs;
+  CallTIRInplaceAttrsNode call_tir_inplace_attrs;
   LayoutAttrsNode resize2d_attrs = "relax.attrs.Resize2DAttrs";
   LayoutAttrsNode resize3d_attrs = "relax.attrs.Resize3DAttrs";
   /*! \brief By spatial axes less one. */

@@ -1,0 +1,227 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/call_tir.cc
+ * \brief Calls of primitive functions: the callee, its buffers, and memory that is written over.
+ */
+#include <tvm/ffi/cast.h>
+
+#include "../../../ffi/registration.h"
+#include "../../../ffi/tir_nodes.h"
+#include "verifier.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+namespace {
+
+/*! \brief A call of a primitive function, taken apart. */
+struct PrimCall {
+  const Call& call;
+  std::string callee;
+  const Array<ObjectRef>& params;
+  const Array<ObjectRef>& args;
+  std::vector<TypeId> arg_types;
+  std::vector<TypeId> out_types;
+  /*! \brief For each output the argument whose memory it takes, -1 for memory of its own. */
+  std::vector<int64_t> inplace;
+
+  Path ArgPath(size_t i) const { return call.ArgPath(1).Attr("fields").Item(i); }
+  size_t NumOwnOutputs() const {
+    size_t count = 0;
+    for (size_t i = 0; i < out_types.size(); ++i) count += IsInplace(i) ? 0 : 1;
+    return count;
+  }
+  bool IsInplace(size_t out) const { return out < inplace.size() && inplace[out] >= 0; }
+};
+
+std::string NameOf(const ObjectRef& var) {
+  return As<VarView>(var) ? Quote(std::string(VarView(var.get()).name())) : TypeKeyOf(var.get());
+}
+
+/*! \brief Compare a value with a parameter, and give the parameter's symbols their values. */
+void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param, TypeId actual,
+                const char* rule, const Path& path, const std::string& what, const ObjectRef& value,
+                DimTable::Substitution* symbols) {
+  const TypeId expected = verifier->types().Intern(TypeOf(param));
+  if (verifier->types()[expected].type_class == TypeClass::kPrim && value.defined()) {
+    // A scalar is a symbol of its own.
+    const DimId scalar = verifier->dims().Intern(value);
+    if (scalar != kUnknownDim) symbols->emplace(param.get(), scalar);
+  }
+  // A pointer says nothing of a shape.
+  const TypeClass type_class = verifier->types()[expected].type_class;
+  if (type_class != TypeClass::kTensor && type_class != TypeClass::kPrim) return;
+  const Fit fit = verifier->types().Match(expected, actual, symbols);
+  Diagnostic* found = verifier->CheckFit(fit, rule, path, what + " of " + Quote(call.callee));
+  if (found == nullptr) return;
+  found->Note(Quote(call.callee) + " takes " + NameOf(param) + ": " +
+              verifier->types().Text(expected) + ", got " + verifier->types().Text(actual));
+  verifier->NoteOrigin(found, value.get());
+  if (fit.relation == Relation::kDisproved) {
+    found->Hint("make " + Quote(call.callee) + " anew for these shapes, or mend the caller");
+  }
+}
+
+void CheckBuffers(Verifier* verifier, const PrimCall& call) {
+  const size_t inputs = call.args.size();
+  const size_t outputs = call.NumOwnOutputs();
+  if (call.params.size() != inputs + outputs) {
+    verifier->Error("call_tir.arity", call.call.path,
+                    Quote(call.callee) + " takes " + std::to_string(call.params.size()) +
+                        " parameters, got " + std::to_string(inputs) + " arguments and " +
+                        std::to_string(outputs) + " results");
+    return;
+  }
+  DimTable::Substitution symbols;
+  // A scalar may be the symbol of a buffer that stands before it.
+  for (size_t i = 0; i < inputs; ++i) {
+    const DimId scalar = verifier->dims().Intern(call.args[i]);
+    if (scalar != kUnknownDim && nodes.prim_type.IsInstance(TypeOf(call.params[i]).get())) {
+      symbols.emplace(call.params[i].get(), scalar);
+    }
+  }
+  for (size_t i = 0; i < inputs; ++i) {
+    CheckParam(verifier, call, call.params[i], call.arg_types[i], "call_tir.arg", call.ArgPath(i),
+               "argument " + std::to_string(i), call.args[i], &symbols);
+  }
+  size_t param = inputs;
+  const Path out_path = call.call.path.Attr("ty_args").Item(0);
+  for (size_t i = 0; i < call.out_types.size(); ++i) {
+    const std::string what = "result " + std::to_string(i);
+    if (call.IsInplace(i)) {
+      const auto source = static_cast<size_t>(call.inplace[i]);
+      const Fit fit = verifier->types().Compare(call.arg_types[source], call.out_types[i]);
+      verifier->CheckFit(fit, "call_tir_inplace.type", out_path,
+                         what + " takes the memory of argument " + std::to_string(source));
+      continue;
+    }
+    CheckParam(verifier, call, call.params[param++], call.out_types[i], "call_tir.out", out_path,
+               what, ObjectRef(nullptr), &symbols);
+  }
+}
+
+/*! \brief The outputs that take an argument's memory; false if there is something wrong with them.
+ */
+bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t num_outputs,
+                 std::vector<int64_t>* inplace) {
+  const Object* attrs = call.view.attrs().get();
+  if (!nodes.call_tir_inplace_attrs.IsInstance(attrs)) return true;
+  const Path path = call.path.Attr("attrs").Attr("inplace_indices");
+  const Array<int64_t>& indices = nodes.call_tir_inplace_attrs.inplace_indices(attrs);
+  if (indices.size() != num_outputs) {
+    verifier->Error("call_tir_inplace.index", path,
+                    std::to_string(indices.size()) + " indices for " + std::to_string(num_outputs) +
+                        " results");
+    return false;
+  }
+  std::vector<bool> is_taken(num_args, false);
+  for (int64_t index : indices) {
+    if (index < -1 || index >= static_cast<int64_t>(num_args) || (index >= 0 && is_taken[index])) {
+      verifier->Error("call_tir_inplace.index", path,
+                      "index " + std::to_string(index) + " is out of range or taken twice, of " +
+                          std::to_string(num_args) + " arguments");
+      return false;
+    }
+    if (index >= 0) is_taken[index] = true;
+    inplace->push_back(index);
+  }
+  return true;
+}
+
+/*! \brief What an in-place call writes over must be nobody else's. */
+void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
+  for (int64_t index : call.inplace) {
+    if (index < 0) continue;
+    const Object* target = call.args[index].get();
+    const Variable* variable = verifier->FindVariable(target);
+    const Path path = call.ArgPath(index);
+    if (variable == nullptr) {
+      verifier->Error("call_tir_inplace.target", path,
+                      "argument " + std::to_string(index) + " is overwritten, and is " +
+                          TypeKeyOf(target) + ", not a variable");
+      continue;
+    }
+    for (size_t i = 0; i < call.args.size(); ++i) {
+      const Variable* other = verifier->FindVariable(call.args[i].get());
+      if (static_cast<int64_t>(i) == index || other == nullptr) continue;
+      if (other->memory != variable->memory) continue;
+      verifier->Error("call_tir_inplace.alias", call.ArgPath(i),
+                      "argument " + std::to_string(i) + " shares the memory of argument " +
+                          std::to_string(index) + ", which is overwritten");
+    }
+    const Variable* owner = verifier->FindVariable(variable->memory);
+    if (owner != nullptr && owner->value == nullptr) {
+      verifier->Warning("call_tir_inplace.param", path,
+                        "the memory of a parameter is overwritten: the caller sees it");
+    }
+    verifier->Overwrite(target, call.call.path);
+  }
+}
+
+void CheckCallTir(Verifier* verifier, const Call& call) {
+  const ObjectRef& callee = call.view.args()[0];
+  const ObjectRef& arg_tuple = call.view.args()[1];
+  if (KindOf(callee.get()) != Kind::kGlobalVar) {
+    verifier->Error("call_tir.callee", call.ArgPath(0),
+                    "expected a GlobalVar, got " + TypeKeyOf(callee.get()));
+    return;
+  }
+  const std::string name = nodes.global_var.name_hint(callee.get());
+  const Object* function = verifier->FindFunction(callee.get());
+  if (!tir_nodes.prim_func.IsInstance(function)) {
+    verifier
+        ->Error("call_tir.callee", call.ArgPath(0),
+                Quote(name) + " is " + TypeKeyOf(function) + ", expected a PrimFunc")
+        .Hint(
+            "a Relax function is called by its name; call_tir would return memory that nobody "
+            "has written");
+    return;
+  }
+  const Array<ObjectRef>& params = tir_nodes.prim_func.params(function);
+  auto args = As<TupleView>(arg_tuple);
+  if (!args || !params.defined()) {
+    verifier->Error("call_tir.args", call.ArgPath(1),
+                    "expected a tuple written in place, got " + TypeKeyOf(arg_tuple.get()));
+    return;
+  }
+  if (!call.view.ty_args().defined() || call.view.ty_args().size() != 1) {
+    verifier->Error("call_tir.out", call.path.Attr("ty_args"), "expected one type of the result");
+    return;
+  }
+  const TypeId out = verifier->types().Intern(call.view.ty_args()[0]);
+  const TypeInfo& out_info = verifier->types()[out];
+  PrimCall prim_call{call,  name, params, args->fields(), verifier->types()[call.args[1]].fields,
+                     {out}, {}};
+  if (out_info.type_class == TypeClass::kTuple) prim_call.out_types = out_info.fields;
+  if (prim_call.arg_types.size() != prim_call.args.size()) return;
+  if (!ReadInplace(verifier, call, prim_call.args.size(), prim_call.out_types.size(),
+                   &prim_call.inplace)) {
+    return;
+  }
+  CheckBuffers(verifier, prim_call);
+  CheckOverwritten(verifier, prim_call);
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  RegisterRule("relax.call_tir", CheckCallTir);
+  RegisterRule("relax.call_tir_inplace", CheckCallTir);
+  RegisterRule("relax.call_tir_with_grad", CheckCallTir);
+}
+
+}  // namespace
+
+}  // namespace verifier
+}  // namespace tvm_fixes

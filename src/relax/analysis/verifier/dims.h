@@ -1,0 +1,164 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/dims.h
+ * \brief Extents of tensors as polynomials, compared to: proved equal, disproved, or unknown.
+ */
+#ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIMS_H_
+#define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIMS_H_
+
+#include <tvm/ffi/object.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "../../../ffi/node_layout.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+/*! \brief What is known of a statement about symbols that may take any value. */
+enum class Relation : uint8_t { kProved, kDisproved, kUnknown };
+
+/*! \brief All of two statements: false if one is, true if both are. */
+inline Relation Both(Relation lhs, Relation rhs) {
+  if (lhs == Relation::kDisproved || rhs == Relation::kDisproved) return Relation::kDisproved;
+  return lhs == Relation::kProved ? rhs : lhs;
+}
+
+/*! \brief An extent; equal ids are equal extents. */
+using DimId = uint32_t;
+/*! \brief An extent of which nothing is known. */
+constexpr DimId kUnknownDim = 0;
+
+/*! \brief What a polynomial is made of: a variable, or an operation that is not a polynomial. */
+using AtomId = uint32_t;
+
+/*!
+ * \brief The extents of a module, each read once.
+ *
+ * An extent is held as a polynomial with integer coefficients over atoms, in normal form, so that
+ * `n + n` and `2 * n` have the same id. A division, a remainder, a minimum, or an operation whose
+ * coefficients leave 64 bits, is an atom.  The expressions outlive the table.
+ */
+class DimTable {
+ public:
+  DimTable();
+
+  /*! \brief The id of a scalar expression, kUnknownDim for null and for what is no integer. */
+  DimId Intern(const ObjectRef& expr);
+  DimId FromInt(int64_t value);
+
+  std::optional<int64_t> AsInt(DimId dim) const;
+  /*! \brief The variable that an extent consists of, null for all other extents. */
+  const Object* AsVar(DimId dim) const;
+  /*! \brief The variables that occur in an extent. */
+  const std::vector<const Object*>& Vars(DimId dim) const { return dims_[dim].vars; }
+
+  DimId Add(DimId lhs, DimId rhs);
+  DimId Subtract(DimId lhs, DimId rhs);
+  DimId Multiply(DimId lhs, DimId rhs);
+  /*! \brief Rounded down; the divisor is positive. */
+  DimId FloorDivide(DimId lhs, int64_t divisor);
+
+  Relation Equal(DimId lhs, DimId rhs);
+  /*! \brief Whether `dim >= bound`, where an extent that is a variable is at least 0. */
+  Relation AtLeast(DimId dim, int64_t bound);
+
+  /*! \brief The values of variables. */
+  using Substitution = std::unordered_map<const Object*, DimId>;
+  /*! \brief `dim` with variables replaced; nothing if one of them has no value. */
+  std::optional<DimId> Substitute(DimId dim, const Substitution& values);
+
+  /*!
+   * \brief Solve `pattern == actual` for the variables of the pattern that have no value yet.
+   *
+   * A pattern with one such variable, in one linear term, gives it its value.
+   * \return What is known of the equation after that; kUnknown too where it cannot be solved.
+   */
+  Relation Solve(DimId pattern, DimId actual, Substitution* values);
+
+  /*! \brief As in TVMScript. */
+  std::string Text(DimId dim) const;
+
+ private:
+  /*! \brief A product of atoms, ordered; empty for 1. */
+  using Monomial = std::vector<AtomId>;
+  /*! \brief Without zero coefficients. */
+  using Polynomial = std::map<Monomial, int64_t>;
+
+  enum class Op : uint8_t {
+    kVar,
+    kAdd,
+    kMul,
+    kFloorDiv,
+    kFloorMod,
+    kTruncDiv,
+    kTruncMod,
+    kMin,
+    kMax,
+    kOther
+  };
+
+  struct Dim {
+    Polynomial polynomial;
+    std::vector<const Object*> vars;
+  };
+
+  struct Atom {
+    Op op;
+    /*! \brief The variable, or for kOther the expression. */
+    const Object* node;
+    DimId lhs;
+    DimId rhs;
+  };
+
+  DimId InternPolynomial(Polynomial polynomial);
+  AtomId InternAtom(const Atom& atom);
+  DimId OfAtom(const Atom& atom);
+  DimId Compute(const ObjectRef& expr, int depth);
+  DimId Combine(Op op, DimId lhs, DimId rhs);
+  /*! \brief lhs + factor * rhs, nothing where a coefficient leaves 64 bits. */
+  static std::optional<Polynomial> Sum(const Polynomial& lhs, const Polynomial& rhs,
+                                       int64_t factor);
+  static std::optional<Polynomial> Product(const Polynomial& lhs, const Polynomial& rhs);
+  Relation Decide(DimId lhs, DimId rhs);
+  /*! \brief Ask TVM about extents that are more than polynomials. */
+  bool CanProveEqual(DimId lhs, DimId rhs);
+  tvm::ffi::ObjectRef ToExpr(DimId dim) const;
+  std::string AtomText(AtomId atom) const;
+
+  /*! \brief References to an element stay valid when others are added. */
+  std::deque<Dim> dims_;
+  std::deque<Atom> atoms_;
+  std::map<std::tuple<Op, const Object*, DimId, DimId>, AtomId> id_of_atom_;
+  std::map<Polynomial, DimId> id_of_polynomial_;
+  std::unordered_map<int64_t, DimId> id_of_int_;
+  std::unordered_map<const Object*, DimId> id_of_node_;
+  std::map<std::pair<DimId, DimId>, Relation> decided_;
+  Any analyzer_;
+};
+
+}  // namespace verifier
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIMS_H_

@@ -1,0 +1,284 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/function_verifier.cc
+ * \brief Functions, blocks and bindings: what is defined where, and what is bound to it.
+ */
+#include "function_verifier.h"
+
+#include <tvm/ffi/cast.h>
+
+#include <algorithm>
+
+namespace tvm_fixes {
+namespace verifier {
+
+namespace {
+
+std::string NameOf(const ObjectRef& var) { return Quote(std::string(nodes.var.name(var.get()))); }
+
+/*! \brief Whether a function's attributes say that its effects are to be overlooked. */
+bool IsForcedPure(const FunctionView& function) {
+  if (!nodes.dict_attrs.IsInstance(function.attrs().get())) return false;
+  const Map<String, Any>& dict = nodes.dict_attrs.dict(function.attrs().get());
+  auto found = dict.find("relax.force_pure");
+  return found != dict.end() && (*found).second.try_cast<bool>().value_or(false);
+}
+
+}  // namespace
+
+void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
+  const bool outer_must_be_pure = must_be_pure_;
+  const bool outer_in_dataflow_block = in_dataflow_block_;
+  const size_t mark = scope_.size();
+  in_dataflow_block_ = false;
+  const bool is_forced = IsForcedPure(function);
+  must_be_pure_ = function.is_pure() && !is_forced;
+  if (is_forced && !function.is_pure()) {
+    verifier_->Error("purity", path.Attr("is_pure"),
+                     "the attribute relax.force_pure is set, but is_pure is not");
+  }
+  const Path params_path = path.Attr("params");
+  if (function.params().defined()) {
+    // A symbol may be used by a parameter before the one that defines it.
+    for (size_t i = 0; i < function.params().size(); ++i) {
+      const ObjectRef& param = function.params()[i];
+      if (As<VarView>(param)) DefineSymbols(types().Intern(TypeOf(param)), params_path.Item(i));
+    }
+    for (size_t i = 0; i < function.params().size(); ++i) {
+      const ObjectRef& param = function.params()[i];
+      const Path param_path = params_path.Item(i);
+      if (!As<VarView>(param)) {
+        verifier_->Error("ir.malformed", param_path,
+                         "expected a variable, got " + TypeKeyOf(param.get()));
+        continue;
+      }
+      if (VarView(param.get()).is_dataflow()) {
+        verifier_->Error("scope.dataflow", param_path,
+                         "the parameter " + NameOf(param) + " is a variable of a dataflow block");
+      }
+      Define(param, nullptr, param_path, param_path);
+    }
+  } else {
+    verifier_->Error("ir.malformed", params_path, "the parameters are null");
+  }
+  TypeId ret = kUnknownType;
+  if (!function.ret_ty().defined()) {
+    verifier_->Error("type.missing", path, "the function states no type of its result");
+  } else {
+    ret = StatedType(function.ret_ty(), path.Attr("ret_ty"));
+  }
+  VisitBody(function.body(), ret, "type.return", "the result", path.Attr("body"));
+  LeaveScope(mark);
+  must_be_pure_ = outer_must_be_pure;
+  in_dataflow_block_ = outer_in_dataflow_block;
+}
+
+void FunctionVerifier::VisitBody(const ObjectRef& body, TypeId expected, const char* rule,
+                                 const char* what, const Path& path) {
+  auto seq = As<SeqExprView>(body);
+  if (!seq) {
+    verifier_->Error("ir.malformed", path,
+                     std::string(what) + ": expected a SeqExpr, got " + TypeKeyOf(body.get()));
+    return;
+  }
+  const size_t mark = scope_.size();
+  if (seq->blocks().defined()) {
+    const Path blocks_path = path.Attr("blocks");
+    for (size_t i = 0; i < seq->blocks().size(); ++i) {
+      VisitBlock(seq->blocks()[i], blocks_path.Item(i));
+    }
+  } else {
+    verifier_->Error("ir.malformed", path, "the blocks are null");
+  }
+  const Path body_path = path.Attr("body");
+  const TypeId found = TypeOfLeaf(seq->body(), body_path);
+  const TypeId stated = CheckStated(body, found, "type.seq", path);
+  Diagnostic* wrong = verifier_->CheckFit(
+      types().Compare(expected, found != kUnknownType ? found : stated), rule, body_path, what);
+  verifier_->NoteOrigin(wrong, seq->body().get());
+  LeaveScope(mark);
+}
+
+void FunctionVerifier::VisitBlock(const ObjectRef& block, const Path& path) {
+  auto view = As<BlockView>(block);
+  if (!view || !view->bindings().defined()) {
+    verifier_->Error("ir.malformed", path,
+                     "expected a block of bindings, got " + TypeKeyOf(block.get()));
+    return;
+  }
+  const bool outer = in_dataflow_block_;
+  const size_t mark = scope_.size();
+  in_dataflow_block_ = view->is_dataflow();
+  const Path bindings_path = path.Attr("bindings");
+  for (size_t i = 0; i < view->bindings().size(); ++i) {
+    VisitBinding(view->bindings()[i], bindings_path.Item(i));
+  }
+  in_dataflow_block_ = outer;
+  if (!view->is_dataflow()) return;
+  auto is_local = [](const Object* var) { return KindOf(var) == Kind::kDataflowVar; };
+  for (size_t i = mark; i < scope_.size(); ++i) {
+    if (is_local(scope_[i])) verifier_->variables_.erase(scope_[i]);
+  }
+  scope_.erase(std::remove_if(scope_.begin() + mark, scope_.end(), is_local), scope_.end());
+}
+
+void FunctionVerifier::VisitBinding(const ObjectRef& binding, const Path& path) {
+  auto view = As<BindingView>(binding);
+  if (!view || !As<VarView>(view->var())) {
+    verifier_->Error("ir.malformed", path,
+                     view ? "expected a variable to bind, got " + TypeKeyOf(view->var().get())
+                          : "expected a binding, got " + TypeKeyOf(binding.get()));
+    return;
+  }
+  if (view->is_match_cast()) return VisitMatchCast(*view, path);
+  if (auto function = As<FunctionView>(view->value())) {
+    return VisitLocalFunction(*view, *function, path);
+  }
+  const ObjectRef& value = view->value();
+  const Path value_path = path.Attr("value");
+  const TypeId found = TypeOfValue(value, value_path);
+  const TypeId stated = CheckStated(value, found, "type.value", value_path);
+  Define(view->var(), value.get(), path.Attr("var"), path);
+  const TypeId bound = types().Intern(TypeOf(view->var()));
+  if (bound == stated) return;
+  const Fit fit = types().Compare(bound, stated);
+  const std::string what = NameOf(view->var()) + " cannot hold its value";
+  Diagnostic* wrong = verifier_->CheckFit(fit, "type.binding", path.Attr("var"), what);
+  if (wrong != nullptr && fit.narrows) {
+    wrong->severity = Severity::kError;
+    wrong->Hint("what a value does not say of itself is stated by R.match_cast, which checks it");
+  }
+}
+
+void FunctionVerifier::VisitMatchCast(const BindingView& binding, const Path& path) {
+  const Path value_path = path.Attr("value");
+  const Path type_path = path.Attr("ty");
+  const TypeId found = TypeOfValue(binding.value(), value_path);
+  const TypeId actual = CheckStated(binding.value(), found, "type.value", value_path);
+  const TypeId target = types().Intern(binding.cast_ty());
+  // Symbols that are new take the value that they meet; the others are compared with it.
+  DimTable::Substitution known;
+  for (const Object* var : types().Vars(target)) {
+    if (verifier_->FindVariable(var) == nullptr) continue;
+    known.emplace(var, dims().Intern(tvm::ffi::GetRef<ObjectRef>(var)));
+  }
+  const Fit fit = types().Match(target, actual, &known);
+  if (fit.relation == Relation::kDisproved) {
+    Diagnostic* wrong =
+        verifier_->CheckFit(fit, "type.match_cast", value_path, "the cast can never succeed");
+    verifier_->NoteOrigin(wrong, binding.value().get());
+  }
+  DefineSymbols(target, type_path);
+  StatedType(binding.cast_ty(), type_path);
+  Define(binding.var(), binding.value().get(), path.Attr("var"), path);
+  const TypeId bound = types().Intern(TypeOf(binding.var()));
+  verifier_->CheckFit(types().Compare(bound, target), "type.binding", path.Attr("var"),
+                      NameOf(binding.var()) + " cannot hold what the cast gives");
+}
+
+void FunctionVerifier::VisitLocalFunction(const BindingView& binding, const FunctionView& function,
+                                          const Path& path) {
+  // A local function may call itself.
+  Define(binding.var(), binding.value().get(), path.Attr("var"), path);
+  Run(function, path.Attr("value"));
+}
+
+void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const Path& path,
+                              const Path& origin) {
+  const VarView view(var.get());
+  if (view.is_dataflow() && !in_dataflow_block_ && value != nullptr) {
+    verifier_->Error("scope.dataflow", path,
+                     NameOf(var) + " is a variable of a dataflow block, and bound outside of one");
+  }
+  auto [it, is_new] = verifier_->variables_.try_emplace(var.get());
+  Variable& variable = it->second;
+  const bool is_symbol = !is_new && variable.memory == nullptr;
+  if (!is_new && !is_symbol) {
+    verifier_->Error("scope.redefined", path, NameOf(var) + " is defined more than once")
+        .Note("defined first here", variable.path);
+    return;
+  }
+  if (is_new) scope_.push_back(var.get());
+  variable.path = origin;
+  variable.value = value;
+  variable.memory = var.get();
+  if (const Variable* source = verifier_->FindVariable(SharedWith(value))) {
+    variable.memory = source->memory;
+  }
+  if (value == nullptr) ClaimForFunction(var.get(), path);
+  variable.type = StatedType(TypeOf(var), path);
+  if (variable.type == kUnknownType && types().Problems(TypeOf(var)).empty()) {
+    verifier_->Error("type.missing", path, NameOf(var) + " has no type");
+  }
+}
+
+void FunctionVerifier::DefineSymbols(TypeId type, const Path& path) {
+  const TypeInfo& info = types()[type];
+  auto define = [&](const Object* var) {
+    if (var == nullptr || !verifier_->variables_.try_emplace(var).second) return;
+    verifier_->variables_[var].path = path;
+    scope_.push_back(var);
+    ClaimForFunction(var, path);
+  };
+  if (info.type_class == TypeClass::kFunction) return;
+  for (DimId dim : info.dims) define(dims().AsVar(dim));
+  define(info.shape_var);
+  for (TypeId field : info.fields) DefineSymbols(field, path);
+}
+
+void FunctionVerifier::Poison(const Object* var, const Path& path) {
+  Variable& variable = verifier_->variables_[var];
+  variable.path = path;
+  variable.memory = var;
+  scope_.push_back(var);
+}
+
+void FunctionVerifier::ClaimForFunction(const Object* var, const Path& path) {
+  const auto& [it, is_new] = verifier_->owner_.try_emplace(var, verifier_->function_);
+  if (is_new || it->second == verifier_->function_) return;
+  verifier_->Error("scope.shared", path,
+                   Quote(std::string(nodes.var.name(var))) + " belongs to two functions, " +
+                       Quote(it->second) + " and this one");
+}
+
+const Object* FunctionVerifier::SharedWith(const Object* value) {
+  if (auto get_item = As<TupleGetItemView>(value)) {
+    auto tuple = As<TupleView>(verifier_->ValueOf(get_item->tuple_value().get()));
+    const int32_t index = get_item->index();
+    if (!tuple || index < 0 || index >= static_cast<int64_t>(tuple->fields().size())) {
+      return get_item->tuple_value().get();
+    }
+    return tuple->fields()[index].get();
+  }
+  auto call = As<CallView>(value);
+  if (!call) return value;
+  // These become views of their operand where the memory is planned.
+  static const char* const views[] = {"relax.reshape", "relax.flatten", "relax.squeeze",
+                                      "relax.expand_dims", "relax.memory.view"};
+  const bool is_view = std::any_of(std::begin(views), std::end(views),
+                                   [&](const char* name) { return call->IsOp(name); });
+  return is_view && !call->args().empty() ? call->args()[0].get() : nullptr;
+}
+
+void FunctionVerifier::LeaveScope(size_t mark) {
+  if (scope_.size() == mark) return;
+  for (size_t i = mark; i < scope_.size(); ++i) verifier_->variables_.erase(scope_[i]);
+  scope_.resize(mark);
+  types_in_scope_.clear();
+}
+
+}  // namespace verifier
+}  // namespace tvm_fixes

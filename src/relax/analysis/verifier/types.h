@@ -1,0 +1,163 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/types.h
+ * \brief The types of a module, read once, and how one fits another.
+ */
+#ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TYPES_H_
+#define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TYPES_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "dims.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+/*! \brief A type; equal ids are equal types. */
+using TypeId = uint32_t;
+/*! \brief The type of what has none, or one that is not well formed: nothing is said of it. */
+constexpr TypeId kUnknownType = 0;
+
+enum class TypeClass : uint8_t {
+  kUnknown,
+  kAny,
+  kTensor,
+  kShape,
+  kPrim,
+  kTuple,
+  kFunction,
+  kOther
+};
+
+/*! \brief What a type says. Fields that its class does not have are empty. */
+struct TypeInfo {
+  TypeClass type_class = TypeClass::kUnknown;
+  /*! \brief The dtype of a tensor or a scalar; its bits are 0 where it is unknown. */
+  DLDataType dtype = {0, 0, 0};
+  /*! \brief The rank of a tensor or a shape, -1 where it is unknown. */
+  int32_t ndim = -1;
+  /*! \brief Whether the extents are known, one by one. */
+  bool has_dims = false;
+  /*! \brief The extents of a tensor or a shape. */
+  std::vector<DimId> dims;
+  /*! \brief Where a tensor lies, null where it is unknown. */
+  const Object* vdevice = nullptr;
+  /*! \brief The variable that stands for the shape of a tensor, null where there is none. */
+  const Object* shape_var = nullptr;
+  /*! \brief The fields of a tuple, the parameters of a function. */
+  std::vector<TypeId> fields;
+  /*! \brief Whether the parameters of a function are known. */
+  bool has_params = false;
+  TypeId ret = kUnknownType;
+  bool is_pure = false;
+  /*! \brief The type of a class that is not known here. */
+  const Object* other = nullptr;
+
+  bool operator==(const TypeInfo& that) const;
+};
+
+/*! \brief What is wrong with a type by itself. */
+struct TypeProblem {
+  const char* rule;
+  std::string message;
+};
+
+/*! \brief How one type fits another, and where it does not. */
+struct Fit {
+  Relation relation = Relation::kProved;
+  /*! \brief One line for each part that is disproved or, if none is, unknown: "dim 0: 1 != 64". */
+  std::vector<std::string> reasons;
+  /*! \brief Whether the expected type states what the actual one leaves open. */
+  bool narrows = false;
+};
+
+/*! \brief The types of a module. The nodes outlive the table. */
+class TypeTable {
+ public:
+  explicit TypeTable(DimTable* dims);
+
+  /*! \brief The id of a type, kUnknownType for null, for a missing type and for a malformed one. */
+  TypeId Intern(const ObjectRef& type) { return Intern(type, 0); }
+  TypeId Intern(TypeInfo info);
+  TypeId Tuple(std::vector<TypeId> fields);
+  TypeId Shape(std::vector<DimId> dims);
+
+  /*! \brief What is wrong with a type of which Intern gave kUnknownType, or with a part of it. */
+  const std::vector<TypeProblem>& Problems(const ObjectRef& type) const;
+
+  const TypeInfo& operator[](TypeId id) const { return types_[id]; }
+
+  /*!
+   * \brief Whether a value of type `actual` may stand where `expected` is wanted.
+   *
+   * Every part is compared, whatever is unknown of the others. A part that `expected` leaves open
+   * fits; one that it states and `actual` leaves open is unknown.
+   */
+  Fit Compare(TypeId expected, TypeId actual);
+
+  /*! \brief As Compare, where symbols of the expected type that have no value are given one. */
+  Fit Match(TypeId expected, TypeId actual, DimTable::Substitution* values);
+
+  /*! \brief A type with its symbols replaced; what mentions a symbol without a value is open. */
+  TypeId Substitute(TypeId type, const DimTable::Substitution& values);
+
+  /*! \brief The variables of the extents of a type, those of tuples' fields included. */
+  std::vector<const Object*> Vars(TypeId type) const;
+
+  /*! \brief As in TVMScript. */
+  std::string Text(TypeId id) const;
+
+  DimTable& dims() const { return *dims_; }
+
+ private:
+  TypeId Intern(const ObjectRef& type, int depth);
+  TypeId Read(const ObjectRef& type, int depth, std::vector<TypeProblem>* problems);
+  TypeId ReadTensor(const Object* node, std::vector<TypeProblem>* problems);
+  TypeId ReadBuffer(const Object* node, std::vector<TypeProblem>* problems);
+  bool ReadDims(const Array<ObjectRef>& values, const char* what, std::vector<DimId>* dims,
+                std::vector<TypeProblem>* problems);
+  TypeId ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
+                    std::vector<TypeProblem>* problems);
+  void Match(TypeId expected, TypeId actual, const std::string& where,
+             DimTable::Substitution* values, Fit* fit);
+  void MatchTensor(const TypeInfo& expected, const TypeInfo& actual, const std::string& where,
+                   DimTable::Substitution* values, Fit* fit);
+  void MatchDims(const TypeInfo& expected, const TypeInfo& actual, const std::string& where,
+                 DimTable::Substitution* values, Fit* fit);
+
+  struct Hash {
+    size_t operator()(const TypeInfo& info) const;
+  };
+
+  DimTable* dims_;
+  /*! \brief References to an element stay valid when others are added. */
+  std::deque<TypeInfo> types_;
+  std::unordered_map<TypeInfo, TypeId, Hash> id_of_type_;
+  std::unordered_map<const Object*, TypeId> id_of_node_;
+  std::unordered_map<const Object*, std::vector<TypeProblem>> problems_;
+};
+
+/*! \brief As in TVMScript: "float32", "bool". */
+std::string DtypeText(DLDataType dtype);
+
+}  // namespace verifier
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TYPES_H_

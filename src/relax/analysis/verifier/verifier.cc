@@ -1,0 +1,353 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/verifier.cc
+ * \brief What the rules share, and the entry points.
+ */
+#include "verifier.h"
+
+#include <tvm/ffi/cast.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "../../../ffi/registration.h"
+#include "../../../ffi/tir_nodes.h"
+#include "../../ir/build.h"
+#include "function_verifier.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+namespace {
+
+std::unordered_map<std::string, std::vector<Rule>>& Rules() {
+  static std::unordered_map<std::string, std::vector<Rule>> rules;
+  return rules;
+}
+
+/*!
+ * \brief The classes of attributes of the operators that read them and do not declare them.
+ * Found by calling each operator's constructor in TVM 0.27.
+ */
+const char* UndeclaredAttrs(const std::string& op_name) {
+  static const std::unordered_map<std::string, const char*> classes = {
+      {"relax.matmul", "relax.attrs.MatmulAttrs"},
+      {"relax.sum", "relax.attrs.StatisticalAttrs"},
+      {"relax.mean", "relax.attrs.StatisticalAttrs"},
+      {"relax.min", "relax.attrs.StatisticalAttrs"},
+      {"relax.max", "relax.attrs.StatisticalAttrs"},
+      {"relax.prod", "relax.attrs.StatisticalAttrs"},
+      {"relax.std", "relax.attrs.StatisticalAttrs"},
+      {"relax.variance", "relax.attrs.StatisticalAttrs"},
+      {"relax.median", "relax.attrs.StatisticalAttrs"},
+      {"relax.argmax", "relax.attrs.ArgmaxArgminAttrs"},
+      {"relax.argmin", "relax.attrs.ArgmaxArgminAttrs"},
+      {"relax.bucketize", "relax.attrs.BucketizeAttrs"}};
+  auto found = classes.find(op_name);
+  return found == classes.end() ? "" : found->second;
+}
+
+int32_t TypeIndexOf(const std::string& type_key) {
+  TVMFFIByteArray key{type_key.data(), type_key.size()};
+  int32_t index = -1;
+  if (TVMFFITypeKeyToIndex(&key, &index) == 0) return index;
+  TVMFFIObjectHandle error = nullptr;
+  TVMFFIErrorMoveFromRaised(&error);
+  TVMFFIObjectDecRef(error);
+  return -1;
+}
+
+}  // namespace
+
+void RegisterRule(const char* op_name, Rule rule) { Rules()[op_name].push_back(rule); }
+
+Verifier::Verifier(const ObjectRef& mod) : mod_(mod), types_(&dims_) {
+  for (const auto& [global_var, function] : nodes.module.functions(mod.get())) {
+    functions_.emplace(global_var.get(), function.get());
+  }
+}
+
+const Object* Verifier::FindFunction(const Object* global_var) const {
+  auto found = functions_.find(global_var);
+  return found == functions_.end() ? nullptr : found->second;
+}
+
+TypeInfo Verifier::SignatureOf(const FunctionView& function) {
+  TypeInfo signature;
+  signature.type_class = TypeClass::kFunction;
+  signature.has_params = function.params().defined();
+  signature.is_pure = function.is_pure();
+  signature.ret = types_.Intern(function.ret_ty());
+  if (!signature.has_params) return signature;
+  for (const ObjectRef& param : function.params()) {
+    signature.fields.push_back(types_.Intern(TypeOf(param)));
+  }
+  return signature;
+}
+
+TypeInfo Verifier::SignatureOfPrimFunc(const Object* function) {
+  TypeInfo signature;
+  signature.type_class = TypeClass::kFunction;
+  const Array<ObjectRef>& params = tir_nodes.prim_func.params(function);
+  signature.has_params = params.defined();
+  if (!signature.has_params) return signature;
+  for (const ObjectRef& param : params) signature.fields.push_back(types_.Intern(TypeOf(param)));
+  return signature;
+}
+
+void Verifier::CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path,
+                          Severity severity) {
+  const TypeId stated = types_.Intern(TypeOf(global_var));
+  if (stated == kUnknownType) return;
+  const Fit fit = types_.Compare(stated, types_.Intern(signature));
+  if (fit.relation != Relation::kDisproved) return;
+  const std::string name = nodes.global_var.name_hint(global_var.get());
+  CheckFit(fit, "global.stale-type", path, "the type of " + Quote(name) + " is out of date")
+      ->Hint("tvm_fixes.transform.RefreshTypes makes it true again")
+      .severity = severity;
+}
+
+Variable* Verifier::FindVariable(const Object* var) {
+  auto found = variables_.find(var);
+  return found == variables_.end() ? nullptr : &found->second;
+}
+
+const Object* Verifier::ValueOf(const Object* expr) {
+  // A variable cannot be bound to itself, but what is wrong may be wrong in that way too.
+  for (int steps = 0; steps < 100; ++steps) {
+    const Variable* variable = FindVariable(expr);
+    if (variable == nullptr || variable->value == nullptr) break;
+    expr = variable->value;
+  }
+  return expr;
+}
+
+void Verifier::NoteOrigin(Diagnostic* diagnostic, const Object* expr) {
+  const Variable* variable = FindVariable(expr);
+  if (diagnostic == nullptr || variable == nullptr) return;
+  const std::string name = Quote(std::string(VarView(expr).name()));
+  auto call = As<CallView>(variable->value);
+  if (call && nodes.op.IsInstance(call->op().get())) {
+    diagnostic->Note(name + " is the result of " + std::string(nodes.op.name(call->op().get())),
+                     variable->path);
+  } else if (variable->value == nullptr) {
+    diagnostic->Note(name + " is a parameter", variable->path);
+  } else {
+    diagnostic->Note(name + " is bound here", variable->path);
+  }
+}
+
+void Verifier::Overwrite(const Object* var, const Path& path) {
+  const Variable* variable = FindVariable(var);
+  if (variable != nullptr) overwritten_.emplace(variable->memory, path);
+}
+
+std::optional<Path> Verifier::OverwrittenAt(const Object* var) {
+  const Variable* variable = FindVariable(var);
+  if (overwritten_.empty() || variable == nullptr) return std::nullopt;
+  if (auto found = overwritten_.find(variable->memory); found != overwritten_.end()) {
+    return found->second;
+  }
+  if (auto tuple = As<TupleView>(ValueOf(var))) {
+    for (const ObjectRef& field : tuple->fields()) {
+      if (field.get() == var) continue;
+      if (auto path = OverwrittenAt(field.get())) return path;
+    }
+  }
+  return std::nullopt;
+}
+
+const OpInfo& Verifier::InfoOf(const Object* op) {
+  auto [it, is_new] = ops_.try_emplace(op);
+  OpInfo& info = it->second;
+  if (!is_new) return info;
+  static const GlobalFunction get_attr("ir.OpGetAttr");
+  const ObjectRef ref = tvm::ffi::GetRef<ObjectRef>(op);
+  info.name = nodes.op.name(op);
+  info.attrs_type_key = nodes.op.attrs_type_key(op);
+  if (info.attrs_type_key.empty()) info.attrs_type_key = UndeclaredAttrs(info.name);
+  if (!info.attrs_type_key.empty()) info.attrs_type_index = TypeIndexOf(info.attrs_type_key);
+  info.num_inputs = nodes.op.num_inputs(op);
+  const Any purity = get_attr(ref, "FPurity");
+  info.is_pure = purity.try_cast<bool>().value_or(true);
+  info.has_infer_type = get_attr(ref, "FInferType") != nullptr;
+  if (auto found = Rules().find(info.name); found != Rules().end()) info.rules = found->second;
+  return info;
+}
+
+Diagnostic& Verifier::Report(Severity severity, const char* rule, const Path& path,
+                             std::string message) {
+  diagnostics_.push_back({severity, rule, function_, path, std::move(message), {}, ""});
+  return diagnostics_.back();
+}
+
+Diagnostic* Verifier::Check(Relation relation, const char* rule, const Path& path,
+                            std::string message) {
+  if (relation == Relation::kProved) return nullptr;
+  const bool is_wrong = relation == Relation::kDisproved;
+  return &Report(is_wrong ? Severity::kError : Severity::kWarning, rule, path, std::move(message));
+}
+
+Diagnostic* Verifier::CheckFit(const Fit& fit, const char* rule, const Path& path,
+                               const std::string& what) {
+  if (fit.relation == Relation::kProved) return nullptr;
+  std::string message = what;
+  for (size_t i = 0; i < fit.reasons.size(); ++i) {
+    message += (i == 0 ? ": " : "; ") + fit.reasons[i];
+  }
+  return Check(fit.relation, rule, path, std::move(message));
+}
+
+namespace {
+
+/*!
+ * \brief What the type of a call depends on beside its operator: types, literals and attributes.
+ *
+ * An argument that is a literal counts by its value, since the type of an arange or a slice is made
+ * of it.
+ */
+void AppendKey(const ObjectRef& arg, TypeId type, DimTable* dims, std::string* key) {
+  auto append = [key](auto value) {
+    key->append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  append(type);
+  if (auto tuple = As<TupleView>(arg)) {
+    for (const ObjectRef& field : tuple->fields()) AppendKey(field, kUnknownType, dims, key);
+  } else if (!As<VarView>(arg) && !As<ShapeExprView>(arg)) {
+    const DimId literal = dims->Intern(arg);
+    append(literal);
+    // Other leaves, such as strings and constants, are told apart by identity.
+    if (literal == kUnknownDim) append(arg.get());
+  } else if (type == kUnknownType) {
+    append(arg.get());
+  }
+}
+
+}  // namespace
+
+const Verifier::Inferred& Verifier::InferType(const Call& call) {
+  std::string key;
+  const Object* op = call.view.op().get();
+  const Object* attrs = call.view.attrs().get();
+  key.append(reinterpret_cast<const char*>(&op), sizeof(op));
+  key.append(reinterpret_cast<const char*>(&attrs), sizeof(attrs));
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    AppendKey(call.view.args()[i], call.args[i], &dims_, &key);
+  }
+  if (call.view.ty_args().defined()) {
+    for (const ObjectRef& ty_arg : call.view.ty_args()) {
+      const TypeId type = types_.Intern(ty_arg);
+      key.append(reinterpret_cast<const char*>(&type), sizeof(type));
+    }
+  }
+  auto [it, is_new] = inferred_.try_emplace(std::move(key));
+  Inferred& result = it->second;
+  if (!is_new) return result;
+  const Array<ObjectRef> ty_args =
+      call.view.ty_args().defined() ? call.view.ty_args() : Array<ObjectRef>();
+  // The rule of an operator is TVM's, and may raise an error of any class for what it dislikes.
+  try {
+    const ObjectRef fresh =
+        MakeCall(call.view.op(), call.view.args(), call.view.attrs(), ty_args, ObjectRef(nullptr));
+    const ObjectRef normalized = Normalize(MakeBlockBuilder(mod_), fresh);
+    kept_.push_back(TypeOf(normalized));
+    result.type = types_.Intern(kept_.back());
+  } catch (const std::exception& error) {
+    result.problem = error.what();
+  }
+  return result;
+}
+
+void Verifier::Run() {
+  VerifySymbols();
+  std::map<std::string, const Object*> in_order;
+  for (const auto& [global_var, function] : functions_) {
+    in_order.emplace(std::string(nodes.global_var.name_hint(global_var)), global_var);
+  }
+  for (const auto& [name, global_var] : in_order) {
+    function_ = name;
+    const Path path = Path::Root().Attr("functions").Key(global_var);
+    const Object* function = FindFunction(global_var);
+    if (auto view = As<FunctionView>(function)) {
+      FunctionVerifier(this).Run(*view, path);
+    } else if (!tir_nodes.prim_func.IsInstance(function) && KindOf(function) != Kind::kExternFunc) {
+      Error("ir.malformed", path, "expected a function, got " + TypeKeyOf(function));
+    }
+  }
+}
+
+void Verifier::VerifySymbols() {
+  std::map<std::string, std::vector<const Object*>> by_symbol;
+  for (const auto& [global_var, function] : functions_) {
+    const ObjectRef* attrs = nullptr;
+    if (As<FunctionView>(function)) attrs = &nodes.function.attrs(function);
+    if (tir_nodes.prim_func.IsInstance(function)) attrs = &tir_nodes.prim_func.attrs(function);
+    if (attrs == nullptr || !nodes.dict_attrs.IsInstance(attrs->get())) continue;
+    const Map<String, Any>& dict = nodes.dict_attrs.dict(attrs->get());
+    auto found = dict.find("global_symbol");
+    if (found == dict.end()) continue;
+    function_ = nodes.global_var.name_hint(global_var);
+    const Path path = Path::Root().Attr("functions").Key(global_var).Attr("attrs");
+    auto symbol = (*found).second.try_cast<String>();
+    if (!symbol) {
+      Error("global.symbol", path, "global_symbol is no string");
+      continue;
+    }
+    if (As<FunctionView>(function) && std::string(*symbol) != function_) {
+      Error("global.symbol", path,
+            "global_symbol is " + Quote(std::string(*symbol)) + ", the function is " +
+                Quote(function_));
+    }
+    by_symbol[std::string(*symbol)].push_back(global_var);
+  }
+  for (auto& [symbol, global_vars] : by_symbol) {
+    std::sort(global_vars.begin(), global_vars.end(), [](const Object* lhs, const Object* rhs) {
+      return std::string(nodes.global_var.name_hint(lhs)) <
+             std::string(nodes.global_var.name_hint(rhs));
+    });
+    for (size_t i = 1; i < global_vars.size(); ++i) {
+      function_ = nodes.global_var.name_hint(global_vars[i]);
+      Error("global.symbol", Path::Root().Attr("functions").Key(global_vars[i]).Attr("attrs"),
+            "global_symbol " + Quote(symbol) + " is that of " +
+                Quote(std::string(nodes.global_var.name_hint(global_vars[0]))) + " too")
+          .Hint("a library has one function of a name: rename one of them");
+    }
+  }
+}
+
+namespace {
+
+Array<Map<String, Any>> Verify(const ObjectRef& mod) {
+  if (!nodes.module.IsInstance(mod.get())) {
+    TVM_FFI_THROW(TypeError) << "verify: expected an IRModule, got " << TypeKeyOf(mod.get());
+  }
+  Verifier verifier(mod);
+  verifier.Run();
+  Array<Map<String, Any>> found;
+  for (const Diagnostic& diagnostic : verifier.diagnostics()) found.push_back(diagnostic.ToMap());
+  return found;
+}
+
+TVM_FIXES_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.analysis.Verify", Verify);
+}
+
+}  // namespace
+
+}  // namespace verifier
+}  // namespace tvm_fixes

@@ -1,0 +1,178 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/verifier.h
+ * \brief What the rules of the verifier share: the module, its types, the values in scope, and the
+ *        findings.
+ *
+ * The walk over a function (scopes.cc) visits each binding once, finds the type of its value from
+ * the types of what it is made of, and hands calls to the rules. A rule is a function of a call; a
+ * file of rules registers them for the operators that they are about:
+ *
+ *     void CheckMatmul(Verifier* verifier, const Call& call) { … verifier->Error(…) … }
+ *
+ *     TVM_FIXES_INIT_BLOCK() { RegisterRule("relax.matmul", CheckMatmul); }
+ */
+#ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_VERIFIER_H_
+#define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_VERIFIER_H_
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../../ir/views.h"
+#include "diagnostic.h"
+#include "dims.h"
+#include "types.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+class Verifier;
+struct Call;
+
+/*! \brief A rule for the calls of an operator. */
+using Rule = void (*)(Verifier* verifier, const Call& call);
+
+/*! \brief Have `rule` see every call of an operator whose attributes and arguments are sound. */
+void RegisterRule(const char* op_name, Rule rule);
+
+/*! \brief What is known of an operator. */
+struct OpInfo {
+  std::string name;
+  /*! \brief The class of its attributes; empty for an operator without. */
+  std::string attrs_type_key;
+  int32_t attrs_type_index = -1;
+  int32_t num_inputs = -1;
+  bool is_pure = true;
+  bool has_infer_type = false;
+  std::vector<Rule> rules;
+};
+
+/*! \brief A call of an operator, as a rule sees it. */
+struct Call {
+  CallView view;
+  const OpInfo& op;
+  Path path;
+  /*! \brief The types of the arguments. */
+  std::vector<TypeId> args;
+
+  const Object* arg(size_t i) const { return view.args()[i].get(); }
+  Path ArgPath(size_t i) const { return path.Attr("args").Item(i); }
+};
+
+/*! \brief A variable in scope. */
+struct Variable {
+  TypeId type = kUnknownType;
+  /*! \brief The binding or the parameter. */
+  Path path = Path::Root();
+  /*! \brief What it is bound to; null for a parameter and for the symbol of a shape. */
+  const Object* value = nullptr;
+  /*! \brief The variable whose memory it shares, itself if it has its own. */
+  const Object* memory = nullptr;
+};
+
+/*! \brief The verification of one module. */
+class Verifier {
+ public:
+  explicit Verifier(const ObjectRef& mod);
+
+  /*! \brief Verify all functions. */
+  void Run();
+
+  const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }
+
+  Diagnostic& Error(const char* rule, const Path& path, std::string message) {
+    return Report(Severity::kError, rule, path, std::move(message));
+  }
+  Diagnostic& Warning(const char* rule, const Path& path, std::string message) {
+    return Report(Severity::kWarning, rule, path, std::move(message));
+  }
+  /*! \brief An error for what is disproved, a warning for what is unknown; null for the proved. */
+  Diagnostic* Check(Relation relation, const char* rule, const Path& path, std::string message);
+  /*!
+   * \brief Check that a value of the type `actual` can stand where `expected` is wanted.
+   * \param what Begins the message: "argument 0 of `relu`".
+   */
+  Diagnostic* CheckFit(const Fit& fit, const char* rule, const Path& path, const std::string& what);
+
+  DimTable& dims() { return dims_; }
+  TypeTable& types() { return types_; }
+
+  /*! \brief The function that a GlobalVar names, null if the module has none. */
+  const Object* FindFunction(const Object* global_var) const;
+  /*! \brief The type of a function, made of its parameters and its result. */
+  TypeInfo SignatureOf(const FunctionView& function);
+  /*! \brief The same of a PrimFunc, whose parameters are buffers and scalars. */
+  TypeInfo SignatureOfPrimFunc(const Object* function);
+  /*! \brief Check that the type of a GlobalVar is that of the function that it names. */
+  void CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path,
+                  Severity severity);
+  /*! \brief A variable in scope, null for any other expression. */
+  Variable* FindVariable(const Object* var);
+  /*! \brief What an expression is, seen through the variables that it is bound to. */
+  const Object* ValueOf(const Object* expr);
+  /*! \brief Add to a finding where the value of `expr` comes from. */
+  void NoteOrigin(Diagnostic* diagnostic, const Object* expr);
+
+  /*! \brief Record that a call writes its result over the memory of a variable. */
+  void Overwrite(const Object* var, const Path& path);
+  /*! \brief The call that has overwritten the memory of a variable, or of a field of a tuple. */
+  std::optional<Path> OverwrittenAt(const Object* var);
+
+  /*! \brief What is known of an operator. */
+  const OpInfo& InfoOf(const Object* op);
+
+  /*! \brief The type that TVM infers for a call, from the types of its arguments. */
+  struct Inferred {
+    TypeId type = kUnknownType;
+    /*! \brief Why there is none; empty if there is one. */
+    std::string problem;
+  };
+  const Inferred& InferType(const Call& call);
+
+ private:
+  friend class FunctionVerifier;
+
+  Diagnostic& Report(Severity severity, const char* rule, const Path& path, std::string message);
+  void VerifySymbols();
+
+  ObjectRef mod_;
+  Path::Arena arena_;
+  DimTable dims_;
+  TypeTable types_;
+  std::vector<Diagnostic> diagnostics_;
+  /*! \brief The name of the function that is visited. */
+  std::string function_;
+  std::unordered_map<const Object*, const Object*> functions_;
+  std::unordered_map<const Object*, Variable> variables_;
+  /*! \brief The calls that have overwritten memory, by the variable whose memory it was. */
+  std::unordered_map<const Object*, Path> overwritten_;
+  /*! \brief The function that a variable is a parameter or a symbol of. */
+  std::unordered_map<const Object*, std::string> owner_;
+  std::unordered_map<const Object*, OpInfo> ops_;
+  std::unordered_map<std::string, Inferred> inferred_;
+  /*! \brief Nodes made on the way live as long as the tables that know them by address. */
+  std::vector<ObjectRef> kept_;
+};
+
+/*! \brief What is said of a name in a message: `relu`. */
+inline std::string Quote(const std::string& name) { return "`" + name + "`"; }
+
+}  // namespace verifier
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_ANALYSIS_VERIFIER_VERIFIER_H_
