@@ -32,6 +32,7 @@ from .relax.legalize import batch_norm as _batch_norm  # noqa: E402
 from .relax.legalize import conv as _conv  # noqa: E402
 from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
 from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
+from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
 from .runtime import CompiledModel  # noqa: E402
@@ -45,6 +46,7 @@ _batch_norm.register()
 _conv.register()
 _conv_transpose.register()
 _layout_transform.register()
+_norms.register()
 _pixel_shuffle.register()
 _rms_norm.register()
 _register_pipeline()

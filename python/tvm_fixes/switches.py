@@ -25,6 +25,7 @@ FIX_IDS: tuple[str, ...] = (
     "conv-infer-layout",
     "pixel-shuffle-legalize",
     "rms-norm-legalize",
+    "norm-variance",
     "layout-transform-legalize",
     "reshape-infer-layout",
     "permute-dims-infer-layout",

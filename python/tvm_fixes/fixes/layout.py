@@ -374,8 +374,9 @@ LAYOUT_GUARDS = Fix(
     probe=Probe(
         stock=_convert_around_guarded,
         fixed=_convert_around_guarded,
+        # Without the layer norm where norm-variance takes its axes in any order.
         symptom=re.compile(
-            r"wrong numbers: layer_norm, repeat, scatter_nd; "
+            r"wrong numbers: (layer_norm, )?repeat, scatter_nd; "
             r"ConvertLayout raises: add, group_norm, split, max_pool2d, dropout"
         ),
     ),

@@ -54,6 +54,40 @@ def test_result_has_the_dtype_of_its_type(dtype):
     np.testing.assert_allclose(got.astype("float64"), expected, rtol=0, atol=bound)
 
 
+@pytest.mark.parametrize("dtype", UNIT)
+def test_statistics_of_the_batch(dtype):
+    """Sums that float16 cannot hold: 4096 elements of mean 100."""
+
+    def emit(builder, x, *params):
+        call = relax.op.nn.batch_norm(x, *params, axis=1, momentum=0.25, training=True)
+        return builder.emit(call)
+
+    names = ("gamma", "beta", "mean", "variance")
+    vectors = {name: tensor(2, dtype=dtype) for name in names}
+    mod = build({"x": tensor(1, 2, 64, 64, dtype=dtype)} | vectors, emit)
+    rng = np.random.default_rng(0)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    parameters = [rng.uniform(0.5, 2, 2) for _ in names]
+    args = [a.astype(kind) for a in (rng.normal(100, 1, (1, 2, 64, 64)), *parameters)]
+    got = run(mod, *args)
+    assert [result.dtype for result in got] == [args[0].dtype] * 3
+
+    x, gamma, beta, mean, variance = (array.astype("float64") for array in args)
+    batch_mean, batch_variance = x.mean((0, 2, 3)), x.var((0, 2, 3))
+    scale, shift, center = (
+        v[:, None, None] for v in (gamma / np.sqrt(batch_variance + 1e-5), beta, batch_mean)
+    )
+    expected = (
+        (x - center) * scale + shift,
+        0.75 * mean + 0.25 * batch_mean,
+        0.75 * variance + 0.25 * batch_variance,
+    )
+    # A plain float32 sum of 4096 such elements is off by 4096 units at most, mostly by far fewer.
+    atol = 1e-3 if dtype != "float64" else 1e-12
+    for result, reference in zip(got, expected, strict=True):
+        np.testing.assert_allclose(result.astype("float64"), reference, rtol=UNIT[dtype], atol=atol)
+
+
 def test_switched_off(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "batch-norm-dtype")
     assert run(batch_norm("float16"), *arrays("float16")).dtype == np.float32
