@@ -167,7 +167,7 @@ def _convert_layout(layout: str) -> tvm.transform.Pass:
         relax.transform.ConvertLayout(LAYOUTS[layout]),
         # ConvertLayout transforms a value anew for each reader that wants it in another layout.
         relax.transform.EliminateCommonSubexpr(call_only=True),
-        # Again, for the identities that permutes and reshapes have become.
+        # Again: transforms now stand next to the model's own, and some have become identities.
         PrepareLayout(),
         # What is left of an attention block is a true transposition, of the keys.
         FuseTransposeMatmul(),

@@ -115,22 +115,20 @@ MODELS = {
     ),
     # Attention multiplies matrices, which are not packed: it is left and entered once.
     "autoencoder_kl": Model(autoencoder_kl.factory, picture_dims, packed_extra=2),
-    # Of a pixel shuffle at the end, the transform at that end is a part; a packed layout has to be
-    # left for it first.
+    # Of a pixel shuffle at the end, the transform at that end is a part.
     "superres_at_the_end": Model(
         lambda: network(
             lambda: superres.SuperResolution(width=8, blocks=1, shuffles=0), 2, 3, 8, 6
         ),
         picture_dims,
-        packed_extra=1,
     ),
+    # Blocks of channels are left for good at the shuffle: the convolution behind it makes three.
     "superres": Model(
         lambda: network(
             lambda: superres.SuperResolution(width=8, blocks=1, shuffles=1), 2, 3, 8, 6
         ),
         picture_dims,
         extra=1,
-        packed_extra=1,
     ),
     "hifigan": Model(
         hifigan.factory,

@@ -200,6 +200,11 @@ inline std::optional<int64_t> AsInt(const ObjectRef& expr) {
   return nodes.int_imm.value(expr.get()).try_cast<int64_t>();
 }
 
+/*! \brief An axis of `ndim`, counted from the start, that may be counted from the end. */
+inline int64_t NormalizeAxis(int64_t axis, size_t ndim) {
+  return axis < 0 ? axis + static_cast<int64_t>(ndim) : axis;
+}
+
 /*! \brief Whether a dim is known to be 1. */
 inline bool IsOne(const ObjectRef& dim) { return AsInt(dim) == 1; }
 

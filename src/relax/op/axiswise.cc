@@ -44,7 +44,8 @@ ObjectRef WithAxis(const CallView& call, int64_t axis) {
 /*! \brief The rank of a tensor, or of the first field of a tuple. */
 std::optional<int64_t> RankOf(const ObjectRef& type) {
   if (nodes.tuple_type.IsInstance(type.get())) {
-    return RankOf(nodes.tuple_type.fields(type.get())[0]);
+    const Array<ObjectRef>& fields = nodes.tuple_type.fields(type.get());
+    return fields.empty() ? std::nullopt : RankOf(fields[0]);
   }
   auto tensor = As<TensorTypeView>(type);
   if (!tensor || tensor->ndim() < 0) return std::nullopt;
@@ -64,7 +65,7 @@ ObjectRef FollowAxis(const CallView& call, const std::string& layout) {
   auto out_ndim = RankOf(TypeOf(call.ref()));
   auto position = axis ? PositionOf(*axis, layout) : std::nullopt;
   if (!position || !ndim || !out_ndim) return ObjectRef(nullptr);
-  const int64_t acted_on = *axis < 0 ? *axis + *ndim : *axis;
+  const int64_t acted_on = NormalizeAxis(*axis, *ndim);
   std::vector<std::string> axes(*ndim);
   char next = 'A';
   for (int64_t i = 0; i < *ndim; ++i) {

@@ -28,9 +28,10 @@
 #include "follow_layout.h"
 
 namespace tvm_fixes {
+
 std::string WithUnitBlocks(const std::string& layout, const ObjectRef& expr) {
   auto shape = ShapeOf(expr);
-  if (!shape) return layout;
+  if (!shape || shape->size() != PrimalRank(layout)) return layout;
   std::string adapted;
   for (const LayoutAxis& axis : AxesOf(layout)) {
     const bool is_unit = IsOne((*shape)[axis.primal()]);
@@ -73,6 +74,7 @@ std::optional<std::vector<std::optional<std::string>>> LayoutsOfOperands(
 
 ObjectRef FollowOperands(const CallView& call, const VarLayouts& var_layouts) {
   const auto initial = InitialLayoutOf(call.ref());
+  if (!initial) return ObjectRef(nullptr);
   std::vector<ObjectRef> args(call.args().begin(), call.args().end());
   // A packed layout is one that a convolution was asked to have; any other may have come about.
   std::stable_partition(args.begin(), args.end(), [&](const ObjectRef& arg) {
@@ -82,10 +84,10 @@ ObjectRef FollowOperands(const CallView& call, const VarLayouts& var_layouts) {
   for (const ObjectRef& arg : args) {
     auto layout = LayoutOf(arg, var_layouts);
     // The layout of an operand of lower rank does not say where the leading axes lie.
-    if (layout == initial || InitialLayoutOf(arg) != initial || IsSingleElement(arg)) continue;
-    if (!HasBlocksOf(*layout, call.ref())) continue;
+    if (InitialLayoutOf(arg) != initial || IsSingleElement(arg)) continue;
+    if (!layout || layout == initial || !HasBlocksOf(*layout, call.ref())) continue;
     if (auto operands = LayoutsOfOperands(call, *layout, var_layouts)) {
-      return MakeInferLayoutOutput(*operands, {*layout}, call.attrs());
+      return MakeInferLayoutOutput(*operands, *layout, call.attrs());
     }
   }
   return ObjectRef(nullptr);

@@ -115,8 +115,8 @@ bool BlocksDivide(const ObjectRef& tensor, const std::string& names, char channe
                   const std::string& layout) {
   if (!IsPacked(layout)) return true;
   auto shape = ShapeOf(tensor);
-  if (!shape) return false;
   const size_t axis = names.find(channels);
+  if (!shape || axis >= shape->size() || groups < 1) return false;
   if (auto extent = AsInt((*shape)[axis])) {
     shape->Set(axis, MakeIntImm("int64", *extent / groups));
   }
@@ -165,7 +165,7 @@ ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,
       call->attrs(), {{"data_layout", String(ApplyLayout(present.data, decision->data))},
                       {"kernel_layout", String(ApplyLayout(present.kernel, decision->kernel))},
                       {"out_layout", String(ApplyLayout(present.out, decision->out))}});
-  return MakeInferLayoutOutput({decision->data, decision->kernel}, {decision->out}, new_attrs);
+  return MakeInferLayoutOutput({decision->data, decision->kernel}, decision->out, new_attrs);
 }
 
 TVM_FIXES_INIT_BLOCK() {

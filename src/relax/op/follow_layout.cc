@@ -25,23 +25,22 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "operators-infer-layout";
-
 template <typename Rule>
-void Register(const char* op_name, Rule rule) {
-  auto infer_layout = [rule](const ObjectRef& call_ref, const DesiredLayouts& /*desired_layouts*/,
-                             const VarLayouts& var_layouts) {
+void Register(const char* op_name, Rule rule, const char* fix_id) {
+  auto infer_layout = [rule, fix_id](const ObjectRef& call_ref,
+                                     const DesiredLayouts& /*desired_layouts*/,
+                                     const VarLayouts& var_layouts) {
     const CallView call(call_ref.get());
     const auto lies_as_written = [&](const ObjectRef& arg) {
       return LayoutOf(arg, var_layouts) == InitialLayoutOf(arg);
     };
     const Array<ObjectRef>& args = call.args();
-    if (std::all_of(args.begin(), args.end(), lies_as_written) || !IsEnabled(kFixId)) {
+    if (std::all_of(args.begin(), args.end(), lies_as_written) || !IsEnabled(fix_id)) {
       return RestoreLayouts(call);
     }
     const ObjectRef answer = rule(call, var_layouts);
     if (!answer.defined()) return RestoreLayouts(call);
-    NoteUse(kFixId);
+    NoteUse(fix_id);
     return answer;
   };
   OverrideOpAttr(op_name, "FRelaxInferLayout", Function::FromTyped(infer_layout));
@@ -49,13 +48,16 @@ void Register(const char* op_name, Rule rule) {
 
 }  // namespace
 
-void RegisterLayoutRule(const char* op_name, LayoutRule rule) { Register(op_name, rule); }
+void RegisterLayoutRule(const char* op_name, LayoutRule rule, const char* fix_id) {
+  Register(op_name, rule, fix_id);
+}
 
-void RegisterLayoutRule(const char* op_name, DataLayoutRule rule) {
-  Register(op_name, [rule](const CallView& call, const VarLayouts& var_layouts) {
+void RegisterLayoutRule(const char* op_name, DataLayoutRule rule, const char* fix_id) {
+  const auto of_data = [rule](const CallView& call, const VarLayouts& var_layouts) {
     auto layout = LayoutOf(call.args()[0], var_layouts);
     return layout ? rule(call, *layout) : ObjectRef(nullptr);
-  });
+  };
+  Register(op_name, of_data, fix_id);
 }
 
 }  // namespace tvm_fixes

@@ -24,8 +24,8 @@
  *     x: layout ACDB (NHWC), R.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2])
  *         =>  R.nn.pad(x, [0, 0, 1, 1, 2, 2, 0, 0]), layout ACDB
  *
- * Removal: delete the files that include this one once the probe passes on the oldest TVM that is
- * supported.
+ * Removal: delete the files that include this one, but reshape.cc with a probe of its own, once the
+ * probe passes on the oldest TVM that is supported.
  */
 #ifndef TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_
 #define TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_
@@ -46,9 +46,13 @@ using LayoutRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_lay
 /*! \brief As LayoutRule, for an operator that only looks at the layout of its first argument. */
 using DataLayoutRule = ObjectRef (*)(const CallView& call, const std::string& layout);
 
-/*! \brief Give an operator a rule, in force while the fix operators-infer-layout is. */
-void RegisterLayoutRule(const char* op_name, LayoutRule rule);
-void RegisterLayoutRule(const char* op_name, DataLayoutRule rule);
+constexpr const char* kOperatorsInferLayout = "operators-infer-layout";
+
+/*! \brief Give an operator a rule, in force while the fix `fix_id` is. */
+void RegisterLayoutRule(const char* op_name, LayoutRule rule,
+                        const char* fix_id = kOperatorsInferLayout);
+void RegisterLayoutRule(const char* op_name, DataLayoutRule rule,
+                        const char* fix_id = kOperatorsInferLayout);
 
 }  // namespace tvm_fixes
 

@@ -19,6 +19,7 @@
 #include "infer_layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "../../ffi/registration.h"
@@ -29,6 +30,7 @@ namespace {
 
 // Unlike those of the C library, these do not depend on the locale.
 bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
+bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 char ToUpper(char c) { return IsLower(c) ? static_cast<char>(c - 'a' + 'A') : c; }
 char ToLower(char c) { return static_cast<char>(c - 'A' + 'a'); }
@@ -49,13 +51,6 @@ ObjectRef MakeLayoutDecision(const std::optional<std::string>& layout) {
                            {"is_unknown_dim", !layout.has_value()}});
 }
 
-Array<Any> MakeLayoutDecisions(const std::vector<std::optional<std::string>>& layouts) {
-  Array<Any> decisions;
-  for (const std::optional<std::string>& layout : layouts)
-    decisions.push_back(MakeLayoutDecision(layout));
-  return decisions;
-}
-
 /*! \brief What `decide` gives for a type that is no tuple, in the nesting of the tuples. */
 template <typename Decide>
 Any NestedDecisions(const ObjectRef& type, const Decide& decide) {
@@ -73,14 +68,30 @@ std::optional<std::string> InitialLayoutOfType(const ObjectRef& type) {
   return InitialLayout(tensor->ndim());
 }
 
-/*! \brief The layout of a LayoutDecision, nothing for any other value. */
-std::optional<std::string> LayoutOfDecision(const Any& value) {
+/*! \brief Whether a layout has the axes A, B, … without a gap, and splits no others. */
+bool IsComplete(const std::string& layout) {
+  std::string capitals;
+  std::copy_if(layout.begin(), layout.end(), std::back_inserter(capitals), IsUpper);
+  const std::vector<LayoutAxis> axes = AxesOf(layout);
+  return IsPermutation(capitals, capitals.size()) &&
+         std::all_of(axes.begin(), axes.end(),
+                     [&](const LayoutAxis& axis) { return axis.primal() < capitals.size(); });
+}
+
+/*!
+ * \brief The layout of a LayoutDecision for a value of tensor type `type`.
+ * \return Nothing for any other value, and for a layout that does not fit the type.
+ */
+std::optional<std::string> LayoutOfDecision(const Any& value, const ObjectRef& type) {
   auto decision = value.try_cast<ObjectRef>();
   if (!decision || !nodes.layout_decision.IsInstance(decision->get())) return std::nullopt;
   if (nodes.layout_decision.is_unknown_dim(decision->get())) return std::nullopt;
   const ObjectRef& layout = nodes.layout_decision.layout(decision->get());
   if (!nodes.s_layout.IsInstance(layout.get())) return std::nullopt;
-  return std::string(nodes.s_layout.name(layout.get()));
+  const std::string name = nodes.s_layout.name(layout.get());
+  auto initial = InitialLayoutOfType(type);
+  const bool fits = IsComplete(name) && (!initial || initial->size() == PrimalRank(name));
+  return fits ? std::optional(name) : std::nullopt;
 }
 
 Any MakeInitialDecision(const ObjectRef& type) {
@@ -118,19 +129,25 @@ std::optional<std::string> InitialLayoutOf(const ObjectRef& expr) {
 
 std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_layouts) {
   auto known = var_layouts.find(arg);
-  return known == var_layouts.end() ? InitialLayoutOf(arg) : LayoutOfDecision((*known).second);
+  if (known == var_layouts.end()) return InitialLayoutOf(arg);
+  return LayoutOfDecision((*known).second, TypeOf(arg));
 }
 
 std::optional<std::string> LayoutOfField(const ObjectRef& tuple, size_t index,
                                          const VarLayouts& var_layouts) {
-  if (auto literal = As<TupleView>(tuple)) return LayoutOf(literal->fields()[index], var_layouts);
-  auto known = var_layouts.find(tuple);
-  if (known == var_layouts.end()) {
-    return InitialLayoutOfType(nodes.tuple_type.fields(TypeOf(tuple).get())[index]);
+  if (auto literal = As<TupleView>(tuple)) {
+    if (index >= literal->fields().size()) return std::nullopt;
+    return LayoutOf(literal->fields()[index], var_layouts);
   }
+  const ObjectRef type = TypeOf(tuple);
+  if (!nodes.tuple_type.IsInstance(type.get())) return std::nullopt;
+  const Array<ObjectRef>& types = nodes.tuple_type.fields(type.get());
+  if (index >= types.size()) return std::nullopt;
+  auto known = var_layouts.find(tuple);
+  if (known == var_layouts.end()) return InitialLayoutOfType(types[index]);
   auto decisions = (*known).second.try_cast<Array<Any>>();
   if (!decisions || index >= decisions->size()) return std::nullopt;
-  return LayoutOfDecision((*decisions)[index]);
+  return LayoutOfDecision((*decisions)[index], types[index]);
 }
 
 bool IsPermutation(const std::string& layout, int64_t ndim) {
@@ -158,6 +175,10 @@ std::vector<LayoutAxis> AxesOf(const std::string& layout) {
     }
   }
   return axes;
+}
+
+size_t PrimalRank(const std::string& layout) {
+  return std::count_if(layout.begin(), layout.end(), IsUpper);
 }
 
 std::optional<std::string> RelativeLayout(const std::string& from, const std::string& to) {
@@ -219,11 +240,9 @@ std::optional<Array<ObjectRef>> ShapeInLayout(const Array<ObjectRef>& shape,
 }
 
 std::optional<int64_t> PositionOf(int64_t axis, const std::string& layout) {
+  axis = NormalizeAxis(axis, PrimalRank(layout));
   const std::vector<LayoutAxis> axes = AxesOf(layout);
   std::optional<int64_t> position;
-  if (axis < 0) {
-    axis += std::count_if(axes.begin(), axes.end(), [](auto& a) { return a.factor == 0; });
-  }
   for (size_t i = 0; i < axes.size(); ++i) {
     if (static_cast<int64_t>(axes[i].primal()) != axis) continue;
     if (axes[i].factor > 0) return std::nullopt;
@@ -236,6 +255,7 @@ std::optional<std::string> RenameAxes(const std::string& layout,
                                       const std::vector<std::string>& axes) {
   std::string renamed;
   for (const LayoutAxis& axis : AxesOf(layout)) {
+    if (axis.primal() >= axes.size()) return std::nullopt;
     const std::string& becomes = axes[axis.primal()];
     if (axis.factor == 0) {
       renamed += becomes;
@@ -250,7 +270,7 @@ std::optional<std::string> RenameAxes(const std::string& layout,
 
 std::optional<std::string> LayoutOfLastAxes(const std::string& layout, size_t count) {
   const std::vector<LayoutAxis> axes = AxesOf(layout);
-  const size_t ndim = std::count_if(axes.begin(), axes.end(), [](auto& a) { return !a.factor; });
+  const size_t ndim = PrimalRank(layout);
   if (count > ndim) return std::nullopt;
   std::vector<std::string> names(ndim);
   for (size_t axis = ndim - count; axis < ndim; ++axis) {
@@ -268,6 +288,7 @@ bool IsConvertible(const ObjectRef& arg, const std::string& layout, const VarLay
 }
 
 bool IsConvertible(const ObjectRef& type, const std::string& present, const std::string& layout) {
+  if (PrimalRank(present) != PrimalRank(layout)) return false;
   if (present == layout || (!IsPacked(present) && !IsPacked(layout))) return true;
   auto shape = ShapeOfType(type);
   return shape && IsPacked(present) != IsPacked(layout) && ShapeInLayout(*shape, present) &&
@@ -275,13 +296,12 @@ bool IsConvertible(const ObjectRef& type, const std::string& present, const std:
 }
 
 ObjectRef MakeInferLayoutOutput(const std::vector<std::optional<std::string>>& inputs,
-                                const std::vector<std::optional<std::string>>& outputs,
-                                const ObjectRef& attrs, const Map<ObjectRef, ObjectRef>& new_args) {
-  return MakeByReflection(nodes.infer_layout_output,
-                          {{"input_layouts", MakeLayoutDecisions(inputs)},
-                           {"output_layouts", MakeLayoutDecisions(outputs)},
-                           {"new_attrs", attrs},
-                           {"new_args", new_args}});
+                                const std::string& output, const ObjectRef& attrs) {
+  Array<Any> decisions;
+  for (const std::optional<std::string>& layout : inputs) {
+    decisions.push_back(MakeLayoutDecision(layout));
+  }
+  return MakeNestedOutput(decisions, MakeLayoutDecision(output), attrs);
 }
 
 ObjectRef FollowData(const CallView& call, const std::string& data, const std::string& out,

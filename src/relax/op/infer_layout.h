@@ -47,7 +47,7 @@ std::optional<std::string> InitialLayoutOf(const ObjectRef& expr);
 
 /*!
  * \brief The layout in which `arg` lies at the moment.
- * \return Nothing if `arg` is no tensor of a known rank.
+ * \return Nothing if `arg` is no tensor of a known rank, or its layout does not fit its type.
  */
 std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_layouts);
 
@@ -73,6 +73,9 @@ struct LayoutAxis {
 
 /*! \brief The axes of a layout of letters A, B, …, outermost first. */
 std::vector<LayoutAxis> AxesOf(const std::string& layout);
+
+/*! \brief The rank of the original order: that of "ABCD4b" is 4. */
+size_t PrimalRank(const std::string& layout);
 
 /*!
  * \brief The layout, in letters A, B, …, that turns axes named `from` into axes named `to`.
@@ -107,7 +110,7 @@ std::optional<int64_t> PositionOf(int64_t axis, const std::string& layout);
  *
  * ("ABCD4b", {"A", "B", "", "C"}) gives "ABC4b".
  * \param axes For each original axis, the axes of the result that it becomes, in letters.
- * \return Nothing if an axis that is split becomes anything but one axis.
+ * \return Nothing if an axis that is split becomes anything but one axis, or `axes` are too few.
  */
 std::optional<std::string> RenameAxes(const std::string& layout,
                                       const std::vector<std::string>& axes);
@@ -130,21 +133,19 @@ bool IsConvertible(const ObjectRef& arg, const std::string& layout, const VarLay
 bool IsConvertible(const ObjectRef& type, const std::string& present, const std::string& layout);
 
 /*!
- * \brief The answer of an operator.
- * \param inputs The layout in which each tensor argument is wanted, nothing for an unknown rank.
- * \param outputs The layout of each result, likewise.
+ * \brief The answer of an operator of tensors that gives a tensor.
+ * \param inputs The layout in which each argument is wanted, nothing for an unknown rank.
+ * \param output The layout of the result.
  * \param attrs The attributes of the converted call.
- * \param new_args Arguments to replace, by position.
  */
 ObjectRef MakeInferLayoutOutput(const std::vector<std::optional<std::string>>& inputs,
-                                const std::vector<std::optional<std::string>>& outputs,
-                                const ObjectRef& attrs,
-                                const Map<ObjectRef, ObjectRef>& new_args = {});
+                                const std::string& output, const ObjectRef& attrs);
 
 /*!
  * \brief The answer of an operator that takes its first argument, or the fields of it, in `data`,
  *        and gives every result in `out`. Its other arguments are brought back into their original
  *        layouts.
+ * \param new_args Arguments to replace, by position.
  */
 ObjectRef FollowData(const CallView& call, const std::string& data, const std::string& out,
                      const ObjectRef& attrs, const Map<ObjectRef, ObjectRef>& new_args = {});

@@ -73,10 +73,8 @@ struct Place {
 };
 
 std::optional<Place> PlaceOf(int64_t axis, const std::string& layout) {
+  axis = NormalizeAxis(axis, PrimalRank(layout));
   const std::vector<LayoutAxis> axes = AxesOf(layout);
-  if (axis < 0) {
-    axis += std::count_if(axes.begin(), axes.end(), [](auto& a) { return a.factor == 0; });
-  }
   std::optional<Place> place;
   int64_t elements = 1;
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -115,12 +113,15 @@ ObjectRef Stack(const CallView& call, const VarLayouts& var_layouts) {
   auto parts = PartsOf(call, var_layouts);
   auto axis = AxisOf(nodes.stack_attrs, call);
   auto result = InitialLayoutOf(call.ref());
-  if (!parts || !axis || !result) return RestoreLayouts(call);
+  if (!axis) return kStock;
+  if (!parts || !result) return RestoreLayouts(call);
   auto layout = CommonLayout(*parts);
-  if (!layout || *layout == InitialLayout(result->size() - 1)) return RestoreLayouts(call);
-  const size_t new_axis = *axis < 0 ? *axis + result->size() : *axis;
+  if (!layout || *layout == InitialLayout(PrimalRank(*layout))) return RestoreLayouts(call);
+  const auto rank = static_cast<int64_t>(result->size());
+  const int64_t new_axis = NormalizeAxis(*axis, rank);
+  if (new_axis < 0 || new_axis >= rank) return RestoreLayouts(call);
   std::vector<std::string> axes;
-  for (size_t i = 0; i < result->size(); ++i) {
+  for (int64_t i = 0; i < rank; ++i) {
     if (i != new_axis) axes.emplace_back(1, (*result)[i]);
   }
   auto renamed = RenameAxes(*layout, axes);
@@ -144,7 +145,7 @@ ObjectRef Split(const CallView& call, const std::string& layout) {
     Array<ObjectRef> moved;
     for (const ObjectRef& index : *indices) {
       auto at = AsInt(index);
-      if (!at) return RestoreLayouts(call);
+      if (!at || *at % place->elements != 0) return RestoreLayouts(call);
       moved.push_back(MakeIntImm("int64", *at / place->elements));
     }
     sections = moved;

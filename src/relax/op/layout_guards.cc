@@ -26,6 +26,7 @@
  * - ccl.allgather grows the first axis, whichever that is by then: ConvertLayout raises.
  * - strided_slice along axes that are not literal: ConvertLayout raises, converted or not.
  * - softmax gives up every layout that splits an axis, even another than its own.
+ * - prelu takes its slopes in blocks, if they lie so: the module does not build.
  */
 #include "layout_guards.h"
 
@@ -96,9 +97,8 @@ ObjectRef Dropout(const CallView& call, const VarLayouts& var_layouts) {
 
 ObjectRef Repeat(const CallView& call, const std::string& /*layout*/) {
   const auto& type = nodes.repeat_attrs;
-  const bool has_axis =
-      type.IsInstance(call.attrs().get()) && type.axis(call.attrs().get()) != nullptr;
-  return has_axis ? ObjectRef(nullptr) : RestoreLayouts(call);
+  if (!type.IsInstance(call.attrs().get())) return ObjectRef(nullptr);
+  return type.axis(call.attrs().get()) == nullptr ? RestoreLayouts(call) : ObjectRef(nullptr);
 }
 
 ObjectRef ScatterND(const CallView& call, const VarLayouts& /*var_layouts*/) {
@@ -124,10 +124,25 @@ ObjectRef Softmax(const CallView& call, const std::string& layout) {
   return FollowData(call, layout, layout, WithFields(call.attrs(), {{"axis", *position}}));
 }
 
+ObjectRef PRelu(const CallView& call, const VarLayouts& var_layouts) {
+  const auto& type = nodes.prelu_attrs;
+  if (!type.IsInstance(call.attrs().get()) || call.args().size() != 2) return ObjectRef(nullptr);
+  const ObjectRef& slopes = call.args()[1];
+  if (LayoutOf(slopes, var_layouts) == InitialLayoutOf(slopes)) return ObjectRef(nullptr);
+  auto layout = LayoutOf(call.args()[0], var_layouts);
+  auto position = layout ? PositionOf(type.axis(call.attrs().get()), *layout) : std::nullopt;
+  if (!position) return RestoreLayouts(call);
+  return FollowData(call, *layout, *layout, WithFields(call.attrs(), {{"axis", *position}}));
+}
+
 LayoutGuard guards[] = {
-    {"relax.nn.dropout", Dropout},         {"relax.repeat", Repeat},
-    {"relax.scatter_nd", ScatterND},       {"relax.ccl.allgather", AllGather},
-    {"relax.strided_slice", StridedSlice}, {"relax.nn.softmax", Softmax},
+    {"relax.nn.dropout", Dropout},
+    {"relax.repeat", Repeat},
+    {"relax.scatter_nd", ScatterND},
+    {"relax.ccl.allgather", AllGather},
+    {"relax.strided_slice", StridedSlice},
+    {"relax.nn.softmax", Softmax},
+    {"relax.nn.prelu", PRelu},
 };
 
 TVM_FIXES_INIT_BLOCK() { LayoutGuard::Register(); }

@@ -51,38 +51,39 @@ bool AreAscending(const Array<int64_t>& axes, const std::string& layout) {
 }
 
 /*! \brief Whether the order of axes is the same in a layout as in the original one. */
-bool KeepsOrder(const CallView& call, const Array<int64_t>& axes, const std::string& layout) {
-  return AreAscending(axes, *InitialLayoutOf(call.args()[0])) && AreAscending(axes, layout);
+bool KeepsOrder(const Array<int64_t>& axes, const std::string& layout) {
+  return AreAscending(axes, InitialLayout(PrimalRank(layout))) && AreAscending(axes, layout);
 }
 
 ObjectRef LayerNorm(const CallView& call, const std::string& layout) {
   const auto& type = nodes.layer_norm_attrs;
   const Object* attrs = call.attrs().get();
-  const bool is_right = type.IsInstance(attrs) && KeepsOrder(call, type.axes(attrs), layout);
-  return is_right ? ObjectRef(nullptr) : RestoreLayouts(call);
+  if (!type.IsInstance(attrs)) return ObjectRef(nullptr);
+  return KeepsOrder(type.axes(attrs), layout) ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
 ObjectRef RMSNorm(const CallView& call, const std::string& layout) {
   const auto& type = nodes.rms_norm_attrs;
   const Object* attrs = call.attrs().get();
-  if (!type.IsInstance(attrs) || !KeepsOrder(call, type.axes(attrs), layout)) {
-    return RestoreLayouts(call);
-  }
+  if (!type.IsInstance(attrs)) return ObjectRef(nullptr);
+  if (!KeepsOrder(type.axes(attrs), layout)) return RestoreLayouts(call);
   const std::vector<int64_t> positions = *PositionsOf(type.axes(attrs), layout);
   const size_t others = AxesOf(layout).size() - positions.size();
   const bool are_last = positions.empty() || positions.front() == static_cast<int64_t>(others);
   return are_last ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
+template <auto kAttrs>
 ObjectRef ChannelNorm(const CallView& call, const std::string& layout) {
-  return IsPacked(layout) ? RestoreLayouts(call) : ObjectRef(nullptr);
+  const bool follows = !IsPacked(layout) || !(nodes.*kAttrs).IsInstance(call.attrs().get());
+  return follows ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
 LayoutGuard guards[] = {
     {"relax.nn.layer_norm", LayerNorm},
     {"relax.nn.rms_norm", RMSNorm},
-    {"relax.nn.group_norm", ChannelNorm},
-    {"relax.nn.instance_norm", ChannelNorm},
+    {"relax.nn.group_norm", ChannelNorm<&Nodes::group_norm_attrs>},
+    {"relax.nn.instance_norm", ChannelNorm<&Nodes::instance_norm_attrs>},
 };
 
 }  // namespace

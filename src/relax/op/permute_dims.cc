@@ -33,6 +33,7 @@
 
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -48,18 +49,18 @@ std::optional<std::vector<int64_t>> PermutedAxes(const CallView& call) {
   if (!type || type->ndim() < 0 || !nodes.permute_dims_attrs.IsInstance(call.attrs().get())) {
     return std::nullopt;
   }
-  std::vector<int64_t> axes(type->ndim());
+  const auto ndim = static_cast<size_t>(type->ndim());
+  std::vector<int64_t> axes(ndim);
   const Array<int64_t>& given = nodes.permute_dims_attrs.axes(call.attrs().get());
   if (!given.defined()) {
     std::iota(axes.rbegin(), axes.rend(), 0);
     return axes;
   }
-  if (given.size() != axes.size()) return std::nullopt;
-  const auto ndim = static_cast<int64_t>(axes.size());
-  for (size_t i = 0; i < axes.size(); ++i) {
-    axes[i] = given[i] < 0 ? given[i] + ndim : given[i];
-    if (axes[i] < 0 || axes[i] >= ndim) return std::nullopt;
-  }
+  if (given.size() != ndim) return std::nullopt;
+  std::vector<int64_t> in_order(ndim);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  for (size_t i = 0; i < ndim; ++i) axes[i] = NormalizeAxis(given[i], ndim);
+  if (!std::is_permutation(axes.begin(), axes.end(), in_order.begin())) return std::nullopt;
   return axes;
 }
 
@@ -94,8 +95,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   Array<int64_t> identity;
   for (size_t i = 0; i < axes->size(); ++i) identity.push_back(static_cast<int64_t>(i));
   NoteUse(kFixId);
-  return MakeInferLayoutOutput({*layout}, {*out_layout},
-                               WithFields(call->attrs(), {{"axes", identity}}));
+  return FollowData(*call, *layout, *out_layout, WithFields(call->attrs(), {{"axes", identity}}));
 }
 
 TVM_FIXES_INIT_BLOCK() {

@@ -50,7 +50,9 @@ ObjectRef Pool(const CallView& call, const VarLayouts& var_layouts) {
   if (type == std::end(nodes.pool_attrs) || !layout) return ObjectRef(nullptr);
   const String& names = type->layout(attrs);
   const String& out_names = type->out_layout(attrs);
-  if (IsPacked(names) || IsPacked(out_names)) return RestoreLayouts(call);
+  if (IsPacked(names) || IsPacked(out_names) || names.size() != PrimalRank(*layout)) {
+    return RestoreLayouts(call);
+  }
   if (!IsPacked(*layout)) return ObjectRef(nullptr);
   if (names != out_names || !SplitsChannels(names, *layout)) return RestoreLayouts(call);
   const String applied(ApplyLayout(names, *layout));
@@ -67,9 +69,10 @@ struct Resize {
 
 ObjectRef FollowResize(const CallView& call, const VarLayouts& var_layouts, const Resize& resize) {
   auto layout = LayoutOf(call.args()[0], var_layouts);
-  if (!layout || !resize.type.IsInstance(call.attrs().get())) return RestoreLayouts(call);
+  if (!resize.type.IsInstance(call.attrs().get())) return ObjectRef(nullptr);
   const String& names = resize.type.layout(call.attrs().get());
-  if (IsPacked(names)) return RestoreLayouts(call);
+  if (!layout || IsPacked(names) || names.size() != PrimalRank(*layout))
+    return RestoreLayouts(call);
   const std::string applied = ApplyLayout(names, *layout);
   if (applied == resize.channels_first || applied == resize.channels_last) {
     return ObjectRef(nullptr);

@@ -35,12 +35,11 @@ namespace {
 /*! \brief Where `layout` has the axes that a reduction removes, in all their parts. */
 Array<int64_t> PartsOf(const Array<int64_t>& axes, const std::string& layout) {
   const std::vector<LayoutAxis> parts = AxesOf(layout);
-  const auto ndim =
-      std::count_if(parts.begin(), parts.end(), [](auto& part) { return part.factor == 0; });
+  const size_t ndim = PrimalRank(layout);
   Array<int64_t> positions;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto is_part = [&](int64_t axis) {
-      return (axis < 0 ? axis + ndim : axis) == static_cast<int64_t>(parts[i].primal());
+      return NormalizeAxis(axis, ndim) == static_cast<int64_t>(parts[i].primal());
     };
     if (std::any_of(axes.begin(), axes.end(), is_part)) positions.push_back(i);
   }

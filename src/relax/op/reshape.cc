@@ -31,15 +31,12 @@
 #include <string>
 #include <vector>
 
+#include "../../ffi/registration.h"
 #include "../ir/build.h"
-#include "infer_layout.h"
-#include "op_attr.h"
+#include "follow_layout.h"
 
 namespace tvm_fixes {
 namespace {
-
-constexpr const char* kOp = "relax.reshape";
-constexpr const char* kFixId = "reshape-infer-layout";
 
 /*! \brief How many axes from `first` have the extent `whole` together; 0 if none are known to. */
 size_t CountFactors(const ObjectRef& whole, const Array<ObjectRef>& shape, size_t first) {
@@ -154,29 +151,21 @@ std::string GatherGroups(const std::string& layout, const std::vector<AxisGroup>
   return gathered;
 }
 
-ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& /*desired_layouts*/,
-                      const VarLayouts& var_layouts) {
-  const CallView call(call_ref.get());
-  const ObjectRef& data = call.args()[0];
-  const auto keep = [&] { return RestoreLayouts(call); };
-  auto layout = LayoutOf(data, var_layouts);
-  auto in_shape = ShapeOf(data);
-  auto out_shape = ShapeOf(call_ref);
-  if (!layout || !in_shape || !out_shape || layout == InitialLayoutOf(data) || !IsEnabled(kFixId)) {
-    return keep();
-  }
-  auto groups = GroupAxes(*in_shape, *out_shape);
-  if (groups && !IsPacked(*layout)) layout = GatherGroups(*layout, *groups);
-  auto out_layout = groups ? FollowGroups(*layout, in_shape->size(), *groups) : std::nullopt;
+ObjectRef FollowReshape(const CallView& call, const std::string& present) {
+  auto in_shape = ShapeOf(call.args()[0]);
+  auto out_shape = ShapeOf(call.ref());
+  auto groups = in_shape && out_shape ? GroupAxes(*in_shape, *out_shape) : std::nullopt;
+  if (!groups) return ObjectRef(nullptr);
+  const std::string layout = IsPacked(present) ? present : GatherGroups(present, *groups);
+  auto out_layout = FollowGroups(layout, in_shape->size(), *groups);
   auto new_shape = out_layout ? ShapeInLayout(*out_shape, *out_layout) : std::nullopt;
-  if (!new_shape) return keep();
-  NoteUse(kFixId);
-  return MakeInferLayoutOutput({*layout}, {*out_layout}, call.attrs(),
-                               {{MakeIntImm("int64", 1), MakeShapeExpr(*new_shape)}});
+  if (!new_shape) return ObjectRef(nullptr);
+  return FollowData(call, layout, *out_layout, call.attrs(),
+                    {{MakeIntImm("int64", 1), MakeShapeExpr(*new_shape)}});
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
+  RegisterLayoutRule("relax.reshape", FollowReshape, "reshape-infer-layout");
 }
 
 }  // namespace

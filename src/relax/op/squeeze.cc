@@ -40,7 +40,7 @@ StockOpAttr stock_infer_layout(kOp, "FRelaxInferLayout");
 /*! \brief Which axes of the argument are removed; nothing if that is unknown. */
 std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
   auto shape = ShapeOf(call.args()[0]);
-  if (!shape || !nodes.squeeze_attrs.IsInstance(call.attrs().get())) return std::nullopt;
+  if (!shape) return std::nullopt;
   const auto ndim = static_cast<int64_t>(shape->size());
   std::vector<bool> removed(ndim, false);
   const Array<int64_t>& axes = nodes.squeeze_attrs.axis(call.attrs().get());
@@ -52,7 +52,7 @@ std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
     return removed;
   }
   for (int64_t axis : axes) {
-    const int64_t from_start = axis < 0 ? axis + ndim : axis;
+    const int64_t from_start = NormalizeAxis(axis, ndim);
     if (from_start < 0 || from_start >= ndim) return std::nullopt;
     removed[from_start] = true;
   }
@@ -62,7 +62,9 @@ std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
 ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
                       const VarLayouts& var_layouts) {
   auto call = As<CallView>(call_ref);
-  if (!call || call->args().size() != 1 || !IsEnabled(kFixId)) {
+  const bool usable =
+      call && call->args().size() == 1 && nodes.squeeze_attrs.IsInstance(call->attrs().get());
+  if (!usable || !IsEnabled(kFixId)) {
     return stock_infer_layout(call_ref, desired_layouts, var_layouts);
   }
   auto removed = RemovedAxes(*call);
@@ -81,8 +83,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   auto out_layout = RenameAxes(*layout, becomes);
   if (!out_layout) return RestoreLayouts(*call);
   NoteUse(kFixId);
-  return MakeInferLayoutOutput({*layout}, {*out_layout},
-                               WithFields(call->attrs(), {{"axis", new_axes}}));
+  return FollowData(*call, *layout, *out_layout, WithFields(call->attrs(), {{"axis", new_axes}}));
 }
 
 TVM_FIXES_INIT_BLOCK() {

@@ -57,10 +57,6 @@ const GlobalFunction kReshape("relax.op.reshape");
 const GlobalFunction kBroadcastTo("relax.op.broadcast_to");
 const GlobalFunction kAstype("relax.op.astype");
 
-int64_t FromStart(int64_t axis, size_t ndim) {
-  return axis < 0 ? axis + static_cast<int64_t>(ndim) : axis;
-}
-
 /*! \brief Whether shape and dtype of an expression are known. */
 bool IsKnown(const ObjectRef& expr) {
   return ShapeOf(expr) &&
@@ -118,7 +114,7 @@ class Decomposer : public Mutator {
     auto slopes = ShapeOf(call.args()[1]);
     if (!IsKnown(data) || !slopes || slopes->size() != 1) return call.ref();
     const Array<ObjectRef> shape = *ShapeOf(data);
-    const int64_t axis = FromStart(nodes.prelu_attrs.axis(call.attrs().get()), shape.size());
+    const int64_t axis = NormalizeAxis(nodes.prelu_attrs.axis(call.attrs().get()), shape.size());
     // One slope for all channels is a scalar, which every layout takes.
     const ObjectRef alpha = IsOne((*slopes)[0]) ? Apply(kReshape, call.args()[1], MakeShapeExpr({}))
                                                 : PerChannel(shape, axis, call.args()[1]);
@@ -171,7 +167,7 @@ class Decomposer : public Mutator {
     // TVM's lowerings do not agree on what becomes of an operand that is switched off.
     if (!IsKnown(call.args()[0]) || !attrs.center(node) || !attrs.scale(node)) return std::nullopt;
     const Array<ObjectRef> shape = *ShapeOf(call.args()[0]);
-    return Norm{call.args()[0],      shape,          FromStart(channel_axis, shape.size()),
+    return Norm{call.args()[0],      shape,          NormalizeAxis(channel_axis, shape.size()),
                 attrs.epsilon(node), call.args()[1], call.args()[2]};
   }
 

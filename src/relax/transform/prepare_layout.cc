@@ -19,8 +19,9 @@
  *
  * A field taken of a tuple becomes the field; a reshape of a constant becomes a constant that
  * shares its memory; a constant operand of a broadcast gets the rank of the result; a permute or a
- * layout_transform that leaves every element where it is becomes a reshape; permutes in a row
- * become one; a pixel shuffle becomes reshapes around a permute; an operator that changes nothing
+ * layout_transform that leaves every element where it is becomes a reshape; permutes and
+ * layout_transforms in a row, with reshapes between them, become one permute, and reshapes in a row
+ * one reshape; a pixel shuffle becomes reshapes around a permute; an operator that changes nothing
  * is dropped; and so is what a dataflow block then no longer needs.
  *
  *     lv0 = R.reshape(bias, R.shape([1, 8, 1, 1]))          lv1 = R.add(x, bias_1x8x1x1)
@@ -42,94 +43,49 @@
 #include "../ir/mutator.h"
 #include "../ir/visitor.h"
 #include "../op/permute_dims.h"
-#include "../op/reshape.h"
+#include "rearrangement.h"
 
 namespace tvm_fixes {
 namespace {
 
 constexpr const char* kFixId = "prepare-layout";
 
-/*! \brief Whether a permute keeps the order of all axes that have more than one element. */
-bool KeepsOrderOfAxes(const CallView& permute, const std::vector<int64_t>& axes) {
-  auto shape = ShapeOf(permute.args()[0]);
-  const bool known = shape && shape->size() == axes.size();
-  int64_t last = -1;
-  for (int64_t axis : axes) {
-    if (known && IsOne((*shape)[axis])) continue;
-    if (axis < last) return false;
-    last = axis;
+/*! \brief Whether a call sees its first argument in another shape. */
+bool IsReshape(const CallView& call) {
+  return !call.args().empty() && (call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") ||
+                                  call.IsOp("relax.squeeze"));
+}
+
+/*! \brief Whether a call moves the elements of its first argument, or may do so. */
+bool IsMove(const CallView& call) {
+  return !call.args().empty() &&
+         (call.IsOp("relax.permute_dims") || call.IsOp("relax.layout_transform"));
+}
+
+/*! \brief Whether a call is a permute that swaps the last two axes, and nothing else. */
+bool IsMatrixTransposition(const CallView& call) {
+  auto axes = PermutedAxes(call);
+  if (!axes || axes->size() < 2) return false;
+  std::swap((*axes)[axes->size() - 2], (*axes)[axes->size() - 1]);
+  return std::is_sorted(axes->begin(), axes->end());
+}
+
+/*! \brief The variables that a matmul reads as its second operand, which it can read transposed. */
+class SecondOperands : public Visitor {
+ public:
+  explicit SecondOperands(const ObjectRef& function) { VisitExpr(function); }
+
+  bool Contains(const ObjectRef& var) const { return vars_.count(var.get()) != 0; }
+
+ protected:
+  void VisitCall(const CallView& call) override {
+    if (call.IsOp("relax.matmul") && call.args().size() == 2) vars_.insert(call.args()[1].get());
+    Visitor::VisitCall(call);
   }
-  return true;
-}
 
-/*! \brief Whether a permute swaps the last two axes, and nothing else. */
-bool IsMatrixTransposition(std::vector<int64_t> axes) {
-  if (axes.size() < 2) return false;
-  std::swap(axes[axes.size() - 2], axes[axes.size() - 1]);
-  return std::is_sorted(axes.begin(), axes.end());
-}
-
-/*! \brief The position in memory of an element of a tensor; null if an inner extent is symbolic. */
-ObjectRef FlatIndex(const Array<ObjectRef>& index, const Array<ObjectRef>& shape) {
-  static const GlobalFunction add("prim._OpAdd");
-  static const GlobalFunction multiply("prim._OpMul");
-  if (index.size() != shape.size() || index.empty()) return ObjectRef(nullptr);
-  ObjectRef flat = index[0];
-  for (size_t i = 1; i < index.size(); ++i) {
-    auto extent = AsInt(shape[i]);
-    if (!extent) return ObjectRef(nullptr);
-    const ObjectRef scaled = multiply(flat, *extent, nullptr).cast<ObjectRef>();
-    flat = add(scaled, index[i], nullptr).cast<ObjectRef>();
-  }
-  return flat;
-}
-
-/*! \brief Whether two shapes that agree in a symbolic outermost extent agree in all. */
-bool HaveSameSize(const Array<ObjectRef>& lhs, const Array<ObjectRef>& rhs) {
-  auto inner_size = [](const Array<ObjectRef>& shape) {
-    int64_t size = 1;
-    for (size_t i = 1; i < shape.size(); ++i) size *= AsInt(shape[i]).value_or(0);
-    return size;
-  };
-  if (StructuralEqual(lhs[0], rhs[0])) return inner_size(lhs) == inner_size(rhs);
-  auto lhs_outer = AsInt(lhs[0]);
-  auto rhs_outer = AsInt(rhs[0]);
-  return lhs_outer && rhs_outer && *lhs_outer * inner_size(lhs) == *rhs_outer * inner_size(rhs);
-}
-
-/*! \brief Whether a layout_transform leaves every element at its position in memory. */
-bool KeepsPositions(const CallView& transform) {
-  static const GlobalFunction analyzer("sym.Analyzer");
-  static const GlobalFunction bind("sym.AnalyzerBind");
-  static const GlobalFunction range("ir.Range");
-  static const GlobalFunction can_prove_equal("sym.AnalyzerCanProveEqual");
-  const Object* attrs = transform.attrs().get();
-  auto in_shape = ShapeOf(transform.args()[0]);
-  auto out_shape = ShapeOf(transform.ref());
-  if (!in_shape || !out_shape || !nodes.layout_transform_attrs.IsInstance(attrs)) return false;
-  const ObjectRef& map = nodes.layout_transform_attrs.index_map(attrs);
-  if (!nodes.index_map.IsInstance(map.get())) return false;
-  const Array<ObjectRef>& in_index = nodes.index_map.initial_indices(map.get());
-  const ObjectRef from = FlatIndex(in_index, *in_shape);
-  const ObjectRef to = FlatIndex(nodes.index_map.final_indices(map.get()), *out_shape);
-  // A result of another size is padded.
-  if (!from.defined() || !to.defined() || !HaveSameSize(*in_shape, *out_shape)) return false;
-  const Any known = analyzer();
-  for (size_t i = 0; i < in_index.size(); ++i) {
-    if (auto extent = AsInt((*in_shape)[i])) {
-      bind(known, in_index[i], range(0, *extent, nullptr), false);
-    }
-  }
-  return can_prove_equal(known, from, to).cast<bool>();
-}
-
-/*! \brief Whether a call gives the elements of its first argument in the same order. */
-bool KeepsElements(const CallView& call) {
-  if (call.args().empty()) return false;
-  if (auto axes = PermutedAxes(call)) return KeepsOrderOfAxes(call, *axes);
-  if (call.IsOp("relax.layout_transform")) return KeepsPositions(call);
-  return call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") || call.IsOp("relax.squeeze");
-}
+ private:
+  std::unordered_set<const Object*> vars_;
+};
 
 /*! \brief Whether the shapes of two expressions are known to be the same, dim by dim. */
 bool HaveSameShape(const ObjectRef& lhs, const ObjectRef& rhs) {
@@ -150,17 +106,21 @@ bool IsBroadcastingBinary(const CallView& call) {
          names.count(nodes.op.name(call.op().get())) != 0;
 }
 
+/*! \brief The values of dims that are all static, nothing otherwise. */
+std::optional<std::vector<int64_t>> AsInts(const Array<ObjectRef>& dims) {
+  std::vector<int64_t> values;
+  for (const ObjectRef& dim : dims) {
+    auto value = AsInt(dim);
+    if (!value) return std::nullopt;
+    values.push_back(*value);
+  }
+  return values;
+}
+
 /*! \brief The dims of a tensor whose shape is static, nothing otherwise. */
 std::optional<std::vector<int64_t>> StaticShape(const ObjectRef& expr) {
   auto shape = ShapeOf(expr);
-  if (!shape) return std::nullopt;
-  std::vector<int64_t> dims;
-  for (const ObjectRef& dim : *shape) {
-    auto value = AsInt(dim);
-    if (!value) return std::nullopt;
-    dims.push_back(*value);
-  }
-  return dims;
+  return shape ? AsInts(*shape) : std::nullopt;
 }
 
 /*! \brief A contiguous tensor seen in another shape of as many elements. */
@@ -197,15 +157,22 @@ bool HoldsDataflowVar(const ObjectRef& expr) {
 /*! \brief The rewrites of single values. */
 class Simplifier : public Mutator {
  public:
-  using Mutator::Mutator;
+  Simplifier(const ObjectRef& mod, const ObjectRef& function)
+      : Mutator(mod), second_operands_(function) {}
 
  protected:
+  void RewriteBinding(const BindingView& binding) override {
+    const ObjectRef outer = std::exchange(bound_var_, binding.var());
+    Mutator::RewriteBinding(binding);
+    bound_var_ = outer;
+  }
+
   ObjectRef RewriteValue(const ObjectRef& value) override {
     if (auto get_item = As<TupleGetItemView>(value)) return ForwardField(*get_item);
     auto call = As<CallView>(value);
     if (!call) return value;
-    if (KeepsElements(*call)) return SimplifyReshape(*call);
-    if (call->IsOp("relax.permute_dims")) return JoinPermutes(*call);
+    if (IsReshape(*call)) return JoinReshapes(*call);
+    if (IsMove(*call)) return JoinMoves(*call);
     if (call->IsOp("relax.broadcast_to") && !call->args().empty() &&
         HaveSameShape(value, call->args()[0])) {
       return call->args()[0];
@@ -230,77 +197,99 @@ class Simplifier : public Mutator {
   }
 
   /*!
-   * \brief Join a permute with the one before it, past a reshape where one stands between them.
+   * \brief Join a permute or layout_transform with the one before it, past reshapes.
    *
-   * A transposition of the last two axes is left for the matmul that may read it.
+   * A transposition that a matmul may read as it lies is left to the matmul.
    *
-   *     b = R.permute_dims(a, …)
-   *     c = R.reshape(b, …)               =>   d = R.permute_dims(a, …)
+   *     b = R.layout_transform(a, …)          c = R.reshape(a, …)
+   *     c = R.reshape(b, …)               =>   d = R.permute_dims(c, …)
    *     e = R.permute_dims(c, …)               e = R.reshape(d, …)
    */
-  ObjectRef JoinPermutes(const CallView& call) {
-    auto axes = PermutedAxes(call);
-    auto before = As<CallView>(BoundValue(call.args()[0]));
-    if (!axes || !before || IsMatrixTransposition(*axes)) return call.ref();
-    const bool reshaped = before->IsOp("relax.reshape");
-    if (reshaped) {
-      axes = AxesBefore(*before, *axes);
-      before = As<CallView>(BoundValue(before->args()[0]));
-    }
-    auto first = axes && before ? PermutedAxes(*before) : std::nullopt;
-    if (!first) return call.ref();
-    Array<int64_t> joined;
-    for (int64_t axis : *axes) joined.push_back((*first)[axis]);
+  ObjectRef JoinMoves(const CallView& call) {
     static const GlobalFunction permute_dims("relax.op.permute_dims");
-    const ObjectRef permuted =
-        Normalize(builder(), permute_dims(before->args()[0], joined).cast<ObjectRef>());
-    const ObjectRef simplified = RewriteValue(permuted);
-    if (!reshaped) return simplified;
-    const bool is_call = KindOf(simplified.get()) == Kind::kCall;
-    return MakeReshape(is_call ? Emit(simplified) : simplified, *ShapeOf(call.ref()));
+    auto permutation = AsAxisPermutation(call);
+    auto result = ShapeOf(call.ref());
+    if (!permutation || !result) return call.ref();
+    Rearrangement move(call.args()[0]);
+    if (!move.Permute(*permutation, *result)) return call.ref();
+    const Rearrangement moves = Trace(call);
+    if (moves.IsIdentity()) return View(moves.source(), *result);
+    if (move.IsIdentity()) return View(move.source(), *result);
+    if (moves.num_permutes() < 2 ||
+        (second_operands_.Contains(bound_var_) && IsMatrixTransposition(call))) {
+      return call.ref();
+    }
+    const AxisPermutation joined = moves.Join(*result);
+    const Array<int64_t> axes(joined.axes.begin(), joined.axes.end());
+    const ObjectRef data = EmitCall(View(moves.source(), joined.shape));
+    const ObjectRef permuted = Normalize(builder(), permute_dims(data, axes).cast<ObjectRef>());
+    return HaveSameShape(permuted, call.ref()) ? permuted : View(Emit(permuted), *result);
+  }
+
+  /*! \brief How the result of a move comes from the earliest value that leads to it by moves. */
+  Rearrangement Trace(const CallView& call) const {
+    std::vector<CallView> steps{call};
+    // The move before is joined with those before it, if that can be; a transposition may not be.
+    for (bool joined = false; !joined;) {
+      auto before = As<CallView>(ValueInScope(steps.back().args()[0]));
+      if (!before || !ShapeOf(before->ref())) break;
+      if (!IsReshape(*before) && !AsAxisPermutation(*before)) break;
+      joined = IsMove(*before) && !IsMatrixTransposition(*before);
+      steps.push_back(*before);
+    }
+    // A reshape before the first move would only add axes to respect.
+    while (IsReshape(steps.back()) || !ShapeOf(steps.back().args()[0])) steps.pop_back();
+    Rearrangement moves(steps.back().args()[0]);
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      auto permutation = AsAxisPermutation(*step);
+      if (!permutation || moves.Permute(*permutation, *ShapeOf(step->ref()))) continue;
+      moves = Rearrangement(step->args()[0]);
+      moves.Permute(*permutation, *ShapeOf(step->ref()));
+    }
+    return moves;
   }
 
   /*!
-   * \brief The axes by which to permute the argument of a reshape in place of its result.
-   * \return Nothing if axes that the reshape makes of the same ones would be torn apart.
+   * \brief What a variable is bound to, unless that names what is out of scope where it is read.
+   *
+   * What a dataflow block gives out may be read behind the block, where its other values are not.
    */
-  static std::optional<std::vector<int64_t>> AxesBefore(const CallView& reshape,
-                                                        const std::vector<int64_t>& axes) {
-    auto in_shape = ShapeOf(reshape.args()[0]);
-    auto out_shape = ShapeOf(reshape.ref());
-    auto groups = in_shape && out_shape ? GroupAxes(*in_shape, *out_shape) : std::nullopt;
-    if (!groups) return std::nullopt;
-    std::vector<int64_t> before;
-    for (size_t axis = 0; axis < in_shape->size(); ++axis) {
-      if (FindGroup(*groups, &AxisGroup::in, axis) == groups->end()) before.push_back(axis);
-    }
-    for (size_t i = 0; i < axes.size();) {
-      const AxisGroup& group = *FindGroup(*groups, &AxisGroup::out, axes[i]);
-      for (size_t member : group.out) {
-        if (i == axes.size() || axes[i++] != static_cast<int64_t>(member)) return std::nullopt;
-      }
-      before.insert(before.end(), group.in.begin(), group.in.end());
-    }
-    return before;
+  ObjectRef ValueInScope(const ObjectRef& var) const {
+    const ObjectRef value = BoundValue(var);
+    auto call = As<CallView>(value);
+    const bool may_escape = call && KindOf(var.get()) == Kind::kVar &&
+                            std::any_of(call->args().begin(), call->args().end(), HoldsDataflowVar);
+    return may_escape ? ObjectRef(nullptr) : value;
   }
 
-  ObjectRef SimplifyReshape(const CallView& call) const {
+  ObjectRef JoinReshapes(const CallView& call) const {
     const ObjectRef& data = call.args()[0];
-    if (HaveSameShape(call.ref(), data)) return data;
-    if (auto shape = StaticShape(call.ref())) {
-      const ObjectRef constant = ReshapeConstant(data, *shape);
+    auto shape = ShapeOf(call.ref());
+    if (!shape) return call.ref();
+    const ObjectRef view = View(data, *shape);
+    auto reshape = As<CallView>(view);
+    return reshape && reshape->args()[0].same_as(data) ? call.ref() : view;
+  }
+
+  /*! \brief `data` in another shape: itself, a constant, or a reshape of what is no reshape. */
+  ObjectRef View(ObjectRef data, const Array<ObjectRef>& shape) const {
+    static const GlobalFunction reshape("relax.op.reshape");
+    while (auto before = As<CallView>(ValueInScope(data))) {
+      if (!IsReshape(*before)) break;
+      data = before->args()[0];
+    }
+    auto own_shape = ShapeOf(data);
+    if (own_shape && StructuralEqual(*own_shape, shape)) return data;
+    if (auto extents = AsInts(shape)) {
+      const ObjectRef constant = ReshapeConstant(data, *extents);
       if (constant.defined()) return constant;
     }
-    auto shape = ShapeOf(call.ref());
-    const bool is_reshape =
-        !call.IsOp("relax.permute_dims") && !call.IsOp("relax.layout_transform");
-    if (!shape || is_reshape) return call.ref();
-    return MakeReshape(data, *shape);
+    return Normalize(builder(), reshape(data, MakeShapeExpr(shape)).cast<ObjectRef>());
   }
 
-  ObjectRef MakeReshape(const ObjectRef& data, const Array<ObjectRef>& shape) const {
-    static const GlobalFunction reshape("relax.op.reshape");
-    return Normalize(builder(), reshape(data, MakeShapeExpr(shape)).cast<ObjectRef>());
+  /*! \brief A variable for a call; anything else as it is. */
+  ObjectRef EmitCall(const ObjectRef& expr) {
+    return KindOf(expr.get()) == Kind::kCall ? Emit(expr) : expr;
   }
 
   /*!
@@ -329,9 +318,9 @@ class Simplifier : public Mutator {
       split.push_back(extent);
     }
     for (int64_t axis : {0, 3, 1, 4, 2}) axes.push_back(channel + axis);
-    const ObjectRef channels = Emit(MakeReshape(call.args()[0], split));
+    const ObjectRef channels = EmitCall(View(call.args()[0], split));
     const ObjectRef pixels = Emit(permute_dims(channels, axes).cast<ObjectRef>());
-    return MakeReshape(pixels, *out_shape);
+    return View(pixels, *out_shape);
   }
 
   /*!
@@ -366,6 +355,10 @@ class Simplifier : public Mutator {
                      MakeCall(call.op(), Array<ObjectRef>(args.begin(), args.end()), call.attrs(),
                               call.ty_args(), nodes.expr.span(call.get())));
   }
+
+  SecondOperands second_operands_;
+  /*! \brief The variable whose value is rewritten. */
+  ObjectRef bound_var_;
 };
 
 /*!
@@ -442,7 +435,7 @@ class DeadBindingRemover : public Mutator {
 
 ObjectRef PrepareLayout(const ObjectRef& function, const ObjectRef& mod) {
   if (!IsEnabled(kFixId)) return function;
-  const ObjectRef simplified = Simplifier(mod).Rewrite(function);
+  const ObjectRef simplified = Simplifier(mod, function).Rewrite(function);
   const ObjectRef prepared = DeadBindingRemover(mod, simplified).Rewrite(simplified);
   if (!prepared.same_as(function)) NoteUse(kFixId);
   return prepared;

@@ -202,6 +202,7 @@ RESTORED_FROM_BLOCKS = {
     "softmax of channels": partial(op.nn.softmax, axis=1),
     "concat with 3 channels": lambda x: op.concat([x, constant(2, 3, 3, 4)], 1),
     "split within a block": partial(op.split, indices_or_sections=[3], axis=1),
+    "split behind the end": partial(op.split, indices_or_sections=[8, 10], axis=1),
     "pool of channels": partial(op.nn.max_pool2d, pool_size=2, layout="NHWC"),
     "pool with another out_layout": partial(op.nn.max_pool2d, pool_size=2, out_layout="NHWC"),
     "layer_norm": lambda x: op.nn.layer_norm(x, *scales(8), 1),
@@ -234,6 +235,13 @@ class TestGuards:
     def test_restores_from_channels_last(self, name):
         emit = RESTORED_FROM_CHANNELS_LAST[name]
         check_call(CONV2D_NHWC, emit, emit, 2, 8, 3, 4)
+
+    @pytest.mark.parametrize("desired", [CONV2D_NHWC, CONV2D_NCHW4C])
+    def test_slopes_come_in_blocks(self, desired):
+        before = convolved(lambda x: op.nn.prelu(x, op.max(x, [0, 2, 3])))
+        after = relax.transform.ConvertLayout(desired)(before)
+        arguments = integers(2, 8, 3, 4), integers(8, 8, 1, 1, seed=1)
+        np.testing.assert_array_equal(run(after, *arguments), run(before, *arguments))
 
     def test_stack_puts_the_new_axis_first(self):
         check_call(
@@ -288,6 +296,83 @@ class TestGuards:
             relax.transform.ConvertLayout(CONV2D_NCHW4C)(
                 convolved(RESTORED_FROM_BLOCKS["group_norm"])
             )
+
+
+def malformed(emit, attrs: dict | None, argument: relax.TensorType | None = None) -> tvm.IRModule:
+    """What `emit` calls on the result of a convolution, but with attributes that do not fit.
+
+    Parameters
+    ----------
+    attrs : dict or None
+        The attributes to replace; None to have none at all.
+    argument : TensorType, optional
+        A type of the result of the convolution that is not the true one.
+    """
+    params = [relax.Var("x", tensor(2, 8, 3, 4)), relax.Var("w", tensor(8, 8, 1, 1))]
+    builder = relax.BlockBuilder()
+    convolution = builder.normalize(op.nn.conv2d(*params))
+    y = relax.DataflowVar("y", convolution.ty)
+    made = emit(y)
+    ty = builder.normalize(made).ty
+    if attrs is not None:
+        names = (field.name for field in type(made.attrs).__tvm_ffi_type_info__.fields)
+        kept = {name: getattr(made.attrs, name) for name in names}
+        key = type(made.attrs).__tvm_ffi_type_info__.type_key
+        attrs = tvm.ir.make_node(key, **{**kept, **attrs})
+    declared = relax.DataflowVar("y", argument or y.ty)
+    arguments = [
+        relax.Tuple([declared] * len(arg.fields)) if isinstance(arg, relax.Tuple) else arg
+        for arg in (declared if arg.same_as(y) else arg for arg in made.args)
+    ]
+    changed = relax.Call(made.op, arguments, attrs)
+    relax.expr._update_type(changed, ty)
+    out = relax.Var("out", ty)
+    bindings = [relax.VarBinding(declared, convolution), relax.VarBinding(out, changed)]
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], out)
+    return tvm.IRModule({"main": relax.Function(params, body, ty)})
+
+
+KERNEL = constant(8, 8, 1, 1)
+# What TVM's own rules and types report: ValueError and InternalError.
+MALFORMED = {
+    "stack axis": (lambda x: op.stack([x, x]), {"axis": -99}, "out of range"),
+    "groups": (lambda x: op.nn.conv2d(x, KERNEL), {"groups": 0}, "number of groups"),
+    "resize": (partial(op.image.resize2d, size=(6, 8)), {"layout": "NC"}, "not convertible"),
+    "pool": (op.nn.max_pool2d, {"layout": "NC", "out_layout": "NC"}, "not convertible"),
+}
+WITHOUT_ATTRIBUTES = {
+    "layer_norm": lambda x: op.nn.layer_norm(x, *scales(8), 1),
+    "rms_norm": lambda x: op.nn.rms_norm(x, constant(8), 1),
+    "group_norm": lambda x: op.nn.group_norm(x, *scales(8), 2, 1, [2, 3]),
+    "instance_norm": lambda x: op.nn.instance_norm(x, *scales(8), 1, [2, 3]),
+    "prelu": lambda x: op.nn.prelu(x, constant(8)),
+    "repeat": partial(op.repeat, repeats=2),
+    "resize": partial(op.image.resize2d, size=(6, 8)),
+    "squeeze": partial(op.squeeze, axis=[]),
+    "stack": lambda x: op.stack([x, x]),
+}
+
+
+@pytest.mark.parametrize("desired", [CONV2D_NHWC, CONV2D_NCHW4C], ids=["channels last", "blocks"])
+class TestMalformedCalls:
+    @pytest.mark.parametrize("name", MALFORMED)
+    def test_attributes_do_not_fit(self, name, desired):
+        emit, attrs, message = MALFORMED[name]
+        with pytest.raises(ValueError, match=message):
+            relax.transform.ConvertLayout(desired)(malformed(emit, attrs))
+
+    @pytest.mark.parametrize("name", WITHOUT_ATTRIBUTES)
+    def test_no_attributes(self, name, desired):
+        with pytest.raises(tvm.error.InternalError, match="Invalid Call"):
+            relax.transform.ConvertLayout(desired)(malformed(WITHOUT_ATTRIBUTES[name], None))
+
+    @pytest.mark.parametrize(
+        "emit", [partial(op.argmin, axis=1), partial(op.reshape, shape=(2, 96)), op.sort]
+    )
+    def test_declared_rank_is_not_the_true_one(self, emit, desired):
+        before = malformed(emit, {} if emit(constant(1)).attrs else None, tensor(16, 12))
+        with pytest.raises(tvm.error.InternalError):
+            relax.transform.ConvertLayout(desired)(before)
 
 
 # What keeps (2, 8, 4, 4): on one value, and on two.

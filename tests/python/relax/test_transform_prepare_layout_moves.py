@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from hypothesis import given
-from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.transform import ConvertLayout
@@ -25,8 +23,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from grids import batched
-from relax_helpers import build, call, calls, count, integers, merge, run, tensor
+from relax_helpers import build, calls, integers, run, tensor
 from tvm_fixes.relax.transform import PrepareLayout
 
 pytestmark = pytest.mark.native
@@ -142,107 +139,6 @@ def test_a_pixel_shuffle_between_convolutions_is_one_permute():
     assert [list(found.attrs.axes) for found in permutes] == [[0, 1, 4, 2, 5, 3]]
     x = integers(1, 4, 3, 5)
     np.testing.assert_array_equal(run(after, x), run(before, x))
-
-
-def test_permutes_in_a_row_are_one():
-    x = {"x": tensor(2, 3, 4, 5)}
-    before = build(
-        x, lambda b, x: op.permute_dims(b.emit(op.permute_dims(x, [1, 2, 3, 0])), [2, 0, 1, 3])
-    )
-    after = build(x, lambda _, x: op.permute_dims(x, [3, 1, 2, 0]))
-    tvm.ir.assert_structural_equal(PrepareLayout()(before), after)
-
-
-def test_a_permute_and_its_inverse_are_none():
-    x = {"x": tensor(2, 3, 4)}
-
-    def emit(builder, x):
-        there = builder.emit(op.permute_dims(x, [2, 0, 1]))
-        return op.nn.relu(builder.emit(op.permute_dims(there, [1, 2, 0])))
-
-    expected = build(x, lambda _, x: op.nn.relu(x))
-    tvm.ir.assert_structural_equal(PrepareLayout()(build(x, emit)), expected)
-
-
-def test_permutes_are_one_past_a_reshape():
-    x = {"x": tensor(2, 3, 4, 5)}
-
-    def emit(builder, x):
-        first = builder.emit(op.permute_dims(x, [0, 2, 3, 1]))
-        merged = builder.emit(op.reshape(first, (2, 20, 3)))
-        return op.permute_dims(merged, [1, 0, 2])
-
-    def expected(builder, x):
-        permuted = builder.emit(op.permute_dims(x, [2, 3, 0, 1]))
-        return op.reshape(permuted, (20, 2, 3))
-
-    tvm.ir.assert_structural_equal(PrepareLayout()(build(x, emit)), build(x, expected))
-
-
-@pytest.mark.parametrize(
-    "axes",
-    [
-        pytest.param([0, 2, 1], id="a transposition, which a matmul may read"),
-        pytest.param([1, 2, 0], id="axes of one that was split are torn apart"),
-    ],
-)
-def test_permutes_that_stay(axes):
-    def emit(builder, x):
-        first = builder.emit(op.permute_dims(x, [1, 0]))
-        return op.permute_dims(builder.emit(op.reshape(first, (2, 3, 4))), axes)
-
-    before = build({"x": tensor(4, 6)}, emit)
-    assert count(PrepareLayout()(before), "relax.permute_dims") == 2
-
-
-@st.composite
-def chains(draw):
-    """A shape, and permutes and reshapes of neighbouring axes."""
-    shape = draw(st.lists(st.sampled_from([1, 2, 3, 4]), min_size=2, max_size=4))
-    steps = []
-    present = list(shape)
-    for _ in range(draw(st.integers(2, 5))):
-        kind = draw(st.sampled_from(["permute", "merge", "split"]))
-        if kind == "permute":
-            axes = draw(st.permutations(range(len(present))))
-            present = [present[axis] for axis in axes]
-            steps.append(("permute", list(axes)))
-            continue
-        if kind == "merge" and len(present) > 1:
-            axis = draw(st.integers(0, len(present) - 2))
-            present[axis : axis + 2] = [present[axis] * present[axis + 1]]
-        elif kind == "split" and 4 in present and len(present) < 6:
-            axis = present.index(4)
-            present[axis : axis + 1] = draw(st.sampled_from([[2, 2], [1, 4], [4, 1]]))
-        steps.append(("reshape", list(present)))
-    return shape, steps
-
-
-@batched(10)
-@given(st.lists(chains(), min_size=10, max_size=10))
-def test_chains_keep_their_numbers(cases):
-    mods, arguments, expected = {}, {}, {}
-    for index, (shape, steps) in enumerate(cases):
-
-        def emit(builder, x, steps=steps):
-            for kind, value in steps:
-                step = op.permute_dims if kind == "permute" else op.reshape
-                x = builder.emit(step(x, value))
-            return x
-
-        name = f"case{index}"
-        mods[name] = build({"x": tensor(*shape)}, emit)
-        arguments[name] = value = np.arange(np.prod(shape), dtype="float32").reshape(shape)
-        for kind, step in steps:
-            value = value.transpose(step) if kind == "permute" else value.reshape(step)
-        expected[name] = value
-    after = PrepareLayout()(merge(mods))
-    assert relax.analysis.check_well_formed(after)
-    before_counts = sum(count(mod, "relax.permute_dims") for mod in mods.values())
-    assert count(after, "relax.permute_dims") <= before_counts
-    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
-    for name, argument in arguments.items():
-        np.testing.assert_array_equal(call(vm, name, argument), expected[name])
 
 
 if __name__ == "__main__":

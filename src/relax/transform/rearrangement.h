@@ -1,0 +1,92 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/transform/rearrangement.h
+ * \brief What reshapes, permutes and layout transforms in a row do to the order of the elements.
+ */
+#ifndef TVM_FIXES_RELAX_TRANSFORM_REARRANGEMENT_H_
+#define TVM_FIXES_RELAX_TRANSFORM_REARRANGEMENT_H_
+
+#include <optional>
+#include <vector>
+
+#include "../ir/views.h"
+#include "axis_permutation.h"
+
+namespace tvm_fixes {
+
+/*!
+ * \brief The order of the elements of a value, in terms of an earlier one, its source.
+ *
+ * The axes of the source are split into atoms: factors of which every axis of every value on the
+ * way is a product. A reshape leaves the order of the atoms, and a permute changes nothing else. A
+ * symbolic extent is an atom, or a product of atoms that some shape on the way spells out.
+ */
+class Rearrangement {
+ public:
+  /*! \brief The order of the elements of `source` itself, whose shape must be known. */
+  explicit Rearrangement(const ObjectRef& source);
+
+  /*!
+   * \brief Permute the value next.
+   * \return Whether the axes by which it is permuted are products of atoms, and the result can be
+   *         seen in the shape `result`; if not, nothing has changed.
+   */
+  bool Permute(const AxisPermutation& permutation, const Array<ObjectRef>& result);
+
+  const ObjectRef& source() const { return source_; }
+  /*! \brief How many permutes there were. */
+  size_t num_permutes() const { return num_permutes_; }
+  /*! \brief Whether all elements are in the order of the source. */
+  bool IsIdentity() const;
+
+  /*!
+   * \brief All permutes as one of the source, split no further than needed.
+   * \param result The shape that is wanted, which the permuted axes have if they can.
+   */
+  AxisPermutation Join(const Array<ObjectRef>& result) const;
+
+ private:
+  /*! \brief A factor of an axis of the source; 1 is none. */
+  struct Atom {
+    size_t axis;
+    ObjectRef extent;
+  };
+  /*! \brief A factor of an atom and of an axis of a shape. */
+  struct Factor {
+    size_t atom;
+    size_t axis;
+    ObjectRef extent;
+  };
+
+  /*! \brief The extents of the atoms, in the order of the value. */
+  Array<ObjectRef> Extents() const;
+
+  /*! \brief The common factors of atoms and axes of `shape`, in order; nothing if there are none.
+   */
+  std::optional<std::vector<Factor>> FactorAtoms(const Array<ObjectRef>& shape) const;
+
+  ObjectRef source_;
+  Array<ObjectRef> shape_;
+  /*! \brief In the order of the source. */
+  std::vector<Atom> atoms_;
+  /*! \brief The atoms by index, in the order of the value. */
+  std::vector<size_t> order_;
+  size_t num_permutes_ = 0;
+};
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_TRANSFORM_REARRANGEMENT_H_
