@@ -303,6 +303,38 @@ struct OptionalAxisAttrsNode : NodeLayout {
   Field<Any> axis{this, {"axis"}};
 };
 
+struct TakeAttrsNode : OptionalAxisAttrsNode {
+  TakeAttrsNode() : OptionalAxisAttrsNode("relax.attrs.TakeAttrs") {}
+  /*! \brief What an index out of range means: "fast", "clip", "wrap" or "nan". */
+  Field<String> mode{this, {"mode"}};
+};
+
+struct WideAxisAttrsNode : NodeLayout {
+  WideAxisAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
+  Field<int64_t> axis{this, {"axis"}};
+};
+
+struct GatherNDAttrsNode : NodeLayout {
+  GatherNDAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.GatherNDAttrs"}) {}
+  Field<int64_t> batch_dims{this, {"batch_dims"}};
+};
+
+struct OneHotAttrsNode : AxisAttrsNode {
+  OneHotAttrsNode() : AxisAttrsNode("relax.attrs.OneHotAttrs") {}
+  Field<int32_t> depth{this, {"depth"}};
+};
+
+struct ExpandDimsAttrsNode : NodeLayout {
+  ExpandDimsAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.ExpandDimsAttrs"}) {}
+  /*! \brief Axes of the result, which may be negative. */
+  Field<Array<int64_t>> axis{this, {"axis"}};
+};
+
+struct StridedSliceAttrsNode : NodeLayout {
+  StridedSliceAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.StridedSliceAttrs"}) {}
+  Field<bool> assume_inbound{this, {"assume_inbound"}};
+};
+
 struct SplitAttrsNode : AxisAttrsNode {
   SplitAttrsNode() : AxisAttrsNode("relax.attrs.SplitAttrs") {}
   /*! \brief An IntImm, the number of parts, or an array of them, where the parts begin. */
@@ -320,6 +352,8 @@ struct PadAttrsNode : NodeLayout {
   PadAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PadAttrs"}) {}
   /*! \brief Before and after the first axis, before and after the second, … */
   Field<Array<int64_t>> pad_width{this, {"pad_width"}};
+  /*! \brief "constant", "reflect", "replicate" or "circular". */
+  Field<String> pad_mode{this, {"pad_mode"}};
 };
 
 struct LayoutAttrsNode : NodeLayout {
@@ -409,7 +443,13 @@ struct Nodes {
   AxisAttrsNode quantize_attrs = "relax.attrs.QuantizeAttrs";
   OptionalAxisAttrsNode argmax_attrs = "relax.attrs.ArgmaxArgminAttrs";
   OptionalAxisAttrsNode scanop_attrs = "relax.attrs.ScanopAttrs";
-  OptionalAxisAttrsNode take_attrs = "relax.attrs.TakeAttrs";
+  TakeAttrsNode take_attrs;
+  WideAxisAttrsNode gather_elements_attrs = "relax.attrs.GatherElementsAttrs";
+  WideAxisAttrsNode scatter_elements_attrs = "relax.attrs.ScatterElementsAttrs";
+  GatherNDAttrsNode gather_nd_attrs;
+  OneHotAttrsNode one_hot_attrs;
+  ExpandDimsAttrsNode expand_dims_attrs;
+  StridedSliceAttrsNode strided_slice_attrs;
   OptionalAxisAttrsNode concat_attrs = "relax.attrs.ConcatAttrs";
   OptionalAxisAttrsNode stack_attrs = "relax.attrs.StackAttrs";
   SplitAttrsNode split_attrs;

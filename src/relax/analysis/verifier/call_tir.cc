@@ -47,10 +47,6 @@ struct PrimCall {
   bool IsInplace(size_t out) const { return out < inplace.size() && inplace[out] >= 0; }
 };
 
-std::string NameOf(const ObjectRef& var) {
-  return As<VarView>(var) ? Quote(std::string(VarView(var.get()).name())) : TypeKeyOf(var.get());
-}
-
 /*! \brief Compare a value with a parameter, and give the parameter's symbols their values. */
 void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param, TypeId actual,
                 const char* rule, const Path& path, const std::string& what, const ObjectRef& value,
@@ -67,7 +63,7 @@ void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param
   const Fit fit = verifier->types().Match(expected, actual, symbols);
   Diagnostic* found = verifier->CheckFit(fit, rule, path, what + " of " + Quote(call.callee));
   if (found == nullptr) return;
-  found->Note(Quote(call.callee) + " takes " + NameOf(param) + ": " +
+  found->Note(Quote(call.callee) + " takes " + NameOf(param.get()) + ": " +
               verifier->types().Text(expected) + ", got " + verifier->types().Text(actual));
   verifier->NoteOrigin(found, value.get());
   if (fit.relation == Relation::kDisproved) {
@@ -85,6 +81,7 @@ void CheckBuffers(Verifier* verifier, const PrimCall& call) {
                         std::to_string(outputs) + " results");
     return;
   }
+  const size_t num_found = verifier->diagnostics().size();
   DimTable::Substitution symbols;
   // A scalar may be the symbol of a buffer that stands before it.
   for (size_t i = 0; i < inputs; ++i) {
@@ -110,6 +107,10 @@ void CheckBuffers(Verifier* verifier, const PrimCall& call) {
     }
     CheckParam(verifier, call, call.params[param++], call.out_types[i], "call_tir.out", out_path,
                what, ObjectRef(nullptr), &symbols);
+  }
+  // Symbols of a call that does not fit say nothing.
+  if (verifier->diagnostics().size() == num_found) {
+    CheckReachesAt(verifier, call.call.arg(0), symbols, call.call.path);
   }
 }
 
@@ -171,6 +172,20 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
   }
 }
 
+/*! \brief What the fit of a call's arguments and results depends on. */
+std::string KeyOf(Verifier* verifier, const Call& call, const Array<ObjectRef>& args, TypeId out) {
+  std::string key;
+  auto append = [&key](auto value) {
+    key.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  append(call.arg(0));
+  append(call.args[1]);
+  append(out);
+  // Scalars give symbols their values.
+  for (const ObjectRef& arg : args) append(verifier->dims().Intern(arg));
+  return key;
+}
+
 void CheckCallTir(Verifier* verifier, const Call& call) {
   const ObjectRef& callee = call.view.args()[0];
   const ObjectRef& arg_tuple = call.view.args()[1];
@@ -179,8 +194,8 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
                     "expected a GlobalVar, got " + TypeKeyOf(callee.get()));
     return;
   }
-  const std::string name = nodes.global_var.name_hint(callee.get());
   const Object* function = verifier->FindFunction(callee.get());
+  const std::string name = nodes.global_var.name_hint(callee.get());
   if (!tir_nodes.prim_func.IsInstance(function)) {
     verifier
         ->Error("call_tir.callee", call.ArgPath(0),
@@ -202,6 +217,10 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
     return;
   }
   const TypeId out = verifier->types().Intern(call.view.ty_args()[0]);
+  const bool is_inplace = nodes.call_tir_inplace_attrs.IsInstance(call.view.attrs().get());
+  std::string key = KeyOf(verifier, call, args->fields(), out);
+  if (!is_inplace && verifier->sound_calls().count(key) != 0) return;
+  const size_t num_found = verifier->diagnostics().size();
   const TypeInfo& out_info = verifier->types()[out];
   PrimCall prim_call{call,  name, params, args->fields(), verifier->types()[call.args[1]].fields,
                      {out}, {}};
@@ -213,6 +232,7 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
   }
   CheckBuffers(verifier, prim_call);
   CheckOverwritten(verifier, prim_call);
+  if (verifier->diagnostics().size() == num_found) verifier->sound_calls().insert(std::move(key));
 }
 
 TVM_FIXES_INIT_BLOCK() {

@@ -128,7 +128,8 @@ TypeId FunctionVerifier::TypeOfOpCall(const CallView& call, std::vector<TypeId> 
   }
   if (!CheckAttrs(call, op, path)) return kUnknownType;
   CheckPurity(op.is_pure, op.name, path);
-  const bool has_unknown = std::find(args.begin(), args.end(), kUnknownType) != args.end();
+  const bool are_known = std::all_of(args.begin(), args.end(),
+                                     [this](TypeId type) { return types().IsComplete(type); });
   const Call site{call, op, path, std::move(args)};
   const size_t findings = verifier_->diagnostics().size();
   for (Rule rule : op.rules) rule(verifier_, site);
@@ -140,7 +141,7 @@ TypeId FunctionVerifier::TypeOfOpCall(const CallView& call, std::vector<TypeId> 
                ? types().Intern(call.ty_args()[0])
                : kUnknownType;
   }
-  if (has_unknown || !op.has_infer_type) return kUnknownType;
+  if (!are_known || !op.has_infer_type) return kUnknownType;
   const Verifier::Inferred& inferred = verifier_->InferType(site);
   if (!inferred.problem.empty()) {
     Diagnostic& wrong =

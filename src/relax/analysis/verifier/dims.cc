@@ -41,6 +41,19 @@ bool IsIntegerType(const ObjectRef& ty) {
   return code == kDLInt || code == kDLUInt;
 }
 
+/*! \brief Whether the values of an integer type go as far as extents do. */
+bool IsWide(const ObjectRef& ty) { return nodes.prim_type.dtype(ty.get()).bits >= 32; }
+
+/*! \brief An operand as text: in parentheses if it is more than a name, a number or a call. */
+std::string Parenthesized(const std::string& text) {
+  int depth = 0;
+  for (char c : text) {
+    depth += (c == '(') - (c == ')');
+    if (c == ' ' && depth == 0) return "(" + text + ")";
+  }
+  return text;
+}
+
 int64_t FloorDiv(int64_t lhs, int64_t rhs) {
   const int64_t quotient = lhs / rhs;
   return lhs % rhs != 0 && (lhs < 0) != (rhs < 0) ? quotient - 1 : quotient;
@@ -62,17 +75,14 @@ DimId DimTable::FromInt(int64_t value) {
   return it->second;
 }
 
-DimId DimTable::Intern(const ObjectRef& expr) {
-  if (auto value = tvm_fixes::AsInt(expr)) return FromInt(*value);
-  return Compute(expr, 0);
-}
+DimId DimTable::Intern(const ObjectRef& expr) { return Compute(expr, 0); }
 
 DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   const Object* node = expr.get();
-  if (node == nullptr) return kUnknownDim;
+  // A literal of another type too: TVM's arithmetic reads the type without a look at its class.
+  if (!nodes.expr.IsInstance(node) || !IsIntegerType(nodes.expr.ty(node))) return kUnknownDim;
   if (auto value = tvm_fixes::AsInt(expr)) return FromInt(*value);
   if (auto known = id_of_node_.find(node); known != id_of_node_.end()) return known->second;
-  if (!nodes.expr.IsInstance(node) || !IsIntegerType(nodes.expr.ty(node))) return kUnknownDim;
   DimId id = kUnknownDim;
   auto binary = [&](Op op, const BinaryOpNode& layout) {
     const DimId lhs = Compute(layout.a(node), depth + 1);
@@ -103,8 +113,8 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
     id = binary(Op::kMin, tir_nodes.min);
   } else if (tir_nodes.max.IsInstance(node)) {
     id = binary(Op::kMax, tir_nodes.max);
-  } else if (tir_nodes.cast.IsInstance(node)) {
-    // A cast among integers keeps what an extent can be.
+  } else if (tir_nodes.cast.IsInstance(node) && IsWide(nodes.expr.ty(node))) {
+    // A cast among integers keeps what an extent can be; one to 8 or 16 bits may cut an index.
     id = Compute(tir_nodes.cast.value(node), depth + 1);
   } else {
     id = OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
@@ -114,7 +124,6 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
 }
 
 DimId DimTable::Combine(Op op, DimId lhs, DimId rhs) {
-  auto a = AsInt(lhs);
   auto b = AsInt(rhs);
   switch (op) {
     case Op::kAdd:
@@ -131,12 +140,9 @@ DimId DimTable::Combine(Op op, DimId lhs, DimId rhs) {
       if (b && *b > 0 && AtLeast(lhs, 0) == Relation::kProved) return FloorDivide(lhs, *b);
       break;
     case Op::kMin:
-      if (lhs == rhs) return lhs;
-      if (a && b) return FromInt(std::min(*a, *b));
-      break;
     case Op::kMax:
-      if (lhs == rhs) return lhs;
-      if (a && b) return FromInt(std::max(*a, *b));
+      if (AtLeast(Subtract(lhs, rhs), 0) == Relation::kProved) return op == Op::kMax ? lhs : rhs;
+      if (AtLeast(Subtract(rhs, lhs), 0) == Relation::kProved) return op == Op::kMax ? rhs : lhs;
       break;
     default:
       break;
@@ -237,6 +243,33 @@ DimId DimTable::FloorDivide(DimId lhs, int64_t divisor) {
   const DimId divided =
       OfAtom({Op::kFloorDiv, nullptr, InternPolynomial(std::move(rest)), FromInt(divisor)});
   return Add(whole, divided);
+}
+
+std::optional<DimTable::Linear> DimTable::AsLinear(DimId dim, const Object* var) {
+  if (dim == kUnknownDim) return std::nullopt;
+  Polynomial coefficient;
+  Polynomial rest;
+  for (const auto& [monomial, factor] : dims_[dim].polynomial) {
+    Monomial others;
+    int power = 0;
+    for (AtomId id : monomial) {
+      const Atom& atom = atoms_[id];
+      if (atom.op == Op::kVar && atom.node == var) {
+        ++power;
+        continue;
+      }
+      // What is read as an atom because it is no arithmetic may hide any variable.
+      if (atom.op == Op::kOther) return std::nullopt;
+      for (DimId operand : {atom.lhs, atom.rhs}) {
+        const auto& vars = dims_[operand].vars;
+        if (std::find(vars.begin(), vars.end(), var) != vars.end()) return std::nullopt;
+      }
+      others.push_back(id);
+    }
+    if (power > 1) return std::nullopt;
+    (power == 1 ? coefficient : rest).emplace(std::move(others), factor);
+  }
+  return Linear{InternPolynomial(std::move(coefficient)), InternPolynomial(std::move(rest))};
 }
 
 Relation DimTable::Equal(DimId lhs, DimId rhs) {
@@ -436,13 +469,13 @@ std::string DimTable::AtomText(AtomId id) const {
     case Op::kVar:
       return std::string(VarView(atom.node).name());
     case Op::kAdd:
-      return "(" + lhs + " + " + rhs + ")";
+      return Parenthesized(lhs + " + " + rhs);
     case Op::kMul:
-      return "(" + lhs + ") * (" + rhs + ")";
+      return Parenthesized(lhs) + " * " + Parenthesized(rhs);
     case Op::kFloorDiv:
-      return "(" + lhs + ") // (" + rhs + ")";
+      return Parenthesized(lhs) + " // " + Parenthesized(rhs);
     case Op::kFloorMod:
-      return "(" + lhs + ") % (" + rhs + ")";
+      return Parenthesized(lhs) + " % " + Parenthesized(rhs);
     case Op::kTruncDiv:
       return "T.truncdiv(" + lhs + ", " + rhs + ")";
     case Op::kTruncMod:
@@ -470,7 +503,12 @@ std::string DimTable::Text(DimId dim) const {
     const std::string number = std::to_string(factor);
     const std::string size = factor < 0 ? number.substr(1) : number;
     std::string product = size == "1" && !monomial.empty() ? "" : size;
-    for (AtomId atom : monomial) product += (product.empty() ? "" : " * ") + AtomText(atom);
+    for (AtomId atom : monomial) {
+      const std::string factor_text = AtomText(atom);
+      const bool is_alone = factor == 1 && monomial.size() == 1;
+      product +=
+          is_alone ? factor_text : (product.empty() ? "" : " * ") + Parenthesized(factor_text);
+    }
     text += product;
   };
   for (const auto& [monomial, factor] : polynomial) {

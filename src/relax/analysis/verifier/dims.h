@@ -80,6 +80,14 @@ class DimTable {
   /*! \brief Rounded down; the divisor is positive. */
   DimId FloorDivide(DimId lhs, int64_t divisor);
 
+  /*! \brief `coefficient * var + rest`, neither of which mentions the variable. */
+  struct Linear {
+    DimId coefficient;
+    DimId rest;
+  };
+  /*! \brief `dim` as linear in `var`; nothing if that is squared, or divided. */
+  std::optional<Linear> AsLinear(DimId dim, const Object* var);
+
   Relation Equal(DimId lhs, DimId rhs);
   /*! \brief Whether `dim >= bound`, where an extent that is a variable is at least 0. */
   Relation AtLeast(DimId dim, int64_t bound);
@@ -97,6 +105,8 @@ class DimTable {
    */
   Relation Solve(DimId pattern, DimId actual, Substitution* values);
 
+  /*! \brief An extent as an expression of int64. */
+  tvm::ffi::ObjectRef ToExpr(DimId dim) const;
   /*! \brief As in TVMScript. */
   std::string Text(DimId dim) const;
 
@@ -144,7 +154,6 @@ class DimTable {
   Relation Decide(DimId lhs, DimId rhs);
   /*! \brief Ask TVM about extents that are more than polynomials. */
   bool CanProveEqual(DimId lhs, DimId rhs);
-  tvm::ffi::ObjectRef ToExpr(DimId dim) const;
   std::string AtomText(AtomId atom) const;
 
   /*! \brief References to an element stay valid when others are added. */

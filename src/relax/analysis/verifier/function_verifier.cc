@@ -27,12 +27,11 @@ namespace verifier {
 
 namespace {
 
-std::string NameOf(const ObjectRef& var) { return Quote(std::string(nodes.var.name(var.get()))); }
-
 /*! \brief Whether a function's attributes say that its effects are to be overlooked. */
 bool IsForcedPure(const FunctionView& function) {
   if (!nodes.dict_attrs.IsInstance(function.attrs().get())) return false;
   const Map<String, Any>& dict = nodes.dict_attrs.dict(function.attrs().get());
+  if (!dict.defined()) return false;
   auto found = dict.find("relax.force_pure");
   return found != dict.end() && (*found).second.try_cast<bool>().value_or(false);
 }
@@ -66,8 +65,9 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
         continue;
       }
       if (VarView(param.get()).is_dataflow()) {
-        verifier_->Error("scope.dataflow", param_path,
-                         "the parameter " + NameOf(param) + " is a variable of a dataflow block");
+        verifier_->Error(
+            "scope.dataflow", param_path,
+            "the parameter " + NameOf(param.get()) + " is a variable of a dataflow block");
       }
       Define(param, nullptr, param_path, param_path);
     }
@@ -155,7 +155,7 @@ void FunctionVerifier::VisitBinding(const ObjectRef& binding, const Path& path) 
   const TypeId bound = types().Intern(TypeOf(view->var()));
   if (bound == stated) return;
   const Fit fit = types().Compare(bound, stated);
-  const std::string what = NameOf(view->var()) + " cannot hold its value";
+  const std::string what = NameOf(view->var().get()) + " cannot hold its value";
   Diagnostic* wrong = verifier_->CheckFit(fit, "type.binding", path.Attr("var"), what);
   if (wrong != nullptr && fit.narrows) {
     wrong->severity = Severity::kError;
@@ -186,7 +186,7 @@ void FunctionVerifier::VisitMatchCast(const BindingView& binding, const Path& pa
   Define(binding.var(), binding.value().get(), path.Attr("var"), path);
   const TypeId bound = types().Intern(TypeOf(binding.var()));
   verifier_->CheckFit(types().Compare(bound, target), "type.binding", path.Attr("var"),
-                      NameOf(binding.var()) + " cannot hold what the cast gives");
+                      NameOf(binding.var().get()) + " cannot hold what the cast gives");
 }
 
 void FunctionVerifier::VisitLocalFunction(const BindingView& binding, const FunctionView& function,
@@ -200,14 +200,15 @@ void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const P
                               const Path& origin) {
   const VarView view(var.get());
   if (view.is_dataflow() && !in_dataflow_block_ && value != nullptr) {
-    verifier_->Error("scope.dataflow", path,
-                     NameOf(var) + " is a variable of a dataflow block, and bound outside of one");
+    verifier_->Error(
+        "scope.dataflow", path,
+        NameOf(var.get()) + " is a variable of a dataflow block, and bound outside of one");
   }
   auto [it, is_new] = verifier_->variables_.try_emplace(var.get());
   Variable& variable = it->second;
   const bool is_symbol = !is_new && variable.memory == nullptr;
   if (!is_new && !is_symbol) {
-    verifier_->Error("scope.redefined", path, NameOf(var) + " is defined more than once")
+    verifier_->Error("scope.redefined", path, NameOf(var.get()) + " is defined more than once")
         .Note("defined first here", variable.path);
     return;
   }
@@ -221,7 +222,7 @@ void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const P
   if (value == nullptr) ClaimForFunction(var.get(), path);
   variable.type = StatedType(TypeOf(var), path);
   if (variable.type == kUnknownType && types().Problems(TypeOf(var)).empty()) {
-    verifier_->Error("type.missing", path, NameOf(var) + " has no type");
+    verifier_->Error("type.missing", path, NameOf(var.get()) + " has no type");
   }
 }
 

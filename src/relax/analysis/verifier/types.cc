@@ -20,6 +20,7 @@
 
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/dtype.h>
+#include <tvm/ffi/reflection/accessor.h>
 
 #include <algorithm>
 #include <functional>
@@ -41,6 +42,29 @@ bool SameDtype(DLDataType lhs, DLDataType rhs) {
 }
 
 bool IsKnown(DLDataType dtype) { return dtype.bits != 0; }
+
+/*! \brief Whether the type of an opaque function names a function of TVM's that is null. */
+bool LacksDerivation(const Object* func_type) {
+  bool lacks = false;
+  auto read = [](const TVMFFIFieldInfo* field, const Object* node) {
+    return tvm::ffi::reflection::FieldGetter(field)(node).try_cast<ObjectRef>().value_or(
+        ObjectRef(nullptr));
+  };
+  auto named = [](const TVMFFIFieldInfo* field, const char* name) {
+    return std::string(field->name.data, field->name.size) == name;
+  };
+  tvm::ffi::reflection::ForEachFieldInfo(
+      TVMFFIGetTypeInfo(func_type->type_index()), [&](const TVMFFIFieldInfo* field) {
+        if (!named(field, "derive_func")) return;
+        const ObjectRef derivation = read(field, func_type);
+        if (!derivation.defined()) return;
+        tvm::ffi::reflection::ForEachFieldInfo(
+            TVMFFIGetTypeInfo(derivation->type_index()), [&](const TVMFFIFieldInfo* inner) {
+              lacks |= named(inner, "func") && !read(inner, derivation.get()).defined();
+            });
+      });
+  return lacks;
+}
 
 /*! \brief Record that part of two types does not fit. */
 void Note(Fit* fit, Relation relation, const std::string& where, const std::string& reason) {
@@ -166,6 +190,10 @@ TypeId TypeTable::Read(const ObjectRef& type, int depth, std::vector<TypeProblem
   if (nodes.func_type.IsInstance(node)) {
     info.type_class = TypeClass::kFunction;
     info.is_pure = nodes.func_type.purity(node);
+    if (LacksDerivation(node)) {
+      problems->push_back({"ir.malformed", "what derives the result of a function is null"});
+      return kUnknownType;
+    }
     const ObjectRef& ret = nodes.func_type.ret(node);
     info.ret = Intern(ret, depth + 1);
     const std::vector<TypeProblem>& inner = Problems(ret);
@@ -193,7 +221,7 @@ TypeId TypeTable::Read(const ObjectRef& type, int depth, std::vector<TypeProblem
 TypeId TypeTable::ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
                              std::vector<TypeProblem>* problems) {
   auto array = fields.as<Array<ObjectRef>>();
-  if (!array) {
+  if (!fields.defined() || !array) {
     problems->push_back({"ir.malformed", "the fields of a type are " + TypeKeyOf(fields.get())});
     return kUnknownType;
   }
@@ -208,6 +236,10 @@ TypeId TypeTable::ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
 
 bool TypeTable::ReadDims(const Array<ObjectRef>& values, const char* what, std::vector<DimId>* dims,
                          std::vector<TypeProblem>* problems) {
+  if (!values.defined()) {
+    problems->push_back({"ir.malformed", std::string("the extents of ") + what + " are null"});
+    return false;
+  }
   const size_t problems_before = problems->size();
   for (size_t i = 0; i < values.size(); ++i) {
     const ObjectRef& value = values[i];
@@ -279,6 +311,13 @@ TypeId TypeTable::ReadBuffer(const Object* node, std::vector<TypeProblem>* probl
   info.has_dims = true;
   if (!ReadDims(shape, "a buffer", &info.dims, problems)) return kUnknownType;
   return Intern(std::move(info));
+}
+
+bool TypeTable::IsComplete(TypeId id) const {
+  const TypeInfo& info = types_[id];
+  if (info.type_class != TypeClass::kTuple) return id != kUnknownType;
+  return std::all_of(info.fields.begin(), info.fields.end(),
+                     [this](TypeId field) { return IsComplete(field); });
 }
 
 Fit TypeTable::Compare(TypeId expected, TypeId actual) {

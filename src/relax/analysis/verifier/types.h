@@ -104,6 +104,9 @@ class TypeTable {
 
   const TypeInfo& operator[](TypeId id) const { return types_[id]; }
 
+  /*! \brief Whether neither a type nor, of a tuple, one of its fields is unknown. */
+  bool IsComplete(TypeId id) const;
+
   /*!
    * \brief Whether a value of type `actual` may stand where `expected` is wanted.
    *

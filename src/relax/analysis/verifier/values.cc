@@ -95,6 +95,7 @@ TypeId FunctionVerifier::TypeOfLeaf(const ObjectRef& leaf, const Path& path, int
     case Kind::kGlobalVar:
       return TypeOfGlobalVar(node, path);
     case Kind::kExternFunc:
+      return StatedType(TypeOf(leaf), path);
     case Kind::kOp:
       return types().Intern(TypeOf(leaf));
     case Kind::kShapeExpr: {
@@ -130,7 +131,7 @@ TypeId FunctionVerifier::TypeOfLeaf(const ObjectRef& leaf, const Path& path, int
                      Quote(std::string(nodes.var.name(var))) + " is not defined here");
     Poison(var, path);
   }
-  return types().Intern(TypeOf(leaf));
+  return CheckStated(leaf, kUnknownType, "type.value", path);
 }
 
 TypeId FunctionVerifier::TypeOfVar(const VarView& var, const Path& path) {
@@ -161,7 +162,12 @@ TypeId FunctionVerifier::TypeOfVar(const VarView& var, const Path& path) {
 TypeId FunctionVerifier::TypeOfConstant(const ConstantView& constant, const Path& path) {
   const ObjectRef expr = constant.ref();
   auto tensor = constant.value().try_cast<tvm::ffi::Tensor>();
-  if (!tensor) return CheckStated(expr, kUnknownType, "type.constant", path);
+  if (!tensor || !tensor->defined()) {
+    const TypeId stated = CheckStated(expr, kUnknownType, "type.constant", path);
+    if (types()[stated].type_class != TypeClass::kTensor) return stated;
+    verifier_->Error("type.constant", path, types().Text(stated) + " has no data");
+    return kUnknownType;
+  }
   TypeInfo info;
   info.type_class = TypeClass::kTensor;
   info.dtype = tensor->dtype();

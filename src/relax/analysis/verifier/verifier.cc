@@ -19,6 +19,8 @@
 #include "verifier.h"
 
 #include <tvm/ffi/cast.h>
+#include <tvm/ffi/extra/structural_equal.h>
+#include <tvm/ffi/extra/structural_hash.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
@@ -72,11 +74,14 @@ int32_t TypeIndexOf(const std::string& type_key) {
   return -1;
 }
 
+Path PathOf(const Object* global_var) { return Path::Root().Attr("functions").Key(global_var); }
+
 }  // namespace
 
 void RegisterRule(const char* op_name, Rule rule) { Rules()[op_name].push_back(rule); }
 
 Verifier::Verifier(const ObjectRef& mod) : mod_(mod), types_(&dims_) {
+  if (!nodes.module.functions(mod.get()).defined()) return;
   for (const auto& [global_var, function] : nodes.module.functions(mod.get())) {
     functions_.emplace(global_var.get(), function.get());
   }
@@ -152,6 +157,12 @@ void Verifier::NoteOrigin(Diagnostic* diagnostic, const Object* expr) {
   }
 }
 
+PrimFuncReaches& Verifier::ReachesOf(const Object* global_var) {
+  auto [it, is_new] = reaches_.try_emplace(global_var);
+  if (is_new) it->second = FindReaches(&dims_, FindFunction(global_var), PathOf(global_var));
+  return it->second;
+}
+
 void Verifier::Overwrite(const Object* var, const Path& path) {
   const Variable* variable = FindVariable(var);
   if (variable != nullptr) overwritten_.emplace(variable->memory, path);
@@ -216,38 +227,64 @@ Diagnostic* Verifier::CheckFit(const Fit& fit, const char* rule, const Path& pat
 namespace {
 
 /*!
- * \brief What the type of a call depends on beside its operator: types, literals and attributes.
+ * \brief What the type of a call depends on beside its operator and attributes.
  *
- * An argument that is a literal counts by its value, since the type of an arange or a slice is made
- * of it.
+ * Of a tensor the type is all, whatever it is the result of; a literal or a variable for a scalar
+ * counts by its value, since the type of an arange or a slice is made of it.
  */
-void AppendKey(const ObjectRef& arg, TypeId type, DimTable* dims, std::string* key) {
+void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string* key) {
   auto append = [key](auto value) {
     key->append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
+  const Kind kind = KindOf(arg.get());
+  append(kind);
   append(type);
+  const TypeInfo& info = (*types)[type];
   if (auto tuple = As<TupleView>(arg)) {
-    for (const ObjectRef& field : tuple->fields()) AppendKey(field, kUnknownType, dims, key);
-  } else if (!As<VarView>(arg) && !As<ShapeExprView>(arg)) {
-    const DimId literal = dims->Intern(arg);
-    append(literal);
-    // Other leaves, such as strings and constants, are told apart by identity.
-    if (literal == kUnknownDim) append(arg.get());
-  } else if (type == kUnknownType) {
-    append(arg.get());
+    const Array<ObjectRef>& fields = tuple->fields();
+    for (size_t i = 0; i < fields.size(); ++i) {
+      AppendKey(fields[i], i < info.fields.size() ? info.fields[i] : kUnknownType, types, key);
+    }
+    return;
   }
+  if (info.type_class == TypeClass::kTensor || info.type_class == TypeClass::kTuple) return;
+  if (kind == Kind::kShapeExpr && type != kUnknownType) return;
+  const DimId literal = types->dims().Intern(arg);
+  append(literal);
+  // Other leaves, such as strings and the variables of shapes, are told apart by identity.
+  if (literal == kUnknownDim) append(arg.get());
 }
 
 }  // namespace
 
+const Object* Verifier::CanonicalAttrs(const Object* attrs) {
+  if (attrs == nullptr) return nullptr;
+  auto [it, is_new] = canonical_attrs_.try_emplace(attrs, attrs);
+  if (!is_new) return it->second;
+  // Each call has attributes of its own, as a rule. A class that cannot be compared raises.
+  try {
+    const ObjectRef ref = tvm::ffi::GetRef<ObjectRef>(attrs);
+    std::vector<const Object*>& alike = attrs_of_hash_[tvm::ffi::StructuralHash::Hash(ref)];
+    for (const Object* other : alike) {
+      if (!tvm::ffi::StructuralEqual::Equal(ref, tvm::ffi::GetRef<ObjectRef>(other))) continue;
+      it->second = other;
+      return other;
+    }
+    alike.push_back(attrs);
+  } catch (const tvm::ffi::Error&) {
+    return attrs;
+  }
+  return attrs;
+}
+
 const Verifier::Inferred& Verifier::InferType(const Call& call) {
   std::string key;
   const Object* op = call.view.op().get();
-  const Object* attrs = call.view.attrs().get();
+  const Object* attrs = CanonicalAttrs(call.view.attrs().get());
   key.append(reinterpret_cast<const char*>(&op), sizeof(op));
   key.append(reinterpret_cast<const char*>(&attrs), sizeof(attrs));
   for (size_t i = 0; i < call.args.size(); ++i) {
-    AppendKey(call.view.args()[i], call.args[i], &dims_, &key);
+    AppendKey(call.view.args()[i], call.args[i], &types_, &key);
   }
   if (call.view.ty_args().defined()) {
     for (const ObjectRef& ty_arg : call.view.ty_args()) {
@@ -274,6 +311,9 @@ const Verifier::Inferred& Verifier::InferType(const Call& call) {
 }
 
 void Verifier::Run() {
+  if (!nodes.module.functions(mod_.get()).defined()) {
+    Error("ir.malformed", Path::Root().Attr("functions"), "the functions are null");
+  }
   VerifySymbols();
   std::map<std::string, const Object*> in_order;
   for (const auto& [global_var, function] : functions_) {
@@ -281,11 +321,13 @@ void Verifier::Run() {
   }
   for (const auto& [name, global_var] : in_order) {
     function_ = name;
-    const Path path = Path::Root().Attr("functions").Key(global_var);
+    const Path path = PathOf(global_var);
     const Object* function = FindFunction(global_var);
     if (auto view = As<FunctionView>(function)) {
       FunctionVerifier(this).Run(*view, path);
-    } else if (!tir_nodes.prim_func.IsInstance(function) && KindOf(function) != Kind::kExternFunc) {
+    } else if (tir_nodes.prim_func.IsInstance(function)) {
+      CheckReaches(this, global_var);
+    } else if (KindOf(function) != Kind::kExternFunc) {
       Error("ir.malformed", path, "expected a function, got " + TypeKeyOf(function));
     }
   }
@@ -299,10 +341,11 @@ void Verifier::VerifySymbols() {
     if (tir_nodes.prim_func.IsInstance(function)) attrs = &tir_nodes.prim_func.attrs(function);
     if (attrs == nullptr || !nodes.dict_attrs.IsInstance(attrs->get())) continue;
     const Map<String, Any>& dict = nodes.dict_attrs.dict(attrs->get());
+    if (!dict.defined()) continue;
     auto found = dict.find("global_symbol");
     if (found == dict.end()) continue;
     function_ = nodes.global_var.name_hint(global_var);
-    const Path path = Path::Root().Attr("functions").Key(global_var).Attr("attrs");
+    const Path path = PathOf(global_var).Attr("attrs");
     auto symbol = (*found).second.try_cast<String>();
     if (!symbol) {
       Error("global.symbol", path, "global_symbol is no string");
@@ -322,7 +365,7 @@ void Verifier::VerifySymbols() {
     });
     for (size_t i = 1; i < global_vars.size(); ++i) {
       function_ = nodes.global_var.name_hint(global_vars[i]);
-      Error("global.symbol", Path::Root().Attr("functions").Key(global_vars[i]).Attr("attrs"),
+      Error("global.symbol", PathOf(global_vars[i]).Attr("attrs"),
             "global_symbol " + Quote(symbol) + " is that of " +
                 Quote(std::string(nodes.global_var.name_hint(global_vars[0]))) + " too")
           .Hint("a library has one function of a name: rename one of them");

@@ -31,11 +31,13 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "../../ir/views.h"
 #include "diagnostic.h"
 #include "dims.h"
+#include "prim_func.h"
 #include "types.h"
 
 namespace tvm_fixes {
@@ -128,10 +130,16 @@ class Verifier {
   /*! \brief Add to a finding where the value of `expr` comes from. */
   void NoteOrigin(Diagnostic* diagnostic, const Object* expr);
 
+  /*! \brief What the accesses of the PrimFunc that a GlobalVar names reach. */
+  PrimFuncReaches& ReachesOf(const Object* global_var);
+
   /*! \brief Record that a call writes its result over the memory of a variable. */
   void Overwrite(const Object* var, const Path& path);
   /*! \brief The call that has overwritten the memory of a variable, or of a field of a tuple. */
   std::optional<Path> OverwrittenAt(const Object* var);
+
+  /*! \brief The calls that a rule has found right, by all that its answer depends on. */
+  std::unordered_set<std::string>& sound_calls() { return sound_calls_; }
 
   /*! \brief What is known of an operator. */
   const OpInfo& InfoOf(const Object* op);
@@ -149,6 +157,8 @@ class Verifier {
 
   Diagnostic& Report(Severity severity, const char* rule, const Path& path, std::string message);
   void VerifySymbols();
+  /*! \brief The first attributes seen that are equal to these. */
+  const Object* CanonicalAttrs(const Object* attrs);
 
   ObjectRef mod_;
   Path::Arena arena_;
@@ -163,14 +173,22 @@ class Verifier {
   std::unordered_map<const Object*, Path> overwritten_;
   /*! \brief The function that a variable is a parameter or a symbol of. */
   std::unordered_map<const Object*, std::string> owner_;
+  std::unordered_map<const Object*, PrimFuncReaches> reaches_;
+  std::unordered_set<std::string> sound_calls_;
   std::unordered_map<const Object*, OpInfo> ops_;
   std::unordered_map<std::string, Inferred> inferred_;
+  std::unordered_map<const Object*, const Object*> canonical_attrs_;
+  std::unordered_map<uint64_t, std::vector<const Object*>> attrs_of_hash_;
   /*! \brief Nodes made on the way live as long as the tables that know them by address. */
   std::vector<ObjectRef> kept_;
 };
 
 /*! \brief What is said of a name in a message: `relu`. */
 inline std::string Quote(const std::string& name) { return "`" + name + "`"; }
+/*! \brief The name of a variable, quoted; the class of what is none. */
+inline std::string NameOf(const Object* var) {
+  return As<VarView>(var) ? Quote(std::string(VarView(var).name())) : TypeKeyOf(var);
+}
 
 }  // namespace verifier
 }  // namespace tvm_fixes

@@ -1,0 +1,175 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/operators/obligations.h
+ * \brief What operators ask of their operands beyond their types: two extents that are equal, one
+ *        that the other divides, indices that are in range.
+ *
+ * TVM's own inference refuses what it can disprove and is silent about what it cannot prove, which
+ * a kernel then reads out of bounds. Here an operator states what must hold. What is disproved is
+ * an error, what is unknown a warning, and what is unknown is listed in a form that a check at run
+ * time can be made of. A file states the obligations of some operators and registers them:
+ *
+ *     void Matmul(Obligations* obligations) { … obligations->Equal(rows, columns); … }
+ *
+ *     TVM_FIXES_INIT_BLOCK() { RegisterObligations("op.matmul", Matmul, {"relax.matmul"}); }
+ */
+#ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_OPERATORS_OBLIGATIONS_H_
+#define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_OPERATORS_OBLIGATIONS_H_
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../../../../ffi/registration.h"
+#include "../verifier.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+/*! \brief How two extents must relate. */
+enum class Requirement : uint8_t {
+  /*! \brief Nothing of extents: ranks, axes and attributes, which are known. */
+  kNone,
+  kEqual,
+  /*! \brief Equal, or one of them 1. */
+  kBroadcast,
+  /*! \brief Equal, or the first is 1. */
+  kBroadcastTo,
+  /*! \brief The first is not less than the second. */
+  kAtLeast,
+  /*! \brief The second divides the first. */
+  kMultipleOf,
+  /*! \brief The first, the elements of an argument, are indices into an axis of the second. */
+  kIndicesOf
+};
+
+/*! \brief An extent that an obligation is about, and how it is called. */
+struct Extent {
+  DimId dim = kUnknownDim;
+  /*! \brief The argument that it is of, -1 for an attribute. */
+  int arg = -1;
+  /*! \brief The field, where the argument is a tuple. */
+  int field = -1;
+  /*! \brief The axis, -1 for what is no axis. */
+  int axis = -1;
+  /*! \brief What it is if it is no axis: "the channels". */
+  const char* what = "";
+
+  std::string Text() const;
+};
+
+/*! \brief Something that must hold of a call, and is not proved. */
+struct Obligation {
+  Requirement requirement;
+  Relation relation;
+  Extent actual;
+  Extent expected;
+  /*! \brief For kIndicesOf: whether -1 is the last element. */
+  bool counts_from_end = false;
+  /*! \brief What is expected and what there is. */
+  std::string text;
+};
+
+/*! \brief The obligations of one call, in the making. Those that are proved are left out. */
+class Obligations {
+ public:
+  Obligations(Verifier* verifier, const Call& call) : verifier_(verifier), call_(call) {}
+
+  const Call& call() const { return call_; }
+  const Object* attrs() const { return call_.view.attrs().get(); }
+  DimTable& dims() { return verifier_->dims(); }
+  const TypeInfo& type(TypeId id) const { return verifier_->types()[id]; }
+
+  /*! \brief The type of an argument if it is a tensor of a known rank, null otherwise. */
+  const TypeInfo* Tensor(size_t arg) const;
+  /*! \brief The same of a field of an argument that is a tuple. */
+  const TypeInfo* Tensor(size_t arg, size_t field) const;
+  /*! \brief The number of fields of an argument, 0 if it is no tuple. */
+  size_t NumFields(size_t arg) const;
+
+  /*! \brief The extent of an argument, which is a tensor, along an axis counted from its start. */
+  Extent Dim(size_t arg, int axis) const;
+  Extent Dim(size_t arg, int field, int axis) const;
+  /*! \brief The value of an attribute. */
+  Extent Attribute(int64_t value, const char* what) {
+    return {dims().FromInt(value), -1, -1, -1, what};
+  }
+
+  void Equal(const Extent& actual, const Extent& expected) {
+    Require(Requirement::kEqual, actual, expected);
+  }
+  void AtLeast(const Extent& actual, const Extent& expected) {
+    Require(Requirement::kAtLeast, actual, expected);
+  }
+  void MultipleOf(const Extent& actual, const Extent& expected) {
+    Require(Requirement::kMultipleOf, actual, expected);
+  }
+  void BroadcastTo(const Extent& actual, const Extent& expected) {
+    Require(Requirement::kBroadcastTo, actual, expected);
+  }
+  /*!
+   * \brief Two shapes broadcast, aligned at their last axes.
+   * \return The shape of both; of two extents of which nothing is known, the one of `lhs`.
+   */
+  std::vector<Extent> Broadcast(const std::vector<Extent>& lhs, const std::vector<Extent>& rhs);
+  /*! \brief The elements of an argument are indices into an axis of this extent. */
+  void Indices(const Extent& indexed, size_t arg, int field, bool counts_from_end);
+
+  /*! \brief What is wrong whatever the extents are. */
+  void Fail(int arg, std::string text, int field = -1);
+  /*! \brief That a tensor has a rank; false if it has another. */
+  bool HasRank(size_t arg, int32_t ndim, const char* why = "");
+  /*!
+   * \brief That the extents of a tensor are known, one by one.
+   *
+   * For an operator whose inference takes that for granted: TVM ends the process if they are not.
+   */
+  bool HasExtents(size_t arg);
+  /*!
+   * \brief An axis counted from the start, of those that there are.
+   * \return Nothing, and it is said, if there is no such axis.
+   */
+  std::optional<int> Axis(int64_t axis, int32_t ndim, const char* name = "axis");
+  /*! \brief The same of several, all different. */
+  std::optional<std::vector<int>> Axes(const Array<int64_t>& axes, int32_t ndim,
+                                       const char* name = "axes");
+
+  std::vector<Obligation>& found() { return found_; }
+
+ private:
+  Relation Decide(Requirement requirement, DimId actual, DimId expected);
+  void Require(Requirement requirement, const Extent& actual, const Extent& expected);
+
+  Verifier* verifier_;
+  const Call& call_;
+  std::vector<Obligation> found_;
+};
+
+/*! \brief States the obligations of a call. */
+using Collector = void (*)(Obligations* obligations);
+
+/*! \brief Have the calls of operators checked, and what is found reported by this id. */
+void RegisterObligations(const char* rule, Collector collector,
+                         std::initializer_list<const char*> op_names);
+
+/*! \brief What must hold of a call and is not proved; empty for operators without obligations. */
+std::vector<Obligation> ObligationsOf(Verifier* verifier, const Call& call);
+
+}  // namespace verifier
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_ANALYSIS_VERIFIER_OPERATORS_OBLIGATIONS_H_

@@ -1,0 +1,58 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/operators/pad.cc
+ * \brief Padding.
+ */
+#include <algorithm>
+
+#include "obligations.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+namespace {
+
+void Pad(Obligations* obligations) {
+  const TypeInfo* data = obligations->Tensor(0);
+  if (data == nullptr) return;
+  const Object* attrs = obligations->attrs();
+  const Array<int64_t>& widths = nodes.pad_attrs.pad_width(attrs);
+  if (static_cast<int64_t>(widths.size()) != 2 * static_cast<int64_t>(data->ndim)) {
+    return obligations->Fail(-1, "pad_width: expected " + std::to_string(2 * data->ndim) +
+                                     " values, 2 for each axis of argument 0, got " +
+                                     std::to_string(widths.size()));
+  }
+  // A shape that is wholly unknown is not read.
+  if (data->shape_var != nullptr && !obligations->HasExtents(0)) return;
+  const String& mode = nodes.pad_attrs.pad_mode(attrs);
+  const bool reflects = mode == "reflect";
+  if (!reflects && mode != "circular") return;
+  for (int axis = 0; axis < data->ndim; ++axis) {
+    const int64_t width = std::max(widths[2 * axis], widths[2 * axis + 1]);
+    if (width <= 0) continue;
+    // The elements of the padding are those of the axis; a reflection repeats not the outermost.
+    Extent needed = obligations->Attribute(width, "for pad_width");
+    if (reflects) needed.dim = obligations->dims().Add(needed.dim, obligations->dims().FromInt(1));
+    obligations->AtLeast(obligations->Dim(0, axis), needed);
+  }
+}
+
+TVM_FIXES_INIT_BLOCK() { RegisterObligations("op.pad", Pad, {"relax.nn.pad"}); }
+
+}  // namespace
+
+}  // namespace verifier
+}  // namespace tvm_fixes

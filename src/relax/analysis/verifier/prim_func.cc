@@ -1,0 +1,128 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/prim_func.cc
+ * \brief What is said of accesses that go out of bounds, in a PrimFunc and at its calls.
+ */
+#include "prim_func.h"
+
+#include <string>
+
+#include "verifier.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+namespace {
+
+/*! \brief "load from `A`: dim 0: index i + 1 reaches 64, expected less than 64". */
+std::string Explain(const DimTable& dims, const Reach& reach, const DimRange& range, DimId extent,
+                    bool is_below) {
+  const std::string name = NameOf(reach.var);
+  std::string text;
+  switch (reach.kind) {
+    case Reach::Kind::kLoad:
+      text = "load from " + name + ": dim " + std::to_string(reach.dim) + ": index ";
+      break;
+    case Reach::Kind::kStore:
+      text = "store to " + name + ": dim " + std::to_string(reach.dim) + ": index ";
+      break;
+    case Reach::Kind::kIterator:
+      text = "iterator " + name + ": value ";
+      break;
+  }
+  const std::string reached = dims.Text(is_below ? range.least : range.greatest);
+  const std::string value = reach.value == kUnknownDim ? "" : dims.Text(reach.value) + " ";
+  text += value == reached + " " ? reached : value + "reaches " + reached;
+  return text + (is_below ? ", expected at least 0" : ", expected less than " + dims.Text(extent));
+}
+
+const char* RuleOf(const Reach& reach) {
+  return reach.kind == Reach::Kind::kIterator ? "tir.domain" : "tir.bounds";
+}
+
+/*! \brief Whether an open reach is outside by the values of the symbols at a call. */
+bool IsOutsideAt(DimTable* dims, const Reach& reach, const DimTable::Substitution& symbols) {
+  const auto least = dims->Substitute(reach.range.least, symbols);
+  const auto greatest = dims->Substitute(reach.range.greatest, symbols);
+  const auto extent = dims->Substitute(reach.extent, symbols);
+  if (!least || !greatest || !extent) return false;
+  const auto begin = dims->AsInt(*least);
+  const auto room = dims->AsInt(dims->Subtract(*extent, *greatest));
+  if (!(begin && *begin < 0) && !(room && *room < 1)) return false;
+  std::vector<DimId> loops;
+  for (DimId loop : reach.loops) {
+    const auto extent_at = dims->Substitute(loop, symbols);
+    if (!extent_at) return false;
+    loops.push_back(*extent_at);
+  }
+  return MayRun(dims, loops);
+}
+
+}  // namespace
+
+void CheckReaches(Verifier* verifier, const Object* global_var) {
+  DimTable& dims = verifier->dims();
+  for (const Reach& reach : verifier->ReachesOf(global_var).outside) {
+    const bool is_below = dims.AtLeast(reach.range.least, 0) == Relation::kDisproved;
+    Diagnostic& found = verifier->Error(RuleOf(reach), reach.path,
+                                        Explain(dims, reach, reach.range, reach.extent, is_below));
+    if (reach.kind == Reach::Kind::kIterator) {
+      found.Hint("a domain holds all values of the loops that its iterator is bound to");
+    } else {
+      found.Note(NameOf(reach.var) + ": " +
+                 verifier->types().Text(verifier->types().Intern(nodes.expr.ty(reach.var))));
+    }
+  }
+}
+
+void CheckReachesAt(Verifier* verifier, const Object* global_var,
+                    const DimTable::Substitution& symbols, const Path& call) {
+  PrimFuncReaches& reaches = verifier->ReachesOf(global_var);
+  if (reaches.open.empty()) return;
+  DimTable& dims = verifier->dims();
+  std::vector<DimId> values;
+  for (const Object* symbol : reaches.symbols) {
+    auto found = symbols.find(symbol);
+    values.push_back(found == symbols.end() ? kUnknownDim : found->second);
+  }
+  auto [it, is_new] = reaches.outside_at.try_emplace(values);
+  if (is_new) {
+    for (size_t i = 0; i < reaches.open.size(); ++i) {
+      if (IsOutsideAt(&dims, reaches.open[i], symbols)) it->second.push_back(i);
+    }
+  }
+  const std::string name = Quote(std::string(nodes.global_var.name_hint(global_var)));
+  for (size_t index : it->second) {
+    const Reach& reach = reaches.open[index];
+    const DimRange range{*dims.Substitute(reach.range.least, symbols),
+                         *dims.Substitute(reach.range.greatest, symbols)};
+    const DimId extent = *dims.Substitute(reach.extent, symbols);
+    const auto begin = dims.AsInt(range.least);
+    Diagnostic& found =
+        verifier->Error(RuleOf(reach), call,
+                        name + " goes out of bounds at these shapes: " +
+                            Explain(dims, reach, range, extent, begin && *begin < 0));
+    found.Note("here in " + name, reach.path);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i] == kUnknownDim) continue;
+      found.Note(NameOf(reaches.symbols[i]) + " is " + dims.Text(values[i]));
+    }
+    found.Hint("make " + name + " anew for these shapes, or mend the caller");
+  }
+}
+
+}  // namespace verifier
+}  // namespace tvm_fixes

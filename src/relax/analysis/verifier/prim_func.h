@@ -1,0 +1,88 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/prim_func.h
+ * \brief What the accesses of a PrimFunc reach, in its buffers and in the domains of its blocks.
+ */
+#ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_H_
+#define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "diagnostic.h"
+#include "dims.h"
+#include "tir_bounds.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+class Verifier;
+
+/*!
+ * \brief The values that an index of a buffer takes, or the value of a block's iterator.
+ *
+ * Only what runs whenever the loops around it do is held: what stands under a condition may be
+ * excluded by it.
+ */
+struct Reach {
+  enum class Kind : uint8_t { kLoad, kStore, kIterator };
+
+  Kind kind;
+  /*! \brief The buffer, or the iterator. */
+  const Object* var;
+  /*! \brief The axis of the buffer. */
+  size_t dim;
+  /*! \brief The index as written, kUnknownDim for a vector; the value of an iterator. */
+  DimId value;
+  /*! \brief The least and the greatest value, both taken. */
+  DimRange range;
+  /*! \brief The extent of the axis, or of the iterator's domain; values begin at 0. */
+  DimId extent;
+  /*! \brief The extents of the loops around it. */
+  std::vector<DimId> loops;
+  Path path;
+};
+
+/*! \brief The accesses of a PrimFunc that are not proved to stay inside. */
+struct PrimFuncReaches {
+  /*! \brief Outside whatever the shapes are. */
+  std::vector<Reach> outside;
+  /*! \brief Inside or outside as the shapes are. */
+  std::vector<Reach> open;
+  /*! \brief The symbols that the open ones depend on. */
+  std::vector<const Object*> symbols;
+  /*! \brief Which of the open ones are outside, by the values of the symbols at a call. */
+  std::map<std::vector<DimId>, std::vector<size_t>> outside_at;
+};
+
+PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path);
+
+/*! \brief Report the accesses of a PrimFunc that are outside at every call. */
+void CheckReaches(Verifier* verifier, const Object* global_var);
+
+/*!
+ * \brief Report, at a call, the accesses of the callee that its shapes make go outside.
+ * \param symbols The values of the callee's symbols and scalar parameters.
+ */
+void CheckReachesAt(Verifier* verifier, const Object* global_var,
+                    const DimTable::Substitution& symbols, const Path& call);
+
+}  // namespace verifier
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_H_

@@ -1,0 +1,525 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/prim_func_walk.cc
+ * \brief The walk over a PrimFunc that finds what its accesses reach.
+ */
+#include <tvm/ffi/cast.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "../../../ffi/registration.h"
+#include "../../../ffi/tir_nodes.h"
+#include "../../ir/views.h"
+#include "prim_func.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+namespace {
+
+/*! \brief Deeper and larger functions are left alone, so that the walk ends, and before the stack.
+ */
+constexpr size_t kMaxDepth = 500;
+constexpr size_t kMaxNodes = 1000000;
+
+/*! \brief What runs if a call of an operator runs. */
+enum class CallEffect : uint8_t {
+  /*! \brief All arguments are computed. */
+  kStrict,
+  /*! \brief The first argument is computed. */
+  kConditional,
+  /*! \brief An argument may stand for an address. */
+  kOpaque,
+  /*! \brief What follows may not run. */
+  kJump
+};
+
+CallEffect EffectOf(const Object* op) {
+  if (!nodes.op.IsInstance(op)) return CallEffect::kOpaque;
+  static const GlobalFunction get_attr("ir.OpGetAttr");
+  const std::string name = nodes.op.name(op);
+  if (name == "prim.if_then_else") return CallEffect::kConditional;
+  if (name == "tirx.address_of" || name == "tirx.buffer_data") return CallEffect::kOpaque;
+  // TVM's CallEffectKind.
+  constexpr int64_t kExprAnnotation = 0, kPure = 1, kEmbedInfo = 5, kControlJump = 6;
+  const Any kind = get_attr(tvm::ffi::GetRef<ObjectRef>(op), "TCallEffectKind");
+  const auto value = kind.try_cast<int64_t>();
+  if (value == kExprAnnotation || value == kPure) return CallEffect::kStrict;
+  return value == kEmbedInfo || value == kControlJump ? CallEffect::kJump : CallEffect::kOpaque;
+}
+
+/*! \brief Visits what runs at every call of a PrimFunc whose loops run. */
+class Walk {
+ public:
+  Walk(DimTable* dims, const Path& path) : dims_(dims), nest_(dims), path_(path) {}
+
+  PrimFuncReaches Run(const Object* function);
+
+ private:
+  /*! \brief One step from the function's body to the node that is visited. */
+  struct Step {
+    const char* attr;
+    size_t index;
+  };
+
+  class At {
+   public:
+    At(Walk* walk, const char* attr) : At(walk, Step{attr, 0}) {}
+    At(Walk* walk, size_t index) : At(walk, Step{nullptr, index}) {}
+    ~At() { steps_->pop_back(); }
+    At(const At&) = delete;
+    At& operator=(const At&) = delete;
+
+   private:
+    At(Walk* walk, Step step) : steps_(&walk->steps_) { steps_->push_back(step); }
+    std::vector<Step>* steps_;
+  };
+
+  /*! \brief Sees to it that what is visited meanwhile counts as conditional, if it is. */
+  class Under {
+   public:
+    Under(Walk* walk, bool is_conditional) : walk_(walk), before_(walk->is_conditional_) {
+      walk->is_conditional_ |= is_conditional;
+    }
+    ~Under() { walk_->is_conditional_ = before_; }
+    Under(const Under&) = delete;
+    Under& operator=(const Under&) = delete;
+
+   private:
+    Walk* walk_;
+    bool before_;
+  };
+
+  using Handler = void (Walk::*)(const Object* node);
+  using Handlers = std::unordered_map<int32_t, Handler>;
+  static const Handlers& StmtHandlers();
+  static const Handlers& ExprHandlers();
+
+  void AddSymbols(const Array<ObjectRef>& params);
+  bool MayVisit(const ObjectRef& node);
+  void Visit(const ObjectRef& stmt);
+  void Visit(const ObjectRef& stmt, const char* attr);
+  void VisitExpr(const ObjectRef& expr);
+  void VisitExpr(const ObjectRef& expr, const char* attr);
+  void VisitExprs(const Array<ObjectRef>& exprs, const char* attr);
+
+  void VisitNothing(const Object*) {}
+  void VisitSeq(const Object* node);
+  void VisitFor(const Object* node);
+  void VisitIf(const Object* node);
+  void VisitWhile(const Object* node);
+  void VisitBind(const Object* node);
+  void VisitAttr(const Object* node);
+  void VisitEvaluate(const Object* node);
+  void VisitStore(const Object* node);
+  void VisitBlockRealize(const Object* node);
+  void VisitBlock(const Object* node);
+
+  template <BinaryOpNode TirNodes::* layout>
+  void VisitBinary(const Object* node);
+  template <BinaryOpNode TirNodes::* layout>
+  void VisitLogical(const Object* node);
+  void VisitCast(const Object* node);
+  void VisitBroadcast(const Object* node);
+  void VisitSelect(const Object* node);
+  void VisitLet(const Object* node);
+  void VisitLoad(const Object* node);
+  void VisitCall(const Object* node);
+
+  /*! \brief Give an iterator its value; true if it stands for a loop over its domain instead. */
+  bool BindIterator(const Object* iter_var, const ObjectRef& value);
+  void VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices);
+  std::optional<DimRange> RangeOfIndex(const ObjectRef& index);
+  /*! \brief Hold a range that is not proved to lie inside; what it proved to be is returned. */
+  Place Hold(Reach reach);
+  CallEffect CachedEffectOf(const Object* op);
+  Path CurrentPath() const;
+
+  DimTable* dims_;
+  LoopNest nest_;
+  Path path_;
+  PrimFuncReaches found_;
+  std::vector<Step> steps_;
+  size_t num_visited_ = 0;
+  bool is_conditional_ = false;
+  /*! \brief Whether some statement may keep others from running, or is not known. */
+  bool has_jump_ = false;
+  std::set<std::tuple<const Object*, size_t, DimId, DimId, DimId>> held_;
+  std::unordered_map<const Object*, CallEffect> effects_;
+};
+
+PrimFuncReaches Walk::Run(const Object* function) {
+  if (!tir_nodes.prim_func.IsInstance(function)) return {};
+  AddSymbols(tir_nodes.prim_func.params(function));
+  Visit(tir_nodes.prim_func.body(function), "body");
+  if (has_jump_) return {};
+  for (const Reach& reach : found_.open) {
+    std::vector<DimId> parts = reach.loops;
+    parts.insert(parts.end(), {reach.range.least, reach.range.greatest, reach.extent});
+    for (DimId part : parts) {
+      for (const Object* var : dims_->Vars(part)) {
+        auto& symbols = found_.symbols;
+        if (std::find(symbols.begin(), symbols.end(), var) == symbols.end()) symbols.push_back(var);
+      }
+    }
+  }
+  return std::move(found_);
+}
+
+void Walk::AddSymbols(const Array<ObjectRef>& params) {
+  if (!params.defined()) return;
+  for (const ObjectRef& param : params) {
+    const Object* type = TypeOf(param).get();
+    if (nodes.prim_type.IsInstance(type)) nest_.AddSymbol(param.get(), false);
+    if (!tir_nodes.buffer_type.IsInstance(type)) continue;
+    const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(type);
+    if (!shape.defined()) continue;
+    for (const ObjectRef& extent : shape) {
+      for (const Object* var : dims_->Vars(dims_->Intern(extent))) nest_.AddSymbol(var, true);
+    }
+  }
+}
+
+bool Walk::MayVisit(const ObjectRef& node) {
+  if (steps_.size() > kMaxDepth || ++num_visited_ > kMaxNodes) has_jump_ = true;
+  return !has_jump_ && node.defined();
+}
+
+const Walk::Handlers& Walk::StmtHandlers() {
+  static const Handlers handlers = {
+      {tir_nodes.seq_stmt.type_info()->type_index, &Walk::VisitSeq},
+      {tir_nodes.for_loop.type_info()->type_index, &Walk::VisitFor},
+      {tir_nodes.if_then_else.type_info()->type_index, &Walk::VisitIf},
+      {tir_nodes.while_loop.type_info()->type_index, &Walk::VisitWhile},
+      {tir_nodes.bind.type_info()->type_index, &Walk::VisitBind},
+      {tir_nodes.attr_stmt.type_info()->type_index, &Walk::VisitAttr},
+      {tir_nodes.evaluate.type_info()->type_index, &Walk::VisitEvaluate},
+      {tir_nodes.buffer_store.type_info()->type_index, &Walk::VisitStore},
+      {tir_nodes.block_realize.type_info()->type_index, &Walk::VisitBlockRealize},
+      {tir_nodes.block.type_info()->type_index, &Walk::VisitBlock},
+      {tir_nodes.alloc_buffer.type_info()->type_index, &Walk::VisitNothing},
+      {tir_nodes.decl_buffer.type_info()->type_index, &Walk::VisitNothing}};
+  return handlers;
+}
+
+const Walk::Handlers& Walk::ExprHandlers() {
+  static const Handlers handlers = {
+      {tir_nodes.add.type_info()->type_index, &Walk::VisitBinary<&TirNodes::add>},
+      {tir_nodes.sub.type_info()->type_index, &Walk::VisitBinary<&TirNodes::sub>},
+      {tir_nodes.mul.type_info()->type_index, &Walk::VisitBinary<&TirNodes::mul>},
+      {tir_nodes.truncdiv.type_info()->type_index, &Walk::VisitBinary<&TirNodes::truncdiv>},
+      {tir_nodes.truncmod.type_info()->type_index, &Walk::VisitBinary<&TirNodes::truncmod>},
+      {tir_nodes.floordiv.type_info()->type_index, &Walk::VisitBinary<&TirNodes::floordiv>},
+      {tir_nodes.floormod.type_info()->type_index, &Walk::VisitBinary<&TirNodes::floormod>},
+      {tir_nodes.min.type_info()->type_index, &Walk::VisitBinary<&TirNodes::min>},
+      {tir_nodes.max.type_info()->type_index, &Walk::VisitBinary<&TirNodes::max>},
+      {tir_nodes.eq.type_info()->type_index, &Walk::VisitBinary<&TirNodes::eq>},
+      {tir_nodes.ne.type_info()->type_index, &Walk::VisitBinary<&TirNodes::ne>},
+      {tir_nodes.lt.type_info()->type_index, &Walk::VisitBinary<&TirNodes::lt>},
+      {tir_nodes.le.type_info()->type_index, &Walk::VisitBinary<&TirNodes::le>},
+      {tir_nodes.gt.type_info()->type_index, &Walk::VisitBinary<&TirNodes::gt>},
+      {tir_nodes.ge.type_info()->type_index, &Walk::VisitBinary<&TirNodes::ge>},
+      {tir_nodes.logical_and.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_and>},
+      {tir_nodes.logical_or.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_or>},
+      {tir_nodes.cast.type_info()->type_index, &Walk::VisitCast},
+      {tir_nodes.broadcast.type_info()->type_index, &Walk::VisitBroadcast},
+      {tir_nodes.select.type_info()->type_index, &Walk::VisitSelect},
+      {tir_nodes.let.type_info()->type_index, &Walk::VisitLet},
+      {tir_nodes.tensor_load.type_info()->type_index, &Walk::VisitLoad},
+      {nodes.call.type_info()->type_index, &Walk::VisitCall}};
+  return handlers;
+}
+
+void Walk::Visit(const ObjectRef& stmt) {
+  if (!MayVisit(stmt)) return;
+  auto handler = StmtHandlers().find(stmt->type_index());
+  if (handler == StmtHandlers().end()) {
+    // A return, a break, a failing assertion, or a class that is not known here.
+    has_jump_ = true;
+    return;
+  }
+  (this->*handler->second)(stmt.get());
+}
+
+void Walk::Visit(const ObjectRef& stmt, const char* attr) {
+  At at(this, attr);
+  Visit(stmt);
+}
+
+void Walk::VisitExpr(const ObjectRef& expr) {
+  if (is_conditional_ || !MayVisit(expr)) return;
+  auto handler = ExprHandlers().find(expr->type_index());
+  if (handler != ExprHandlers().end()) (this->*handler->second)(expr.get());
+}
+
+void Walk::VisitExpr(const ObjectRef& expr, const char* attr) {
+  At at(this, attr);
+  VisitExpr(expr);
+}
+
+void Walk::VisitExprs(const Array<ObjectRef>& exprs, const char* attr) {
+  if (is_conditional_ || !exprs.defined()) return;
+  At at(this, attr);
+  for (size_t i = 0; i < exprs.size(); ++i) {
+    At item(this, i);
+    VisitExpr(exprs[i]);
+  }
+}
+
+void Walk::VisitSeq(const Object* node) {
+  const Array<ObjectRef>& seq = tir_nodes.seq_stmt.seq(node);
+  if (!seq.defined()) return;
+  At at(this, "seq");
+  for (size_t i = 0; i < seq.size(); ++i) {
+    At item(this, i);
+    Visit(seq[i]);
+  }
+}
+
+void Walk::VisitFor(const Object* node) {
+  const auto& layout = tir_nodes.for_loop;
+  VisitExpr(layout.min(node), "min");
+  VisitExpr(layout.extent(node), "extent");
+  const ObjectRef& step = layout.step(node);
+  const ObjectRef& binding = layout.thread_binding(node);
+  const bool is_thread = tir_nodes.iter_var.IsInstance(binding.get());
+  const bool runs =
+      nest_.Enter(layout.loop_var(node).get(), nest_.Value(layout.min(node)),
+                  nest_.Value(layout.extent(node)), step.defined() ? AsInt(step).value_or(0) : 1,
+                  is_thread ? std::string(tir_nodes.iter_var.thread_tag(binding.get())) : "");
+  {
+    Under under(this, !runs);
+    Visit(layout.body(node), "body");
+  }
+  nest_.Leave();
+}
+
+void Walk::VisitIf(const Object* node) {
+  VisitExpr(tir_nodes.if_then_else.condition(node), "condition");
+  Under under(this, true);
+  Visit(tir_nodes.if_then_else.then_case(node), "then_case");
+  Visit(tir_nodes.if_then_else.else_case(node), "else_case");
+}
+
+void Walk::VisitWhile(const Object* node) {
+  Under under(this, true);
+  Visit(tir_nodes.while_loop.body(node), "body");
+}
+
+void Walk::VisitBind(const Object* node) {
+  VisitExpr(tir_nodes.bind.value(node), "value");
+  nest_.Define(tir_nodes.bind.var(node).get(), nest_.Value(tir_nodes.bind.value(node)));
+}
+
+void Walk::VisitAttr(const Object* node) {
+  const auto& layout = tir_nodes.attr_stmt;
+  const auto bound = layout.node(node).try_cast<ObjectRef>();
+  const Object* iter_var = bound ? bound->get() : nullptr;
+  if (layout.attr_key(node) != "thread_extent" || !tir_nodes.iter_var.IsInstance(iter_var)) {
+    Visit(layout.body(node), "body");
+    return;
+  }
+  const bool runs = nest_.Enter(tir_nodes.iter_var.var(iter_var).get(), dims_->FromInt(0),
+                                nest_.Value(layout.value(node)), 1,
+                                std::string(tir_nodes.iter_var.thread_tag(iter_var)));
+  {
+    Under under(this, !runs);
+    Visit(layout.body(node), "body");
+  }
+  nest_.Leave();
+}
+
+void Walk::VisitEvaluate(const Object* node) {
+  const ObjectRef& value = tir_nodes.evaluate.value(node);
+  auto call = As<CallView>(value);
+  if (call && CachedEffectOf(call->op().get()) == CallEffect::kJump) has_jump_ = true;
+  VisitExpr(value, "value");
+}
+
+void Walk::VisitStore(const Object* node) {
+  const auto& layout = tir_nodes.buffer_store;
+  VisitAccess(Reach::Kind::kStore, layout.buffer(node).get(), layout.indices(node));
+  VisitExpr(layout.value(node), "value");
+}
+
+void Walk::VisitBlockRealize(const Object* node) {
+  const auto& layout = tir_nodes.block_realize;
+  const Object* block = layout.block(node).get();
+  if (!tir_nodes.block.IsInstance(block)) return;
+  const Array<ObjectRef>& values = layout.iter_values(node);
+  const Array<ObjectRef>& iter_vars = tir_nodes.block.iter_vars(block);
+  VisitExprs(values, "iter_values");
+  const bool is_sound =
+      values.defined() && iter_vars.defined() && values.size() == iter_vars.size();
+  Under under(this, !is_sound || AsInt(layout.predicate(node)) != 1);
+  size_t num_loops = 0;
+  if (!is_conditional_) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      At at(this, "iter_values");
+      At item(this, i);
+      num_loops += BindIterator(iter_vars[i].get(), values[i]) ? 1 : 0;
+    }
+  }
+  Visit(layout.block(node), "block");
+  for (; num_loops > 0; --num_loops) nest_.Leave();
+}
+
+void Walk::VisitBlock(const Object* node) {
+  // The initial value is written where the reduction begins, whatever its iterators are there.
+  Visit(tir_nodes.block.init(node), "init");
+  Visit(tir_nodes.block.body(node), "body");
+}
+
+bool Walk::BindIterator(const Object* iter_var, const ObjectRef& value) {
+  if (!tir_nodes.iter_var.IsInstance(iter_var)) return false;
+  const Object* var = tir_nodes.iter_var.var(iter_var).get();
+  const std::optional<DimId> bound = nest_.Value(value);
+  nest_.Define(var, bound);
+  const Object* domain = tir_nodes.iter_var.dom(iter_var).get();
+  if (!bound || !tir_nodes.range.IsInstance(domain)) return false;
+  const auto extent = nest_.Value(tir_nodes.range.extent(domain));
+  if (!extent || AsInt(tir_nodes.range.min(domain)) != 0) return false;
+  const auto range = nest_.Range(*bound);
+  if (!range) return false;
+  const Place place = Hold({Reach::Kind::kIterator, var, 0, dims_->Intern(value), *range, *extent,
+                            nest_.Extents(), path_});
+  if (place == Place::kInside || place == Place::kUnknown) return false;
+  // What the domain says is believed from here on, so that one fault is one finding.
+  nest_.Enter(var, dims_->FromInt(0), extent, 1, "");
+  return true;
+}
+
+std::optional<DimRange> Walk::RangeOfIndex(const ObjectRef& index) {
+  const bool is_ramp = tir_nodes.ramp.IsInstance(index.get());
+  const auto base = nest_.Value(is_ramp ? tir_nodes.ramp.base(index.get()) : index);
+  if (!base) return std::nullopt;
+  auto range = nest_.Range(*base);
+  if (!range || !is_ramp) return range;
+  const auto stride = AsInt(tir_nodes.ramp.stride(index.get()));
+  const auto lanes = AsInt(tir_nodes.ramp.lanes(index.get()));
+  if (!stride || !lanes || *lanes < 1) return std::nullopt;
+  const DimId span = dims_->Multiply(dims_->FromInt(*stride), dims_->FromInt(*lanes - 1));
+  DimId& end = *stride < 0 ? range->least : range->greatest;
+  end = dims_->Add(end, span);
+  return range;
+}
+
+void Walk::VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices) {
+  if (is_conditional_ || has_jump_ || !indices.defined()) return;
+  VisitExprs(indices, "indices");
+  if (!As<VarView>(buffer)) return;
+  const Object* type = nodes.expr.ty(buffer).get();
+  if (!tir_nodes.buffer_type.IsInstance(type)) return;
+  const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(type);
+  if (!shape.defined() || shape.size() != indices.size()) return;
+  At at(this, "indices");
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const auto range = RangeOfIndex(indices[i]);
+    const auto extent = nest_.Value(shape[i]);
+    if (!range || !extent) continue;
+    At item(this, i);
+    // A vector of indices has no text of its own.
+    const bool is_ramp = tir_nodes.ramp.IsInstance(indices[i].get());
+    const DimId value = is_ramp ? kUnknownDim : dims_->Intern(indices[i]);
+    Hold({kind, buffer, i, value, *range, *extent, nest_.Extents(), path_});
+  }
+}
+
+Place Walk::Hold(Reach reach) {
+  Place place = nest_.Compare(reach.range, reach.extent);
+  if (place == Place::kInside) return place;
+  const bool is_outside = place != Place::kUnknown;
+  if (is_outside && !MayRun(dims_, reach.loops)) return Place::kUnknown;
+  const bool is_new =
+      held_.emplace(reach.var, reach.dim, reach.range.least, reach.range.greatest, reach.extent)
+          .second;
+  if (!is_new) return place;
+  reach.path = CurrentPath();
+  (is_outside ? found_.outside : found_.open).push_back(std::move(reach));
+  return place;
+}
+
+template <BinaryOpNode TirNodes::* layout>
+void Walk::VisitBinary(const Object* node) {
+  VisitExpr((tir_nodes.*layout).a(node), "a");
+  VisitExpr((tir_nodes.*layout).b(node), "b");
+}
+
+template <BinaryOpNode TirNodes::* layout>
+void Walk::VisitLogical(const Object* node) {
+  // The second operand may be skipped.
+  VisitExpr((tir_nodes.*layout).a(node), "a");
+}
+
+void Walk::VisitCast(const Object* node) { VisitExpr(tir_nodes.cast.value(node), "value"); }
+
+void Walk::VisitBroadcast(const Object* node) {
+  VisitExpr(tir_nodes.broadcast.value(node), "value");
+}
+
+void Walk::VisitSelect(const Object* node) {
+  VisitExpr(tir_nodes.select.condition(node), "condition");
+}
+
+void Walk::VisitLet(const Object* node) {
+  VisitExpr(tir_nodes.let.value(node), "value");
+  nest_.Define(tir_nodes.let.var(node).get(), nest_.Value(tir_nodes.let.value(node)));
+  VisitExpr(tir_nodes.let.body(node), "body");
+}
+
+void Walk::VisitLoad(const Object* node) {
+  VisitAccess(Reach::Kind::kLoad, tir_nodes.tensor_load.source(node).get(),
+              tir_nodes.tensor_load.indices(node));
+}
+
+void Walk::VisitCall(const Object* node) {
+  const CallView call(node);
+  if (!call.args().defined()) return;
+  const CallEffect effect = CachedEffectOf(call.op().get());
+  if (effect == CallEffect::kStrict) VisitExprs(call.args(), "args");
+  if (effect != CallEffect::kConditional || call.args().empty()) return;
+  At at(this, "args");
+  At item(this, size_t{0});
+  VisitExpr(call.args()[0]);
+}
+
+CallEffect Walk::CachedEffectOf(const Object* op) {
+  auto [it, is_new] = effects_.try_emplace(op);
+  if (is_new) it->second = EffectOf(op);
+  return it->second;
+}
+
+Path Walk::CurrentPath() const {
+  Path path = path_;
+  for (const Step& step : steps_) {
+    path = step.attr != nullptr ? path.Attr(step.attr) : path.Item(step.index);
+  }
+  return path;
+}
+
+}  // namespace
+
+PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path) {
+  return Walk(dims, path).Run(function);
+}
+
+}  // namespace verifier
+}  // namespace tvm_fixes

@@ -1,0 +1,102 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/tir_bounds.h
+ * \brief The values that an expression takes in a nest of loops.
+ */
+#ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TIR_BOUNDS_H_
+#define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TIR_BOUNDS_H_
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "dims.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+/*! \brief The least and the greatest value of an expression, both of which it takes. */
+struct DimRange {
+  DimId least;
+  DimId greatest;
+};
+
+/*! \brief Where a range lies to the interval from 0 up to an extent, whatever the symbols are. */
+enum class Place : uint8_t { kInside, kBelow, kAbove, kUnknown };
+
+/*! \brief Whether loops of these extents run, all of them, for some values of the symbols. */
+bool MayRun(DimTable* dims, const std::vector<DimId>& extents);
+
+/*! \brief The loops around a statement, and the values of the variables that it sees. */
+class LoopNest {
+ public:
+  explicit LoopNest(DimTable* dims) : dims_(dims) {}
+
+  /*! \brief Add a symbol of the function; that of a buffer's shape is not negative. */
+  void AddSymbol(const Object* var, bool is_extent);
+
+  /*! \brief Give a variable its value; nothing if that is not known. */
+  void Define(const Object* var, std::optional<DimId> value);
+
+  /*!
+   * \brief Enter a loop over `min`, `min + step`, … below `min + extent`.
+   * \param thread_tag The threads that the loop is spread over, empty for a serial loop. A loop
+   *        inside another one over the same threads has its value.
+   * \return Whether its body runs if all loops around it do; Leave must be called in any case.
+   */
+  bool Enter(const Object* var, std::optional<DimId> min, std::optional<DimId> extent, int64_t step,
+             const std::string& thread_tag);
+  void Leave();
+
+  /*! \brief An expression in terms of loop variables and symbols; nothing if it is not one. */
+  std::optional<DimId> Value(const ObjectRef& expr);
+
+  /*! \brief The range of a value; nothing if it is not linear in the loop variables. */
+  std::optional<DimRange> Range(DimId value) const;
+
+  Place Compare(const DimRange& range, DimId extent) const;
+
+  /*! \brief The extents of the loops around, less those that are known to run. */
+  std::vector<DimId> Extents() const;
+
+ private:
+  struct Loop {
+    const Object* var;
+    std::string thread_tag;
+    /*! \brief The value of the variable, and its bounds; nothing if they are not known. */
+    std::optional<DimId> value;
+    std::optional<DimRange> range;
+    DimId extent = kUnknownDim;
+  };
+
+  /*! \brief Whether all variables of `dim` are extents of buffers. */
+  bool IsOfExtents(DimId dim) const;
+  bool IsAtLeast(DimId dim, int64_t bound) const;
+  /*! \brief The least value over one loop, with `sign` 1; with -1 the greatest. */
+  std::optional<DimId> Extreme(DimId value, const Loop& loop, int sign) const;
+
+  DimTable* dims_;
+  std::vector<Loop> loops_;
+  DimTable::Substitution values_;
+  std::unordered_set<const Object*> extents_;
+};
+
+}  // namespace verifier
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TIR_BOUNDS_H_

@@ -1,0 +1,600 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The verifier on PrimFuncs: indices and buffers, iterators and loops, here and at a call."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import tvm
+import tvm.testing
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.relax import op
+from tvm.script import tirx as T
+
+from relax_helpers import tensor
+from tvm_fixes.relax.verifier import verify
+from verifier_helpers import assert_found, copied, erase, fields, found, only, reachable
+
+pytestmark = pytest.mark.native
+
+
+def module(function: tirx.PrimFunc) -> tvm.IRModule:
+    return tvm.IRModule({"f": function})
+
+
+@T.prim_func(s_tir=True)
+def tiled(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i, j in T.grid(16, 4):
+        with T.sblock("copy"):
+            v = T.axis.spatial(64, i * 4 + j)
+            B[v] = A[63 - v]
+
+
+@T.prim_func(s_tir=True)
+def tiled_with_predicate(A: T.Buffer((62,), "float32"), B: T.Buffer((62,), "float32")):
+    for i, j in T.grid(16, 4):
+        with T.sblock("copy"):
+            v = T.axis.spatial(62, i * 4 + j)
+            T.where(i * 4 + j < 62)
+            B[v] = A[v]
+
+
+@T.prim_func(s_tir=True)
+def under_conditions(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i in range(64):
+        B[i] = T.if_then_else(i >= 1, A[i - 1], T.float32(0)) + T.Select(
+            i < 63, A[i + 1], T.float32(0)
+        )
+        if i < 60:
+            B[i + 4] = A[i + 4]
+
+
+@T.prim_func(s_tir=True)
+def after_a_break(A: T.Buffer((64,), "float32")):
+    for i in range(128):
+        if i == 64:
+            T.evaluate(T.break_loop())
+        A[i] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def indirect(A: T.Buffer((4,), "float32"), at: T.Buffer((64,), "int32")):
+    for i in range(64):
+        A[at[i]] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def narrowed(table: T.Buffer((256,), "float32"), B: T.Buffer((1024,), "float32")):
+    for i in range(1024):
+        B[i] = table[T.Cast("int32", T.Cast("uint8", i))]
+
+
+@T.prim_func(s_tir=True)
+def triangular(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, n), "float32")
+    for i in range(n):
+        for j in range(i + 1):
+            A[i - j, j] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def shrunk_by_the_loop_around(A: T.Buffer((8,), "float32")):
+    # Where `i` is 0, the inner loop, and with it the index 8, does not run.
+    for i in range(8):
+        for j in range(i):
+            A[j + 9 - i * 2] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def symbolic(a: T.handle, b: T.handle):
+    n = T.int64()
+    m = T.int64()
+    A = T.match_buffer(a, (n, m + 1), "float32")
+    B = T.match_buffer(b, (n * (m + 1),), "float32")
+    for i, j in T.grid(n, m + 1):
+        with T.sblock("flatten"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v * (m + 1) + w] = A[v, w]
+
+
+@T.prim_func(s_tir=True)
+def by_vectors(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i in range(16):
+        B[T.Ramp(i * 4, 1, 4)] = A[T.Ramp(i * 4 + 3, -1, 4)]
+
+
+@T.prim_func(s_tir=True)
+def over_threads(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for b in T.thread_binding(4, thread="blockIdx.x"):
+        for t in T.thread_binding(16, thread="threadIdx.x"):
+            B[b * 16 + t] = A[b * 16 + t]
+        for t in T.thread_binding(16, thread="threadIdx.x"):
+            for u in T.thread_binding(16, thread="threadIdx.x"):
+                B[b * 16 + t - u] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def empty(A: T.Buffer((0,), "float32")):
+    for i in range(0):
+        A[i + 1] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def strided(a: T.handle):
+    A = T.match_buffer(a, (8, 8), "float32", strides=(16, 2), elem_offset=T.int32())
+    for i, j in T.grid(8, 8):
+        A[i, j] = T.float32(0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        tiled,
+        tiled_with_predicate,
+        under_conditions,
+        after_a_break,
+        indirect,
+        narrowed,
+        triangular,
+        shrunk_by_the_loop_around,
+        symbolic,
+        by_vectors,
+        over_threads,
+        empty,
+        strided,
+    ],
+)
+def test_right(function):
+    assert_found(module(function))
+
+
+@T.prim_func(s_tir=True)
+def neighbours(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i in range(64):
+        with T.sblock("add"):
+            v = T.axis.spatial(64, i)
+            B[v] = A[v - 1] + A[v + 1]
+
+
+def test_index_below_and_above():
+    value = "f.body.block.body.body.block.body.value"
+    assert_found(
+        module(neighbours),
+        (
+            "tir.bounds",
+            f"{value}.a.indices[0]",
+            "load from `A`: dim 0: index v - 1 reaches -1, expected at least 0",
+        ),
+        (
+            "tir.bounds",
+            f"{value}.b.indices[0]",
+            "load from `A`: dim 0: index v + 1 reaches 64, expected less than 64",
+        ),
+    )
+    assert verify(module(neighbours))[0].notes[0].message == '`A`: R.Tensor((64,), "float32")'
+
+
+@T.prim_func(s_tir=True)
+def loop_beyond_the_buffer(A: T.Buffer((64,), "float32"), B: T.Buffer((128,), "float32")):
+    for i in range(128):
+        with T.sblock("copy"):
+            v = T.axis.spatial(128, i)
+            B[v] = A[v]
+
+
+def test_loop_beyond_the_buffer():
+    assert_found(
+        module(loop_beyond_the_buffer),
+        (
+            "tir.bounds",
+            "f.body.block.body.body.block.body.value.indices[0]",
+            "load from `A`: dim 0: index v reaches 127, expected less than 64",
+        ),
+    )
+
+
+@T.prim_func(s_tir=True)
+def domain_below_the_loop(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i, j in T.grid(17, 4):
+        with T.sblock("copy"):
+            v = T.axis.spatial(64, i * 4 + j)
+            B[v] = A[v]
+
+
+def test_domain_below_the_loop():
+    """The domain is believed in what follows: the accesses are not reported too."""
+    one = only(module(domain_below_the_loop))
+    assert (one.severity, one.rule) == ("error", "tir.domain")
+    assert one.message == "iterator `v`: value 4 * i + j reaches 67, expected less than 64"
+    assert one.hint
+
+
+@T.prim_func(s_tir=True)
+def symbolic_beyond(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n + 1,), "float32")
+    for i in range(n + 1):
+        with T.sblock("copy"):
+            v = T.axis.spatial(n + 1, i)
+            B[v] = A[v]
+
+
+@T.prim_func(s_tir=True)
+def symbolic_domain(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n + 1,), "float32")
+    for i in range(n + 1):
+        with T.sblock("fill"):
+            v = T.axis.spatial(n, i)
+            A[v] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def vector_beyond(A: T.Buffer((62,), "float32")):
+    for i in range(16):
+        A[T.Ramp(i * 4, 1, 4)] = T.Broadcast(T.float32(0), 4)
+
+
+@T.prim_func(s_tir=True)
+def scratch(A: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("outer"):
+            v = T.axis.spatial(8, i)
+            local = T.sblock_alloc_buffer((4,), "float32", scope="local")
+            for j in range(5):
+                with T.sblock("inner"):
+                    w = T.axis.spatial(5, j)
+                    local[w] = A[v]
+            A[v] = local[0]
+
+
+@T.prim_func(s_tir=True)
+def by_threads(A: T.Buffer((60,), "float32")):
+    for b in T.thread_binding(4, thread="blockIdx.x"):
+        for t in T.thread_binding(16, thread="threadIdx.x"):
+            A[b * 16 + t] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def named(A: T.Buffer((64,), "float32")):
+    for i in range(64):
+        k: T.let = i * 2
+        A[k] = T.float32(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "rule", "message"),
+    [
+        (
+            symbolic_beyond,
+            "tir.bounds",
+            "load from `A`: dim 0: index v reaches n, expected less than n",
+        ),
+        (symbolic_domain, "tir.domain", "iterator `v`: value i reaches n, expected less than n"),
+        (
+            vector_beyond,
+            "tir.bounds",
+            "store to `A`: dim 0: index reaches 63, expected less than 62",
+        ),
+        (
+            scratch,
+            "tir.bounds",
+            "store to `local`: dim 0: index w reaches 4, expected less than 4",
+        ),
+        (
+            by_threads,
+            "tir.bounds",
+            "store to `A`: dim 0: index 16 * b + t reaches 63, expected less than 60",
+        ),
+        (named, "tir.bounds", "store to `A`: dim 0: index k reaches 126, expected less than 64"),
+    ],
+)
+def test_wrong(function, rule, message):
+    one = only(module(function))
+    assert (one.severity, one.rule, one.message) == ("error", rule, message)
+
+
+@T.prim_func(s_tir=True)
+def copy(a: T.handle, B: T.Buffer((64,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    for i in range(n):
+        with T.sblock("copy"):
+            v = T.axis.spatial(n, i)
+            B[v] = A[v]
+
+
+@T.prim_func(s_tir=True)
+def at_offset(A: T.Buffer((64,), "float32"), k: T.int64, B: T.Buffer((32,), "float32")):
+    for i in range(32):
+        B[i] = A[i + k]
+
+
+def calling(function, *args, out):
+    builder = relax.BlockBuilder()
+    params = [arg for arg in args if isinstance(arg, relax.Var)]
+    with builder.function("main", params):
+        global_var = builder.add_func(function, "copy")
+        builder.emit_func_output(builder.emit(relax.call_tir(global_var, args, out)))
+    return builder.get()
+
+
+def test_right_at_a_call():
+    x = relax.Var("x", tensor(64))
+    assert_found(calling(copy, x, out=tensor(64)))
+    assert_found(calling(at_offset, x, tirx.IntImm("int64", 32), out=tensor(32)))
+
+
+def test_wrong_at_a_call():
+    """The PrimFunc is right for up to 64 elements: it is the call that is not."""
+    mod = calling(copy, relax.Var("x", tensor(128)), out=tensor(64))
+    one = only(mod)
+    assert (one.severity, one.rule, one.function) == ("error", "tir.bounds", "main")
+    assert one.message == (
+        "`copy` goes out of bounds at these shapes: "
+        "store to `B`: dim 0: index v reaches 127, expected less than 64"
+    )
+    assert [note.message for note in one.notes] == ["here in `copy`", "`n` is 128"]
+    assert found(mod)[0][1] == "main.body.blocks[0].bindings[0].value"
+
+
+def test_scalar_at_a_call():
+    x = relax.Var("x", tensor(64))
+    above = calling(at_offset, x, tirx.IntImm("int64", 33), out=tensor(32))
+    assert only(above).message == (
+        "`copy` goes out of bounds at these shapes: "
+        "load from `A`: dim 0: index k + i reaches 64, expected less than 64"
+    )
+    below = calling(at_offset, x, tirx.IntImm("int64", -1), out=tensor(32))
+    assert only(below).message == (
+        "`copy` goes out of bounds at these shapes: "
+        "load from `A`: dim 0: index k + i reaches -1, expected at least 0"
+    )
+
+
+def test_shapes_of_a_call_that_are_not_known():
+    n = tirx.Var("n", "int64")
+    assert_found(calling(copy, relax.Var("x", tensor(n)), out=tensor(64)))
+
+
+def test_each_call_is_one_finding():
+    x = relax.Var("x", tensor(128))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        global_var = builder.add_func(copy, "copy")
+        for _ in range(3):
+            y = builder.emit(relax.call_tir(global_var, [x], tensor(64)))
+        builder.emit_func_output(y)
+    assert [one.rule for one in verify(builder.get())] == ["tir.bounds"] * 3
+
+
+def legalized(make, *types):
+    params = [relax.Var(f"p{i}", ty) for i, ty in enumerate(types)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(make(*params)))
+    with tvm.target.Target("llvm"):
+        return relax.transform.LegalizeOps()(builder.get())
+
+
+N = tirx.Var("n", "int64")
+H = tirx.Var("h", "int64")
+
+
+@pytest.mark.parametrize(
+    ("make", "types"),
+    [
+        (lambda x: op.nn.pad(x, [0, 0, 1, 2], "reflect"), [tensor(N, H)]),
+        (
+            lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1), ceil_mode=True),
+            [tensor(N, 3, H, 8)],
+        ),
+        (lambda x: op.image.resize2d(x, (24, 16), method="cubic"), [tensor(N, 3, H, 8)]),
+        (lambda x, i: op.gather_elements(x, i, 1), [tensor(N, H), tensor(N, 5, dtype="int64")]),
+        (
+            lambda x, i, u: op.scatter_elements(x, i, u, 1),
+            [tensor(N, H), tensor(N, 5, dtype="int64"), tensor(N, 5)],
+        ),
+        (lambda x: op.cumsum(x, 1), [tensor(N, H)]),
+        (lambda x: op.topk(x, 3, 1), [tensor(N, H)]),
+        (lambda x: op.strided_slice(x, [1], [9], [0], [-2]), [tensor(N, 12)]),
+        (lambda x: op.reshape(x, (N * H, 2, 4)), [tensor(N, H, 8)]),
+        (
+            lambda x, w: op.nn.conv2d(x, w, 2, (0, 1, 2, 1), 2),
+            [tensor(N, 3, H, 8), tensor(6, 3, 3, 3)],
+        ),
+        (
+            lambda x, w: op.nn.conv2d_transpose(x, w, 2, 1, (1, 1)),
+            [tensor(N, 3, H, 8), tensor(3, 6, 3, 3)],
+        ),
+        (lambda x, y: op.matmul(x, y), [tensor(N, H, 8), tensor(N, 8, 5)]),
+        (lambda x, y: op.concat([x, y], 1), [tensor(N, H), tensor(N, 5)]),
+    ],
+)
+def test_legalizations_of_tvm_are_right(make, types):
+    assert_found(legalized(make, *types))
+
+
+def test_scheduled_functions_are_right():
+    mod = legalized(op.matmul, tensor(N, 30), tensor(30, 50))
+    with tvm.target.Target("nvidia/geforce-rtx-3090"):
+        rules = tvm.s_tir.dlight.gpu
+        mod = tvm.s_tir.dlight.ApplyDefaultSchedule(rules.Matmul(), rules.Fallback())(mod)
+    assert_found(mod)
+
+
+OPERATIONS = {
+    "+": (lambda a, b: a + b, tirx.Add),
+    "-": (lambda a, b: a - b, tirx.Sub),
+    "*": (lambda a, b: a * b, tirx.Mul),
+    "//": (lambda a, b: a // b, tirx.FloorDiv),
+    "%": (lambda a, b: a % b, tirx.FloorMod),
+    "/": (lambda a, b: int(a / b), tirx.Div),
+    "min": (min, tirx.Min),
+    "max": (max, tirx.Max),
+}
+
+
+def random_term(rng, names, depth):
+    """A number, a name, or (operation, term, term)."""
+    if depth == 0 or rng.random() < 0.2:
+        return rng.choice(names) if names and rng.random() < 0.7 else rng.randint(-3, 6)
+    name = rng.choices([*OPERATIONS], [6, 3, 3, 1, 1, 1, 1, 1])[0]
+    second = random_term(rng, names, depth - 1) if name in ("+", "-") else rng.randint(1, 5)
+    return name, random_term(rng, names, depth - 1), second
+
+
+def is_linear(term):
+    return not isinstance(term, tuple) or (term[0] in "+-*" and all(map(is_linear, term[1:])))
+
+
+def value_of(term, values):
+    if isinstance(term, tuple):
+        return OPERATIONS[term[0]][0](value_of(term[1], values), value_of(term[2], values))
+    return values[term] if isinstance(term, str) else term
+
+
+def expr_of(term, variables):
+    if isinstance(term, tuple):
+        return OPERATIONS[term[0]][1](expr_of(term[1], variables), expr_of(term[2], variables))
+    return variables[term] if isinstance(term, str) else tirx.IntImm("int64", term)
+
+
+@dataclass
+class RandomFunction:
+    """Up to three loops around a block of one iterator, which stores once."""
+
+    loops: list
+    bound: Any
+    index: Any
+    domain: int = 0
+    extent: int = 0
+
+    @classmethod
+    def make(cls, rng):
+        loops = []
+        for i in range(rng.randint(1, 3)):
+            outer = [loop[0] for loop in loops]
+            least = rng.choice([0, 0, 0, 1, 2, -2])
+            extent = rng.randint(0, 5) if rng.random() < 0.7 else random_term(rng, outer, 1)
+            loops.append((f"x{i}", least, extent, rng.choice([1, 1, 1, 2])))
+        names = [loop[0] for loop in loops]
+        made = cls(loops, random_term(rng, names, 2), random_term(rng, ["v"], 2))
+        bound, index = made.reached()
+        made.domain = max(1, max(bound, default=3) + rng.choice([0, 1, 1, 1]))
+        made.extent = max(1, max(index, default=3) + rng.choice([0, 1, 1, 1]))
+        return made
+
+    def reached(self):
+        """What the iterator and the index reach, by running the loops."""
+        rounds = [{}]
+        for name, least, extent, step in self.loops:
+            rounds = [
+                {**values, name: value}
+                for values in rounds
+                for value in range(least, least + value_of(extent, values), step)
+            ]
+        bound = [value_of(self.bound, values) for values in rounds]
+        return bound, [value_of(self.index, {"v": value}) for value in bound]
+
+    def module(self):
+        variables = {name: tirx.Var(name, "int64") for name, *_ in self.loops}
+        buffer = tirx.decl_buffer((self.extent,), "float32", "A")
+        v = tirx.Var("v", "int64")
+        store = tirx.BufferStore(
+            buffer, tirx.FloatImm("float32", 0), [expr_of(self.index, {"v": v})]
+        )
+        domain = tvm.ir.Range(expr_of(0, {}), expr_of(self.domain, {}))
+        block = s_tir.SBlock([tirx.IterVar(domain, v, tirx.IterVar.DataPar)], [], [], "b", store)
+        body = s_tir.SBlockRealize(
+            [expr_of(self.bound, variables)], tirx.const(True, "bool"), block
+        )
+        for name, least, extent, step in reversed(self.loops):
+            begin, span = expr_of(least, {}), expr_of(extent, variables)
+            kind = tirx.ForKind.SERIAL
+            body = tirx.For(variables[name], begin, span, kind, body, step=expr_of(step, {}))
+        return module(tirx.PrimFunc([buffer], body))
+
+
+def test_what_loops_reach():
+    """An error says what running the loops shows; of linear indices, whatever it shows."""
+    rng = random.Random(0)
+    num_errors = 0
+    for _ in range(1000):
+        function = RandomFunction.make(rng)
+        bound, index = function.reached()
+        is_outside = {
+            "tir.domain": any(value not in range(function.domain) for value in bound),
+            "tir.bounds": any(value not in range(function.extent) for value in index),
+        }
+        rules = {one.rule for one in verify(function.module())}
+        num_errors += len(rules)
+        if "tir.domain" not in rules:
+            assert all(is_outside[rule] for rule in rules), function
+        assert "tir.domain" not in rules or is_outside["tir.domain"], function
+        is_simple = all(
+            least >= 0 and isinstance(extent, int) for _, least, extent, _ in function.loops
+        )
+        if is_simple and is_linear(function.bound) and is_linear(function.index):
+            assert bool(rules) == any(is_outside.values()), function
+    assert num_errors > 100
+
+
+def references(node):
+    """The fields of a node that hold an object."""
+    for one in fields(node):
+        if one.name != "span" and one.size == 8:
+            if isinstance(getattr(node, one.name), tvm_ffi.Object):
+                yield one.name
+
+
+@pytest.mark.parametrize("function", [tiled_with_predicate, under_conditions, by_vectors, named])
+def test_null_fields(function):
+    """Whatever field is null, the verifier says what it finds, or nothing."""
+    mod = module(function)
+    nodes = [(i, name) for i, node in enumerate(reachable(mod)) for name in references(node)]
+    assert len(nodes) > 30
+    for i, name in nodes:
+        broken = copied(mod)
+        erase(reachable(broken)[i], name)
+        assert all(one.message for one in verify(broken)), name
+
+
+@T.prim_func(s_tir=True)
+def enormous(A: T.Buffer((T.int64(2**62),), "float32")):
+    for i in range(T.int64(2**62)):
+        A[i * T.int64(4)] = A[i + T.int64(2**62)]
+
+
+def test_extents_beyond_64_bits():
+    """What overflows is not decided; what does not is."""
+    assert [one.rule for one in verify(module(enormous))] == ["tir.bounds"]
+
+
+def test_deep_functions_are_left_alone():
+    i = tirx.Var("i", "int64")
+    A = neighbours.params[0]
+    body = tirx.BufferStore(A, tirx.FloatImm("float32", 0), [i + 64])
+    for _ in range(5000):
+        body = tirx.For(tirx.Var("j", "int64"), 0, 2, tirx.ForKind.SERIAL, body)
+    body = tirx.For(i, 0, 64, tirx.ForKind.SERIAL, body)
+    assert_found(module(tirx.PrimFunc([A], body)))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
