@@ -26,6 +26,7 @@ from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.transform import (
     DecomposeChannelwise,
     FuseTransposeMatmul,
+    InsertRuntimeChecks,
     PrepareLayout,
     StaticPlanBlockMemory,
 )
@@ -74,7 +75,9 @@ _EMITTED = frozenset(
 )
 
 
-def pipeline(name: str = "cpu", *, layout: str | None = None) -> tvm.transform.Pass:
+def pipeline(
+    name: str = "cpu", *, layout: str | None = None, runtime_checks: bool = False
+) -> tvm.transform.Pass:
     """Make the pass that lowers a module for ``relax.build``.
 
     ``relax.build(mod, target, relax_pipeline=tvm_fixes.pipeline())`` uses it, and so does
@@ -89,6 +92,9 @@ def pipeline(name: str = "cpu", *, layout: str | None = None) -> tvm.transform.P
         One of :data:`LAYOUTS`: convert the convolutions, in any rank, to channels-first
         (``"NCHW"``), channels-last (``"NHWC"``) or blocks of channels (``"NCHW8c"``).  By default
         they keep the layout that they have.
+    runtime_checks : bool
+        Check at run time what cannot be proved: see
+        :func:`~tvm_fixes.relax.transform.InsertRuntimeChecks`.
 
     Returns
     -------
@@ -105,13 +111,17 @@ def pipeline(name: str = "cpu", *, layout: str | None = None) -> tvm.transform.P
     The pass raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` where an operator call
     cannot be lowered.  A call that an external code generator has taken by then is none of these.
     """
-    return tvm.transform.Sequential(stages(name, layout=layout), name="tvm_fixes")
+    passes = stages(name, layout=layout, runtime_checks=runtime_checks)
+    return tvm.transform.Sequential(passes, name="tvm_fixes")
 
 
-def stages(name: str = "cpu", *, layout: str | None = None) -> list[tvm.transform.Pass]:
+def stages(
+    name: str = "cpu", *, layout: str | None = None, runtime_checks: bool = False
+) -> list[tvm.transform.Pass]:
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
-    ``Layout`` (where one is asked for), ``Legalize``, ``Lower`` and ``CheckLowered``.
+    ``InsertRuntimeChecks`` and ``Layout`` (where they are asked for), ``Legalize``, ``Lower`` and
+    ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name != "cpu":
@@ -119,7 +129,10 @@ def stages(name: str = "cpu", *, layout: str | None = None) -> list[tvm.transfor
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}")
     sequence = []
-    # Phase 1, on high-level operators: the layouts of the convolutions.
+    # Phase 1, on high-level operators: what they ask of their operands, and the layouts of the
+    # convolutions.
+    if runtime_checks:
+        sequence.append(InsertRuntimeChecks())
     if layout is not None:
         sequence.append(_convert_layout(layout))
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so

@@ -68,18 +68,34 @@ ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty) {
   return Ref(constant(tensor, ty, nullptr));
 }
 
-ObjectRef MakeScalar(double value, const char* dtype) {
+namespace {
+
+/*! \brief A constant of rank 0 whose payload `write` fills in. */
+template <typename Write>
+ObjectRef MakeScalarOf(const char* dtype, Write write) {
   static const GlobalFunction prim_type("ir.PrimType");
   static const GlobalFunction tensor_type("relax.TensorType");
   const DLDataType type = tvm::ffi::StringToDLDataType(dtype);
   auto tensor = tvm::ffi::Tensor::FromNDAlloc(HostMemory(), {}, type, {kDLCPU, 0});
-  if (type.bits == 64) {
-    *static_cast<double*>(tensor.data_ptr()) = value;
-  } else {
-    *static_cast<float*>(tensor.data_ptr()) = static_cast<float>(value);
-  }
+  write(tensor.data_ptr());
   const ObjectRef shape = MakeShapeExpr({});
   return MakeConstant(tensor, Ref(tensor_type(shape, prim_type(type), -1, nullptr, nullptr)));
+}
+
+}  // namespace
+
+ObjectRef MakeScalar(double value, const char* dtype) {
+  return MakeScalarOf(dtype, [&](void* data) {
+    if (tvm::ffi::StringToDLDataType(dtype).bits == 64) {
+      *static_cast<double*>(data) = value;
+    } else {
+      *static_cast<float*>(data) = static_cast<float>(value);
+    }
+  });
+}
+
+ObjectRef MakeInt64Scalar(int64_t value) {
+  return MakeScalarOf("int64", [&](void* data) { *static_cast<int64_t*>(data) = value; });
 }
 
 ObjectRef MakeIntImm(const char* dtype, int64_t value) {
@@ -182,6 +198,17 @@ ObjectRef MakeFunctionPass(ObjectRef (*transform)(const ObjectRef& function, con
       [transform](tvm::ffi::RValueRef<ObjectRef> function, ObjectRef mod, ObjectRef /*context*/) {
         const ObjectRef original = *std::move(function);
         return transform(original, mod);
+      });
+  return Ref(make_pass(run, pass_info(0, String(name), Array<String>(), false)));
+}
+
+ObjectRef MakeModulePass(ObjectRef (*transform)(const ObjectRef& mod), const char* name) {
+  static const GlobalFunction pass_info("transform.PassInfo");
+  static const GlobalFunction make_pass("transform.MakeModulePass");
+  auto run =
+      Function::FromTyped([transform](tvm::ffi::RValueRef<ObjectRef> mod, ObjectRef /*context*/) {
+        const ObjectRef original = *std::move(mod);
+        return transform(original);
       });
   return Ref(make_pass(run, pass_info(0, String(name), Array<String>(), false)));
 }

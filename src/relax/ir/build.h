@@ -37,6 +37,7 @@ ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow);
 ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty);
 /*! \brief A constant of rank 0, of type float32 or float64. */
 ObjectRef MakeScalar(double value, const char* dtype);
+ObjectRef MakeInt64Scalar(int64_t value);
 ObjectRef MakeIntImm(const char* dtype, int64_t value);
 ObjectRef MakeShapeExpr(const Array<ObjectRef>& values);
 ObjectRef MakeTuple(const Array<ObjectRef>& fields);
@@ -73,6 +74,12 @@ ObjectRef MakeByReflection(const NodeLayout& type, const Map<String, Any>& field
  */
 ObjectRef MakeFunctionPass(ObjectRef (*transform)(const ObjectRef& function, const ObjectRef& mod),
                            const char* name);
+
+/*!
+ * \brief A module pass, seen in the same way.
+ * \param transform Returns the same object if nothing changes.
+ */
+ObjectRef MakeModulePass(ObjectRef (*transform)(const ObjectRef& mod), const char* name);
 
 }  // namespace tvm_fixes
 

@@ -14,7 +14,16 @@
 
 from .decompose_channelwise import DecomposeChannelwise
 from .fuse_transpose_matmul import FuseTransposeMatmul
+from .insert_runtime_checks import InsertRuntimeChecks
 from .prepare_layout import PrepareLayout
+from .refresh_types import RefreshTypes
 from .static_plan_block_memory import StaticPlanBlockMemory
 
-__all__ = ["DecomposeChannelwise", "FuseTransposeMatmul", "PrepareLayout", "StaticPlanBlockMemory"]
+__all__ = [
+    "DecomposeChannelwise",
+    "FuseTransposeMatmul",
+    "InsertRuntimeChecks",
+    "PrepareLayout",
+    "RefreshTypes",
+    "StaticPlanBlockMemory",
+]
