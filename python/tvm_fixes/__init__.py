@@ -23,8 +23,8 @@ from . import _ffi
 _ffi.load()
 
 from . import frontend  # noqa: E402
-from .compiler import compile  # noqa: E402
-from .errors import CompileError  # noqa: E402
+from .compiler import build, compile  # noqa: E402
+from .errors import CompileError, VerifyError  # noqa: E402
 from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import transform  # noqa: E402
@@ -35,6 +35,7 @@ from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
 from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
+from .relax.verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 from .runtime import CompiledModel  # noqa: E402
 
 try:
@@ -54,9 +55,15 @@ _register_pipeline()
 __all__ = [
     "CompileError",
     "CompiledModel",
+    "Diagnostic",
+    "Diagnostics",
+    "VerifyEach",
+    "VerifyError",
     "__version__",
+    "build",
     "compile",
     "frontend",
     "pipeline",
     "transform",
+    "verify",
 ]

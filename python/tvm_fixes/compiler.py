@@ -19,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from . import target as targets
 from .errors import CompileError, UsageError, summarize
 from .isolate import OutcomeKind, run_forked
 from .pipeline import stages
+from .relax import verifier
 from .relax.analysis import activation_transforms
 from .runtime.compiled_model import CompiledModel, check_destination
 from .runtime.manifest import (
@@ -61,7 +62,8 @@ class Step:
     ----------
     name : str
         ``load``, ``import``, ``verify``, ``reference``, a stage of
-        :func:`tvm_fixes.pipeline.stages`, ``build``, ``export``, ``compare`` or ``save``.
+        :func:`tvm_fixes.pipeline.stages`, ``verify kernels`` after its ``Legalize``, ``build``,
+        ``export``, ``compare`` or ``save``.
     seconds : float or None
         The time that it took; None while it runs.
     """
@@ -86,6 +88,9 @@ def compile(
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
+    verify: bool = True,
+    verify_each: bool = False,
+    runtime_checks: bool = False,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and hold its answers against the original's.
@@ -114,6 +119,13 @@ def compile(
         Tolerances, in place of those of :data:`tvm_fixes.comparison.TOLERANCES`.
     seed : int
         Of the random inputs; not negative.
+    verify : bool
+        Verify the module after import, and again when its operators have become calls of kernels.
+    verify_each : bool
+        Verify it after each pass too, so that an error names the pass that is at fault.
+    runtime_checks : bool
+        Have the model check what could not be proved, and raise an ``AssertionError`` that names
+        operator and values.
     progress : callable, optional
         Called with a :class:`Step` as each begins and ends.
 
@@ -129,6 +141,8 @@ def compile(
         If what is asked for does not exist or does not fit the model.
     CompileError
         If the model cannot be compiled; the message names operator and node where one is at fault.
+    VerifyError
+        If a module on the way is wrong, as :func:`tvm_fixes.verify` finds it; ``stage`` tells when.
     ArtifactError
         If the artifact cannot be written to `output`, such as on a full disk.
     """
@@ -137,11 +151,13 @@ def compile(
         with run.step("load"):
             # What is certain to fail later fails before the work.
             _check_switches()
+            checks = _Checks(verify, verify_each)
             resolved = targets.resolve(target)
-            lowering = stages(layout=layout)
+            lowering = stages(layout=layout, runtime_checks=runtime_checks)
             _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol, seed=seed)
             opened = open_source(source, shapes)
         mod, warned = _import(opened, run)
+        checks.check(mod, run, "verify")
         specs = describe_function(
             mod["main"], [spec.name for spec in opened.inputs], opened.output_names
         )
@@ -149,7 +165,7 @@ def compile(
         if compare:
             with run.step("reference"):
                 expected = _Expectation.of(opened, seed)
-        mod, transforms = _lower(mod, resolved, lowering, run)
+        mod, transforms = _lower(mod, resolved, lowering, run, checks)
         with run.step("build"):
             executable = relax.build(mod, resolved, relax_pipeline=None)
         with run.step("export"):
@@ -164,6 +180,7 @@ def compile(
         activation_transforms=transforms,
         fixes=sorted(fixes),
         warnings=warned,
+        unproved=checks.unproved,
     )
     if expected is not None:
         with run.step("compare"):
@@ -173,6 +190,41 @@ def compile(
         with run.step("save"):
             model.save(output)
     return model
+
+
+def build(
+    mod: tvm.IRModule,
+    target: str | tvm.target.Target | None = None,
+    params: dict[str, list[Any]] | None = None,
+    relax_pipeline: str | tvm.transform.Pass | None = "default",
+    tir_pipeline: str | tvm.transform.Pass | None = "default",
+    exec_mode: str = "bytecode",
+    *,
+    system_lib: bool | None = None,
+) -> relax.VMExecutable:
+    """``relax.build`` with the verifier in front.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module, verified before anything else is done with it.
+    target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib
+        As for ``tvm.relax.build``.
+
+    Returns
+    -------
+    executable : relax.VMExecutable
+
+    Raises
+    ------
+    VerifyError
+        If :func:`tvm_fixes.verify` finds an error.
+    """
+    if switches.enabled("verifier"):
+        verifier.verify(mod).raise_if_errors()
+    return relax.build(
+        mod, target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=system_lib
+    )
 
 
 class _Run:
@@ -197,6 +249,49 @@ class _Run:
             raise CompileError(summarize(error), stage=name) from error
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self._progress(Step(name, self.seconds[name]))
+
+
+@dataclass
+class _Checks:
+    """When the module is verified on its way, and how much of it was not proved.
+
+    Switched off, TVM's check takes the verifier's place.
+    """
+
+    is_on: bool
+    after_each_pass: bool
+    unproved: int | None = None
+
+    def check(self, mod: tvm.IRModule, run: _Run, step: str) -> None:
+        """Verify `mod` as the step `step`.
+
+        Raises
+        ------
+        VerifyError
+            If there are errors.
+        """
+        if not self.is_on:
+            return
+        with run.step(step):
+            if not switches.enabled("verifier"):
+                relax.analysis.well_formed(mod)
+                return
+            found = verifier.verify(mod)
+            found.raise_if_errors()
+            self.unproved = (self.unproved or 0) + len(found.warnings)
+
+    def context(self) -> AbstractContextManager[object]:
+        """The context to run passes in: the current one, with an instrument where asked for."""
+        if not self.after_each_pass or not switches.enabled("verifier"):
+            return nullcontext()
+        current = tvm.transform.PassContext.current()
+        return tvm.transform.PassContext(
+            opt_level=current.opt_level,
+            required_pass=current.required_pass,
+            disabled_pass=current.disabled_pass,
+            instruments=[*current.instruments, verifier.VerifyEach()],
+            config=current.config,
+        )
 
 
 def _check_switches() -> None:
@@ -236,23 +331,28 @@ def _import(source: Source, run: _Run) -> tuple[tvm.IRModule, list[str]]:
     with run.step("import"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         mod = source.to_relax()
-    with run.step("verify"):
-        relax.analysis.well_formed(mod)
     # Not what libraries say of themselves: deprecations are subclasses or others.
     texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
     return mod, list(dict.fromkeys(texts))
 
 
 def _lower(
-    mod: tvm.IRModule, target: tvm.target.Target, lowering: list[tvm.transform.Pass], run: _Run
+    mod: tvm.IRModule,
+    target: tvm.target.Target,
+    lowering: list[tvm.transform.Pass],
+    run: _Run,
+    checks: _Checks,
 ) -> tuple[tvm.IRModule, int]:
     """Run the stages; count the activation transforms before operators become kernels."""
     transforms = len(activation_transforms(mod))
-    for stage in lowering:
-        with run.step(stage.info.name), target:
-            mod = stage(mod)
-            if stage.info.name == "Layout":
-                transforms = len(activation_transforms(mod))
+    with checks.context():
+        for stage in lowering:
+            with run.step(stage.info.name), target:
+                mod = stage(mod)
+                if stage.info.name == "Layout":
+                    transforms = len(activation_transforms(mod))
+            if stage.info.name == "Legalize":
+                checks.check(mod, run, "verify kernels")
     return mod, transforms
 
 

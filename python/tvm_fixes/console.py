@@ -18,6 +18,7 @@ from rich.status import Status
 from rich.table import Table
 
 from .compiler import Step
+from .relax.verifier import Diagnostics
 from .runtime.report import Report
 
 
@@ -72,6 +73,18 @@ def render(report: Report, console: Console, *, output: str | None = None) -> No
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
 
 
+def render_diagnostics(found: Diagnostics, console: Console) -> None:
+    """Print what the verifier has found, for a person to read; severities in colour."""
+    colours = {"error": "red", "warning": "yellow", "note": "cyan"}
+    for line in found.text().splitlines():
+        severity, bracket, rest = line.partition("[")
+        if bracket and severity in colours:
+            line = f"[{colours[severity]}]{severity}[/]{escape(bracket + rest)}"
+        else:
+            line = escape(line)
+        console.print(line, highlight=False, soft_wrap=True)
+
+
 def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     layout = f" in {report.layout}" if report.layout else ""
     rows = [("model", escape(report.source) + layout)]
@@ -99,6 +112,8 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
         )
     if report.activation_transforms is not None:
         rows.append(("activation transforms", str(report.activation_transforms)))
+    if report.unproved:
+        rows.append(("left unproved", f"{report.unproved} (tvm-fixes verify shows them)"))
     rows.append(("fixes that took part", ", ".join(report.fixes) or "none"))
     if output is not None and report.equal is not False:
         rows.append(("saved to", escape(output)))

@@ -49,6 +49,11 @@ class UnsupportedOperatorError(CompileError):
     """An operator of the model has no conversion or no lowering; the message names where it is."""
 
 
+@tvm_ffi.register_error("tvm_fixes.VerifyError")
+class VerifyError(CompileError, ValueError):
+    """A module is wrong; the message is the text of every finding, over several lines."""
+
+
 class ArtifactError(CompileError):
     """A directory is not a whole artifact, does not fit this machine, or cannot be written."""
 

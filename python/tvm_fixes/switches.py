@@ -52,6 +52,14 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-prelu",
     "onnx-resize",
     "onnx-unnamed-dims",
+    "verify-types",
+    "verify-functions",
+    "verify-call-tir",
+    "verify-operators",
+    "verify-attributes",
+    "verify-prim-func",
+    "verifier",
+    "runtime-checks",
     "ffi-0.1.15",
 )
 

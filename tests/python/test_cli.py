@@ -16,6 +16,7 @@ import errno
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from models import conv_net, onnx_conv
 from tvm_fixes import _ffi, doctor, switches
 from tvm_fixes.pipeline import LAYOUTS
 from tvm_fixes.runtime import CompiledModel
+from tvm_fixes.source.module_file import read_module
 from tvm_fixes_cli import main
 
 ESCAPE = "\x1b"
@@ -98,6 +100,13 @@ class TestCompile:
         assert document["size_ratio"] > 1
         assert document["fixes"] == []
         assert "export" in err
+
+    @pytest.mark.parametrize("option, unproved", [("--no-verify", None), ("--verify-each", 0)])
+    def test_verification(self, onnx_file, capfd, option, unproved):
+        assert compile_(onnx_file, "--no-compare", "--json", option) == 0
+        document = json.loads(capfd.readouterr().out)
+        assert document["unproved"] == unproved
+        assert ("verify" in document["seconds"]) == (unproved is not None)
 
     @pytest.mark.parametrize("how", ["print", "native"])
     def test_json_alone_on_standard_output(self, capfd, monkeypatch, how):
@@ -272,6 +281,121 @@ class TestWithoutTVM:
         err = capfd.readouterr().err
         assert err.startswith("tvm-fixes: error: TVM and its fixes cannot be loaded: ")
         assert err.count("\n") == 1
+
+
+WRONG_SCRIPT = """\
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def first(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        return x
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        cls = Module
+        y = R.call_tir(cls.first, (x,), out_ty=R.Tensor((4,), "float32"))
+        return y
+"""
+IMPORTS = """\
+from tvm.script import ir as I
+from tvm.script import relax as R
+"""
+WRONG = "error[call_tir.callee]: main: `first` is relax.expr.Function, expected a PrimFunc\n"
+
+
+def verify(*arguments: object) -> int:
+    return main(["verify", *map(str, arguments)])
+
+
+class TestVerify:
+    @pytest.fixture
+    def script(self, tmp_path):
+        path = tmp_path / "module.py"
+        path.write_text(IMPORTS + WRONG_SCRIPT)
+        return path
+
+    @pytest.fixture
+    def saved(self, script, tmp_path):
+        path = tmp_path / "module.json"
+        path.write_text(tvm.ir.save_json(read_module(script)))
+        return path
+
+    def test_models(self, onnx_file, tmp_path, capfd):
+        module, inputs = conv_net()
+        torch.export.save(torch.export.export(module, inputs), tmp_path / "model.pt2")
+        for source in (onnx_file, tmp_path / "model.pt2", "models:conv_net"):
+            assert verify(source) == 0
+            assert capfd.readouterr() == ("no errors\n", "")
+
+    def test_script_and_json(self, script, saved, capfd):
+        for source in (script, f"{script}:Module", saved):
+            assert verify(source) == 1
+            out, err = capfd.readouterr()
+            assert out.startswith(WRONG) and out.endswith("\n1 error\n")
+            assert "y = R.call_tir(cls.first, (x,)" in out
+            assert err == "" and ESCAPE not in out
+
+    def test_a_printed_script(self, script, tmp_path, capfd):
+        """It imports in comments, and its own check is on."""
+        printed = tmp_path / "printed.py"
+        printed.write_text(read_module(script).script())
+        assert verify(printed) == 1
+        assert capfd.readouterr().out.startswith(WRONG)
+
+    def test_the_check_of_tvm_is_on_again(self, script):
+        assert verify(script) == 1
+        with pytest.raises(tvm.error.DiagnosticError, match="not well-formed"):
+            runpy.run_path(str(script))
+
+    def test_json_output(self, script, capfd):
+        assert verify(script, "--json") == 1
+        document = json.loads(capfd.readouterr().out)
+        assert document["errors"] == 1
+        assert document["diagnostics"][0]["rule"] == "call_tir.callee"
+
+    def test_warnings_as_errors(self, tmp_path, capfd):
+        script = tmp_path / "warning.py"
+        script.write_text(
+            IMPORTS + "@R.function\n"
+            "def main(x: R.Tensor(('n',), 'float32')) -> R.Tensor((4,), 'float32'):\n"
+            "    return x\n"
+        )
+        assert verify(script) == 0
+        assert verify(script, "--warnings-as-errors") == 1
+        out = capfd.readouterr().out
+        assert out.startswith("warning[type.return]: main: ") and out.endswith("\n1 warning\n")
+
+    @pytest.mark.parametrize(
+        "name, text, status, message",
+        [
+            ("no.py", None, 2, "no.py: no such file"),
+            ("no.json", None, 2, "no.json: no such file"),
+            ("model.txt", "", 2, "expected a file that ends in .onnx, .pt2, .py or .json"),
+            ("empty.py", "x = 1", 2, "expected one module, found none"),
+            ("two.py", IMPORTS + WRONG_SCRIPT + "Other = Module", 2, "found Module, Other; "),
+            ("bad.py", "1 / 0", 1, "bad.py: ZeroDivisionError: division by zero ("),
+            ("leaves.py", "raise SystemExit(3)", 1, "leaves.py: SystemExit: 3 ("),
+            ("bad.json", "{", 1, "bad.json: not TVM's JSON: "),
+            ("type.json", tvm.ir.save_json(tvm.ir.GlobalVar("f")), 2, "got GlobalVar"),
+        ],
+    )
+    def test_error_is_one_line(self, tmp_path, capfd, name, text, status, message):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        assert verify(tmp_path / name) == status
+        out, err = capfd.readouterr()
+        assert err.startswith("tvm-fixes: error: ") and err.count("\n") == 1
+        assert message in err
+        assert out == ""
+
+    def test_a_name_that_is_not_there(self, script, capfd):
+        assert verify(f"{script}:Other") == 2
+        assert "no module 'Other'; modules: Module" in capfd.readouterr().err
+
+    def test_the_help_says_that_a_script_runs(self, capfd):
+        with suppress(SystemExit):
+            verify("--help")
+        assert "A file .py runs as Python does: verify what you trust." in capfd.readouterr().out
 
 
 class TestDoctor:

@@ -26,6 +26,7 @@ import tvm
 import tvm.testing
 from onnx import helper
 from torch import nn
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -45,6 +46,7 @@ from tvm_fixes.errors import (
     CompileError,
     UnsupportedOperatorError,
     UsageError,
+    VerifyError,
 )
 from tvm_fixes.runtime import CompiledModel
 
@@ -105,8 +107,8 @@ class TestComparison:
     def test_report(self):
         steps = []
         report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
-        names = ["load", "import", "verify", "reference", "Layout", "Legalize", "Lower"]
-        names += ["CheckLowered", "build", "export", "compare"]
+        names = ["load", "import", "verify", "reference", "Layout", "Legalize", "verify kernels"]
+        names += ["Lower", "CheckLowered", "build", "export", "compare"]
         assert list(report.seconds) == names
         assert [step.name for step in steps] == [name for name in names for _ in range(2)]
         assert [step.seconds is None for step in steps] == [True, False] * len(names)
@@ -141,6 +143,104 @@ class TestComparison:
         message = fails("no.onnx", UsageError, progress=steps.append)
         assert "unknown fix 'nonsense'; known fixes: " in message
         assert {step.name for step in steps} == {"load"}
+
+
+class TestVerify:
+    @staticmethod
+    def module(is_right: bool) -> tvm.IRModule:
+        """y holds x, or a weight of another length."""
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((4,), "float32"))
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                y = builder.emit(relax.op.nn.relu(x), "y")
+                z = builder.emit_output(relax.op.add(y, x))
+            builder.emit_func_output(z)
+        if is_right:
+            return builder.get()
+        return wrong(builder.get())
+
+    @staticmethod
+    def passes(monkeypatch) -> None:
+        """One of the passes of Legalize breaks the module."""
+        broken = tvm.transform.module_pass(lambda mod, _: wrong(mod), opt_level=0, name="Broken")
+        real = compiler.stages
+
+        def stages(**options):
+            first, *rest = real(**options)
+            return [tvm.transform.Sequential([broken], name="Layout"), first, *rest]
+
+        monkeypatch.setattr(compiler, "stages", stages)
+
+    def test_the_import_is_wrong(self):
+        with pytest.raises(VerifyError) as caught:
+            compile_model(self.module(False), compare=False)
+        assert caught.value.stage == "verify"
+        assert caught.value.message.startswith("error[type.binding]: main: `y` cannot hold its")
+
+    @pytest.mark.parametrize("how", ["argument", "switch"])
+    def test_switched_off(self, monkeypatch, how):
+        """What has no verifier in front builds what it builds."""
+        options = {"verify": False} if how == "argument" else {}
+        if how == "switch":
+            monkeypatch.setenv("TVM_FIXES_DISABLE", "verifier")
+        called = []
+        monkeypatch.setattr(compiler.verifier, "verify", called.append)
+        report = compile_model(self.module(True), compare=False, **options).report
+        assert called == [] and report.unproved is None
+        assert ("verify" in report.seconds) == (how == "switch")
+
+    def test_warnings_are_counted(self):
+        n = tvm.tirx.Var("n", "int64")
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((n,), "float32"))
+        with builder.function("main", [x]):
+            builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
+        mod = builder.get()
+        assert compile_model(mod, compare=False).report.unproved == 0
+        main = mod["main"]
+        stated = relax.Function([x], main.body, relax.TensorType((4,), "float32"))
+        mod[mod.get_global_var("main")] = stated.with_attr("global_symbol", "main")
+        assert compile_model(mod, compare=False).report.unproved > 0
+
+    def test_each_pass(self, monkeypatch):
+        self.passes(monkeypatch)
+        with pytest.raises(VerifyError) as caught:
+            compile_model(self.module(True), compare=False, verify_each=True)
+        assert caught.value.stage == "Layout"
+        assert "introduced by the pass Broken" in caught.value.message
+        assert tvm.transform.PassContext.current().instruments == []
+
+    def test_each_pass_of_a_model_is_right(self):
+        model = compile_model(conv_net(), layout="NHWC", compare=False, verify_each=True)
+        assert model.report.unproved == 0
+
+    def test_the_instruments_of_the_caller_stay(self):
+        seen = []
+
+        @tvm.ir.instrument.pass_instrument
+        class Names:
+            def run_before_pass(self, mod, info):
+                seen.append(info.name)
+
+        with tvm.transform.PassContext(opt_level=3, instruments=[Names()]):
+            compile_model(self.module(True), compare=False, verify_each=True)
+        assert "LegalizeOps" in seen
+
+
+def wrong(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with y bound to what has five elements."""
+    function = mod["main"]
+    block = function.body.blocks[0]
+    five = relax.const(np.zeros(5, "float32"))
+    bindings = [relax.VarBinding(block.bindings[0].var, five), *block.bindings[1:]]
+    body = relax.BlockBuilder().normalize(
+        relax.SeqExpr([relax.DataflowBlock(bindings)], function.body.body)
+    )
+    broken = relax.Function(function.params, body, function.ret_ty)
+    result = mod.clone()
+    result[mod.get_global_var("main")] = broken.with_attr("global_symbol", "main")
+    return result
 
 
 class TestTarget:

@@ -58,7 +58,7 @@ def test_the_programs_run(tmp_path):
     pytest.importorskip("torch")
     onnx.save(onnx_conv((1, 3, 64, 64)), tmp_path / "model.onnx")
     *programs, alone = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    assert len(programs) == 2
+    assert len(programs) == 3
     save = "\nnp.save({!r}, output if isinstance(output, np.ndarray) else output.numpy())\n"
     with_tvm_fixes = "\n".join(programs) + save.format("with.npy")
     run(with_tvm_fixes, tmp_path)

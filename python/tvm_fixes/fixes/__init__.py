@@ -27,6 +27,8 @@ from . import (
     pixel_shuffle,
     rms_norm,
     torch_importer,
+    verified_build,
+    verifier,
 )
 from .record import Fix, Kind, Probe
 
@@ -65,6 +67,14 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.PRELU,
     onnx_importer.RESIZE,
     onnx_importer.UNNAMED_DIMS,
+    verifier.TYPES,
+    verifier.FUNCTIONS,
+    verifier.CALL_TIR,
+    verifier.OPERATORS,
+    verifier.ATTRIBUTES,
+    verifier.PRIM_FUNC,
+    verified_build.VERIFIER,
+    verifier.RUNTIME_CHECKS,
     environment.FFI_0_1_15,
 )
 

@@ -85,6 +85,9 @@ class Report:
         that each takes by default.  An indication, not a benchmark.
     warnings : list of str
         What the importer warned of.
+    unproved : int or None
+        How many obligations, such as equal extents, the verifier could neither prove nor disprove,
+        after import and once more on calls of kernels; None where it did not run.
     """
 
     source: str
@@ -99,6 +102,7 @@ class Report:
     latency_ms: float | None = None
     reference_latency_ms: float | None = None
     warnings: list[str] = field(default_factory=list)
+    unproved: int | None = None
 
     @property
     def equal(self) -> bool | None:

@@ -1,0 +1,440 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The gaps of TVM's well-formed check: wrong modules that it accepts, and two that crash it."""
+
+# TVMScript annotates with calls.
+# mypy: disable-error-code="valid-type,no-untyped-def"
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm.te
+import tvm.topi
+import tvm_ffi
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from ..pipeline import pipeline as tvm_fixes_pipeline
+from ..relax.verifier import verify
+from .record import Fix, Kind, Probe
+
+Gap = Callable[[], tvm.IRModule]
+"""Makes a wrong module."""
+
+
+def _probe(gaps: Sequence[Gap], symptom: str = "accepted") -> Probe:
+    """TVM's check, and ours, on modules each of which is wrong."""
+
+    def stock() -> None:
+        accepted = [gap.__name__ for gap in gaps if relax.analysis.check_well_formed(gap())]
+        assert not accepted, f"accepted: {', '.join(accepted)}"
+
+    def fixed() -> None:
+        accepted = [
+            gap.__name__
+            for gap in gaps
+            if not any(found.severity == "error" for found in verify(gap()))
+        ]
+        assert not accepted, f"accepted: {', '.join(accepted)}"
+
+    return Probe(stock=stock, fixed=fixed, symptom=re.compile(symptom))
+
+
+def _tensor(*shape: object, dtype: str = "float32") -> relax.TensorType:
+    return relax.TensorType(shape, dtype)
+
+
+def _var(name: str, *shape: object, dtype: str = "float32") -> relax.Var:
+    return relax.Var(name, _tensor(*shape, dtype=dtype))
+
+
+def _with_type(expr: relax.Expr, ty: tvm.ir.Type) -> relax.Expr:
+    """A new expression, with a type of which TVM has no say."""
+    tvm_ffi.get_global_func("relax.UpdateType")(expr, ty)
+    return expr
+
+
+def _main(
+    params: Sequence[relax.Var],
+    values: Sequence[tuple[relax.Var, relax.Expr] | relax.Binding],
+    result: relax.Expr,
+    ret: tvm.ir.Type | None = None,
+) -> tvm.IRModule:
+    """A module of one function that binds `values` as they are, and returns `result`."""
+    bindings = [
+        value if isinstance(value, relax.Binding) else relax.VarBinding(*value) for value in values
+    ]
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], result)
+    _with_type(body, result.ty)
+    function = relax.Function(params, body, ret or result.ty)
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def _call(name: str, *args: relax.Expr, attrs: tvm.ir.Attrs | None, ty: tvm.ir.Type) -> relax.Call:
+    return _with_type(relax.Call(tvm.ir.Op.get(name), list(args), attrs), ty)
+
+
+# Calls of primitive functions.
+
+
+def callee_is_a_relax_function() -> tvm.IRModule:
+    """The result is memory that nobody has written."""
+
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @R.function(private=True)
+        def first(a: R.Tensor((4,), "float32"), b: R.Tensor((4,), "float32")) -> R.Tensor(
+            (4,), "float32"
+        ):
+            return a
+
+        @R.function
+        def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            cls = Module
+            y = R.call_tir(cls.first, (x,), out_ty=R.Tensor((4,), "float32"))
+            return y
+
+    return Module
+
+
+def overwritten_input_is_used() -> tvm.IRModule:
+    """The sum reads what the call has written over."""
+
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True)
+        def increment(A: T.Buffer((4,), "float32")):
+            for i in range(4):
+                A[i] = A[i] + T.float32(1)
+
+        @R.function
+        def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            cls = Module
+            a = R.add(x, x)
+            b = R.call_tir_inplace(cls.increment, (a,), [0], out_ty=R.Tensor((4,), "float32"))
+            c = R.add(a, b)
+            return c
+
+    return Module
+
+
+def _relu(batch: int) -> tvm.tirx.PrimFunc:
+    data = tvm.te.placeholder((batch, 8, 4, 4), "float32")
+    return tvm.te.create_prim_func([data, tvm.topi.nn.relu(data)]).without_attr("global_symbol")
+
+
+def callee_was_replaced() -> tvm.IRModule:
+    """The type of the GlobalVar is that of the function that it named before."""
+    builder = relax.BlockBuilder()
+    x, w = _var("x", 1, 8, 4, 4), _var("w", 8, 8, 1, 1)
+    with builder.function("main", [x, w]):
+        y = builder.emit(relax.op.nn.conv2d(x, w))
+        relu = builder.add_func(_relu(1), "relu")
+        builder.emit_func_output(builder.emit(relax.call_tir(relu, (y,), y.ty)))
+    mod = builder.get()
+    mod[relu] = _relu(64)
+    return mod
+
+
+def one_symbol_for_two_extents() -> tvm.IRModule:
+    """Both buffers have n elements; one argument has 4, the other 5."""
+
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True)
+        def add(a: T.handle, b: T.handle, c: T.handle):
+            n = T.int64()
+            A = T.match_buffer(a, (n,), "float32")
+            B = T.match_buffer(b, (n,), "float32")
+            C = T.match_buffer(c, (n,), "float32")
+            for i in range(n):
+                C[i] = A[i] + B[i]
+
+        @R.function
+        def main(x: R.Tensor((4,), "float32"), y: R.Tensor((5,), "float32")) -> R.Tensor(
+            (4,), "float32"
+        ):
+            cls = Module
+            z = R.call_tir(cls.add, (x, y), out_ty=R.Tensor((4,), "float32"))
+            return z
+
+    return Module
+
+
+# The types of values.
+
+
+def result_has_another_type() -> tvm.IRModule:
+    """The function states two rows, and returns four."""
+    x = _var("x", 4)
+    return _main([x], [], x, ret=_tensor(2))
+
+
+def field_has_another_type() -> tvm.IRModule:
+    x, y = _var("x", 4), _var("y", 8)
+    pair = relax.Var("pair")
+    item = _with_type(relax.TupleGetItem(pair, 0), y.ty)
+    values = [(pair, relax.Tuple([x, x])), (y, item)]
+    _with_type(pair, relax.TupleType([x.ty, x.ty]))
+    return _main([x], values, y)
+
+
+def tuple_has_another_type() -> tvm.IRModule:
+    x = relax.Var("x")
+    pair = _with_type(relax.Tuple([x]), relax.TupleType([_tensor(8)]))
+    _with_type(x, _tensor(4))
+    y = relax.Var("y", pair.ty)
+    return _main([x], [(y, pair)], y)
+
+
+def constant_has_another_type() -> tvm.IRModule:
+    y = _var("y", 3)
+    constant = tvm.ir.GenericConst(tvm.runtime.tensor(np.zeros(2, "float32")), y.ty)
+    return _main([], [(y, constant)], y)
+
+
+def shape_is_hidden_by_a_dtype() -> tvm.IRModule:
+    """The dtype is unknown, and three rows never were four."""
+    x = relax.Var("x", relax.TensorType((3,), None))
+    y = _var("y", 4)
+    return _main([x], [(y, _call("relax.nn.relu", x, attrs=None, ty=y.ty))], y)
+
+
+def cast_never_succeeds() -> tvm.IRModule:
+    x, y = _var("x", 4), _var("y", 5)
+    return _main([x], [relax.MatchCast(y, x, y.ty)], y)
+
+
+def extent_is_negative() -> tvm.IRModule:
+    x = _var("x", -4)
+    return _main([x], [], x)
+
+
+def condition_is_no_boolean() -> tvm.IRModule:
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4,), "float32"), c: R.Tensor((2,), "bool")) -> R.Tensor(
+            (4,), "float32"
+        ):
+            if c:
+                y = R.add(x, x)
+            else:
+                y = R.multiply(x, x)
+            return y
+
+    return Module
+
+
+# Functions of the module.
+
+
+def callee_takes_another_type() -> tvm.IRModule:
+    """The function that is called was replaced by one of another signature."""
+
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @R.function(private=True)
+        def callee(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            return x
+
+        @R.function(private=True)
+        def other(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+            return x
+
+        @R.function
+        def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            cls = Module
+            y = cls.callee(x)
+            return y
+
+    mod: Any = Module
+    mod[mod.get_global_var("callee")] = mod["other"]
+    del mod["other"]
+    return mod
+
+
+def symbols_of_a_library_are_equal() -> tvm.IRModule:
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True)
+        def f(A: T.Buffer((4,), "float32")):
+            A[0] = T.float32(0)
+
+        @T.prim_func(private=True)
+        def g(A: T.Buffer((4,), "float32")):
+            A[0] = T.float32(1)
+
+    mod: Any = Module
+    return tvm.IRModule(
+        {
+            var: function.with_attr("global_symbol", "same")
+            for var, function in mod.functions_items()
+        }
+    )
+
+
+# Operators.
+
+
+def index_is_out_of_range() -> tvm.IRModule:
+    x, y = _var("x", 4), _var("y", 1)
+    take = _with_type(relax.op.take(x, relax.const([9], "int64"), axis=0), y.ty)
+    return _main([x], [(y, take)], y)
+
+
+def columns_are_no_rows() -> tvm.IRModule:
+    """A product over n columns and n + 1 rows."""
+    n = tvm.tirx.Var("n", "int64")
+    x, w, y = _var("x", 3, n), _var("w", n + 1, 4), _var("y", 3, 4)
+    return _main([x, w], [(y, _with_type(relax.op.matmul(x, w), y.ty))], y)
+
+
+# What crashes TVM's check.
+
+
+def attributes_are_missing() -> tvm.IRModule:
+    x, y = _var("x", 4), _var("y", 8)
+    pair = relax.Tuple([x, x])
+    return _main([x], [(y, _call("relax.concat", pair, attrs=None, ty=y.ty))], y)
+
+
+def attributes_are_of_another_operator() -> tvm.IRModule:
+    x, w, y = _var("x", 1, 8, 4, 4), _var("w", 8, 8, 1, 1), _var("y", 1, 8, 4, 4)
+    attrs = relax.op.nn.softmax(x).attrs
+    return _main([x, w], [(y, _call("relax.nn.conv2d", x, w, attrs=attrs, ty=y.ty))], y)
+
+
+# Primitive functions.
+
+
+def store_is_out_of_bounds() -> tvm.IRModule:
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True)
+        def f(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+            for i in range(4):
+                B[i + 1] = A[i]
+
+    return Module
+
+
+def loop_is_longer_than_the_buffer() -> tvm.IRModule:
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True)
+        def f(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+            for i in range(8):
+                B[i] = A[i]
+
+    return Module
+
+
+def _fix(fix_id: str, summary: str, upstream: tuple[int, ...], probe: Probe) -> Fix:
+    return Fix(
+        id=fix_id,
+        family="verifier",
+        kind=Kind.PASS,
+        summary=summary,
+        upstream=upstream,
+        probe=probe,
+    )
+
+
+CALL_TIR = _fix(
+    "verify-call-tir",
+    "a call of a PrimFunc is checked against its buffers, and memory that it overwrites",
+    (17310, 17285),
+    _probe(
+        [
+            callee_is_a_relax_function,
+            overwritten_input_is_used,
+            callee_was_replaced,
+            one_symbol_for_two_extents,
+        ]
+    ),
+)
+TYPES = _fix(
+    "verify-types",
+    "the types of values are found anew, from the bottom up, and symbol by symbol",
+    (17211, 16833),
+    _probe(
+        [
+            result_has_another_type,
+            field_has_another_type,
+            tuple_has_another_type,
+            constant_has_another_type,
+            shape_is_hidden_by_a_dtype,
+            cast_never_succeeds,
+            extent_is_negative,
+            condition_is_no_boolean,
+        ]
+    ),
+)
+FUNCTIONS = _fix(
+    "verify-functions",
+    "a call of a function is checked against the function, and names are unique",
+    (17446,),
+    _probe([callee_takes_another_type, symbols_of_a_library_are_equal]),
+)
+OPERATORS = _fix(
+    "verify-operators",
+    "what an operator asks of extents, sizes and constant indices is proved or disproved",
+    (18834,),
+    _probe([index_is_out_of_range, columns_are_no_rows]),
+)
+
+
+def _reshape_at_run_time(pipeline: tvm.transform.Pass) -> None:
+    """Fifteen elements become a matrix of twelve."""
+    n = tvm.tirx.Var("n", "int64")
+    x, y = _var("x", 3, n), _var("y", 4, 3)
+    shape = relax.ShapeExpr([4, 3])
+    mod = _main([x], [(y, _call("relax.reshape", x, shape, attrs=None, ty=y.ty))], y)
+    executable = tvm.relax.build(mod, "llvm", relax_pipeline=pipeline)
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    try:
+        machine["main"](tvm.runtime.tensor(np.zeros((3, 5), "float32")))
+    except AssertionError as error:
+        assert "expected 15, got 12" in str(error)
+    else:
+        raise ValueError("twelve of fifteen elements, and no error")
+
+
+RUNTIME_CHECKS = _fix(
+    "runtime-checks",
+    "what an operator asks of symbolic extents and computed indices is checked when a model runs",
+    (),
+    Probe(
+        stock=lambda: _reshape_at_run_time(relax.get_pipeline("default")),
+        fixed=lambda: _reshape_at_run_time(tvm_fixes_pipeline(runtime_checks=True)),
+        symptom=re.compile("twelve of fifteen elements, and no error"),
+    ),
+)
+ATTRIBUTES = _fix(
+    "verify-attributes",
+    "attributes that are missing or of another operator are an error, and no crash",
+    (),
+    _probe([attributes_are_missing, attributes_are_of_another_operator], "SIGSEGV|accepted"),
+)
+PRIM_FUNC = _fix(
+    "verify-prim-func",
+    "the indices of a PrimFunc stay within its buffers",
+    (),
+    _probe([store_is_out_of_bounds, loop_is_longer_than_the_buffer]),
+)

@@ -1,0 +1,133 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Relax modules that lie in files: TVMScript, and TVM's JSON."""
+
+import importlib
+import os
+import runpy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tvm
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+from tvm.tirx.layout import Axis
+
+from ..errors import CompileError, UsageError, summarize
+from . import Shapes, _existing, _place, open_source
+
+# Where the decorators of modules and functions find `parse`.
+_DECORATORS = (
+    "tvm.script.parser.ir.entry",
+    "tvm.relax.script.parser.entry",
+    "tvm.tirx.script.parser.entry",
+)
+
+# What a printed script names without importing it.
+_NAMES = {"tvm": tvm, "I": I, "R": R, "T": T, "TypeVar": TypeVar, "Axis": Axis}
+
+
+def read_module(source: str | os.PathLike[str], shapes: Shapes | None = None) -> tvm.IRModule:
+    """Read the module in a file, or import the model in it, as it is: nothing is checked.
+
+    Parameters
+    ----------
+    source : str or path
+        A file ``.py`` of TVMScript, which runs as Python does; ``model.py:Name`` picks one of
+        several modules.  A file ``.json`` of ``tvm.ir.save_json``.  Else what
+        :func:`tvm_fixes.compile` takes.
+    shapes : mapping of str to sequence of int, optional
+        As for :func:`tvm_fixes.compile`.
+
+    Returns
+    -------
+    module : tvm.IRModule
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or no such module in it.
+    CompileError
+        If it cannot be read or imported.
+    """
+    name = os.fspath(source)
+    stem, colon, attribute = name.rpartition(":")
+    if colon and stem.endswith(".py"):
+        return _read_script(_existing(Path(stem)), attribute)
+    if name.endswith(".py"):
+        return _read_script(_existing(Path(name)))
+    if name.endswith(".json"):
+        return _read_json(_existing(Path(name)))
+    path = Path(name)
+    if path.exists() and path.suffix not in (".onnx", ".pt2"):
+        raise UsageError(f"{name}: expected a file that ends in .onnx, .pt2, .py or .json")
+    return open_source(source, shapes).to_relax()
+
+
+def _read_json(path: Path) -> tvm.IRModule:
+    try:
+        module = tvm.ir.load_json(path.read_text())
+    except Exception as error:
+        raise CompileError(f"{path}: not TVM's JSON: {summarize(error)}") from error
+    if not isinstance(module, tvm.IRModule):
+        raise UsageError(f"{path}: expected an IRModule, got {type(module).__name__}")
+    return module
+
+
+def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
+    try:
+        with _parsing_only():
+            values = runpy.run_path(str(path), dict(_NAMES))
+    except (Exception, SystemExit) as error:
+        raise CompileError(f"{path}: {summarize(error, 2000)} ({_place(error)})") from error
+    modules = {key: module for key, value in values.items() if (module := _module_of(value))}
+    if name is not None and name not in modules:
+        raise UsageError(f"{path}: no module {name!r}; modules: {', '.join(modules) or 'none'}")
+    if name is None and len(modules) != 1:
+        found = ", ".join(modules) or "none"
+        raise UsageError(f"{path}: expected one module, found {found}; {path}:NAME picks one")
+    return modules[name or next(iter(modules))]
+
+
+def _module_of(value: Any) -> tvm.IRModule | None:
+    if isinstance(value, tvm.IRModule):
+        return value
+    if isinstance(value, tvm.relax.Function | tvm.tirx.PrimFunc):
+        return tvm.IRModule.from_expr(value)
+    return None
+
+
+@contextmanager
+def _parsing_only() -> Iterator[None]:
+    """Parse TVMScript without TVM's check, which would raise at the first of what is wrong."""
+    decorators = [importlib.import_module(name) for name in _DECORATORS]
+    parsers = [vars(module)["parse"] for module in decorators]
+    try:
+        for module, parse in zip(decorators, parsers, strict=True):
+            vars(module)["parse"] = _unchecked(parse)
+        yield
+    finally:
+        for module, parse in zip(decorators, parsers, strict=True):
+            vars(module)["parse"] = parse
+
+
+def _unchecked(parse: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(parse)
+    def parse_only(*args: Any, **kwargs: Any) -> Any:
+        return parse(*args, **kwargs | {"check_well_formed": False})
+
+    return parse_only
