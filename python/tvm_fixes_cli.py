@@ -40,6 +40,7 @@ examples:
   tvm-fixes compile model.pt2 --layout NHWC -o out/
   tvm-fixes compile package.module:factory --target '{"kind": "llvm", "mcpu": "skylake-avx512"}'
   tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
+  tvm-fixes verify model.onnx
   tvm-fixes doctor
 """
 
@@ -51,6 +52,22 @@ Compile a model into a library for TVM's virtual machine, run it and ONNX Runtim
 same random inputs, and report errors, latency and size.
 
 exit status: 0 every output equal (or not compared), 1 not equal or not compilable, 2 wrong use
+"""
+
+
+_VERIFY_HELP = """\
+Import a model, or read a module of TVM, and report everything that is wrong with it.
+
+A file .py runs as Python does: verify what you trust.
+
+exit status: 0 no errors, 1 errors or not readable, 2 wrong use
+"""
+
+_VERIFY_EXAMPLES = """\
+examples:
+  tvm-fixes verify model.onnx --warnings-as-errors
+  tvm-fixes verify module.py:Module
+  tvm-fixes verify module.json --json
 """
 
 
@@ -111,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print the versions and leave")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_compile(commands)
+    _add_verify(commands)
     _add_doctor(commands)
     return parser
 
@@ -144,21 +162,66 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="convolutions channels-first, channels-last or in blocks of channels, in any rank; as "
         "they are by default",
     )
+    _add_shape(
+        parser, "makes a dynamic ONNX input static, and is the size to compare at for PyTorch"
+    )
+    parser.add_argument("--no-compare", action="store_true", help="do not run anything")
+    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance; by dtype by default")
+    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance; by dtype by default")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
+    parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
+    parser.add_argument(
+        "--verify-each",
+        action="store_true",
+        help="verify it after each pass too, so that an error names the pass that is at fault",
+    )
+    parser.add_argument(
+        "--runtime-checks",
+        action="store_true",
+        help="have the model check, when it runs, what could not be proved",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
+
+
+def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="report everything that is wrong with a model or a module",
+        description=_VERIFY_HELP,
+        epilog=_VERIFY_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=_verify)
+    parser.add_argument(
+        "source",
+        metavar="FILE",
+        help="a file .onnx or .pt2, package.module:factory, a file .py of TVMScript (FILE.py:NAME "
+        "where it has several modules; it is run), or a file .json of tvm.ir.save_json",
+    )
+    _add_shape(parser, "makes a dynamic ONNX input static")
+    parser.add_argument(
+        "--warnings-as-errors", action="store_true", help="exit with 1 for what is unproved, too"
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def _add_shape(parser: argparse.ArgumentParser, effect: str) -> None:
     parser.add_argument(
         "--shape",
         metavar="NAME=D0,D1,...",
         type=_shape,
         action="append",
         default=[],
-        help="the shape of an input, once for each; makes a dynamic ONNX input static, and is the "
-        "size to compare at for PyTorch",
+        help=f"the shape of an input, once for each; {effect}",
     )
-    parser.add_argument("--no-compare", action="store_true", help="do not run anything")
-    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance; by dtype by default")
-    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance; by dtype by default")
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
+
+
+def _shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    shapes = dict(arguments.shape)
+    if len(shapes) != len(arguments.shape):
+        raise _Failure("--shape: an input is given twice", WRONG_USE)
+    return shapes
 
 
 def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -172,9 +235,7 @@ def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def _compile(arguments: argparse.Namespace) -> _Result:
-    shapes = dict(arguments.shape)
-    if len(shapes) != len(arguments.shape):
-        raise _Failure("--shape: an input is given twice", WRONG_USE)
+    shapes = _shapes(arguments)
     with _stdout_to_stderr(), _without_warnings():
         with _loading():
             from tvm_fixes.compiler import compile as compile_model
@@ -192,6 +253,9 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     rtol=arguments.rtol,
                     atol=arguments.atol,
                     seed=arguments.seed,
+                    verify=not arguments.no_verify,
+                    verify_each=arguments.verify_each,
+                    runtime_checks=arguments.runtime_checks,
                     progress=None if arguments.quiet else printer,
                 )
         except CompileError as error:
@@ -209,6 +273,30 @@ def _compile(arguments: argparse.Namespace) -> _Result:
             render(report, _console(), output=arguments.output)
 
     return FAILED if report.equal is False else EQUAL, write
+
+
+def _verify(arguments: argparse.Namespace) -> _Result:
+    shapes = _shapes(arguments)
+    with _stdout_to_stderr(), _without_warnings():
+        with _loading():
+            from tvm_fixes import verify
+            from tvm_fixes.console import render_diagnostics
+            from tvm_fixes.errors import CompileError, UsageError
+            from tvm_fixes.source.module_file import read_module
+        try:
+            found = verify(read_module(arguments.source, shapes))
+        except CompileError as error:
+            status = WRONG_USE if isinstance(error, UsageError) else FAILED
+            raise _Failure(error.message, status, error.stage) from error
+    is_wrong = found.errors or (arguments.warnings_as_errors and found.warnings)
+
+    def write() -> None:
+        if arguments.json:
+            print(found.json())
+        else:
+            render_diagnostics(found, _console())
+
+    return FAILED if is_wrong else EQUAL, write
 
 
 def _doctor(arguments: argparse.Namespace) -> _Result:
