@@ -26,7 +26,7 @@ from rich.table import Table
 
 from .measure import Comparison
 
-NAMES = ("visitor", "conv2d_transpose")
+NAMES = ("visitor", "conv2d_transpose", "verifier")
 
 
 def table(comparison: Comparison) -> Table:

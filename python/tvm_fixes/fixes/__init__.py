@@ -27,7 +27,6 @@ from . import (
     pixel_shuffle,
     rms_norm,
     torch_importer,
-    verified_build,
     verifier,
 )
 from .record import Fix, Kind, Probe
@@ -73,7 +72,7 @@ FIXES: tuple[Fix, ...] = (
     verifier.OPERATORS,
     verifier.ATTRIBUTES,
     verifier.PRIM_FUNC,
-    verified_build.VERIFIER,
+    verifier.VERIFIER,
     verifier.RUNTIME_CHECKS,
     environment.FFI_0_1_15,
 )

@@ -29,6 +29,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from .. import compiler
+from ..errors import VerifyError
 from ..pipeline import pipeline as tvm_fixes_pipeline
 from ..relax.verifier import verify
 from .record import Fix, Kind, Probe
@@ -397,6 +399,28 @@ OPERATORS = _fix(
     "what an operator asks of extents, sizes and constant indices is proved or disproved",
     (18834,),
     _probe([index_is_out_of_range, columns_are_no_rows]),
+)
+
+
+def _refuse(build: Callable[[tvm.IRModule, str], object]) -> None:
+    try:
+        build(callee_is_a_relax_function(), "llvm")
+    except VerifyError:
+        return
+    raise AssertionError("a wrong module was built")
+
+
+VERIFIER = Fix(
+    id="verifier",
+    family="verifier",
+    kind=Kind.TOOL,
+    summary="tvm_fixes.build and compile verify a module before it is built",
+    upstream=(17310,),
+    probe=Probe(
+        stock=lambda: _refuse(relax.build),
+        fixed=lambda: _refuse(compiler.build),
+        symptom=re.compile("a wrong module was built"),
+    ),
 )
 
 

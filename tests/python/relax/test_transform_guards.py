@@ -20,7 +20,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from relax_helpers import count, integers, run
+from relax_helpers import build, count, integers, run, tensor
 from tvm_fixes import switches, transform
 
 
@@ -85,11 +85,28 @@ def lowered(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.transform.Sequential(steps)(mod)
 
 
-@pytest.mark.parametrize("mod", [OwnTranspose, ReverseOfAllAxes])
+def shared_transpose(twice: bool) -> tvm.IRModule:
+    """A transposed operand that another matmul, or another operator, reads too."""
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var, w: relax.Var) -> relax.Expr:
+        transposed = bb.emit(relax.op.permute_dims(w, [1, 0]))
+        product = bb.emit(relax.op.matmul(x, transposed))
+        if twice:
+            other = bb.emit(relax.op.matmul(bb.emit(relax.op.nn.relu(x)), transposed))
+        else:
+            other = bb.emit(relax.op.nn.relu(transposed))
+        return bb.emit(relax.Tuple([product, other]))
+
+    return build({"x": tensor(3, 4), "w": tensor(5, 4)}, emit)
+
+
+@pytest.mark.parametrize(
+    "mod", [OwnTranspose, ReverseOfAllAxes, shared_transpose(True), shared_transpose(False)]
+)
 def test_what_stock_raises_on_stays(mod, monkeypatch):
     assert transform.FuseTransposeMatmul()(mod).same_as(mod)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "fuse-transpose-matmul")
-    with pytest.raises((IndexError, TypeError)):
+    with pytest.raises((IndexError, TypeError, AttributeError)):
         transform.FuseTransposeMatmul()(mod)
 
 

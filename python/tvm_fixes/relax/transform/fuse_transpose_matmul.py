@@ -18,13 +18,16 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``matmul(x, x^T)``, where both operands come from one tensor; a second operand of another rank
-    than 2 that ``permute_dims`` without axes makes.
+    than 2 that ``permute_dims`` without axes makes; a transposed operand that something else reads
+    too, such as the weight of a recurrent layer.
 Symptom
-    ``IndexError: Index out of range`` for the one, ``TypeError`` for the other.
+    ``IndexError: Index out of range`` for the first, ``TypeError`` for the second; for the third
+    ``AttributeError``, or a variable that is used before it is defined.
 Mechanism
     The pass outlines permute and matmul into a function with one parameter for each value that they
     read, and expects two. It iterates over the axes of the permute, which are null for the reverse
-    of all axes.
+    of all axes. A permute that others read is a second result of that function, which
+    the pass takes to have one.
 How to remove
     When TVM's pass takes both, use it in :mod:`tvm_fixes.pipeline`; delete this file, its tests and
     the fix id ``fuse-transpose-matmul``.
@@ -43,8 +46,9 @@ def FuseTransposeMatmul() -> tvm.transform.Pass:
     """Let a matmul read a transposed second operand as it lies, in place of transposing it.
 
     TVM's pass of this name, kept from the modules on which it raises: ``matmul(x, x^T)`` makes it
-    an IndexError, and the transposition of all axes by ``permute_dims`` without axes a TypeError.
-    Such a module comes back unchanged.
+    an IndexError, the transposition of all axes by ``permute_dims`` without axes a TypeError,
+    and where something else reads the transposed operand, it may come before its definition. Such a
+    module comes back unchanged.
 
     Returns
     -------
@@ -55,11 +59,27 @@ def FuseTransposeMatmul() -> tvm.transform.Pass:
 
 
 def _is_refused(mod: tvm.IRModule) -> bool:
+    read_once = _read_once(mod)
     for matmul, permute in _transposed_matmuls(mod):
+        if matmul.args[1] not in read_once or matmul.args[0].same_as(matmul.args[1]):
+            return True
         source = permute.args[0]
         if source.same_as(matmul.args[0]) or (permute.attrs.axes is None and source.ty.ndim != 2):
             return True
     return False
+
+
+def _read_once(mod: tvm.IRModule) -> set[relax.Var]:
+    """The variables of dataflow blocks that one binding reads."""
+    return {
+        var
+        for _, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        for block in function.body.blocks
+        if isinstance(block, relax.DataflowBlock)
+        for var, readers in relax.analysis.udchain(block).items()
+        if isinstance(var, relax.DataflowVar) and len(readers) == 1
+    }
 
 
 def _transposed_matmuls(mod: tvm.IRModule) -> Iterator[tuple[relax.Call, relax.Call]]:
