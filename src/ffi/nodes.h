@@ -203,6 +203,12 @@ struct DictAttrsNode : NodeLayout {
   Field<Map<String, Any>> dict{this, {"__dict__"}};
 };
 
+/*! \brief The type of a tensor that lies on several devices. */
+struct DTensorTypeNode : NodeLayout {
+  DTensorTypeNode() : NodeLayout(Kind::kOther, {"relax.DTensorType", "relax.DTensorStructInfo"}) {}
+  Field<ObjectRef> tensor_ty{this, {"tensor_ty", "tensor_sinfo"}};
+};
+
 struct SLayoutNode : NodeLayout {
   SLayoutNode() : NodeLayout(Kind::kOther, {"s_tir.SLayout"}) {}
   Field<String> name{this, {"name"}};
@@ -421,6 +427,7 @@ struct Nodes {
   FuncTypeNode func_type;
   AnyTypeNode any_type;
   DictAttrsNode dict_attrs;
+  DTensorTypeNode d_tensor_type;
   SLayoutNode s_layout;
   LayoutDecisionNode layout_decision;
   InferLayoutOutputNode infer_layout_output;

@@ -16,8 +16,9 @@ import pytest
 import tvm.testing
 
 from benchmarks import __main__ as command
-from benchmarks import visitor
+from benchmarks import verifier, visitor
 from benchmarks.measure import Comparison, Way, compare
+from tvm_fixes.relax.verifier import verify
 
 
 def test_each_way_runs_once_to_warm_up_and_then_in_turn():
@@ -50,6 +51,38 @@ def test_a_native_visitor_that_is_too_slow_is_an_error():
     visitor.check(visits(python=0.2, native=0.009))
     with pytest.raises(RuntimeError, match=r"native takes 11 ms, more than 0\.05 of the 200"):
         visitor.check(visits(python=0.2, native=0.011))
+
+
+def test_checks_at_run_time_that_cost_too_much_are_an_error():
+    pytest.importorskip("torch")
+    from benchmarks import runtime_checks
+
+    def runs(without: float, checked: float) -> Comparison:
+        ways = [Way("without checks", list, [without]), Way("with 1 check", list, [checked])]
+        return Comparison("run", ways)
+
+    runtime_checks.check(runs(without=0.2, checked=0.201))
+    with pytest.raises(RuntimeError, match=r"run: checks take 2\.0%, more than 1%"):
+        runtime_checks.check(runs(without=0.2, checked=0.204))
+
+
+@pytest.mark.parametrize("kind", verifier.KINDS)
+def test_the_chains_of_the_verifier_are_right(kind):
+    mod = verifier.chain(kind, 5)
+    assert len(mod["main"].body.blocks[0].bindings) == 6
+    assert verify(mod) == []
+
+
+def test_a_verifier_that_is_too_slow_is_an_error():
+    def ways(title: str, first: float, second: float) -> Comparison:
+        return Comparison(title, [Way("first", list, [first]), Way("second", list, [second])])
+
+    verifier.check(ways("verify", 0.3, 0.09))
+    with pytest.raises(RuntimeError, match=r"second takes 110 ms, more than 0\.333 of the 300"):
+        verifier.check(ways("verify", 0.3, 0.11))
+    verifier.check(ways("growth", 0.01, 0.15))
+    with pytest.raises(RuntimeError, match=r"second takes 210 ms, more than 20 of the 10"):
+        verifier.check(ways("growth", 0.01, 0.21))
 
 
 def test_the_table_has_a_row_for_each_way():

@@ -103,6 +103,7 @@ class CheckCollector : public Visitor {
  private:
   void Collect(const VarView& var, const CallView& view) {
     Call call{view, verifier_->InfoOf(view.op().get()), verifier::Path::Root(), {}};
+    if (!verifier::IsWellFormed(view, call.op)) return;
     for (const ObjectRef& arg : view.args()) {
       call.args.push_back(verifier_->types().Intern(TypeOf(arg)));
     }
@@ -192,24 +193,44 @@ class CheckInserter : public Mutator {
       indices = Emit(MakeTupleGetItem(RewriteExpr(indices), obligation.actual.field));
     }
     indices = RewriteExpr(indices);
+    const DimId scalar = verifier_->dims().Intern(indices);
+    if (scalar != verifier::kUnknownDim) return EmitScalarIndexCheck(check, indices);
     const ObjectRef extent = EmitScalar(obligation.expected.dim);
-    const DimId least_allowed =
-        obligation.counts_from_end
-            ? verifier_->dims().Subtract(verifier_->dims().FromInt(0), obligation.expected.dim)
-            : verifier_->dims().FromInt(0);
     auto bound = [&](const GlobalFunction& reduce) {
       const ObjectRef reduced = Emit(reduce(indices, Any(nullptr), false).cast<ObjectRef>());
       return Emit(astype(reduced, DLDataType{kDLInt, 64, 1}).cast<ObjectRef>());
     };
     const ObjectRef least = bound(min);
     const ObjectRef greatest = bound(max);
-    const ObjectRef is_in_range = EmitOp(
-        "relax.logical_and", {EmitOp("relax.greater_equal", {least, EmitScalar(least_allowed)}),
-                              EmitOp("relax.less", {greatest, extent})});
+    const ObjectRef is_in_range =
+        EmitOp("relax.logical_and",
+               {EmitOp("relax.greater_equal", {least, EmitScalar(LeastIndex(obligation))}),
+                EmitOp("relax.less", {greatest, extent})});
     EmitAssert(is_in_range,
                Escape(check.what + ": " + obligation.actual.Text()) +
                    ": expected less than {}, got {} to {}",
                {extent, least, greatest});
+  }
+
+  void EmitScalarIndexCheck(const RuntimeCheck& check, const ObjectRef& index) {
+    static const GlobalFunction at_least("prim._OpGE");
+    static const GlobalFunction less("prim._OpLT");
+    static const GlobalFunction both("prim._OpAnd");
+    const Obligation& obligation = check.obligation;
+    const ObjectRef extent = verifier_->dims().ToExpr(obligation.expected.dim);
+    const ObjectRef least = verifier_->dims().ToExpr(LeastIndex(obligation));
+    const ObjectRef value = verifier_->dims().ToExpr(verifier_->dims().Intern(index));
+    EmitAssert(
+        both(at_least(value, least, nullptr), less(value, extent, nullptr), nullptr)
+            .cast<ObjectRef>(),
+        Escape(check.what + ": " + obligation.actual.Text()) + ": expected less than {}, got {}",
+        {extent, value});
+  }
+
+  DimId LeastIndex(const Obligation& obligation) {
+    verifier::DimTable& dims = verifier_->dims();
+    if (!obligation.counts_from_end) return dims.FromInt(0);
+    return dims.Subtract(dims.FromInt(0), obligation.expected.dim);
   }
 
   /*! \brief An extent as a tensor of rank 0. */
@@ -265,11 +286,19 @@ class CheckInserter : public Mutator {
   RuntimeChecks checks_;
 };
 
+/*! \brief Whether a function becomes a kernel as a whole: no call can stand in it. */
+bool IsKernel(const FunctionView& function) {
+  if (!nodes.dict_attrs.IsInstance(function.attrs().get())) return false;
+  const Map<String, Any>& attrs = nodes.dict_attrs.dict(function.attrs().get());
+  return attrs.defined() && (attrs.count("Primitive") != 0 || attrs.count("Composite") != 0 ||
+                             attrs.count("Codegen") != 0);
+}
+
 /*! \brief A function with checks; itself where there is nothing to check. */
 ObjectRef InsertChecks(const ObjectRef& function, const ObjectRef& mod, Verifier* verifier) {
   static const GlobalFunction with_attr("ir.BaseFuncWithAttr");
   auto view = As<FunctionView>(function);
-  if (!view || !view->params().defined()) return function;
+  if (!view || !view->params().defined() || IsKernel(*view)) return function;
   CheckCollector collector(verifier, *view);
   if (collector.checks.empty()) return function;
   ObjectRef checked = CheckInserter(mod, verifier, std::move(collector.checks)).Rewrite(function);

@@ -21,12 +21,14 @@ def InsertRuntimeChecks() -> tvm.transform.Pass:
     """Check at run time what an operator asks of its operands and nothing proves.
 
     Two extents that are to be equal, or to broadcast, a number of elements that a reshape keeps,
-    channels that a kernel has, indices that are in range: where :func:`tvm_fixes.verify` gives a
-    warning, the model raises an ``AssertionError`` in place of reading beyond a tensor.  The error
-    names the variable, the operator, what is expected and what there is.
+    channels that a kernel has: where :func:`tvm_fixes.verify` gives a warning, the model raises an
+    ``AssertionError`` in place of reading beyond a tensor.  Indices that are not constants are
+    checked too.  The error names the variable, the operator, what is expected and what there is.
 
-    Run it on operators, before they are lowered to kernels.  The check is ``R.assert_op``, which
-    is a part of apache-tvm's Python package.  A function with checks is one of plain blocks and
+    Run it on operators, before they are lowered to kernels; after ``LambdaLift``, since local
+    functions are not checked, and after ``LiftTransformParams``, which would move checks away from
+    what they check.  A second run checks a second time.  The check is ``R.assert_op``, which is a
+    part of apache-tvm's Python package.  A function with checks is one of plain blocks and
     dataflow blocks between them, and has the attribute ``relax.force_pure`` if it was pure.
 
     Returns

@@ -52,11 +52,6 @@ void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param
                 const char* rule, const Path& path, const std::string& what, const ObjectRef& value,
                 DimTable::Substitution* symbols) {
   const TypeId expected = verifier->types().Intern(TypeOf(param));
-  if (verifier->types()[expected].type_class == TypeClass::kPrim && value.defined()) {
-    // A scalar is a symbol of its own.
-    const DimId scalar = verifier->dims().Intern(value);
-    if (scalar != kUnknownDim) symbols->emplace(param.get(), scalar);
-  }
   // A pointer says nothing of a shape.
   const TypeClass type_class = verifier->types()[expected].type_class;
   if (type_class != TypeClass::kTensor && type_class != TypeClass::kPrim) return;
@@ -71,6 +66,28 @@ void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param
   }
 }
 
+/*! \brief The values of the symbols that are scalars or extents of parameters by themselves. */
+DimTable::Substitution BindSymbols(Verifier* verifier, const PrimCall& call) {
+  DimTable::Substitution symbols;
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    const DimId scalar = verifier->dims().Intern(call.args[i]);
+    if (scalar != kUnknownDim && nodes.prim_type.IsInstance(TypeOf(call.params[i]).get())) {
+      symbols.emplace(call.params[i].get(), scalar);
+    }
+  }
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    const TypeId expected = verifier->types().Intern(TypeOf(call.params[i]));
+    verifier->types().Bind(expected, call.arg_types[i], &symbols);
+  }
+  size_t param = call.args.size();
+  for (size_t i = 0; i < call.out_types.size(); ++i) {
+    if (call.IsInplace(i)) continue;
+    const TypeId expected = verifier->types().Intern(TypeOf(call.params[param++]));
+    verifier->types().Bind(expected, call.out_types[i], &symbols);
+  }
+  return symbols;
+}
+
 void CheckBuffers(Verifier* verifier, const PrimCall& call) {
   const size_t inputs = call.args.size();
   const size_t outputs = call.NumOwnOutputs();
@@ -82,14 +99,7 @@ void CheckBuffers(Verifier* verifier, const PrimCall& call) {
     return;
   }
   const size_t num_found = verifier->diagnostics().size();
-  DimTable::Substitution symbols;
-  // A scalar may be the symbol of a buffer that stands before it.
-  for (size_t i = 0; i < inputs; ++i) {
-    const DimId scalar = verifier->dims().Intern(call.args[i]);
-    if (scalar != kUnknownDim && nodes.prim_type.IsInstance(TypeOf(call.params[i]).get())) {
-      symbols.emplace(call.params[i].get(), scalar);
-    }
-  }
+  DimTable::Substitution symbols = BindSymbols(verifier, call);
   for (size_t i = 0; i < inputs; ++i) {
     CheckParam(verifier, call, call.params[i], call.arg_types[i], "call_tir.arg", call.ArgPath(i),
                "argument " + std::to_string(i), call.args[i], &symbols);
@@ -159,9 +169,10 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
       const Variable* other = verifier->FindVariable(call.args[i].get());
       if (static_cast<int64_t>(i) == index || other == nullptr) continue;
       if (other->memory != variable->memory) continue;
-      verifier->Error("call_tir_inplace.alias", call.ArgPath(i),
-                      "argument " + std::to_string(i) + " shares the memory of argument " +
-                          std::to_string(index) + ", which is overwritten");
+      // A function that works element by element may read what it overwrites.
+      verifier->Warning("call_tir_inplace.alias", call.ArgPath(i),
+                        "argument " + std::to_string(i) + " shares the memory of argument " +
+                            std::to_string(index) + ", which is overwritten");
     }
     const Variable* owner = verifier->FindVariable(variable->memory);
     if (owner != nullptr && owner->value == nullptr) {
@@ -232,7 +243,10 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
   }
   CheckBuffers(verifier, prim_call);
   CheckOverwritten(verifier, prim_call);
-  if (verifier->diagnostics().size() == num_found) verifier->sound_calls().insert(std::move(key));
+  // A call in place has fewer parameters, and says nothing of others with these types.
+  if (!is_inplace && verifier->diagnostics().size() == num_found) {
+    verifier->sound_calls().insert(std::move(key));
+  }
 }
 
 TVM_FIXES_INIT_BLOCK() {

@@ -29,16 +29,16 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The name of a field of attributes that must be an object, and is null; or empty. */
-std::string NullField(const Object* attrs) {
-  std::string name;
+/*! \brief The name of a field of attributes that must be an object, and is null; or null. */
+const char* NullField(const Object* attrs) {
+  const char* name = nullptr;
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(attrs->type_index());
   tvm::ffi::reflection::ForEachFieldInfoWithEarlyStop(info, [&](const TVMFFIFieldInfo* field) {
     // What may be null is declared as Any.
     if (field->field_static_type_index < kTVMFFIStaticObjectBegin) return false;
     const Any value = tvm::ffi::reflection::FieldGetter(field)(attrs);
     if (value != nullptr) return false;
-    name.assign(field->name.data, field->name.size);
+    name = field->name.data;
     return true;
   });
   return name;
@@ -60,6 +60,16 @@ bool IsCallTir(const OpInfo& op) {
 
 }  // namespace
 
+bool IsWellFormed(const CallView& call, const OpInfo& op) {
+  if (!call.args().defined() || static_cast<int64_t>(call.args().size()) < op.num_inputs) {
+    return false;
+  }
+  if (op.attrs_type_index < 0) return true;
+  const Object* attrs = call.attrs().get();
+  return attrs != nullptr && attrs->type_index() == op.attrs_type_index &&
+         NullField(attrs) == nullptr;
+}
+
 TypeId FunctionVerifier::TypeOfCall(const CallView& call, const Path& path) {
   if (!call.args().defined()) {
     verifier_->Error("ir.malformed", path, "the arguments are null");
@@ -70,12 +80,8 @@ TypeId FunctionVerifier::TypeOfCall(const CallView& call, const Path& path) {
   args.reserve(call.args().size());
   for (size_t i = 0; i < call.args().size(); ++i) {
     const ObjectRef& arg = call.args()[i];
-    // A variable is by far the most common argument; its place is made where it is needed.
-    const Variable* variable =
-        verifier_->overwritten_.empty() ? verifier_->FindVariable(arg.get()) : nullptr;
-    args.push_back(variable != nullptr && variable->memory != nullptr
-                       ? variable->type
-                       : TypeOfLeaf(arg, path.Attr("args").Item(i)));
+    const auto known = TypeInScope(arg.get());
+    args.push_back(known ? *known : TypeOfLeaf(arg, path.Attr("args").Item(i)));
   }
   if (call.ty_args().defined()) {
     for (size_t i = 0; i < call.ty_args().size(); ++i) {
@@ -109,9 +115,9 @@ bool FunctionVerifier::CheckAttrs(const CallView& call, const OpInfo& op, const 
         Quote(op.name) + ": expected " + op.attrs_type_key + ", got " + TypeKeyOf(attrs));
     return false;
   }
-  const std::string null_field = NullField(attrs);
-  if (null_field.empty()) return true;
-  verifier_->Error("op.attrs", path.Attr("attrs").Attr(op.attrs_type_key.c_str()),
+  const char* null_field = NullField(attrs);
+  if (null_field == nullptr) return true;
+  verifier_->Error("op.attrs", path.Attr("attrs").Attr(null_field),
                    Quote(op.name) + ": the attribute " + null_field + " is null");
   return false;
 }
@@ -199,6 +205,9 @@ TypeId FunctionVerifier::TypeOfFunctionCall(const CallView& call, const std::vec
     return kUnknownType;
   }
   DimTable::Substitution symbols;
+  for (size_t i = 0; i < args.size(); ++i) {
+    types().Bind(signature.fields[i], args[i], &symbols);
+  }
   for (size_t i = 0; i < args.size(); ++i) {
     const Fit fit = types().Match(signature.fields[i], args[i], &symbols);
     Diagnostic* wrong = verifier_->CheckFit(fit, "call.arg", path.Attr("args").Item(i),

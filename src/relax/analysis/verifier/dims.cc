@@ -35,6 +35,10 @@ namespace {
 /*! \brief Deeper expressions are read as one atom, so that reading them ends before the stack. */
 constexpr int kMaxDepth = 200;
 
+/*! \brief Larger extents are not read: a product of sums, and what shares its parts, may explode.
+ */
+constexpr size_t kMaxSize = 500;
+
 bool IsIntegerType(const ObjectRef& ty) {
   if (!nodes.prim_type.IsInstance(ty.get())) return false;
   const uint8_t code = nodes.prim_type.dtype(ty.get()).code;
@@ -87,7 +91,10 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   auto binary = [&](Op op, const BinaryOpNode& layout) {
     const DimId lhs = Compute(layout.a(node), depth + 1);
     const DimId rhs = Compute(layout.b(node), depth + 1);
-    return lhs == kUnknownDim || rhs == kUnknownDim ? kUnknownDim : Combine(op, lhs, rhs);
+    if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
+    const DimId result = op == Op::kSub ? Subtract(lhs, rhs) : Combine(op, lhs, rhs);
+    // One that is too large is read as an atom.
+    return result != kUnknownDim ? result : OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
   };
   if (As<VarView>(node)) {
     id = OfAtom({Op::kVar, node, kUnknownDim, kUnknownDim});
@@ -98,9 +105,7 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   } else if (tir_nodes.mul.IsInstance(node)) {
     id = binary(Op::kMul, tir_nodes.mul);
   } else if (tir_nodes.sub.IsInstance(node)) {
-    const DimId lhs = Compute(tir_nodes.sub.a(node), depth + 1);
-    const DimId rhs = Compute(tir_nodes.sub.b(node), depth + 1);
-    if (lhs != kUnknownDim && rhs != kUnknownDim) id = Subtract(lhs, rhs);
+    id = binary(Op::kSub, tir_nodes.sub);
   } else if (tir_nodes.floordiv.IsInstance(node)) {
     id = binary(Op::kFloorDiv, tir_nodes.floordiv);
   } else if (tir_nodes.floormod.IsInstance(node)) {
@@ -204,12 +209,14 @@ std::optional<DimTable::Polynomial> DimTable::Product(const Polynomial& lhs,
 
 DimId DimTable::Add(DimId lhs, DimId rhs) {
   if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
+  if (dims_[lhs].size + dims_[rhs].size > kMaxSize) return kUnknownDim;
   auto sum = Sum(dims_[lhs].polynomial, dims_[rhs].polynomial, 1);
   return sum ? InternPolynomial(std::move(*sum)) : OfAtom({Op::kAdd, nullptr, lhs, rhs});
 }
 
 DimId DimTable::Subtract(DimId lhs, DimId rhs) {
   if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
+  if (dims_[lhs].size + dims_[rhs].size > kMaxSize) return kUnknownDim;
   auto difference = Sum(dims_[lhs].polynomial, dims_[rhs].polynomial, -1);
   if (difference) return InternPolynomial(std::move(*difference));
   return Add(lhs, Multiply(FromInt(-1), rhs));
@@ -217,6 +224,7 @@ DimId DimTable::Subtract(DimId lhs, DimId rhs) {
 
 DimId DimTable::Multiply(DimId lhs, DimId rhs) {
   if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
+  if (dims_[lhs].size * dims_[rhs].size > kMaxSize) return kUnknownDim;
   auto product = Product(dims_[lhs].polynomial, dims_[rhs].polynomial);
   return product ? InternPolynomial(std::move(*product)) : OfAtom({Op::kMul, nullptr, lhs, rhs});
 }
@@ -316,7 +324,9 @@ Relation DimTable::AtLeast(DimId dim, int64_t bound) {
       continue;
     }
     for (AtomId atom : monomial) {
-      if (atoms_[atom].op != Op::kVar) return Relation::kUnknown;
+      if (atoms_[atom].op != Op::kVar || extents_.count(atoms_[atom].node) == 0) {
+        return Relation::kUnknown;
+      }
     }
     (factor > 0 ? may_grow : may_shrink) = true;
   }
@@ -379,6 +389,8 @@ Relation DimTable::Solve(DimId pattern, DimId actual, Substitution* values) {
   const DimId right = Subtract(actual, *known);
   Polynomial quotient;
   for (const auto& [monomial, factor] : dims_[right].polynomial) {
+    // The one quotient that leaves 64 bits ends the process.
+    if (factor == INT64_MIN && coefficient == -1) return Relation::kUnknown;
     if (factor % coefficient != 0) {
       return AsInt(right) ? Relation::kDisproved : Relation::kUnknown;
     }
@@ -396,10 +408,13 @@ DimId DimTable::InternPolynomial(Polynomial polynomial) {
     if (std::find(dim.vars.begin(), dim.vars.end(), var) == dim.vars.end()) dim.vars.push_back(var);
   };
   for (const auto& [monomial, factor] : polynomial) {
+    ++dim.size;
     for (AtomId id : monomial) {
       const Atom& atom = atoms_[id];
+      ++dim.size;
       if (atom.op == Op::kVar) add(atom.node);
       for (DimId operand : {atom.lhs, atom.rhs}) {
+        dim.size += dims_[operand].size;
         for (const Object* var : dims_[operand].vars) add(var);
       }
     }
@@ -417,7 +432,10 @@ AtomId DimTable::InternAtom(const Atom& atom) {
   return it->second;
 }
 
-DimId DimTable::OfAtom(const Atom& atom) { return InternPolynomial({{{InternAtom(atom)}, 1}}); }
+DimId DimTable::OfAtom(const Atom& atom) {
+  if (dims_[atom.lhs].size + dims_[atom.rhs].size > kMaxSize) return kUnknownDim;
+  return InternPolynomial({{{InternAtom(atom)}, 1}});
+}
 
 bool DimTable::CanProveEqual(DimId lhs, DimId rhs) {
   static const GlobalFunction analyzer("sym.Analyzer");

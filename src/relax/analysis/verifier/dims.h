@@ -28,6 +28,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -89,7 +90,11 @@ class DimTable {
   std::optional<Linear> AsLinear(DimId dim, const Object* var);
 
   Relation Equal(DimId lhs, DimId rhs);
-  /*! \brief Whether `dim >= bound`, where an extent that is a variable is at least 0. */
+  /*! \brief Take a variable, if an extent consists of it, for one that is not negative. */
+  void MarkExtent(DimId dim) {
+    if (const Object* var = AsVar(dim)) extents_.insert(var);
+  }
+  /*! \brief Whether `dim >= bound`, where a variable that is an extent by itself is at least 0. */
   Relation AtLeast(DimId dim, int64_t bound);
 
   /*! \brief The values of variables. */
@@ -119,6 +124,7 @@ class DimTable {
   enum class Op : uint8_t {
     kVar,
     kAdd,
+    kSub,
     kMul,
     kFloorDiv,
     kFloorMod,
@@ -132,6 +138,8 @@ class DimTable {
   struct Dim {
     Polynomial polynomial;
     std::vector<const Object*> vars;
+    /*! \brief The number of its monomials and atoms, and of those that atoms are made of. */
+    size_t size = 0;
   };
 
   struct Atom {
@@ -164,6 +172,8 @@ class DimTable {
   std::unordered_map<int64_t, DimId> id_of_int_;
   std::unordered_map<const Object*, DimId> id_of_node_;
   std::map<std::pair<DimId, DimId>, Relation> decided_;
+  /*! \brief The variables that are not negative. A scalar may be. */
+  std::unordered_set<const Object*> extents_;
   Any analyzer_;
 };
 

@@ -27,6 +27,9 @@ namespace verifier {
 
 namespace {
 
+/*! \brief Branches and functions nested deeper are left alone, before the stack ends. */
+constexpr int kMaxDepth = 500;
+
 /*! \brief Whether a function's attributes say that its effects are to be overlooked. */
 bool IsForcedPure(const FunctionView& function) {
   if (!nodes.dict_attrs.IsInstance(function.attrs().get())) return false;
@@ -94,6 +97,11 @@ void FunctionVerifier::VisitBody(const ObjectRef& body, TypeId expected, const c
                      std::string(what) + ": expected a SeqExpr, got " + TypeKeyOf(body.get()));
     return;
   }
+  if (depth_ == kMaxDepth) {
+    verifier_->Error("ir.malformed", path, std::string(what) + " is nested more than 500 deep");
+    return;
+  }
+  ++depth_;
   const size_t mark = scope_.size();
   if (seq->blocks().defined()) {
     const Path blocks_path = path.Attr("blocks");
@@ -110,6 +118,7 @@ void FunctionVerifier::VisitBody(const ObjectRef& body, TypeId expected, const c
       types().Compare(expected, found != kUnknownType ? found : stated), rule, body_path, what);
   verifier_->NoteOrigin(wrong, seq->body().get());
   LeaveScope(mark);
+  --depth_;
 }
 
 void FunctionVerifier::VisitBlock(const ObjectRef& block, const Path& path) {
@@ -206,7 +215,8 @@ void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const P
   }
   auto [it, is_new] = verifier_->variables_.try_emplace(var.get());
   Variable& variable = it->second;
-  const bool is_symbol = !is_new && variable.memory == nullptr;
+  const bool is_symbol = !is_new && (variable.memory == nullptr || variable.is_poisoned);
+  variable.is_poisoned = false;
   if (!is_new && !is_symbol) {
     verifier_->Error("scope.redefined", path, NameOf(var.get()) + " is defined more than once")
         .Note("defined first here", variable.path);
@@ -244,6 +254,7 @@ void FunctionVerifier::Poison(const Object* var, const Path& path) {
   Variable& variable = verifier_->variables_[var];
   variable.path = path;
   variable.memory = var;
+  variable.is_poisoned = true;
   scope_.push_back(var);
 }
 

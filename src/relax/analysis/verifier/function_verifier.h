@@ -19,6 +19,7 @@
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_FUNCTION_VERIFIER_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_FUNCTION_VERIFIER_H_
 
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -66,6 +67,12 @@ class FunctionVerifier {
   TypeId TypeOfValue(const ObjectRef& value, const Path& path);
   /*! \brief The same for what may stand as an argument: a leaf, or a tuple of leaves. */
   TypeId TypeOfLeaf(const ObjectRef& leaf, const Path& path, int depth = 0);
+  /*!
+   * \brief The type of a variable of which there is nothing to say; nothing for other expressions.
+   *
+   * Most operands are such variables, whose place need not be made.
+   */
+  std::optional<TypeId> TypeInScope(const Object* expr);
   TypeId TypeOfVar(const VarView& var, const Path& path);
   TypeId TypeOfConstant(const ConstantView& constant, const Path& path);
   TypeId TypeOfTuple(const TupleView& tuple, const Path& path, int depth);
@@ -92,6 +99,8 @@ class FunctionVerifier {
   bool in_dataflow_block_ = false;
   /*! \brief Whether the function that is visited promises to have no effects. */
   bool must_be_pure_ = false;
+  /*! \brief How many bodies the one that is visited is nested in. */
+  int depth_ = 0;
   /*! \brief What is in scope, in the order of definition. */
   std::vector<const Object*> scope_;
   /*! \brief The types whose symbols were found in the present scope. */

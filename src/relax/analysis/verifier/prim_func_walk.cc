@@ -435,11 +435,12 @@ void Walk::VisitAccess(Reach::Kind kind, const Object* buffer, const Array<Objec
     const auto range = RangeOfIndex(indices[i]);
     const auto extent = nest_.Value(shape[i]);
     if (!range || !extent) continue;
-    At item(this, i);
-    // A vector of indices has no text of its own.
+    // A vector may run on into the next row, and has no text of its own.
     const bool is_ramp = tir_nodes.ramp.IsInstance(indices[i].get());
-    const DimId value = is_ramp ? kUnknownDim : dims_->Intern(indices[i]);
-    Hold({kind, buffer, i, value, *range, *extent, nest_.Extents(), path_});
+    if (is_ramp && indices.size() > 1) continue;
+    At item(this, i);
+    Hold({kind, buffer, i, is_ramp ? kUnknownDim : dims_->Intern(indices[i]), *range, *extent,
+          nest_.Extents(), path_});
   }
 }
 

@@ -50,7 +50,9 @@ bool MayRun(DimTable* dims, const std::vector<DimId>& extents) {
 
 void LoopNest::AddSymbol(const Object* var, bool is_extent) {
   Define(var, dims_->Intern(tvm::ffi::GetRef<ObjectRef>(var)));
-  if (is_extent) extents_.insert(var);
+  if (!is_extent) return;
+  extents_.insert(var);
+  dims_->MarkExtent(dims_->Intern(tvm::ffi::GetRef<ObjectRef>(var)));
 }
 
 void LoopNest::Define(const Object* var, std::optional<DimId> value) {

@@ -36,6 +36,8 @@ namespace {
 
 /*! \brief Types nested deeper are malformed: nothing that is read may exhaust the stack. */
 constexpr int kMaxDepth = 200;
+/*! \brief So are types of more parts, which types that share theirs may come to. */
+constexpr size_t kMaxSize = 100000;
 
 bool SameDtype(DLDataType lhs, DLDataType rhs) {
   return lhs.code == rhs.code && lhs.bits == rhs.bits && lhs.lanes == rhs.lanes;
@@ -111,6 +113,13 @@ TypeTable::TypeTable(DimTable* dims) : dims_(dims) {
 }
 
 TypeId TypeTable::Intern(TypeInfo info) {
+  auto add = [this, &info](TypeId part) {
+    info.depth = std::max(info.depth, types_[part].depth + 1);
+    info.size += types_[part].size;
+  };
+  for (TypeId field : info.fields) add(field);
+  add(info.ret);
+  if (info.depth > kMaxDepth || info.size > kMaxSize) return kUnknownType;
   auto [it, is_new] = id_of_type_.try_emplace(std::move(info), kUnknownType);
   if (is_new) {
     types_.push_back(it->first);
@@ -160,6 +169,10 @@ TypeId TypeTable::Read(const ObjectRef& type, int depth, std::vector<TypeProblem
   }
   TypeInfo info;
   if (nodes.tensor_type.IsInstance(node)) return ReadTensor(node, problems);
+  if (nodes.d_tensor_type.IsInstance(node)) {
+    const ObjectRef& tensor = nodes.d_tensor_type.tensor_ty(node);
+    if (nodes.tensor_type.IsInstance(tensor.get())) return ReadTensor(tensor.get(), problems);
+  }
   if (tir_nodes.buffer_type.IsInstance(node)) return ReadBuffer(node, problems);
   if (nodes.tuple_type.IsInstance(node)) {
     info.type_class = TypeClass::kTuple;
@@ -231,7 +244,13 @@ TypeId TypeTable::ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
     problems->insert(problems->end(), inner.begin(), inner.end());
     if (!field.defined()) problems->push_back({"ir.malformed", "a field of a type is null"});
   }
-  return Intern(std::move(info));
+  const TypeId id = Intern(std::move(info));
+  if (id == kUnknownType && problems->empty()) {
+    problems->push_back(
+        {"ir.malformed", "the type is nested more than 200 deep, or has more than " +
+                             std::to_string(kMaxSize) + " parts"});
+  }
+  return id;
 }
 
 bool TypeTable::ReadDims(const Array<ObjectRef>& values, const char* what, std::vector<DimId>* dims,
@@ -244,6 +263,7 @@ bool TypeTable::ReadDims(const Array<ObjectRef>& values, const char* what, std::
   for (size_t i = 0; i < values.size(); ++i) {
     const ObjectRef& value = values[i];
     const DimId dim = dims_->Intern(value);
+    dims_->MarkExtent(dim);
     const std::string where = "dim " + std::to_string(i) + " of " + what;
     if (dim == kUnknownDim) {
       problems->push_back(
@@ -435,6 +455,21 @@ void TypeTable::MatchDims(const TypeInfo& expected, const TypeInfo& actual,
     }
     Note(fit, relation, where,
          "dim " + std::to_string(i) + ": " + dims_->Text(found) + " != " + wanted_text);
+  }
+}
+
+void TypeTable::Bind(TypeId expected_id, TypeId actual_id, DimTable::Substitution* values) {
+  const TypeInfo& expected = types_[expected_id];
+  const TypeInfo& actual = types_[actual_id];
+  if (expected.type_class != actual.type_class || expected.type_class == TypeClass::kFunction) {
+    return;
+  }
+  for (size_t i = 0; i < std::min(expected.dims.size(), actual.dims.size()); ++i) {
+    const Object* symbol = dims_->AsVar(expected.dims[i]);
+    if (symbol != nullptr && actual.dims[i] != kUnknownDim) values->emplace(symbol, actual.dims[i]);
+  }
+  for (size_t i = 0; i < std::min(expected.fields.size(), actual.fields.size()); ++i) {
+    Bind(expected.fields[i], actual.fields[i], values);
   }
 }
 

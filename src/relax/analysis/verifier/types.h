@@ -69,6 +69,9 @@ struct TypeInfo {
   bool is_pure = false;
   /*! \brief The type of a class that is not known here. */
   const Object* other = nullptr;
+  /*! \brief How deep types are nested in it, and how many there are, itself included. */
+  int depth = 0;
+  size_t size = 1;
 
   bool operator==(const TypeInfo& that) const;
 };
@@ -117,6 +120,13 @@ class TypeTable {
 
   /*! \brief As Compare, where symbols of the expected type that have no value are given one. */
   Fit Match(TypeId expected, TypeId actual, DimTable::Substitution* values);
+
+  /*!
+   * \brief Give the symbols that are extents by themselves in the expected type their values.
+   *
+   * An extent such as n * m may stand before those that say what n and m are.
+   */
+  void Bind(TypeId expected, TypeId actual, DimTable::Substitution* values);
 
   /*! \brief A type with its symbols replaced; what mentions a symbol without a value is open. */
   TypeId Substitute(TypeId type, const DimTable::Substitution& values);

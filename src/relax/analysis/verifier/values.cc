@@ -19,6 +19,9 @@
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/container/tensor.h>
 
+#include <utility>
+
+#include "../../../ffi/tir_nodes.h"
 #include "function_verifier.h"
 
 namespace tvm_fixes {
@@ -121,6 +124,11 @@ TypeId FunctionVerifier::TypeOfLeaf(const ObjectRef& leaf, const Path& path, int
     default:
       break;
   }
+  if (tir_nodes.prim_func.IsInstance(node)) {
+    verifier_->Error("form.nested", path, "a PrimFunc stands where a value is wanted")
+        .Hint("add it to the module, and name it by its GlobalVar");
+    return kUnknownType;
+  }
   if (!nodes.expr.IsInstance(node)) {
     verifier_->Error("ir.malformed", path, "expected an expression, got " + TypeKeyOf(node));
     return kUnknownType;
@@ -132,6 +140,13 @@ TypeId FunctionVerifier::TypeOfLeaf(const ObjectRef& leaf, const Path& path, int
     Poison(var, path);
   }
   return CheckStated(leaf, kUnknownType, "type.value", path);
+}
+
+std::optional<TypeId> FunctionVerifier::TypeInScope(const Object* expr) {
+  if (!verifier_->overwritten_.empty()) return std::nullopt;
+  const Variable* variable = verifier_->FindVariable(expr);
+  if (variable == nullptr || variable->memory == nullptr) return std::nullopt;
+  return variable->type;
 }
 
 TypeId FunctionVerifier::TypeOfVar(const VarView& var, const Path& path) {
@@ -187,9 +202,11 @@ TypeId FunctionVerifier::TypeOfTuple(const TupleView& tuple, const Path& path, i
     return kUnknownType;
   }
   std::vector<TypeId> fields;
-  const Path fields_path = path.Attr("fields");
+  fields.reserve(tuple.fields().size());
   for (size_t i = 0; i < tuple.fields().size(); ++i) {
-    fields.push_back(TypeOfLeaf(tuple.fields()[i], fields_path.Item(i), depth + 1));
+    const ObjectRef& field = tuple.fields()[i];
+    const auto known = TypeInScope(field.get());
+    fields.push_back(known ? *known : TypeOfLeaf(field, path.Attr("fields").Item(i), depth + 1));
   }
   return CheckStated(tuple.ref(), types().Tuple(std::move(fields)), "type.tuple", path);
 }
@@ -241,9 +258,13 @@ void FunctionVerifier::VisitIf(const IfView& if_expr, const Path& path) {
     verifier_->NoteOrigin(wrong, if_expr.cond().get());
   }
   const TypeId stated = types().Intern(TypeOf(if_expr.ref()));
+  // One branch does not see what the other has overwritten; what follows may see both.
+  const auto before = verifier_->overwritten_;
   VisitBody(if_expr.true_branch(), stated, "type.if", "the true branch", path.Attr("true_branch"));
+  const auto after_true = std::exchange(verifier_->overwritten_, before);
   VisitBody(if_expr.false_branch(), stated, "type.if", "the false branch",
             path.Attr("false_branch"));
+  verifier_->overwritten_.insert(after_true.begin(), after_true.end());
 }
 
 }  // namespace verifier

@@ -111,7 +111,12 @@ TypeInfo Verifier::SignatureOfPrimFunc(const Object* function) {
   const Array<ObjectRef>& params = tir_nodes.prim_func.params(function);
   signature.has_params = params.defined();
   if (!signature.has_params) return signature;
-  for (const ObjectRef& param : params) signature.fields.push_back(types_.Intern(TypeOf(param)));
+  for (const ObjectRef& param : params) {
+    const TypeId type = types_.Intern(TypeOf(param));
+    // A pointer takes any tensor.
+    const bool is_pointer = types_[type].type_class == TypeClass::kOther;
+    signature.fields.push_back(is_pointer ? kUnknownType : type);
+  }
   return signature;
 }
 
@@ -174,10 +179,21 @@ std::optional<Path> Verifier::OverwrittenAt(const Object* var) {
   if (auto found = overwritten_.find(variable->memory); found != overwritten_.end()) {
     return found->second;
   }
-  if (auto tuple = As<TupleView>(ValueOf(var))) {
+  // Tuples may share their fields: each is looked at once.
+  std::vector<const Object*> open = {var};
+  std::unordered_set<const Object*> seen = {var};
+  while (!open.empty()) {
+    auto tuple = As<TupleView>(ValueOf(open.back()));
+    open.pop_back();
+    if (!tuple || !tuple->fields().defined()) continue;
     for (const ObjectRef& field : tuple->fields()) {
-      if (field.get() == var) continue;
-      if (auto path = OverwrittenAt(field.get())) return path;
+      if (!seen.insert(field.get()).second) continue;
+      open.push_back(field.get());
+      variable = FindVariable(field.get());
+      if (variable == nullptr) continue;
+      if (auto found = overwritten_.find(variable->memory); found != overwritten_.end()) {
+        return found->second;
+      }
     }
   }
   return std::nullopt;
@@ -248,7 +264,7 @@ void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string*
     return;
   }
   if (info.type_class == TypeClass::kTensor || info.type_class == TypeClass::kTuple) return;
-  if (kind == Kind::kShapeExpr && type != kUnknownType) return;
+  if (kind == Kind::kShapeExpr && info.has_dims) return;
   const DimId literal = types->dims().Intern(arg);
   append(literal);
   // Other leaves, such as strings and the variables of shapes, are told apart by identity.

@@ -64,6 +64,9 @@ struct OpInfo {
   std::vector<Rule> rules;
 };
 
+/*! \brief Whether a call has the attributes of its operator, none of them null, and all inputs. */
+bool IsWellFormed(const CallView& call, const OpInfo& op);
+
 /*! \brief A call of an operator, as a rule sees it. */
 struct Call {
   CallView view;
@@ -85,6 +88,8 @@ struct Variable {
   const Object* value = nullptr;
   /*! \brief The variable whose memory it shares, itself if it has its own. */
   const Object* memory = nullptr;
+  /*! \brief Whether it is taken for defined because it was said that it is not. */
+  bool is_poisoned = false;
 };
 
 /*! \brief The verification of one module. */

@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Verifying a large module: the verifier against TVM's well-formed check, and its growth."""
+
+import tvm
+from tvm import relax
+
+from tvm_fixes import _ffi
+
+from .measure import Comparison, compare
+
+KINDS = ("static", "symbolic", "call_tir")
+BINDINGS = 100_000
+LARGEST_SHARE = 1 / 3
+"""What the verifier may take of the well-formed check's time."""
+GROWTH = 10
+"""How many times as long the larger function of a comparison of lengths is."""
+LARGEST_GROWTH = 2 * GROWTH
+"""How many times as long it may take: more memory has its price, a square would have more."""
+
+
+def chain(kind: str, length: int) -> tvm.IRModule:
+    """A module whose ``main`` is a dataflow block of `length` bindings, each of the one before.
+
+    Parameters
+    ----------
+    kind : str
+        One of :data:`KINDS`: additions of tensors of such shapes, or of static ones after they are
+        legalized.
+    length : int
+        The number of bindings.
+
+    Notes
+    -----
+    Outside of a dataflow block TVM's check of call_tir takes a time that grows with the square.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
+    extent = tvm.tirx.Var("n", "int64") if kind == "symbolic" else 4
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((extent, 4), "float32"))
+    if kind == "call_tir":
+        add = builder.add_func(relax.transform.LegalizeOps()(chain("static", 1))["add"], "add")
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = x
+            for _ in range(length):
+                if kind == "call_tir":
+                    call = relax.call_tir(add, (value, x), x.ty)
+                else:
+                    call = relax.op.add(value, x)
+                value = builder.emit(call)
+            out = builder.emit_output(value)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def comparisons(length: int = BINDINGS) -> list[Comparison]:
+    """Both checks over each kind of function, and ours over two lengths of each.
+
+    Raises
+    ------
+    RuntimeError
+        If one of the checks refuses the module.
+    """
+    native = _ffi.get("tvm_fixes.analysis.Verify")
+    found = []
+    for kind in KINDS:
+        mod, shorter = chain(kind, length), chain(kind, length // GROWTH)
+        if native(mod) or not relax.analysis.check_well_formed(mod):
+            raise RuntimeError(f"the {kind} chain is refused")
+        ways = {
+            "relax.analysis.well_formed": lambda mod=mod: relax.analysis.well_formed(mod),
+            "verify": lambda mod=mod: native(mod),
+        }
+        found.append(compare(f"verify {length:,} bindings, {kind}", ways, runs=5))
+        ways = {
+            f"verify {size:,}": lambda mod=mod: native(mod)
+            for size, mod in ((length // GROWTH, shorter), (length, mod))
+        }
+        found.append(compare(f"growth of verify, {kind}", ways, runs=5))
+    return found
+
+
+def check(comparison: Comparison) -> None:
+    """Hold the verifier to its share of the other's time, and to a time that grows linearly.
+
+    Raises
+    ------
+    RuntimeError
+        If the median of the second way is more than :data:`LARGEST_SHARE` of the first's, or than
+        :data:`LARGEST_GROWTH` times it where the ways are two lengths.
+    """
+    first, second = comparison.ways
+    largest = LARGEST_GROWTH if comparison.title.startswith("growth") else LARGEST_SHARE
+    if second.median > largest * first.median:
+        raise RuntimeError(
+            f"{comparison.title}: {second.name} takes {second.median * 1e3:.3g} ms, more than "
+            f"{largest:.3g} of the {first.median * 1e3:.3g} ms of {first.name}"
+        )
