@@ -327,6 +327,11 @@ class TestVerify:
             assert verify(source) == 0
             assert capfd.readouterr() == ("no errors\n", "")
 
+    def test_a_module_takes_no_shapes(self, script, saved, capfd):
+        for source in (script, saved):
+            assert verify(source, "--shape", "x=3") == 2
+            assert "is a module, whose shapes cannot be set" in capfd.readouterr().err
+
     def test_script_and_json(self, script, saved, capfd):
         for source in (script, f"{script}:Module", saved):
             assert verify(source) == 1

@@ -60,12 +60,14 @@ def read_module(source: str | os.PathLike[str], shapes: Shapes | None = None) ->
     Raises
     ------
     UsageError
-        If there is no such file, or no such module in it.
+        If there is no such file, or no such module in it, or if `shapes` are given for a module.
     CompileError
         If it cannot be read or imported.
     """
     name = os.fspath(source)
     stem, colon, attribute = name.rpartition(":")
+    if shapes and (stem if colon else name).endswith((".py", ".json")):
+        raise UsageError(f"{name} is a module, whose shapes cannot be set; got {dict(shapes)}")
     if colon and stem.endswith(".py"):
         return _read_script(_existing(Path(stem)), attribute)
     if name.endswith(".py"):

@@ -21,6 +21,7 @@
 #include <tvm/ffi/cast.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "../../../ffi/registration.h"
@@ -38,6 +39,9 @@ constexpr int kMaxDepth = 200;
 /*! \brief Larger extents are not read: a product of sums, and what shares its parts, may explode.
  */
 constexpr size_t kMaxSize = 500;
+
+/*! \brief Extents of more parts are not proved by TVM, whose time may double with each. */
+constexpr size_t kMaxSizeToProve = 40;
 
 bool IsIntegerType(const ObjectRef& ty) {
   if (!nodes.prim_type.IsInstance(ty.get())) return false;
@@ -413,8 +417,10 @@ DimId DimTable::InternPolynomial(Polynomial polynomial) {
       const Atom& atom = atoms_[id];
       ++dim.size;
       if (atom.op == Op::kVar) add(atom.node);
+      dim.is_read &= atom.op != Op::kOther;
       for (DimId operand : {atom.lhs, atom.rhs}) {
         dim.size += dims_[operand].size;
+        dim.is_read &= dims_[operand].is_read;
         for (const Object* var : dims_[operand].vars) add(var);
       }
     }
@@ -440,6 +446,10 @@ DimId DimTable::OfAtom(const Atom& atom) {
 bool DimTable::CanProveEqual(DimId lhs, DimId rhs) {
   static const GlobalFunction analyzer("sym.Analyzer");
   static const GlobalFunction can_prove_equal("sym.AnalyzerCanProveEqual");
+  // The analyzer walks an expression whatever its depth, and as often as a part is shared.
+  for (const Dim& dim : {std::cref(dims_[lhs]), std::cref(dims_[rhs])}) {
+    if (!dim.is_read || dim.size > kMaxSizeToProve) return false;
+  }
   // The analyzer refuses operands of unequal dtypes.
   try {
     if (analyzer_ == nullptr) analyzer_ = analyzer();

@@ -140,6 +140,9 @@ class DimTable {
     std::vector<const Object*> vars;
     /*! \brief The number of its monomials and atoms, and of those that atoms are made of. */
     size_t size = 0;
+    /*! \brief Whether every atom is known for what it is: an expression of another kind may be
+     * deep. */
+    bool is_read = true;
   };
 
   struct Atom {
