@@ -108,7 +108,7 @@ class CheckCollector : public Visitor {
       call.args.push_back(verifier_->types().Intern(TypeOf(arg)));
     }
     for (Obligation& obligation : verifier::ObligationsOf(verifier_, call)) {
-      if (obligation.relation != verifier::Relation::kUnknown) continue;
+      if (obligation.relation != verifier::Relation::kUnknown || !CanBeStated(obligation)) continue;
       const bool is_early = num_ifs_ == 0 && IsKnownAtBegin(obligation);
       const auto key =
           std::make_tuple(obligation.requirement, obligation.actual.dim, obligation.expected.dim);
@@ -117,6 +117,13 @@ class CheckCollector : public Visitor {
                          verifier::Quote(std::string(var.name())) + " = " + call.op.name};
       (is_early ? checks.at_begin : checks.before[var.get()]).push_back(std::move(check));
     }
+  }
+
+  /*! \brief Whether TVM takes both extents as arguments: a choice such as T.if_then_else is a call.
+   */
+  bool CanBeStated(const Obligation& obligation) const {
+    return verifier_->dims().IsRead(obligation.actual.dim) &&
+           verifier_->dims().IsRead(obligation.expected.dim);
   }
 
   bool IsKnownAtBegin(const Obligation& obligation) const {

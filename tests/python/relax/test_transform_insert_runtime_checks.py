@@ -157,6 +157,21 @@ def test_a_symbol_that_a_cast_defines():
         run(data(3, 5), data(6, 4))
 
 
+def test_a_choice_of_extents_is_not_checked():
+    """What TVM takes for a call cannot be an argument of the check."""
+    x, w = tensor("x", 3, 5), relax.Var("w", relax.TensorType(dtype="float32", ndim=2))
+
+    def product(builder):
+        rows = builder.match_cast(w, relax.TensorType((m, 4), "float32"))
+        extent = tvm.tirx.if_then_else(m > 4, m, tvm.tirx.IntImm("int64", 4))
+        padded = builder.match_cast(rows, relax.TensorType((extent, 4), "float32"))
+        return builder.emit(relax.op.matmul(x, padded))
+
+    mod = module([x, w], product)
+    assert [one.rule for one in verify(mod)] == ["op.matmul"]
+    assert InsertRuntimeChecks()(mod).same_as(mod)
+
+
 def test_a_branch_that_is_not_taken_is_not_checked():
     @I.ir_module
     class Module:

@@ -23,7 +23,8 @@ def InsertRuntimeChecks() -> tvm.transform.Pass:
     Two extents that are to be equal, or to broadcast, a number of elements that a reshape keeps,
     channels that a kernel has: where :func:`tvm_fixes.verify` gives a warning, the model raises an
     ``AssertionError`` in place of reading beyond a tensor.  Indices that are not constants are
-    checked too.  The error names the variable, the operator, what is expected and what there is.
+    checked too; an extent such as a ``T.if_then_else`` is not.  The error names the variable, the
+    operator, what is expected and what there is.
 
     Run it on operators, before they are lowered to kernels; after ``LambdaLift``, since local
     functions are not checked, and after ``LiftTransformParams``, which would move checks away from

@@ -72,7 +72,9 @@ class DimTable {
   std::optional<int64_t> AsInt(DimId dim) const;
   /*! \brief The variable that an extent consists of, null for all other extents. */
   const Object* AsVar(DimId dim) const;
-  /*! \brief The variables that occur in an extent. */
+  /*! \brief Whether all of an extent was read: what was not may hold variables too. */
+  bool IsRead(DimId dim) const { return dims_[dim].is_read; }
+  /*! \brief The variables that occur in what was read of an extent. */
   const std::vector<const Object*>& Vars(DimId dim) const { return dims_[dim].vars; }
 
   DimId Add(DimId lhs, DimId rhs);
