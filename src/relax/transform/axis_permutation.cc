@@ -22,23 +22,12 @@
 #include <limits>
 #include <utility>
 
+#include "../../ffi/tir_nodes.h"
 #include "../ir/build.h"
 #include "../op/permute_dims.h"
 
 namespace tvm_fixes {
 namespace {
-
-/*! \brief A scalar operator of two operands. */
-struct PrimBinaryNode : NodeLayout {
-  PrimBinaryNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
-  Field<ObjectRef> a{this, {"a"}};
-  Field<ObjectRef> b{this, {"b"}};
-};
-
-const PrimBinaryNode add_node = "prim.Add";
-const PrimBinaryNode mul_node = "prim.Mul";
-const PrimBinaryNode floor_div_node = "prim.FloorDiv";
-const PrimBinaryNode floor_mod_node = "prim.FloorMod";
 
 /*! \brief The digit `index // lower % extent` of the index of an axis, times `scale`. */
 struct Digit {
@@ -91,15 +80,16 @@ class IndexReader {
     }
     if (AsInt(index) == 0) return Digits{};
     const Object* node = index.get();
-    if (add_node.IsInstance(node)) return ReadSum(add_node.a(node), add_node.b(node));
-    if (mul_node.IsInstance(node)) {
-      const ObjectRef& a = mul_node.a(node);
-      const ObjectRef& b = mul_node.b(node);
+    if (tir_nodes.add.IsInstance(node))
+      return ReadSum(tir_nodes.add.a(node), tir_nodes.add.b(node));
+    if (tir_nodes.mul.IsInstance(node)) {
+      const ObjectRef& a = tir_nodes.mul.a(node);
+      const ObjectRef& b = tir_nodes.mul.b(node);
       return AsInt(a) ? ReadScaled(b, *AsInt(a)) : ReadScaled(a, AsInt(b).value_or(0));
     }
-    const bool divides = floor_div_node.IsInstance(node);
-    if (!divides && !floor_mod_node.IsInstance(node)) return std::nullopt;
-    const PrimBinaryNode& operation = divides ? floor_div_node : floor_mod_node;
+    const bool divides = tir_nodes.floordiv.IsInstance(node);
+    if (!divides && !tir_nodes.floormod.IsInstance(node)) return std::nullopt;
+    const BinaryOpNode& operation = divides ? tir_nodes.floordiv : tir_nodes.floormod;
     auto dividend = ReadDense(operation.a(node));
     auto divisor = AsInt(operation.b(node));
     if (!dividend || !divisor || *divisor <= 0) return std::nullopt;

@@ -17,9 +17,9 @@
  * \brief What the rules of the verifier share: the module, its types, the values in scope, and the
  *        findings.
  *
- * The walk over a function (scopes.cc) visits each binding once, finds the type of its value from
- * the types of what it is made of, and hands calls to the rules. A rule is a function of a call; a
- * file of rules registers them for the operators that they are about:
+ * The walk over a function (function_verifier.cc) visits each binding once, finds the type of its
+ * value from the types of what it is made of, and hands calls to the rules. A rule is a function of
+ * a call; a file of rules registers them for the operators that they are about:
  *
  *     void CheckMatmul(Verifier* verifier, const Call& call) { … verifier->Error(…) … }
  *
