@@ -162,8 +162,11 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="convolutions channels-first, channels-last or in blocks of channels, in any rank; as "
         "they are by default",
     )
-    _add_shape(
-        parser, "makes a dynamic ONNX input static, and is the size to compare at for PyTorch"
+    _add_shape(parser)
+    parser.add_argument(
+        "--static",
+        action="store_true",
+        help="make every dim static, with the sizes of --shape or of PyTorch's example inputs",
     )
     parser.add_argument("--no-compare", action="store_true", help="do not run anything")
     parser.add_argument("--rtol", type=_tolerance, help="relative tolerance; by dtype by default")
@@ -199,25 +202,27 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="a file .onnx or .pt2, package.module:factory, a file .py of TVMScript (FILE.py:NAME "
         "where it has several modules; it is run), or a file .json of tvm.ir.save_json",
     )
-    _add_shape(parser, "makes a dynamic ONNX input static")
+    _add_shape(parser)
     parser.add_argument(
         "--warnings-as-errors", action="store_true", help="exit with 1 for what is unproved, too"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
-def _add_shape(parser: argparse.ArgumentParser, effect: str) -> None:
+def _add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         metavar="NAME=D0,D1,...",
         type=_shape,
         action="append",
         default=[],
-        help=f"the shape of an input, once for each; {effect}",
+        help="the shape of an input, once for each. A name (batch,3,h,w) makes a dim of a PyTorch "
+        "factory symbolic, or calls one that is; equal names are equal sizes. A number makes a "
+        "symbolic dim of ONNX static, and is the size to compare at for PyTorch",
     )
 
 
-def _shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+def _shapes(arguments: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
     shapes = dict(arguments.shape)
     if len(shapes) != len(arguments.shape):
         raise _Failure("--shape: an input is given twice", WRONG_USE)
@@ -248,6 +253,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     target=arguments.target,
                     layout=arguments.layout,
                     shapes=shapes,
+                    static=arguments.static,
                     output=arguments.output,
                     compare=not arguments.no_compare,
                     rtol=arguments.rtol,
@@ -409,15 +415,18 @@ def _console(*, stderr: bool = False) -> "Console":
     return console if console.file.isatty() else Console(stderr=stderr, width=200)
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
     name, separator, dims = text.rpartition("=")
-    try:
-        shape = tuple(int(dim) for dim in dims.split(",") if dim.strip() or "," in dims)
-    except ValueError:
-        shape = (-1,)
-    if not separator or not name or any(dim < 0 for dim in shape):
-        raise argparse.ArgumentTypeError(f"expected NAME=1,3,64,64, got {text!r}")
-    return name, shape
+    shape = tuple(_dim(dim.strip()) for dim in dims.split(",")) if dims.strip() else ()
+    if not separator or not name or None in shape:
+        raise argparse.ArgumentTypeError(f"expected NAME=batch,3,64,64, got {text!r}")
+    return name, tuple(dim for dim in shape if dim is not None)
+
+
+def _dim(text: str) -> int | str | None:
+    if text.isdecimal():
+        return int(text)
+    return text if any(c.isalpha() or c == "_" for c in text) else None
 
 
 def _tolerance(text: str) -> float:

@@ -83,6 +83,7 @@ def compile(
     target: str | Mapping[str, object] | tvm.target.Target = "native",
     layout: str | None = None,
     shapes: Shapes | None = None,
+    static: bool = False,
     output: str | os.PathLike[str] | None = None,
     compare: bool = True,
     rtol: float | None = None,
@@ -108,9 +109,12 @@ def compile(
     layout : str, optional
         One of :data:`tvm_fixes.pipeline.LAYOUTS`: the convolutions channels-first (``"NCHW"``),
         channels-last (``"NHWC"``) or in blocks of channels (``"NCHW8c"``), in any rank.
-    shapes : mapping of str to sequence of int, optional
-        Shapes of inputs by name.  They make dynamic inputs of an ONNX model static; for PyTorch
-        they are the sizes to compare at.
+    shapes : mapping of str to sequence of int and str, optional
+        Shapes of inputs by name.  A name makes a dim of a PyTorch module symbolic, and elsewhere
+        calls one that is symbolic: the same size wherever it stands.  A size makes a symbolic dim
+        of an ONNX model static; for PyTorch it is the size to compare at.
+    static : bool
+        Make every dim static, with the sizes of `shapes`, or of PyTorch's example inputs.
     output : path, optional
         A directory that the artifact is saved to, unless it was compared and is not equal.
     compare : bool
@@ -156,7 +160,9 @@ def compile(
             lowering = stages(layout=layout, runtime_checks=runtime_checks)
             _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol, seed=seed)
             opened = open_source(source, shapes)
-        mod, warned = _import(opened, run)
+            if static:
+                opened.make_static()
+        mod, warned = _import(opened, static, run)
         checks.check(mod, run, "verify")
         specs = describe_function(
             mod["main"], [spec.name for spec in opened.inputs], opened.output_names
@@ -326,14 +332,25 @@ def _check_options(
         check_destination(output)
 
 
-def _import(source: Source, run: _Run) -> tuple[tvm.IRModule, list[str]]:
+def _import(source: Source, static: bool, run: _Run) -> tuple[tvm.IRModule, list[str]]:
     """Import the model; return what the importer warned of, too."""
     with run.step("import"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         mod = source.to_relax()
+        if static:
+            _check_static(mod["main"])
     # Not what libraries say of themselves: deprecations are subclasses or others.
     texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
     return mod, list(dict.fromkeys(texts))
+
+
+def _check_static(main: relax.Function) -> None:
+    for param in main.params:
+        shape = getattr(param.ty, "shape", None)
+        if not isinstance(shape, relax.ShapeExpr) or not all(
+            isinstance(dim, tvm.tirx.IntImm) for dim in shape.values
+        ):
+            raise UsageError(f"input {param.name!r} cannot be made static: it is {param.ty}")
 
 
 def _lower(

@@ -152,10 +152,10 @@ class TestCompile:
         [
             ([], "required: MODEL"),
             (["m.onnx", "--layout", "NCWH"], "invalid choice: 'NCWH'"),
-            (["m.onnx", "--shape", "x"], "expected NAME=1,3,64,64, got 'x'"),
-            (["m.onnx", "--shape", "=1"], "expected NAME=1,3,64,64, got '=1'"),
-            (["m.onnx", "--shape", "x=1,,2"], "expected NAME=1,3,64,64, got 'x=1,,2'"),
-            (["m.onnx", "--shape", "x=1,-2"], "expected NAME=1,3,64,64, got 'x=1,-2'"),
+            (["m.onnx", "--shape", "x"], "expected NAME=batch,3,64,64, got 'x'"),
+            (["m.onnx", "--shape", "=1"], "expected NAME=batch,3,64,64, got '=1'"),
+            (["m.onnx", "--shape", "x=1,,2"], "expected NAME=batch,3,64,64, got 'x=1,,2'"),
+            (["m.onnx", "--shape", "x=1,-2"], "expected NAME=batch,3,64,64, got 'x=1,-2'"),
             (["m.onnx", "--rtol", "-1"], "expected a number that is not negative"),
             (["m.onnx", "--rtol", "nan"], "expected a number that is not negative"),
             (["m.onnx", "--atol", "x"], "expected a number that is not negative, got 'x'"),
@@ -174,6 +174,7 @@ class TestCompile:
             ("a=b=1", ("a=b", (1,))),
             ("s=", ("s", ())),
             ("x=0, 4", ("x", (0, 4))),
+            ("x=batch,3, 2*h", ("x", ("batch", 3, "2*h"))),
         ],
     )
     def test_shapes(self, text, expected):

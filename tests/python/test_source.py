@@ -167,59 +167,6 @@ class TestSources:
         assert len(model.outputs) == 1
 
 
-class TestShapes:
-    def test_shape_makes_an_onnx_model_static(self, onnx_file):
-        model = compile_model(onnx_file, shapes={"image.0": (5, 3, 8, 8)})
-        assert model.report.equal
-        assert model.inputs[0].shape == (5, 3, 8, 8)
-        assert model.report.outputs[0].shape == [5, 4, 8, 8]
-
-    def test_symbolic_dims_of_onnx_have_a_size_to_compare_at(self):
-        report = compile_model(onnx_conv(("batch", 3, "height", 8))).report
-        assert report.equal
-        assert report.outputs[0].shape == [2, 4, 32, 8]
-
-    def test_symbolic_dims_of_torch_have_the_example_s_size(self):
-        batch = torch.export.Dim("batch", min=2, max=16)
-        module, (x,) = nn.Linear(4, 3).eval(), (torch.ones(7, 4),)
-        program = torch.export.export(module, (x,), dynamic_shapes=({0: batch},))
-        assert compile_model(program).report.outputs[0].shape == [7, 3]
-        model = compile_model(program, shapes={"input": (9, 4)})
-        assert model.report.outputs[0].shape == [9, 3]
-        assert model.run(torch.ones(4, 4)).shape == (4, 3)
-        message = fails(program, shapes={"input": (99, 4)})
-        assert "got (99, 4)" in message and "must be from 2 to 16" in message
-
-    def test_wrong_shape(self, onnx_file):
-        assert fails(onnx_file, UsageError, shapes={"image.0": (1, 4, 8, 8)}) == (
-            "input 'image.0' of model.onnx: expected shape (batch, 3, 8, 8), got (1, 4, 8, 8)"
-        )
-        assert fails(onnx_file, UsageError, shapes={"image.0": (1, 3, 8)}) == (
-            "input 'image.0' of model.onnx: expected shape (batch, 3, 8, 8), got (1, 3, 8)"
-        )
-        assert fails(onnx_file, UsageError, shapes={"image": (1, 3, 8, 8)}) == (
-            "shape given for unknown input 'image'; inputs of model.onnx: image.0"
-        )
-        assert fails(conv_net(), UsageError, shapes={"x": (2, 3, 8, 8)}) == (
-            "input 'x' of ConvNet: expected shape (1, 3, 8, 8), got (2, 3, 8, 8)"
-        )
-
-    def test_unknown_rank(self):
-        model = onnx_model(
-            [helper.make_node("Relu", ["x"], ["y"])], [("x", 1, None)], [("y", 1, [])]
-        )
-        assert "input 'x' of graph has no known rank: give its shape" in fails(model, UsageError)
-        compiled = compile_model(model, shapes={"x": (2, 3)})
-        assert compiled.inputs[0].shape == (2, 3)
-
-    def test_unnamed_dims(self):
-        node = helper.make_node("Concat", ["a", "b"], ["y"], axis=0)
-        inputs = [("a", FLOAT, [None, 4]), ("b", FLOAT, [None, 4])]
-        compiled = compile_model(onnx_model([node], inputs, [("y", FLOAT, None)]))
-        assert compiled.report.equal
-        assert compiled.inputs[0].shape == ("dim0", 4)
-
-
 class TestRandomInputs:
     def test_seed(self):
         source = compiler.open_source(conv_net())
@@ -302,20 +249,6 @@ class TestInputs:
         x = np.full((2, 3), -1, "float32")
         np.testing.assert_allclose(compiled.run(np.array(True), x), 1)
         np.testing.assert_allclose(compiled.run(np.array(False), x), np.e, rtol=1e-6)
-
-    def test_shape_of_one_of_two_inputs_with_a_common_dim(self):
-        def model(shape):
-            return onnx_model(
-                [helper.make_node("Add", ["x", "z"], ["y"])],
-                [("x", FLOAT, ["b", 3]), ("z", FLOAT, shape)],
-                [("y", FLOAT, ["b", 3])],
-            )
-
-        compiled = compile_model(model(["b", 3]), shapes={"x": (5, 3)})
-        assert compiled.report.equal
-        assert [spec.shape for spec in compiled.inputs] == [(5, 3), (5, 3)]
-        message = fails(model(["b", "c"]), UsageError, shapes={"x": (5, 3)})
-        assert "input 'z'" in message and "give its shape too" in message
 
     def test_buffer_that_the_module_changes(self):
         compared = compile_model((Counter().eval(), (torch.zeros(2),)))

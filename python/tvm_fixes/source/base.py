@@ -13,20 +13,21 @@
 """What every source of a model has: inputs, a way into Relax, and a reference."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
+from tvm import relax
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec, describe_shape
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[Dim]]
 Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
 
-# For a symbolic dim of which nothing is known: a batch that is not 1, and an extent that a few
-# layers of downsampling leave something of.
+# The sizes that the reference is asked at, for a symbolic dim of which nothing is known: a batch
+# that is not 1, and an extent that a few layers of downsampling leave something of.
 _BATCH, _EXTENT = 2, 32
 
 # How many nodes a message lists.
@@ -55,7 +56,11 @@ class Source(ABC):
 
     def __init__(self, name: str, shapes: Shapes | None = None):
         self.name = name
-        self.shapes = {key: tuple(map(int, dims)) for key, dims in (shapes or {}).items()}
+        self.shapes = {
+            key: tuple(dim if isinstance(dim, str) else int(dim) for dim in dims)
+            for key, dims in (shapes or {}).items()
+        }
+        self._is_static = False
 
     @abstractmethod
     def to_relax(self) -> tvm.IRModule:
@@ -76,19 +81,11 @@ class Source(ABC):
     def example_inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw random inputs: floats from N(0, 1), integers from {0, 1}, booleans.
 
-        Symbolic dims have the sizes of `shapes`, else 2 for the first axis and 32 for others.
+        Symbolic dims that `shapes` gives no size are 2 where they are first seen as the first axis,
+        else 32.
         """
-        sizes = self._sizes()
-        return [self._draw(rng, spec, self._shape(spec, sizes)) for spec in self.inputs]
-
-    def _sizes(self) -> dict[str, int]:
-        """The sizes that `shapes` gives to symbolic dims."""
-        sizes: dict[str, int] = {}
-        for spec in self.inputs:
-            for dim, size in zip(spec.shape or (), self.shapes.get(spec.name, ()), strict=False):
-                if isinstance(dim, str):
-                    sizes[dim] = size
-        return sizes
+        sizes = self._sizes(default=True)
+        return [self._draw(rng, spec, self._sized(spec, sizes)) for spec in self.inputs]
 
     def check_shapes(self) -> None:
         """Hold `shapes` against the inputs.
@@ -96,21 +93,109 @@ class Source(ABC):
         Raises
         ------
         UsageError
-            If there is no such input, or its shape differs where it is static.
+            If there is no such input, its shape differs where it is static, or one symbolic dim is
+            given two sizes or names.
         """
+        self._check_fit(self.shapes)
+        seen: dict[str, Dim] = {}
+        for symbol, dim in self._given():
+            if seen.setdefault(symbol, dim) != dim:
+                raise UsageError(
+                    f"dim {symbol!r} of {self.name} is given twice: {seen[symbol]} and {dim}"
+                )
+
+    def _check_fit(self, shapes: Shapes, *, can_name: bool = False) -> None:
+        """Hold `shapes` against the inputs; a static dim may be given a name if `can_name`."""
         known = {spec.name: spec for spec in self.inputs}
-        for name, dims in self.shapes.items():
+        for name, dims in shapes.items():
             if name not in known:
                 raise UsageError(
                     f"shape given for unknown input {name!r}; inputs of {self.name}: "
                     f"{', '.join(known) or 'none'}"
                 )
             declared = known[name].shape
-            if declared is not None and not _fits(dims, declared):
+            if declared is not None and not _fits(dims, declared, can_name):
                 raise UsageError(
                     f"input {name!r} of {self.name}: expected shape {describe_shape(declared)}, "
                     f"got {describe_shape(dims)}"
                 )
+
+    def make_static(self) -> None:
+        """Choose, in `shapes`, a size for every symbolic dim.
+
+        Raises
+        ------
+        UsageError
+            If there is a dim whose size neither `shapes` nor an example input tells.
+        """
+        sizes = self._sizes()
+        self.shapes = {spec.name: self._sized(spec, sizes) for spec in self.inputs}
+        self._is_static = True
+
+    def chosen_shape(self, spec: TensorSpec) -> tuple[Dim, ...] | None:
+        """The shape of an input, with the sizes and names that `shapes` gives to symbolic dims."""
+        if spec.name in self.shapes or spec.shape is None:
+            return self.shapes.get(spec.name)
+        chosen = dict(self._given())
+        return tuple(chosen.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape)
+
+    def _given(self) -> Iterator[tuple[str, Dim]]:
+        """The symbolic dims of the inputs that `shapes` gives, and what it gives them."""
+        for spec in self.inputs:
+            for dim, given in zip(spec.shape or (), self.shapes.get(spec.name, ()), strict=False):
+                if isinstance(dim, str):
+                    yield dim, given
+
+    def _sizes(self, *, default: bool = False) -> dict[str, int]:
+        """Sizes of the symbolic dims: those that examples tell, and with `default` all others."""
+        sizes: dict[str, int] = {}
+        for spec in self.inputs:
+            for axis, dim in enumerate(self.chosen_shape(spec) or ()):
+                if isinstance(dim, str) and dim not in sizes:
+                    size = self._example_size(spec, axis)
+                    if size is None and default:
+                        size = _EXTENT if axis else _BATCH
+                    if size is not None:
+                        sizes[dim] = size
+        return sizes
+
+    def _example_size(self, spec: TensorSpec, axis: int) -> int | None:
+        """The extent of the example of an input, where there is one."""
+        return None
+
+    def _sized(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        shape = self.chosen_shape(spec)
+        if shape is None:
+            raise UsageError(
+                f"input {spec.name!r} of {self.name} has no known rank: give its shape"
+            )
+        unknown = [dim for dim in shape if isinstance(dim, str) and dim not in sizes]
+        if unknown:
+            raise UsageError(
+                f"input {spec.name!r} of {self.name}: give a size of {', '.join(unknown)}"
+            )
+        return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in shape)
+
+    def _bind_dims(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Give symbols of `mod` the names, or where all is static the sizes, that are chosen."""
+        main = mod["main"]
+        chosen: dict[tvm.tirx.Var, Dim] = {}
+        for spec, param in zip(self.inputs, main.params, strict=True):
+            for extent, dim in zip(param.ty.shape, self.chosen_shape(spec) or (), strict=True):
+                if tvm.ir.is_prim_var(extent) and (self._is_static or isinstance(dim, str)):
+                    chosen[extent] = dim
+        names = {str(var.name): dim for var, dim in chosen.items() if isinstance(dim, str)}
+        for key in ("tir_var_lower_bound", "tir_var_upper_bound"):
+            bounds = (main.attrs or {}).get(key)
+            if bounds is not None:
+                renamed = {names.get(str(name), str(name)): end for name, end in bounds.items()}
+                main = main.with_attr(key, renamed)
+        mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): main}, attrs=mod.attrs)
+        symbols = {name: tvm.tirx.Var(name, "int64") for name in names.values()}
+        binding = {
+            var: symbols[dim] if isinstance(dim, str) else dim for var, dim in chosen.items()
+        }
+        return relax.transform.BindSymbolicVars(binding, "main")(mod)
 
     def _import_error(
         self, error: Exception, *, missing: Iterable[str] = (), nodes: Sequence[str] = ()
@@ -137,18 +222,6 @@ class Source(ABC):
                 f"{self.name}: cannot import {nodes[0]}: {summarize(error)}"
             )
         return CompileError(f"{self.name}: cannot be imported: {summarize(error)}")
-
-    def _shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        if spec.name in self.shapes:
-            return self.shapes[spec.name]
-        if spec.shape is None:
-            raise UsageError(
-                f"input {spec.name!r} of {self.name} has no known rank: give its shape"
-            )
-        return tuple(
-            dim if isinstance(dim, int) else sizes.get(dim, _EXTENT if axis else _BATCH)
-            for axis, dim in enumerate(spec.shape)
-        )
 
     def _draw(
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
@@ -183,9 +256,10 @@ def local_of(error: BaseException, name: str, kind: type) -> Any:
     return found
 
 
-def _fits(dims: Sequence[int], declared: Sequence[Dim]) -> bool:
+def _fits(dims: Sequence[Dim], declared: Sequence[Dim], can_name: bool) -> bool:
     return len(dims) == len(declared) and all(
-        isinstance(want, str) or want == got for got, want in zip(dims, declared, strict=True)
+        isinstance(want, str) or want == got or (can_name and isinstance(got, str))
+        for got, want in zip(dims, declared, strict=True)
     )
 
 

@@ -15,15 +15,15 @@
 import contextlib
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
-from ..runtime.manifest import Dim, TensorSpec, describe_shape
+from ..runtime.manifest import Dim, TensorSpec
 from .base import Reference, Shapes, Source, local_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OnnxSource(Source):
     name : str
         How messages call it.
     shapes : mapping of str to sequence of int, optional
-        Static shapes of its inputs.
+        Shapes of its inputs, which go before those that it declares.
     path : Path, optional
         The file that it was read from, where its weights may lie beside it.
     """
@@ -52,6 +52,8 @@ class OnnxSource(Source):
         shapes: Shapes | None = None,
         path: Path | None = None,
     ):
+        from ..frontend.onnx.inputs import input_dims
+
         super().__init__(name, shapes)
         self._model, self._path = model, path
         if not model.ir_version or not model.opset_import or not model.graph.output:
@@ -59,8 +61,9 @@ class OnnxSource(Source):
                 f"{name}: not a whole ONNX model: it lacks its IR version, opset or outputs"
             )
         initializers = {tensor.name for tensor in model.graph.initializer}
+        dims = input_dims(model.graph, {})
         self.inputs = tuple(
-            self._spec(value) for value in model.graph.input if value.name not in initializers
+            self._spec(value, dims) for value in model.graph.input if value.name not in initializers
         )
         self.output_names = tuple(value.name for value in model.graph.output)
         self.parameter_bytes = sum(map(_onnx_bytes, _onnx_constants(model.graph)))
@@ -79,7 +82,7 @@ class OnnxSource(Source):
             ) from error
         return cls(model, path.name, shapes, path)
 
-    def _spec(self, value: "onnx.ValueInfoProto") -> TensorSpec:
+    def _spec(self, value: "onnx.ValueInfoProto", dims: Mapping[str, Sequence[Dim]]) -> TensorSpec:
         import onnx
 
         if not value.type.HasField("tensor_type"):
@@ -91,20 +94,12 @@ class OnnxSource(Source):
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         if not tensor.HasField("shape"):
             return TensorSpec(value.name, None, dtype.name)
-        dims: list[Dim] = []
-        for axis, dim in enumerate(tensor.shape.dim):
-            kind = dim.WhichOneof("value")
-            # ONNX has exporters that write an unknown dim as 0 or -1.
-            if kind == "dim_value" and dim.dim_value > 0:
-                dims.append(int(dim.dim_value))
-            else:
-                dims.append(dim.dim_param or f"{value.name}_{axis}")
-        return TensorSpec(value.name, tuple(dims), dtype.name)
+        return TensorSpec(value.name, tuple(dims[value.name]), dtype.name)
 
     def to_relax(self) -> tvm.IRModule:
         from ..frontend.onnx import from_onnx
 
-        shapes = self._static_shapes()
+        shapes = self._chosen_shapes()
         # TVM prints the operands of a node that it cannot convert.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
@@ -112,29 +107,32 @@ class OnnxSource(Source):
             except Exception as error:
                 raise self._explain(error) from error
 
-    def _static_shapes(self) -> dict[str, list[int]]:
-        """The shapes that are given, and those of the inputs that share a symbolic dim with them.
+    def _chosen_shapes(self) -> dict[str, list[Any]]:
+        if not self.shapes:
+            return {}
+        chosen = {spec.name: self.chosen_shape(spec) for spec in self.inputs}
+        return {name: list(shape) for name, shape in chosen.items() if shape is not None}
 
-        Raises
-        ------
-        UsageError
-            If such an input has another symbolic dim, whose size is not given.
-        """
-        sizes = self._sizes()
-        shapes = {name: list(dims) for name, dims in self.shapes.items()}
-        for spec in self.inputs:
-            symbols = {dim for dim in spec.shape or () if isinstance(dim, str)}
-            if spec.name in shapes or symbols.isdisjoint(sizes):
-                continue
-            if not symbols.issubset(sizes):
-                raise UsageError(
-                    f"input {spec.name!r} of {self.name}: give its shape too: "
-                    f"{describe_shape(spec.shape or ())} shares a dim with a shape that is given"
-                )
-            shapes[spec.name] = [
-                sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape or ()
-            ]
-        return shapes
+    def chosen_shape(self, spec: TensorSpec) -> tuple[Dim, ...] | None:
+        from ..frontend.onnx.inputs import evaluate_dim
+
+        shape = super().chosen_shape(spec)
+        if shape is None:
+            return None
+        given = {symbol: dim for symbol, dim in self._given() if isinstance(dim, int)}
+        dims = list(shape)
+        for axis, dim in enumerate(shape):
+            # An expression of dims that have sizes has one, too.
+            with contextlib.suppress(KeyError):
+                dims[axis] = evaluate_dim(dim, given) if isinstance(dim, str) else dim
+        return tuple(dims)
+
+    def _sizes(self, *, default: bool = False) -> dict[str, int]:
+        from ..frontend.onnx.inputs import evaluate_dim, symbol_names
+
+        sizes = super()._sizes(default=default)
+        symbols = {name: sizes[name] for name in symbol_names(sizes)}
+        return {name: evaluate_dim(name, symbols) for name in sizes}
 
     def _explain(self, error: Exception) -> CompileError:
         import onnx

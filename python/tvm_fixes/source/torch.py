@@ -16,7 +16,7 @@ import contextlib
 import io
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,20 +90,46 @@ class TorchSource(Source):
         shapes: Shapes | None = None,
     ) -> "TorchSource":
         """Export `module`, which is in eval mode, with the example inputs `args`."""
-        import torch
-
         if module.training:
             raise UsageError(f"{name}: the module is in training mode; call .eval() first")
-        # It logs and prints the graph that it could not finish; the exception says it all.
-        with _captured_log("torch"), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
-            try:
-                program = torch.export.export(module, args)
-            except Exception as error:
-                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-                raise CompileError(
-                    f"{name}: torch.export fails: {reason}{_user_frame(error)}"
-                ) from error
-        return cls(program, name, shapes, module)
+        source = cls(_export(module, args, name), name, None, module)
+        if shapes and any(isinstance(dim, str) for dims in shapes.values() for dim in dims):
+            source._check_fit(shapes, can_name=True)
+            args, dynamic = source._make_dynamic(args, shapes)
+            source = cls(_export(module, args, name, dynamic), name, None, module)
+        return cls(source._program, name, shapes, module)
+
+    def _make_dynamic(
+        self, args: tuple[Any, ...], shapes: Shapes
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Example inputs and ``dynamic_shapes`` of an export whose dims have the names in `shapes`.
+
+        The examples with one element on such an axis have two: PyTorch takes 1 for a constant.
+        """
+        import torch
+        from torch.utils import _pytree as pytree
+
+        symbols: dict[str, Any] = {}
+        leaves, structure = pytree.tree_flatten(args)
+        dynamic: list[dict[int, Any] | None] = []
+        for index, (leaf, spec) in enumerate(zip(leaves, self.inputs, strict=True)):
+            given = shapes.get(spec.name, ())
+            names = {axis: dim for axis, dim in enumerate(given) if isinstance(dim, str)}
+            for axis, name in names.items():
+                if not name.isidentifier():
+                    raise UsageError(
+                        f"input {spec.name!r} of {self.name}: the name of a dim must be an "
+                        f"identifier, got {name!r}"
+                    )
+                symbols.setdefault(name, torch.export.Dim(name))
+                if leaf.shape[axis] == 1:
+                    leaf = torch.cat([leaf, leaf], axis)
+            leaves[index] = leaf
+            dynamic.append({axis: symbols[name] for axis, name in names.items()} or None)
+        return (
+            pytree.tree_unflatten(leaves, structure),
+            pytree.tree_unflatten(dynamic, structure),
+        )
 
     def _specs(self) -> Iterator[TensorSpec]:
         import torch
@@ -150,9 +176,10 @@ class TorchSource(Source):
         from ..frontend.torch import from_exported_program
 
         try:
-            return from_exported_program(self._program, unwrap_unit_return_tuple=True)
+            mod = from_exported_program(self._program, unwrap_unit_return_tuple=True)
         except Exception as error:
             raise self._explain(error) from error
+        return self._bind_dims(mod) if self.shapes else mod
 
     def _explain(self, error: Exception) -> CompileError:
         from torch import fx
@@ -176,14 +203,10 @@ class TorchSource(Source):
             return None
         return pytree.tree_leaves(self._program.example_inputs)
 
-    def _shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        if spec.name in self.shapes or self._examples is None or spec.shape is None:
-            return super()._shape(spec, sizes)
-        example = self._examples[self.inputs.index(spec)]
-        return tuple(
-            dim if isinstance(dim, int) else sizes.get(dim, size)
-            for dim, size in zip(spec.shape, example.shape, strict=True)
-        )
+    def _example_size(self, spec: TensorSpec, axis: int) -> int | None:
+        if self._examples is None:
+            return None
+        return int(self._examples[self.inputs.index(spec)].shape[axis])
 
     def _draw(
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
@@ -210,6 +233,22 @@ class TorchSource(Source):
             return [to_numpy(value) for value in pytree.tree_leaves(outputs)]
 
         return f"PyTorch {torch.__version__}", run
+
+
+def _export(
+    module: "torch.nn.Module", args: tuple[Any, ...], name: str, dynamic_shapes: Any = None
+) -> "torch.export.ExportedProgram":
+    import torch
+
+    # It logs and prints the graph that it could not finish; the exception says it all.
+    with _captured_log("torch"), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
+        try:
+            return torch.export.export(module, args, dynamic_shapes=dynamic_shapes)
+        except Exception as error:
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise CompileError(
+                f"{name}: torch.export fails: {reason}{_user_frame(error)}"
+            ) from error
 
 
 def _user_frame(error: Exception) -> str:

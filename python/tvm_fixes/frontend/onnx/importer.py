@@ -32,7 +32,7 @@ from .convolution import (
     pad_conv,
     pad_conv_transpose,
 )
-from .inputs import UNNAMED_DIMS, name_dims
+from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .node import Converter, Correction, Node, constant_value
 from .pad import PAD, convert_pad
 from .prelu import PRELU, convert_prelu
@@ -65,8 +65,13 @@ class ONNXGraphImporter(TVMGraphImporter):
     ``_convert_operator``, is what a subclass can override, and it sees the branches of ``If``.
     """
 
+    _shape: dict[str, list[Any]]
+
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
-        super()._parse_graph_input(name_dims(graph) if switches.enabled(UNNAMED_DIMS) else graph)
+        is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
+        if is_named or switches.enabled(UNNAMED_DIMS):
+            self._shape = input_shapes(graph, self._shape)
+        super()._parse_graph_input(graph)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         super()._construct_nodes(self._fold(graph))
@@ -109,7 +114,7 @@ class ONNXGraphImporter(TVMGraphImporter):
 
 def from_onnx(
     model: onnx.ModelProto,
-    shape_dict: dict[str, list[Any]] | None = None,
+    shape_dict: dict[str, list[Dim]] | None = None,
     dtype_dict: str | dict[str, str] | None = "float32",
     opset: int | None = None,
     keep_params_in_input: bool = False,
@@ -126,7 +131,8 @@ def from_onnx(
     model : onnx.ModelProto
         The model, of IR version 3 (ONNX 1.1) or newer.
     shape_dict : dict of str to list, optional
-        Shapes of inputs, by name; they go before those in the model.
+        Shapes of inputs, by name; they go before those in the model.  A dim that is a string is a
+        symbol, the same one wherever a dim has this name, or an expression of symbols.
     dtype_dict : str or dict of str to str, optional
         Dtypes of inputs, by name; they go before those in the model.
     opset : int, optional

@@ -10,59 +10,157 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Inputs whose dims have neither a value nor a name.
+"""The dims of inputs: those without a name, and those whose name is an expression.
 
 Upstream
     No thread found.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An ONNX input with two such dims, ``(?, 3, ?, ?)``.
+    An ONNX input with two dims that have neither a value nor a name, ``(?, 3, ?, ?)``; a name such
+    as ``a + 2*b`` or ``2*(a + 1)``.
 Symptom
     The program takes inputs alone whose unnamed dims are all equal: ``match_cast error, shape[2]
-    mismatch to a previous populated value``.
+    mismatch to a previous populated value``; it takes ``(a + 2)*b``; ``(a`` is a symbol.
 Mechanism
-    The importer looks symbols up by name, and the empty name is one of them.
+    The importer looks symbols up by name, and the empty name is one of them; it reads an expression
+    from left to right.
 How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-unnamed-dims``.
+    When TVM's ``from_onnx`` passes the tests of this module, use it, with the names in `shape_dict`
+    resolved; delete this file, its test and the fix id ``onnx-unnamed-dims``.
 """
 
+import ast
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, count
+from typing import Any, TypeAlias
 
 import onnx
+from tvm import tirx
 
 from ... import switches
 
-__all__ = ["UNNAMED_DIMS", "name_dims"]
+__all__ = [
+    "UNNAMED_DIMS",
+    "Dim",
+    "evaluate_dim",
+    "input_dims",
+    "input_shapes",
+    "symbol_names",
+]
 
 UNNAMED_DIMS = "onnx-unnamed-dims"
 
+Dim: TypeAlias = int | str | tirx.Expr
+"""An extent, a symbol or an expression of symbols by name, or one that is made already."""
 
-def name_dims(graph: onnx.GraphProto) -> onnx.GraphProto:
-    """The inputs of `graph` with a name for each dim that has neither value nor name.
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    # What exporters write for the quotient of two extents.
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> dict[str, list[Dim]]:
+    """The shapes of the inputs of `graph`, with a name for each dim that has no size.
 
     Exporters write 0 and -1 for a dim that they do not know, too.  Unnamed dims of the same axis
     have one name: inputs that are added to each other would not lower with different ones.
 
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        Is not changed.
+    given : mapping of str to sequence
+        Shapes that go before those in the graph, by the name of the input.
+
     Returns
     -------
-    onnx.GraphProto
-        `graph` itself if all dims have a name or a value; otherwise its inputs alone.
+    dict of str to list
+        By the name of the input; without those of unknown rank.
     """
-    named = onnx.GraphProto(input=graph.input)
-    dims = [
-        (axis, dim)
-        for value in named.input
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-    ]
-    taken = {dim.dim_param for _, dim in dims}
-    unnamed = [(axis, dim) for axis, dim in dims if not dim.dim_param and dim.dim_value <= 0]
-    if not unnamed:
-        return graph
-    switches.note(UNNAMED_DIMS)
+    declared = {
+        value.name: [_declared(dim) for dim in value.type.tensor_type.shape.dim]
+        for value in graph.input
+        if value.name not in given and value.type.tensor_type.HasField("shape")
+    }
+    taken = {dim for dims in chain(given.values(), declared.values()) for dim in dims}
     prefixes = chain(["dim"], (f"dim{index}_" for index in count(1)))
-    prefix = next(p for p in prefixes if taken.isdisjoint(f"{p}{axis}" for axis, _ in unnamed))
-    for axis, dim in unnamed:
-        dim.dim_param = f"{prefix}{axis}"
-    return named
+    rank = max(map(len, declared.values()), default=0)
+    prefix = next(p for p in prefixes if taken.isdisjoint(f"{p}{axis}" for axis in range(rank)))
+    return {name: list(dims) for name, dims in given.items()} | {
+        name: [f"{prefix}{axis}" if dim is None else dim for axis, dim in enumerate(dims)]
+        for name, dims in declared.items()
+    }
+
+
+def input_shapes(
+    graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]
+) -> dict[str, list[int | tirx.Expr]]:
+    """What :func:`input_dims` gives, with one symbol for each name, and expressions of them."""
+    shapes = input_dims(graph, given)
+    names = {dim for dims in shapes.values() for dim in dims if isinstance(dim, str)}
+    symbols = {name: tirx.Var(name, "int64") for name in symbol_names(names)}
+    declared = {dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim}
+    if not names <= declared or len(symbols) < len(names):
+        switches.note(UNNAMED_DIMS)
+    return {
+        name: [evaluate_dim(dim, symbols) if isinstance(dim, str) else dim for dim in dims]
+        for name, dims in shapes.items()
+    }
+
+
+def symbol_names(names: Collection[str]) -> set[str]:
+    """Those of `names` that are no expressions of the others."""
+    symbols = set(names)
+    for name in names:
+        try:
+            evaluate_dim(name, {other: 1 for other in names if other != name})
+        except (KeyError, ZeroDivisionError):
+            continue
+        symbols.remove(name)
+    return symbols
+
+
+def evaluate_dim(text: str, symbols: Mapping[str, Any]) -> Any:
+    """The value of the name, or of the expression, `text`.
+
+    Parameters
+    ----------
+    text : str
+        A key of `symbols`, or sums, differences, products and quotients (rounded down) of keys that
+        are identifiers, and of integers.
+    symbols : mapping of str to object
+        What names stand for: ints, or expressions of TVM.
+
+    Raises
+    ------
+    KeyError
+        If there is a name that is not in `symbols`, or `text` is no such expression.
+    """
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(left), value(right))
+            case ast.Constant(value=int() as number):
+                return number
+            case ast.Name(id=name):
+                return symbols[name]
+        raise KeyError(text)
+
+    if text in symbols:
+        return symbols[text]
+    try:
+        parsed = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        raise KeyError(text) from None
+    return value(parsed.body)
+
+
+def _declared(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    return dim.dim_value if dim.dim_value > 0 else dim.dim_param or None
