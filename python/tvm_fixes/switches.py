@@ -52,6 +52,8 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-prelu",
     "onnx-resize",
     "onnx-unnamed-dims",
+    "onnx-shape-values",
+    "onnx-if",
     "verify-types",
     "verify-functions",
     "verify-call-tir",

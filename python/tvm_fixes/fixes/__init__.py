@@ -66,6 +66,8 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.PRELU,
     onnx_importer.RESIZE,
     onnx_importer.UNNAMED_DIMS,
+    onnx_importer.SHAPE_VALUES,
+    onnx_importer.IF,
     verifier.TYPES,
     verifier.FUNCTIONS,
     verifier.CALL_TIR,

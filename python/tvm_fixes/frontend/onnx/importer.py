@@ -13,10 +13,10 @@
 """The importer: TVM's, with corrections between the graph and TVM's converters."""
 
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import onnx
 import tvm
 from tvm import relax
@@ -25,19 +25,21 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphI
 from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
 
 from ... import switches
-from .constants import fold_operands
+from .control_flow import IF, convert_if
 from .convolution import (
     CONV_AUTO_PAD,
     CONV_TRANSPOSE_OUTPUT_SHAPE,
     pad_conv,
     pad_conv_transpose,
 )
+from .evaluate import evaluate
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
-from .node import Converter, Correction, Node, constant_value
+from .node import Converter, Correction, Node
 from .pad import PAD, convert_pad
 from .prelu import PRELU, convert_prelu
 from .resize import RESIZE, convert_resize
 from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
+from .values import SHAPE_VALUES, KnownValues, Value
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
 
@@ -53,7 +55,27 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
 }
 """The corrections of each operator, by the fix they belong to, in the order a node passes them."""
 
-_FIXES = {UNNAMED_DIMS, *(fix for passed in _CORRECTIONS.values() for fix, _ in passed)}
+_FIXES = {
+    IF,
+    SHAPE_VALUES,
+    UNNAMED_DIMS,
+    *(fix for passed in _CORRECTIONS.values() for fix, _ in passed),
+}
+
+_SHAPE_OPERANDS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 3}
+"""The operands that TVM's converters take as shapes, or otherwise as constants alone."""
+
+_ONE_OUTPUT = {
+    "ConcatFromSequence",
+    "Optional",
+    "OptionalGetElement",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceErase",
+    "SequenceInsert",
+    "SplitToSequence",
+}
+"""The operators whose output may be a sequence, which is a tuple in Relax."""
 
 _OLDEST_IR_VERSION = 3
 
@@ -61,11 +83,23 @@ _OLDEST_IR_VERSION = 3
 class ONNXGraphImporter(TVMGraphImporter):
     """TVM's importer with corrections, each of which is in force unless it is switched off.
 
-    TVM looks a converter up in a module-level function; the method that calls the converter,
-    ``_convert_operator``, is what a subclass can override, and it sees the branches of ``If``.
+    Names of the graph stand for Relax expressions, or for values of which nobody has asked for
+    the tensor yet.
     """
 
     _shape: dict[str, list[Any]]
+    _nodes: dict[str, Any]
+    known: KnownValues
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.known = KnownValues(self._params)
+
+    def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+        mod = super().from_onnx(graph, opset)
+        if not switches.enabled(SHAPE_VALUES):
+            return mod
+        return relax.transform.DeadCodeElimination(["main"])(mod)
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
@@ -73,42 +107,123 @@ class ONNXGraphImporter(TVMGraphImporter):
             self._shape = input_shapes(graph, self._shape)
         super()._parse_graph_input(graph)
 
+    def _parse_attr(self, attributes: Iterable[onnx.AttributeProto]) -> dict[str, Any]:
+        lists = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS, onnx.AttributeProto.STRINGS)
+        empty = {
+            a.name: ()
+            for a in attributes
+            if a.type in lists and not (a.ints or a.floats or a.strings)
+        }
+        return super()._parse_attr([a for a in attributes if a.name not in empty]) | empty
+
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
-        super()._construct_nodes(self._fold(graph))
+        if not switches.enabled(SHAPE_VALUES):
+            super()._construct_nodes(graph)
+            return
+        self._convert_nodes(graph)
+        for output in graph.output:
+            self._tensor(output.name)
 
-    def _convert_subgraph(self, bb: relax.BlockBuilder, graph: onnx.GraphProto) -> relax.Expr:
-        folded = self._fold(graph)
-        if folded is not graph:
-            folded.initializer.extend(graph.initializer)
-        return super()._convert_subgraph(bb, folded)
+    def _convert_nodes(self, graph: onnx.GraphProto) -> None:
+        """Convert the nodes of the main graph or of a branch, in its scope."""
+        for proto in graph.node:
+            attributes = self._parse_attr(proto.attribute)
+            attributes["tvm_custom"] = {"name": proto.name, "num_outputs": len(proto.output)}
+            undefined = [name for name in proto.input if name and name not in self._nodes]
+            if undefined:
+                raise ValueError(f"{proto.op_type} {proto.name!r}: no value is named {undefined}")
+            outputs = (
+                self._evaluated(proto, attributes)
+                or self._branched(proto, attributes)
+                or self._converted(proto, attributes)
+            )
+            if len(outputs) < len(proto.output):
+                raise tvm.error.OpNotImplemented(
+                    f"{proto.op_type} {proto.name!r}: {len(proto.output)} outputs are used; "
+                    f"expected at most {len(outputs)}"
+                )
+            self._nodes.update(
+                (name, output) for name, output in zip(proto.output, outputs, strict=False) if name
+            )
 
-    def _fold(self, graph: onnx.GraphProto) -> onnx.GraphProto:
-        if not switches.enabled(PAD):
-            return graph
-        folded = fold_operands(graph, {"Pad"}, self.opset, self._constant)
-        if folded is not graph:
-            switches.note(PAD)
-        return folded
+    def _evaluated(self, proto: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
+        """The outputs of a node whose elements are known."""
+        operands = [self._nodes[name] if name else None for name in proto.input]
+        values = evaluate(proto.op_type, operands, attributes, self.opset, self.known)
+        if values is not None:
+            switches.note(SHAPE_VALUES)
+        return values
 
-    def _constant(self, name: str) -> np.ndarray | None:
-        value = self._nodes.get(name)
-        return None if value is None else constant_value(value, self._params)
+    def _branched(
+        self, proto: onnx.NodeProto, attributes: dict[str, Any]
+    ) -> list[relax.Expr | Value] | None:
+        """The outputs of a node that has branches."""
+        if proto.op_type != "If":
+            return None
+        if switches.enabled(IF):
+            condition = self._tensor(proto.input[0])
+            return convert_if(self, condition, attributes["then_branch"], attributes["else_branch"])
+        for name in self._nodes:
+            self._tensor(name)
+        super()._construct_nodes(onnx.GraphProto(node=[proto]))
+        return [self._nodes[name] for name in proto.output]
+
+    def convert_branch(self, graph: onnx.GraphProto, as_tensors: bool = False) -> list[Any]:
+        """The outputs of a branch, whose names are its own, converted where the builder is."""
+        outer = self._nodes
+        self._nodes = dict(outer)
+        try:
+            for initializer in graph.initializer:
+                self._nodes[initializer.name] = relax.const(self._parse_array(initializer))
+            self._convert_nodes(graph)
+            names = [output.name for output in graph.output]
+            return [self._tensor(name) if as_tensors else self._nodes[name] for name in names]
+        finally:
+            self._nodes = outer
+
+    def _converted(self, proto: onnx.NodeProto, attributes: dict[str, Any]) -> list[relax.Expr]:
+        """The outputs of a node as Relax."""
+        operands = [self._tensor(name) if name else None for name in proto.input]
+        result = self._convert_operator(proto.op_type, operands, attributes, self.opset)
+        if proto.op_type in _ONE_OUTPUT:
+            return [result]
+        if isinstance(result, relax.Tuple):
+            return list(result.fields)
+        if isinstance(result.ty, relax.TupleType):
+            result = self.bb.emit(result)
+            count = len(result.ty.fields)
+            return [self.bb.emit(relax.TupleGetItem(result, index)) for index in range(count)]
+        return [result]
+
+    def _tensor(self, name: str) -> relax.Expr:
+        """What a name stands for as a tensor."""
+        node = self._nodes[name]
+        if isinstance(node, Value):
+            tensor = node.tensor(self.bb)
+            if isinstance(tensor, relax.Var):
+                self.known.remember(tensor, node)
+            self._nodes[name] = tensor
+        return self._nodes[name]
 
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         corrections = [c for fix, c in _CORRECTIONS.get(op_name, []) if switches.enabled(fix)]
-        if not corrections:
-            return super()._convert_operator(op_name, inputs, attrs, opset)
         convert: Converter = self._convert_as_tvm
         for correction in reversed(corrections):
             convert = partial(correction, convert=convert)
-        node = Node(op_name, tuple(inputs), attrs, opset, self.bb, self._params)
-        return self.bb.normalize(convert(node))
+        result = convert(Node(op_name, tuple(inputs), attrs, opset, self.bb, self.known))
+        return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
     def _convert_as_tvm(self, node: Node) -> relax.Expr:
+        operands = list(node.operands)
+        index = _SHAPE_OPERANDS.get(node.operator)
+        if switches.enabled(SHAPE_VALUES) and index is not None:
+            value = node.value(index)
+            if value is not None and not value.is_static:
+                operands[index] = relax.ShapeExpr(value.extents())
         return super()._convert_operator(
-            node.operator, onnx_input(node.operands), dict(node.attributes), node.opset
+            node.operator, onnx_input(operands), dict(node.attributes), node.opset
         )
 
 

@@ -12,29 +12,17 @@
 # and limitations under the License.
 """A node on its way to Relax, and the converters that it passes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
-__all__ = [
-    "Converter",
-    "Correction",
-    "Extent",
-    "Node",
-    "Params",
-    "constant_value",
-    "extents_of",
-]
+from .values import Extent, KnownValues, Value, extents_of
 
-Extent: TypeAlias = int | tirx.Expr
-"""A dimension: an int if it is static, otherwise an expression."""
-
-Params: TypeAlias = Mapping[str, tuple[relax.Var, tvm.runtime.Tensor]]
-"""The variables and values of the initializers that are inputs of the function, by name."""
+__all__ = ["Converter", "Correction", "Extent", "Node", "extents_of"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +42,8 @@ class Node:
         The version of the default operator set.
     builder : BlockBuilder
         Emits into the function under construction.
-    params : mapping
-        See :data:`Params`.
+    known : KnownValues
+        What is known of the elements of tensors, and the arithmetic of symbols.
     """
 
     operator: str
@@ -63,16 +51,26 @@ class Node:
     attributes: dict[str, Any]
     opset: int
     builder: relax.BlockBuilder
-    params: Params
+    known: KnownValues
 
     def operand(self, index: int) -> Any:
         """The operand at `index`, or None where it is left out."""
         return self.operands[index] if index < len(self.operands) else None
 
+    def value(self, index: int) -> Value | None:
+        """The elements of the operand at `index`, or None where it is left out or not known."""
+        return self.known.of(self.operand(index))
+
     def constant(self, index: int) -> np.ndarray | None:
-        """The value of the operand at `index`, or None where it is left out or no constant."""
-        value = self.operand(index)
-        return None if value is None else constant_value(value, self.params)
+        """The numbers of the operand at `index`, or None where it is left out or not known."""
+        operand = self.operand(index)
+        if operand is None:
+            return None
+        array = self.known.array(operand)
+        if array is not None:
+            return array
+        value = self.known.of(operand)
+        return None if value is None else value.array()
 
     def text(self, attribute: str, default: str) -> str:
         """The value of a string attribute."""
@@ -105,22 +103,3 @@ Converter: TypeAlias = Callable[[Node], relax.Expr]
 
 Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
 """A converter that hands what TVM does right, or a node that it does right, to the next one."""
-
-
-def constant_value(value: relax.Expr, params: Params) -> np.ndarray | None:
-    """The value of a constant, or of an initializer that is an input, or None."""
-    if isinstance(value, tvm.ir.GenericConst):
-        return value.value.numpy()
-    if isinstance(value, relax.Var) and value.name in params:
-        variable, array = params[value.name]
-        if variable.same_as(value):
-            return array.numpy()
-    return None
-
-
-def extents_of(value: relax.Expr) -> list[Extent] | None:
-    """The dimensions of a tensor, those that are static as int, or None if they are unknown."""
-    shape = getattr(value.ty, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr):
-        return None
-    return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in shape.values]

@@ -17,18 +17,17 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Pads that are computed from constants, as the TorchScript-based exporter of PyTorch writes
-    every ``F.pad`` and ``ReflectionPad2d``; mode ``reflect`` with pads that are not less than the
-    extent; mode ``wrap`` with a negative pad; a Pad that a layout is to pass.
+    Mode ``reflect`` with pads that are not less than the extent; mode ``wrap`` with a negative pad;
+    a Pad that a layout is to pass.
 Symptom
-    ``ValueError: Dynamic pads are not supported yet.``; elements that no definition gives,
-    silently; wrong elements, silently; permutes on both sides of it.
+    Elements that no definition gives, silently; wrong elements, silently; permutes on both sides
+    of it.
 Mechanism
-    The converter takes constants alone and folds no computation; it checks no width; its TIR for
-    ``wrap`` knows no negative width; it emits a call of TIR where there is an operator.
+    The converter checks no width; its TIR for ``wrap`` knows no negative width; it emits a call of
+    TIR where there is an operator.
 How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file and
-    ``constants.py``, their tests and the fix id ``onnx-pad``.
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-pad``.
 """
 
 from tvm import relax

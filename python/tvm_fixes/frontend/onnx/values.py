@@ -1,0 +1,256 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What is known, while a model is imported, of the elements of its small tensors.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Shapes, axes, pads, sizes or conditions that are computed from Shape and constants.
+Symptom
+    Equal of two equal shapes is False, silently; ``cannot handle ShapeExpr inputs``, ``requires
+    Shape``, ``Dynamic pads are not supported yet`` for what PyTorch's exporters write.
+Mechanism
+    Whether an operand is known depends on the form of its Relax expression, a constant, a
+    ShapeExpr or a scalar, and most operators keep none of them; Equal compares an IntImm with a
+    Python int.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file,
+    ``evaluate.py``, their tests and the fix id ``onnx-shape-values``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import ml_dtypes  # noqa: F401  (makes "bfloat16" the name of a dtype)
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm.sym import Analyzer, ConstIntBound
+
+__all__ = [
+    "MOST_ELEMENTS",
+    "SHAPE_VALUES",
+    "Element",
+    "Extent",
+    "KnownValues",
+    "Params",
+    "Value",
+    "extents_of",
+]
+
+SHAPE_VALUES = "onnx-shape-values"
+
+MOST_ELEMENTS = 4096
+"""How many elements a tensor may have to be evaluated while it is imported."""
+
+Extent: TypeAlias = int | tirx.Expr
+"""A dimension: an int if it is static, otherwise an expression."""
+
+Element: TypeAlias = int | bool | float | tirx.Expr
+"""An element of a tensor: an expression of dtype int64 if it depends on symbols."""
+
+Params: TypeAlias = Mapping[str, tuple[relax.Var, tvm.runtime.Tensor]]
+"""The variables and values of the initializers that are inputs of the function, by name."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """The elements of a tensor that are known while it is imported.
+
+    Attributes
+    ----------
+    elements : np.ndarray
+        Of dtype object and of the shape of the tensor; see :data:`Element`.
+    dtype : str
+        That of the tensor.  Symbolic elements are of int64 or int32.
+    """
+
+    elements: np.ndarray
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.elements.shape
+
+    @property
+    def is_static(self) -> bool:
+        """Whether no element depends on a symbol."""
+        return not any(isinstance(element, tirx.Expr) for element in self.elements.flat)
+
+    def array(self) -> np.ndarray | None:
+        """The elements as an array of numbers, or None if one depends on a symbol."""
+        return self.elements.astype(self.dtype) if self.is_static else None
+
+    def extents(self) -> list[Extent]:
+        """The elements, which are integers, one after the other."""
+        return [e if isinstance(e, tirx.Expr) else int(e) for e in self.elements.flat]
+
+    def tensor(self, builder: relax.BlockBuilder) -> relax.Expr:
+        """The tensor: a constant, or a variable that is bound here if an element is symbolic."""
+        array = self.array()
+        if array is not None:
+            return relax.const(array, self.dtype)
+        tensor = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr(self.extents())))
+        if len(self.shape) != 1:
+            tensor = builder.emit(relax.op.reshape(tensor, self.shape))
+        if self.dtype != "int64":
+            tensor = builder.emit(relax.op.astype(tensor, self.dtype))
+        return tensor
+
+
+class KnownValues:
+    """The known values of the expressions of one function, and the arithmetic of its symbols.
+
+    Parameters
+    ----------
+    params : mapping
+        See :data:`Params`.
+    """
+
+    def __init__(self, params: Params) -> None:
+        self._params = params
+        self._values: dict[relax.Var, Value] = {}
+        self._extents: set[tirx.Var] = set()
+        self._analyzer = Analyzer()
+
+    def remember(self, variable: relax.Var, value: Value) -> None:
+        """Say that `value` is what `variable` holds."""
+        self._values[variable] = value
+
+    def of(self, tensor: relax.Expr | None) -> Value | None:
+        """The value of an expression, or None if it is unknown, of strings or not small.
+
+        Known are constants, initializers that are inputs, shapes, scalar expressions of dtype
+        int64, and variables that were remembered.
+        """
+        if tensor is None:
+            return None
+        if isinstance(tensor, relax.ShapeExpr):
+            return self.value(tensor.values, (len(tensor.values),), "int64")
+        if isinstance(tensor, relax.Var) and tensor in self._values:
+            return self._values[tensor]
+        if tvm.ir.is_prim_expr(tensor):
+            return self.value([tensor], (), "int64") if str(tensor.ty) == "int64" else None
+        array = self.array(tensor, MOST_ELEMENTS)
+        if array is None or not _is_number(array.dtype):
+            return None
+        elements = array.tolist() if array.dtype.kind in "biu" else array.astype("float64").tolist()
+        value = Value(np.empty(array.shape, object), str(array.dtype))
+        value.elements[...] = elements
+        return value
+
+    def array(self, tensor: relax.Expr, most: int | None = None) -> np.ndarray | None:
+        """The numbers of a constant, or of an initializer that is an input, or None.
+
+        Parameters
+        ----------
+        most : int, optional
+            Of how many elements at most.
+        """
+        if isinstance(tensor, tvm.ir.GenericConst):
+            array = tensor.value
+        elif isinstance(tensor, relax.Var) and tensor.name in self._params:
+            variable, array = self._params[tensor.name]
+            if not variable.same_as(tensor):
+                return None
+        else:
+            return None
+        count = int(np.prod(array.shape, dtype="int64"))
+        return None if most is not None and count > most else array.numpy()
+
+    def value(self, elements: Iterable[Element], shape: Sequence[int], dtype: str) -> Value | None:
+        """The value with `elements`, one after the other, simplified and rounded to `dtype`.
+
+        Returns
+        -------
+        Value or None
+            None if there are too many, or if `dtype` does not hold them.
+        """
+        count = int(np.prod(shape, dtype="int64"))
+        if count > MOST_ELEMENTS:
+            return None
+        value = Value(np.empty(count, object), dtype)
+        for index, element in enumerate(elements):
+            if isinstance(element, float):
+                element = np.float64(element).astype(dtype).item()
+            value.elements[index] = self.simplify(element)
+        return Value(value.elements.reshape(shape), dtype) if _is_held(value) else None
+
+    def extents(self, tensor: relax.Expr) -> list[Extent] | None:
+        """The dimensions of a tensor, or None if they are unknown; those that are symbols are
+        not negative from then on."""
+        extents = extents_of(tensor)
+        for extent in extents or []:
+            if isinstance(extent, tirx.Var) and extent not in self._extents:
+                self._extents.add(extent)
+                bound = ConstIntBound(0, ConstIntBound.POS_INF)
+                self._analyzer.update(extent, bound)
+        return extents
+
+    def simplify(self, element: Element) -> Element:
+        """The simplest form of an element, a number where it is one."""
+        if not isinstance(element, tirx.Expr):
+            return element
+        element = self._analyzer.simplify(element)
+        return int(element) if isinstance(element, tirx.IntImm) else element
+
+    def equal(self, a: Element, b: Element) -> bool | None:
+        """Whether two elements are equal for all extents; None if that is unknown."""
+        if not isinstance(a, tirx.Expr) and not isinstance(b, tirx.Expr):
+            return a == b
+        difference = self.simplify(a - b)
+        if not isinstance(difference, tirx.Expr):
+            return difference == 0
+        if self._analyzer.can_prove_equal(difference, 0):
+            return True
+        zero = tirx.const(0, "int64")
+        return False if self._analyzer.can_prove(tirx.NE(difference, zero)) else None
+
+    def less(self, a: Element, b: Element) -> bool | None:
+        """Whether one element is less than another for all extents; None if that is unknown."""
+        if not isinstance(a, tirx.Expr) and not isinstance(b, tirx.Expr):
+            return a < b
+        if self._analyzer.can_prove(tirx.const(0, "int64") + a < b):
+            return True
+        return False if self._analyzer.can_prove(tirx.const(0, "int64") + a >= b) else None
+
+
+def extents_of(tensor: relax.Expr) -> list[Extent] | None:
+    """The dimensions of a tensor, those that are static as int, or None if they are unknown."""
+    shape = getattr(tensor.ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in shape.values]
+
+
+def _is_number(dtype: np.dtype) -> bool:
+    return dtype.kind in "biuf" or str(dtype) == "bfloat16"
+
+
+def _is_held(value: Value) -> bool:
+    """Whether the dtype of a value has all its elements."""
+    if value.dtype == "bool":
+        return all(isinstance(element, bool) for element in value.elements.flat)
+    dtype = np.dtype(value.dtype)
+    if dtype.kind not in "iu":
+        return value.is_static
+    limits = np.iinfo(dtype)
+    return all(
+        value.dtype in ("int64", "int32")
+        if isinstance(element, tirx.Expr)
+        else limits.min <= element <= limits.max
+        for element in value.elements.flat
+    )
