@@ -21,9 +21,10 @@ import onnxruntime
 import pytest
 import tvm
 from onnx import compose, helper
+from tvm import relax
 
 from models import onnx_model
-from relax_helpers import run
+from relax_helpers import call, run
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -152,3 +153,63 @@ def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
 def integers(*shape: int, seed: int = 0, most: int = 4, dtype: str = "float32") -> np.ndarray:
     """Whole numbers up to `most`, of which sums and products are exact in any order."""
     return np.random.default_rng(seed).integers(-most, most + 1, shape).astype(dtype)
+
+
+def program(
+    nodes: Mapping[str, tuple],
+    inputs: Mapping[str, tuple[str, Sequence[int | str | None]]],
+    constants: Arrays | None = None,
+    outputs: Mapping[str, str] | Sequence[str] = ("y",),
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model of the `nodes`, (operator, operands[, attributes]) by name of the result.
+
+    Parameters
+    ----------
+    nodes : mapping
+        In their order; a node is named after its result, which may be several, with commas.
+    inputs : mapping
+        Dtype and shape by name.
+    outputs : mapping or sequence of str
+        Dtypes by name; float32 where there are names alone.
+    """
+    if not isinstance(outputs, Mapping):
+        outputs = dict.fromkeys(outputs, "float32")
+    element = lambda dtype: helper.np_dtype_to_tensor_dtype(np.dtype(dtype))  # noqa: E731
+    return onnx_model(
+        [
+            helper.make_node(
+                operator, operands, results.split(","), name=results, **dict(*attributes)
+            )
+            for results, (operator, operands, *attributes) in nodes.items()
+        ],
+        [(name, element(dtype), shape) for name, (dtype, shape) in inputs.items()],
+        [(name, element(dtype), None) for name, dtype in outputs.items()],
+        dict(constants or {}),
+        opset=opset,
+    )
+
+
+def assert_follows_onnx_runtime(
+    from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
+    model: onnx.ModelProto,
+    *runs: Sequence[np.ndarray],
+) -> None:
+    """One build of `model` gives what ONNX Runtime gives, for the inputs of each of the `runs`.
+
+    What ONNX Runtime refuses, an error of a check refuses.
+    """
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    for inputs in runs:
+        name = f"of {[array.shape if array.dtype.kind == 'f' else array for array in inputs]}"
+        if refused_by_onnx_runtime(model, *inputs):
+            with pytest.raises(RuntimeError, match="match_cast error"):
+                call(vm, "main", *inputs)
+            continue
+        results = call(vm, "main", *inputs)
+        results = results if isinstance(results, list) else [results]
+        for output, got, expected in zip(
+            model.graph.output, results, onnx_runtime(model, *inputs), strict=True
+        ):
+            assert (got.shape, got.dtype) == (expected.shape, expected.dtype), output.name + name
+            np.testing.assert_array_equal(got, expected, err_msg=output.name + name)

@@ -129,6 +129,32 @@ def _resize_by_one_and_a_half(from_onnx: _FromOnnx) -> None:
     np.testing.assert_allclose(got[0, 0], np.arange(7) / 1.5, rtol=1e-6)
 
 
+def _slice_of_nothing(from_onnx: _FromOnnx) -> None:
+    constants = {name: np.array([bound]) for name, bound in (("start", 3), ("end", 1))}
+    node: _Node = ("Slice", ["x", "start", "end"], "y", {})
+    got = _import_and_run(from_onnx, [node], np.zeros(4, "float32"), constants=constants)
+    assert got.shape == (0,), f"expected shape (0,), got {got.shape}"
+
+
+def _squeeze_of_a_symbolic_dim(from_onnx: _FromOnnx) -> None:
+    x = np.array([[1, 2, 3]], "float32")
+    node: _Node = ("Squeeze", ["x", "axis"], "y", {})
+    got = _import_and_run(from_onnx, [node], x, ("n", 3), {"axis": np.array([0])})
+    np.testing.assert_array_equal(got, x[0])
+
+
+def _expand_between_symbols(from_onnx: _FromOnnx) -> None:
+    x = np.array([[1, 2, 3]], "float32")
+    nodes: list[_Node] = [
+        ("Transpose", ["x"], "column", {}),
+        ("Shape", ["column"], "shape", {}),
+        ("Expand", ["x", "shape"], "y", {}),
+    ]
+    got = _import_and_run(from_onnx, nodes, x, ("n", "m"))
+    assert got.shape == (3, 3), f"expected shape (3, 3), got {got.shape}"
+    np.testing.assert_array_equal(got, np.broadcast_to(x, (3, 3)))
+
+
 def _two_unnamed_dims(from_onnx: _FromOnnx) -> None:
     x = np.array([[-1, 2, -3], [4, -5, 6]], "float32")
     got = _import_and_run(from_onnx, [("Relu", ["x"], "y", {})], x, (None, None))
@@ -215,6 +241,24 @@ RESIZE = _fix(
     id="onnx-resize",
     summary="Resize and Upsample use the scales that are given, on any axis, in every opset",
     probe=_probe(_resize_by_one_and_a_half, r"AssertionError: .*Not equal to tolerance"),
+)
+
+SLICE = _fix(
+    id="onnx-slice",
+    summary="Slice and Split by bounds of any kind, that are clamped to the data",
+    probe=_probe(_slice_of_nothing, r"InternalError: .*is invalid for axis=0"),
+)
+
+RESHAPE = _fix(
+    id="onnx-reshape",
+    summary="Reshape, Flatten, Squeeze and Unsqueeze by operands of any kind, checked at run time",
+    probe=_probe(_squeeze_of_a_symbolic_dim, r"ValueError: .*cannot be proven to be 1"),
+)
+
+EXPAND = _fix(
+    id="onnx-expand",
+    summary="Expand broadcasts symbolic dims both ways; Tile and ConstantOfShape by any operand",
+    probe=_probe(_expand_between_symbols, r"AssertionError: expected shape \(3, 3\), got \(3, 1\)"),
 )
 
 UNNAMED_DIMS = _fix(

@@ -320,6 +320,24 @@ def switched_models() -> dict[str, onnx.ModelProto]:
         "onnx-resize": node_model(
             "Resize", {"x": x}, constants={"sizes": sizes}, operands=["x", "", "", "sizes"]
         ),
+        "onnx-slice": node_model(
+            "Slice",
+            {"x": x},
+            constants={"starts": np.array([0]), "ends": np.array([2])},
+            shapes={"x": ("n", 3, 4, 5)},
+        ),
+        "onnx-reshape": node_model(
+            "Reshape",
+            {"x": x},
+            constants={"shape": np.array([2, -1])},
+            shapes={"x": ("n", 3, 3, 5)},
+        ),
+        "onnx-expand": node_model(
+            "Tile",
+            {"x": x},
+            constants={"repeats": np.array([1, 1, 0, 1])},
+            shapes={"x": ("n", 3, 4, 5)},
+        ),
         "onnx-unnamed-dims": node_model("Relu", {"x": x}, shapes={"x": (None, 3, None, None)}),
     }
 

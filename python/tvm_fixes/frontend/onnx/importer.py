@@ -33,24 +33,42 @@ from .convolution import (
     pad_conv_transpose,
 )
 from .evaluate import evaluate
+from .expand import EXPAND, convert_constant_of_shape, convert_expand, convert_tile
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .node import Converter, Correction, Node
 from .pad import PAD, convert_pad
 from .prelu import PRELU, convert_prelu
+from .reshape import (
+    RESHAPE,
+    convert_flatten,
+    convert_reshape,
+    convert_squeeze,
+    convert_unsqueeze,
+)
 from .resize import RESIZE, convert_resize
+from .slice import SLICE, convert_slice, convert_split
 from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
 from .values import SHAPE_VALUES, KnownValues, Value
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
 
 _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
+    "ConstantOfShape": [(EXPAND, convert_constant_of_shape)],
     "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
     "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
+    "Expand": [(EXPAND, convert_expand)],
+    "Flatten": [(RESHAPE, convert_flatten)],
     "Gemm": [(DTYPE, sum_gemm)],
     "MatMul": [(DTYPE, sum_matmul)],
     "PRelu": [(PRELU, convert_prelu)],
     "Pad": [(PAD, convert_pad)],
+    "Reshape": [(RESHAPE, convert_reshape)],
     "Resize": [(RESIZE, convert_resize)],
+    "Slice": [(SLICE, convert_slice)],
+    "Split": [(SLICE, convert_split)],
+    "Squeeze": [(RESHAPE, convert_squeeze)],
+    "Tile": [(EXPAND, convert_tile)],
+    "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
 }
 """The corrections of each operator, by the fix they belong to, in the order a node passes them."""
@@ -237,9 +255,10 @@ def from_onnx(
 ) -> tvm.IRModule:
     """Import an ONNX model; ``tvm.relax.frontend.onnx.from_onnx``, corrected.
 
-    Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize and Upsample mean what
-    they mean in ONNX Runtime, and unnamed dims of an input are symbols of their own, one an axis.
-    What is switched off, and every other operator, is TVM's.
+    Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and what
+    slices, splits, reshapes or expands mean what they mean in ONNX Runtime, and unnamed dims of an
+    input are symbols of their own, one an axis.  What is switched off, and every
+    other operator, is TVM's.
 
     Parameters
     ----------

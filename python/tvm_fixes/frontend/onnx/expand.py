@@ -1,0 +1,183 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Expand, Tile and ConstantOfShape.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An Expand between two symbols, or to a shape that is known at run time alone and holds a 1;
+    symbolic data expanded to a constant shape; fewer dims asked for than there are. Repeats that
+    depend on dims. A constant of a shape that is computed, or of no dims.
+Symptom
+    Wrong elements or a wrong shape, silently; ``AttributeError``; errors of the build.
+Mechanism
+    The converter takes an extent that it can't compare for the result's, and TVM's ``broadcast_to``
+    reads one that it can't compare as if it were not 1.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
+    and the fix id ``onnx-expand``.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import numpy_helper
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ... import switches
+from .node import Converter, Extent, Node
+from .parameters import choose, equal, expression, extents_or_symbols, is_static, require, shaped
+
+__all__ = ["EXPAND", "convert_constant_of_shape", "convert_expand", "convert_tile"]
+
+EXPAND = "onnx-expand"
+
+
+def convert_expand(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an Expand, which broadcasts both ways: a 1 in the target keeps the data's dim.
+
+    A -1 in a constant target does so too, as some exporters write it.  That dims of which neither
+    is known to be 1 broadcast is checked at run time.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data or of the target is unknown, or dims do not broadcast.
+    """
+    data, extents = shaped(node, 0, "input")
+    value = node.value(1)
+    if value is None:
+        target = extents_or_symbols(node, 1, "shape")
+    else:
+        target = [1 if isinstance(e, int) and e == -1 else e for e in value.extents()]
+    rank = max(len(extents), len(target))
+    sources = [1] * (rank - len(extents)) + extents
+    target = [1] * (rank - len(target)) + target
+    for axis, (source, asked) in enumerate(zip(sources, target, strict=True)):
+        reason = f"expected what {extents} broadcasts to (axis {axis} of {rank})"
+        require(node, asked >= 0, "operand shape", target, reason)
+        _require_broadcast(node, source, asked, target, reason)
+    result = [
+        _broadcast(node, source, asked) for source, asked in zip(sources, target, strict=True)
+    ]
+    if is_static(*extents, *result) and 0 not in result:
+        return convert(node)
+    switches.note(EXPAND)
+    return _broadcast_to(node, data, extents, result)
+
+
+def _require_broadcast(
+    node: Node, source: Extent, asked: Extent, target: Sequence[Extent], reason: str
+) -> None:
+    conditions = [equal(node, source, 1), equal(node, asked, 1), equal(node, source, asked)]
+    if True in conditions:
+        return
+    unknown = [condition for condition in conditions if condition is not False]
+    require(node, tirx.any(*unknown) if unknown else False, "operand shape", target, reason)
+
+
+def _broadcast(node: Node, source: Extent, asked: Extent) -> Extent:
+    """The extent of the result, of two that broadcast."""
+    if node.known.equal(asked, 1) is False and isinstance(asked, int):
+        return asked
+    if node.known.equal(source, 1) is False and isinstance(source, int):
+        return source
+    return choose(node, equal(node, asked, 1), source, asked)
+
+
+def _broadcast_to(
+    node: Node, data: relax.Expr, extents: Sequence[Extent], result: Sequence[Extent]
+) -> relax.Expr:
+    lead = len(result) - len(extents)
+    pairs = list(zip(extents, result[lead:], strict=True))
+    if not lead and all(node.known.equal(*pair) for pair in pairs):
+        return data
+    if all(node.known.equal(source, 1) or node.known.equal(source, got) for source, got in pairs):
+        return op.broadcast_to(data, relax.ShapeExpr(result))
+
+    def broadcast(tensor: te.Tensor, *shape: Extent) -> te.Tensor:
+        def element(*indices: tirx.Var) -> tirx.Expr:
+            positions = [
+                tirx.Select(extent == 1, tirx.const(0, "int64"), index)
+                for extent, index in zip(tensor.shape, indices[lead:], strict=True)
+            ]
+            return tensor(*positions)
+
+        return te.compute([expression(extent) for extent in shape], element)
+
+    return node.builder.emit_te(broadcast, data, *result)
+
+
+def convert_tile(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Tile.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data is unknown, there are not as many repeats, or one is negative.
+    """
+    data, extents = shaped(node, 0, "input")
+    if node.opset < 6:
+        repeats = _repeats_of_one_axis(node, len(extents))
+    else:
+        repeats = extents_or_symbols(node, 1, "repeats")
+    if len(repeats) != len(extents):
+        raise node.invalid("operand repeats", repeats, f"expected {len(extents)} elements")
+    if node.opset >= 6 and is_static(*repeats) and 0 not in repeats:
+        return convert(node)
+    switches.note(EXPAND)
+    result = [node.known.simplify(e * r) for e, r in zip(extents, repeats, strict=True)]
+    if all(node.known.equal(*pair) for pair in zip(extents, result, strict=True)):
+        return data
+
+    def tile(tensor: te.Tensor, *shape: Extent) -> te.Tensor:
+        def element(*indices: tirx.Var) -> tirx.Expr:
+            return tensor(
+                *(
+                    tirx.const(0, "int64") if isinstance(r, int) and r == 0 else index % extent
+                    for index, extent, r in zip(indices, tensor.shape, repeats, strict=True)
+                )
+            )
+
+        return te.compute([expression(extent) for extent in shape], element)
+
+    return node.builder.emit_te(tile, data, *result)
+
+
+def _repeats_of_one_axis(node: Node, rank: int) -> list[Extent]:
+    """Those of opset 1: a number of tiles and an axis, both scalars."""
+    (tiles,), axis = extents_or_symbols(node, 1, "tiles"), extents_or_symbols(node, 2, "axis")
+    return [tiles if index == axis[0] else 1 for index in range(rank)]
+
+
+def convert_constant_of_shape(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a ConstantOfShape.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the number of dims is unknown, or one is negative.
+    """
+    shape = extents_or_symbols(node, 0, "input")
+    given = node.attributes.get("value")
+    value = np.zeros(1, "float32") if given is None else numpy_helper.to_array(given)
+    if value.size != 1:
+        raise node.invalid("attribute value", value, "expected one element")
+    if shape and is_static(*shape) and 0 not in shape:
+        return convert(node)
+    switches.note(EXPAND)
+    scalar = relax.const(value.reshape(()), str(value.dtype))
+    return op.full(relax.ShapeExpr(shape), scalar) if shape else scalar

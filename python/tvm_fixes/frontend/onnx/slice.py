@@ -1,0 +1,319 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Slice and Split.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A Slice one of whose bounds is a dim or is computed from dims; bounds, axes or steps that are
+    known at run time alone. A Split by such sizes; opset 18's num_outputs.
+Symptom
+    A result whose shape exceeds the data, silently; ``Dynamic Split not yet supported``; shapes
+    that nothing is known of.
+Mechanism
+    The converter asks for ``assume_inbound`` as soon as one bound is an expression, so that nothing
+    is clamped.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
+    and the fix id ``onnx-slice``.
+"""
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ... import switches
+from .node import Converter, Extent, Node
+from .parameters import (
+    axes_of,
+    choose,
+    equal,
+    extents_or_symbols,
+    greatest,
+    integers,
+    is_static,
+    least,
+    length_of,
+    require,
+    require_all,
+    shaped,
+    symbols,
+    to_shape_tensor,
+    vector,
+)
+
+__all__ = ["SLICE", "convert_slice", "convert_split", "take_ranges"]
+
+SLICE = "onnx-slice"
+
+_END = 2**31 - 1
+"""A bound from which on it is the end of an axis (ONNX operator specification, Slice)."""
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+def convert_slice(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Slice whose bounds are clamped to the extents of its data.
+
+    Of bounds, axes or steps that are not known until run time, what comes out once they are
+    clamped is bound to symbols.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data or the number of bounds is unknown, there are not as many of each
+        kind, an axis is out of range or given twice, or a step is 0.
+    """
+    data, extents = shaped(node, 0, "data")
+    values = [node.value(index) for index in range(5)]
+    if node.opset < 10:
+        starts, ends = (list(node.attributes[name]) for name in ("starts", "ends"))
+        axes, steps = node.attributes.get("axes"), None
+    elif any(values[i] is None and node.operand(i) is not None for i in range(1, 5)):
+        switches.note(SLICE)
+        return _slice_at_run_time(node, data, extents)
+    else:
+        starts, ends = ([] if value is None else value.extents() for value in values[1:3])
+        axes, steps = (
+            None if node.operand(index) is None else integers(node, index, name)
+            for index, name in ((3, "axes"), (4, "steps"))
+        )
+    axes = list(range(len(starts))) if axes is None else list(axes)
+    steps = [1] * len(starts) if steps is None else steps
+    _check_counts(node, [len(values) for values in (starts, ends, axes, steps)])
+    if 0 in steps:
+        raise node.invalid("operand steps", steps, "expected no 0")
+    axes = axes_of(node, axes, len(extents))
+    ranges = [
+        _clamp(node, extents[axis], start, end, step)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
+    ]
+    bounds = [*starts, *ends, *(extents[axis] for axis in axes)]
+    if is_static(*bounds) and min([*steps, *(count for _, count in ranges)], default=1) > 0:
+        return convert(node)
+    switches.note(SLICE)
+    return take_ranges(node, data, axes, ranges, steps)
+
+
+def _check_counts(node: Node, counts: list[int]) -> None:
+    if len(set(counts)) > 1:
+        reason = "expected as many of each"
+        raise node.invalid("number of starts, ends, axes, steps", counts, reason)
+
+
+def _clamp(
+    node: Node, extent: Extent, start: Extent, end: Extent, step: int
+) -> tuple[Extent, Extent]:
+    """The first index and the number of indices on an axis.
+
+    Bounds that are negative count from the end of the axis, and are then clamped to it (ONNX
+    operator specification, Slice; NumPy does not clamp ``start`` to 0 where the step is negative).
+    The largest integer as ``end`` stands for the end in the direction of the step, as in ONNX
+    Runtime.
+    """
+    if step < 0 and isinstance(end, int) and end in (_END, _INT64_MAX):
+        end = _INT64_MIN
+    start, end = (_from_end(node, bound, extent) for bound in (start, end))
+    if step > 0:
+        first = greatest(node, start, 0)
+        # The least of the differences of clamped bounds, in which extents cancel out.
+        span = least(node, extent, end, extent - start, end - start)
+    else:
+        first = greatest(node, least(node, start, extent - 1), 0)
+        last = greatest(node, least(node, end, extent - 1), -1)
+        span = choose(node, equal(node, extent, 0), 0, first - last)
+    return first, greatest(node, (span - 1) // abs(step) + 1, 0)
+
+
+def _from_end(node: Node, bound: Extent, extent: Extent) -> Extent:
+    if isinstance(bound, int):
+        if bound >= _END:
+            return extent
+        if bound < -_END:
+            return -1
+    return choose(node, bound < 0, bound + extent, bound)
+
+
+def _slice_at_run_time(node: Node, data: relax.Expr, extents: list[Extent]) -> relax.Expr:
+    """The same as :func:`_clamp`, of all axes at once."""
+    rank = len(extents)
+    starts, ends = vector(node, 1, "starts"), vector(node, 2, "ends")
+    count = length_of(starts)
+    axes, steps = (
+        relax.const(default, "int64") if node.operand(index) is None else vector(node, index, name)
+        for index, name, default in ((3, "axes", list(range(count))), (4, "steps", [1] * count))
+    )
+    _check_counts(node, [length_of(v) for v in (starts, ends, axes, steps)])
+    if node.operand(3) is None or node.value(3) is not None:
+        given = list(range(count)) if node.operand(3) is None else integers(node, 3, "axes")
+        cut = axes_of(node, given, rank)
+    else:
+        cut = list(range(rank))
+        axes = op.where(
+            op.less(axes, relax.const(0, "int64")), op.add(axes, relax.const(rank, "int64")), axes
+        )
+        axes = node.emit(axes)
+        starts, ends, steps = (
+            node.emit(op.scatter_elements(relax.const([default] * rank, "int64"), axes, values))
+            for values, default in ((starts, 0), (ends, _INT64_MAX), (steps, 1))
+        )
+    require_all(node, op.not_equal(steps, relax.const(0, "int64")))
+    extent = to_shape_tensor(node, [extents[axis] for axis in cut])
+    first, counts = _clamp_at_run_time(node, extent, starts, ends, steps)
+    ranges = list(zip(symbols(node, first, "first"), symbols(node, counts, "count"), strict=True))
+    if node.operand(4) is None:
+        return take_ranges(node, data, cut, ranges, [1] * len(cut))
+    return take_ranges(node, data, cut, ranges, steps)
+
+
+def _clamp_at_run_time(
+    node: Node, extent: relax.Expr, start: relax.Expr, end: relax.Expr, step: relax.Expr
+) -> tuple[relax.Expr, relax.Expr]:
+    zero, one, minus_one = (relax.const(number, "int64") for number in (0, 1, -1))
+    to_the_end = op.logical_or(
+        *(op.equal(end, relax.const(bound, "int64")) for bound in (_END, _INT64_MAX))
+    )
+    start, end = (
+        node.emit(op.where(op.less(bound, zero), op.add(bound, extent), bound))
+        for bound in (start, end)
+    )
+    end = node.emit(op.maximum(op.minimum(end, extent), minus_one))
+    back = node.emit(op.less(step, zero))
+    last = op.subtract(extent, one)
+    first = op.where(back, op.minimum(start, last), op.minimum(start, extent))
+    first = node.emit(op.maximum(first, zero))
+    backward = op.subtract(first, op.where(to_the_end, minus_one, op.minimum(end, last)))
+    span = op.where(back, backward, op.subtract(end, first))
+    span = op.where(op.equal(extent, zero), zero, span)
+    width = op.abs(op.maximum(step, relax.const(-_INT64_MAX, "int64")))
+    count = op.add(op.floor_divide(op.subtract(span, one), width), one)
+    return first, node.emit(op.maximum(count, zero))
+
+
+def take_ranges(
+    node: Node,
+    data: relax.Expr,
+    axes: Sequence[int],
+    ranges: Sequence[tuple[Extent, Extent]],
+    steps: Sequence[int] | relax.Expr,
+) -> relax.Expr:
+    """A part of `data`.
+
+    Parameters
+    ----------
+    ranges : sequence
+        For each of the `axes`, the first index and how many there are, all in the data.
+    steps : sequence of int or Expr
+        From one index of an axis to the next; an int64 tensor if they are not known.
+    """
+    if isinstance(steps, relax.Expr):
+        return _take_at_run_time(node, data, axes, ranges, steps)
+    if all(step > 0 for step in steps):
+        begin = [first for first, _ in ranges]
+        end = [
+            node.known.simplify(first + count * step)
+            for (first, count), step in zip(ranges, steps, strict=True)
+        ]
+        return op.strided_slice(data, list(axes), begin, end, list(steps), assume_inbound=True)
+    return _take_at_run_time(node, data, axes, ranges, relax.const(list(steps), "int64"))
+
+
+def _take_at_run_time(
+    node: Node,
+    data: relax.Expr,
+    axes: Sequence[int],
+    ranges: Sequence[tuple[Extent, Extent]],
+    steps: relax.Expr,
+) -> relax.Expr:
+    def take(tensor: te.Tensor, steps: te.Tensor, *bounds: Extent) -> te.Tensor:
+        shape, first = list(tensor.shape), [0] * len(tensor.shape)
+        for axis, begin, count in zip(axes, bounds[::2], bounds[1::2], strict=True):
+            first[axis], shape[axis] = begin, count
+
+        def element(*indices: tirx.Var) -> tirx.Expr:
+            positions = list(indices)
+            for number, axis in enumerate(axes):
+                positions[axis] = first[axis] + indices[axis] * steps(number)
+            return tensor(*positions)
+
+        return te.compute(shape, element)
+
+    bounds = [extent for pair in ranges for extent in pair]
+    return node.builder.emit_te(take, data, steps, *bounds)
+
+
+def convert_split(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Split into one slice for each of its outputs.
+
+    Sizes that are not known are symbols, which are bound at run time.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data or the number of sizes is unknown, the axis is out of range, there
+        are not as many sizes as outputs, one is negative, or their sum is not the axis's extent.
+    """
+    data, extents = shaped(node, 0, "input")
+    (axis,) = axes_of(node, [node.attributes.get("axis", 0)], len(extents))
+    sizes = _split_sizes(node, extents[axis])
+    firsts: list[Extent] = [0]
+    for size in sizes:
+        firsts.append(node.known.simplify(firsts[-1] + size))
+    reason = f"expected a sum of {extents[axis]}, the extent of axis {axis}"
+    require(node, equal(node, firsts[-1], extents[axis]), "split", sizes, reason)
+    if _is_split_by_tvm(node, extents[axis], sizes):
+        return convert(node)
+    switches.note(SLICE)
+    parts = [
+        node.emit(take_ranges(node, data, [axis], [part], [1]))
+        for part in zip(firsts, sizes, strict=False)
+    ]
+    return parts[0] if len(parts) == 1 else relax.Tuple(parts)
+
+
+def _is_split_by_tvm(node: Node, extent: Extent, sizes: list[Extent]) -> bool:
+    """Whether TVM's converter does the same."""
+    return (
+        is_static(extent, *sizes)
+        and len(sizes) > 1
+        and min(sizes) > 0
+        and (sizes[0] == sizes[-1] or node.operand(1) is not None or "split" in node.attributes)
+    )
+
+
+def _split_sizes(node: Node, extent: Extent) -> list[Extent]:
+    outputs = node.attributes["tvm_custom"]["num_outputs"]
+    if node.operand(1) is not None:
+        sizes = extents_or_symbols(node, 1, "split")
+    elif "split" in node.attributes:
+        sizes = list(node.attributes["split"])
+    else:
+        if node.attributes.get("num_outputs", outputs) != outputs:
+            reason = f"expected {outputs}, which the node has"
+            raise node.invalid("attribute num_outputs", node.attributes["num_outputs"], reason)
+        # The last is smaller where they can't be equal, which only newer models allow.
+        size = node.known.simplify((extent + outputs - 1) // outputs)
+        sizes = [size] * (outputs - 1)
+        sizes.append(node.known.simplify(extent - size * (outputs - 1)))
+        if node.opset < 18:
+            reason = f"expected {outputs} equal parts"
+            require(node, equal(node, sizes[-1], size), "extent of the axis", extent, reason)
+    if len(sizes) != outputs:
+        raise node.invalid("split", sizes, f"expected {outputs} elements, one an output")
+    if node.operand(1) is None:
+        for size in sizes:
+            require(node, size >= 0, "split", sizes, "expected no negative element")
+    return sizes

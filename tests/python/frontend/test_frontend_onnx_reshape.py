@@ -1,0 +1,271 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Reshape, Flatten, Squeeze and Unsqueeze by operands that are constants, computed, or inputs."""
+
+import numpy as np
+import pytest
+import tvm.testing
+
+from onnx_helpers import (
+    assert_follows_onnx_runtime,
+    assert_refused,
+    node_model,
+    normal,
+    program,
+)
+from relax_helpers import calls, count
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*")
+
+
+def vector(*elements: int) -> np.ndarray:
+    return np.array(elements, "int64")
+
+
+# Reshape
+
+
+def test_reshape_to_dims() -> None:
+    """Targets that copy, infer and move dims, which are proved to fit."""
+    constants = {
+        "copy": vector(0, 0, -1),
+        "flat": vector(-1),
+        "heads": vector(0, 0, 2, 2),
+        "-1": vector(-1),
+        "4": vector(4),
+        "2": vector(2),
+    }
+    targets = {
+        "w_n_rest": ("Concat", ["w", "n", "-1"], {"axis": 0}),
+        "n*w_2_2": ("Concat", ["n*w", "2", "2"], {"axis": 0}),
+        "n_rest_4": ("Concat", ["n", "-1", "4"], {"axis": 0}),
+    }
+    nodes = {
+        "n": ("Shape", ["x"], {"end": 1}),
+        "w": ("Shape", ["x"], {"start": 1, "end": 2}),
+        "n*w": ("Mul", ["n", "w"]),
+        **targets,
+        **{
+            f"to_{target}": ("Reshape", ["x", target])
+            for target in ("copy", "flat", "heads", *targets)
+        },
+    }
+    outputs = [name for name in nodes if name.startswith("to_")]
+    model = program(nodes, {"x": ("float32", ("n", "w", 4))}, constants, outputs)
+    assert_follows_onnx_runtime(
+        from_onnx, model, *([normal(n, w, 4)] for n, w in ((2, 3), (5, 1), (1, 1)))
+    )
+    mod = from_onnx(model)
+    assert count(mod, "relax.tensor_to_shape") == 0
+    n, w, _ = mod["main"].params[0].ty.shape.values
+    found = [list(field.shape.values) for field in mod["main"].ret_ty.fields]
+    assert found[outputs.index("to_w_n_rest")] == [w, n, 4]
+
+
+@pytest.mark.parametrize(
+    "shape, target, sizes",
+    (
+        (("n", 4), (2, -1, 4), (2, 6, 3)),
+        (("n", 4), (4, 3), (3, 2)),
+        (("n", 1), (), (1, 2)),
+        (("n", 4), (8, -1), (2, 4, 3)),
+    ),
+)
+def test_reshape_that_may_not_fit(
+    shape: tuple[str, int], target: tuple[int, ...], sizes: tuple[int, ...]
+) -> None:
+    """The number of elements is checked at run time."""
+    model = program(
+        {"y": ("Reshape", ["x", "shape"])},
+        {"x": ("float32", shape)},
+        {"shape": vector(*target)},
+    )
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(n, shape[1])] for n in sizes))
+
+
+@pytest.mark.parametrize("zero_is_zero", (False, True))
+def test_reshape_to_inputs(zero_is_zero: bool) -> None:
+    model = program(
+        {"y": ("Reshape", ["x", "shape"], {"allowzero": int(zero_is_zero)})},
+        {"x": ("float32", ("n", 4)), "shape": ("int64", (3,))},
+    )
+    targets = (
+        (2, (0, -1, 2)),
+        (3, (-1, 2, 1)),
+        (3, (6, 2, 1)),
+        (3, (5, 2, 1)),  # another number of elements
+        (3, (0, -1, 0)),  # a 0 for no dim
+        (3, (-1, -1, 4)),
+        (3, (-3, -4, 1)),
+        (3, (0, 3, 4)),
+        (0, (0, 4, 1)),
+        (0, (0, 3, 1)),
+    )
+    runs = [[normal(n, 4), vector(*target)] for n, target in targets]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_reshape_of_no_elements() -> None:
+    """A 0 that means zero, which TVM's operator takes for a dim of the data."""
+    for shape, sizes in (((0, 4), (0,)), (("n", 4), (0, 1))):
+        model = program(
+            {"y": ("Reshape", ["x", "shape"], {"allowzero": 1})},
+            {"x": ("float32", shape)},
+            {"shape": vector(2, 0)},
+        )
+        assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 4)] for n in sizes))
+
+
+def test_reshape_of_an_old_opset() -> None:
+    model = program(
+        {"y": ("Reshape", ["x"], {"shape": [-1, 2]})}, {"x": ("float32", ("n", 4))}, opset=4
+    )
+    assert_follows_onnx_runtime(from_onnx, model, [normal(1, 4)], [normal(3, 4)])
+
+
+def test_reshape_behind_data_of_unknown_extents() -> None:
+    """What comes out of NonZero has symbols, which a Reshape takes."""
+    model = program(
+        {
+            "places": ("NonZero", ["x"]),
+            "columns": ("Transpose", ["places"]),
+            "y": ("Reshape", ["columns", "shape"]),
+        },
+        {"x": ("float32", ("n", 4))},
+        {"shape": vector(2, -1)},
+        {"y": "int64"},
+    )
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 4)] for n in (3, 1, 0)))
+
+
+@pytest.mark.parametrize(
+    "target, attributes, message",
+    (
+        ((5, -1), {}, "operand shape is [5, -1]; expected as many elements as in [3, 4]"),
+        ((-1, -1), {}, "operand shape is [-1, -1]; expected one -1 at most"),
+        ((-2, -6), {}, "operand shape is [-2, -6]; expected -1 and no other negative"),
+        ((3, 4, 0), {}, "operand shape is [3, 4, 0]; expected 0 for one of 2 dims of the data"),
+        ((-1, 0), {"allowzero": 1}, "operand shape is [-1, 0]; expected no -1 beside 0"),
+    ),
+)
+def test_invalid_reshape(target: tuple[int, ...], attributes: dict[str, int], message: str) -> None:
+    constants = {"shape": vector(*target)}
+    model = node_model("Reshape", {"x": normal(3, 4)}, attributes, constants=constants)
+    assert_refused(from_onnx, model, f"Reshape 'node': {message}")
+
+
+# Flatten
+
+
+def test_flatten() -> None:
+    nodes = {f"y{axis + 3}": ("Flatten", ["x"], {"axis": axis}) for axis in range(-3, 4)}
+    nodes["z"] = ("Flatten", ["scalar"], {"axis": 0})
+    inputs = {"x": ("float32", ("n", 4, "w")), "scalar": ("float32", ())}
+    model = program(nodes, inputs, outputs=list(nodes))
+    runs = [[normal(n, 4, w), normal()] for n, w in ((2, 3), (5, 1), (0, 2), (1, 0))]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+    node = node_model("Flatten", {"x": normal(3, 4)}, {"axis": 3})
+    assert_refused(from_onnx, node, "Flatten 'node': attribute axis is 3; expected from -2 to 2")
+
+
+# Squeeze and Unsqueeze
+
+
+@pytest.mark.parametrize("opset", (11, 13))
+def test_squeeze_of_symbolic_dims(opset: int) -> None:
+    """Whether they are 1 is checked at run time; what follows knows the shape."""
+    axes = ("Squeeze", ["x"], {"axes": [0, -1]}) if opset < 13 else ("Squeeze", ["x", "axes"])
+    constants = {} if opset < 13 else {"axes": vector(0, -1)}
+    inputs = {"x": ("float32", ("n", 4, "w"))}
+    model = program({"y": axes}, inputs, constants, opset=opset)
+    assert [int(extent) for extent in from_onnx(model)["main"].ret_ty.shape] == [4]
+    runs = [[normal(n, 4, w)] for n, w in ((1, 1), (2, 1), (1, 3))]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_squeeze_of_a_slice() -> None:
+    """The last row of symbolic data, of which there may be none."""
+    model = program(
+        {"last": ("Slice", ["x", "-1", "end", "1"]), "y": ("Squeeze", ["last", "1"])},
+        {"x": ("float32", (2, "n", 3))},
+        {"-1": vector(-1), "end": vector(2**63 - 1), "1": vector(1)},
+    )
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(2, n, 3)] for n in (4, 1, 0)))
+
+
+def test_squeeze_by_computed_axes() -> None:
+    """One less than the rank of the data, as exporters write it."""
+    model = program(
+        {
+            "shape": ("Shape", ["x"]),
+            "rank": ("Size", ["shape"]),
+            "last": ("Sub", ["rank", "1"]),
+            "y": ("Squeeze", ["x", "last"]),
+            "z": ("Unsqueeze", ["x", "last"]),
+        },
+        {"x": ("float32", ("n", 4, 1))},
+        {"1": vector(1)},
+        ["y", "z"],
+    )
+    assert_follows_onnx_runtime(from_onnx, model, [normal(2, 4, 1)], [normal(5, 4, 1)])
+
+
+def test_squeeze_by_inputs() -> None:
+    inputs = {"x": ("float32", ("n", 4, "w")), "axes": ("int64", (2,))}
+    model = program({"y": ("Squeeze", ["x", "axes"])}, inputs)
+    cases = (((1, 1), (0, -1)), ((1, 1), (2, 0)), ((2, 1), (0, 2)), ((1, 1), (0, 1)))
+    runs = [[normal(n, 4, w), vector(*axes)] for (n, w), axes in cases]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_unsqueeze_by_inputs() -> None:
+    inputs = {"x": ("float32", ("n", 4)), "axes": ("int64", (2,))}
+    model = program({"y": ("Unsqueeze", ["x", "axes"])}, inputs)
+    cases = ((2, (0, -1)), (1, (2, 1)), (3, (3, 0)), (3, (0, 0)), (3, (0, 4)))
+    runs = [[normal(n, 4), vector(*axes)] for n, axes in cases]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_invalid_squeeze() -> None:
+    for operands, shape, message in (
+        (["x"], ("n", 1), "shape of data is [n, 1]; expected the operand axes"),
+        (["x", "0"], (2, 1), "shape of data is [2, 1]; expected 1 for axis 0"),
+        (["x", "2"], (1, 1), "axes is [2]; expected different axes of 2"),
+    ):
+        constants = {"0": vector(0), "2": vector(2)}
+        model = program({"y": ("Squeeze", operands)}, {"x": ("float32", shape)}, constants)
+        assert_refused(from_onnx, model, f"Squeeze 'y': {message}")
+
+
+def test_static_shapes_are_tvms() -> None:
+    model = program(
+        {
+            "a": ("Reshape", ["x", "shape"]),
+            "b": ("Squeeze", ["a", "0"]),
+            "c": ("Unsqueeze", ["b", "0"]),
+            "y": ("Flatten", ["c"]),
+        },
+        {"x": ("float32", (3, 4))},
+        {"shape": vector(1, 2, 6), "0": vector(0)},
+    )
+    with switches.collect() as acted:
+        mod = from_onnx(model)
+    assert "onnx-reshape" not in acted
+    names = [found.op.name.removeprefix("relax.") for found in calls(mod)]
+    assert names == ["reshape", "squeeze", "expand_dims", "reshape"]
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,247 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Slice and Split by bounds that are constants, computed from dims, or inputs."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+
+from grids import sample
+from onnx_helpers import (
+    assert_follows_onnx_runtime,
+    assert_refused,
+    node_model,
+    normal,
+    program,
+)
+from relax_helpers import calls
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*")
+
+LEAST, MOST = -(2**63), 2**63 - 1
+STARTS = (-100, -5, -1, 0, 2, 5, MOST, LEAST)
+ENDS = (-100, -6, -1, 0, 2, 9, MOST, LEAST)
+STEPS = (1, 2, -1, -3)
+
+
+def vector(*elements: int) -> np.ndarray:
+    return np.array(elements, "int64")
+
+
+@pytest.mark.parametrize("extent", ("n", 5))
+def test_slice_by_constants(extent: str | int) -> None:
+    cuts = sample(list(itertools.product(STARTS, ENDS, STEPS)), 24)
+    numbers = {f"c{n}": vector(n) for n in {*STARTS, *ENDS, *STEPS}}
+    names = {number.item(): name for name, number in numbers.items()}
+    nodes = {
+        f"y{index}": ("Slice", ["x", names[start], names[end], "c0", names[step]])
+        for index, (start, end, step) in enumerate(cuts)
+    }
+    model = program(nodes, {"x": ("float32", (extent, 2))}, numbers, list(nodes))
+    runs = [[normal(n, 2)] for n in ((5,) if extent == 5 else (5, 3, 1, 0))]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_slice_by_inputs() -> None:
+    cut = {name: ("int64", (1,)) for name in ("starts", "ends", "steps")}
+    model = program(
+        {"y": ("Slice", ["x", "starts", "ends", "axes", "steps"])},
+        {"x": ("float32", ("n", 2)), **cut},
+        {"axes": vector(-2)},
+    )
+    bounds = sample(list(itertools.product(STARTS, ENDS, (*STEPS, 0, MOST, LEAST))), 40)
+    runs = [
+        [normal(n, 2), *(vector(number) for number in numbers)]
+        for n in (5, 1, 0)
+        for numbers in bounds
+    ]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_slice_of_axes_that_are_inputs() -> None:
+    model = program(
+        {"y": ("Slice", ["x", "starts", "ends", "axes"])},
+        {"x": ("float32", ("n", 4, "w")), "axes": ("int32", (2,))},
+        {"starts": np.array([-2, 1], "int32"), "ends": np.array([2**31 - 1, 3], "int32")},
+    )
+    runs = [
+        [normal(*shape), np.array(axes, "int32")]
+        for shape in ((5, 4, 6), (1, 4, 2))
+        for axes in ((0, -1), (1, 0), (-1, -2))
+    ]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def of_dims(node: tuple) -> dict[str, tuple]:
+    """`node`, with ``m`` and ``n`` in [1] for the dims of z (m,) and of x (n, w)."""
+    return {
+        "m": ("Shape", ["z"]),
+        "shape": ("Shape", ["x"]),
+        "n": ("Gather", ["shape", "0"]),
+        "n-2": ("Sub", ["n", "2"]),
+        "n/2": ("Div", ["n", "2"]),
+        "-m": ("Neg", ["m"]),
+        **node,
+    }
+
+
+NUMBERS = {str(n): vector(n) for n in (-1, 0, 1, 2, MOST)}
+DIMS = {"x": ("float32", ("n", "w")), "z": ("float32", ("m",))}
+SIZES = ((5, 3), (3, 5), (1, 1), (4, 0), (0, 2), (2, 7))
+
+
+def test_slice_by_dims() -> None:
+    """The end of one tensor in another of any extent, before, at and behind its end."""
+    cuts = {
+        "to_m": ("0", "m"),
+        "from_m": ("m", str(MOST)),
+        "last_m": ("-m", str(MOST)),
+        "to_last_m": ("0", "-m"),
+        "middle": ("n-2", "n"),
+        "half": ("n/2", str(MOST)),
+        "pairs": ("0", "m", "2"),
+        "back": ("m", "0", "-1"),
+        "all_back": ("-1", str(-MOST), "-1"),
+    }
+    nodes = of_dims(
+        {
+            name: ("Slice", ["x", start, end, "0", *step])
+            for name, (start, end, *step) in cuts.items()
+        }
+    )
+    constants = NUMBERS | {str(-MOST): vector(-MOST)}
+    model = program(nodes, DIMS, constants, list(cuts))
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2), normal(m)] for n, m in SIZES))
+
+
+@pytest.mark.parametrize(
+    "start, end, expected",
+    (("0", "m", "min"), ("0", "n", "n"), ("-1", str(MOST), "last")),
+)
+def test_extents_of_slices(start: str, end: str, expected: str) -> None:
+    """They are expressions of the dims, and those of the whole axis are its own."""
+    model = program(of_dims({"y": ("Slice", ["x", start, end, "0"])}), DIMS, NUMBERS)
+    function = from_onnx(model)["main"]
+    (n, w), (m,) = (parameter.ty.shape.values for parameter in function.params)
+    extents = {"min": tvm.tirx.min(m, n), "n": n, "last": tvm.tirx.min(n, 1)}
+    got, last = function.ret_ty.shape.values
+    assert last.same_as(w)
+    analyzer = tvm.sym.Analyzer()
+    analyzer.update(n, tvm.sym.ConstIntBound(0, tvm.sym.ConstIntBound.POS_INF))
+    assert analyzer.can_prove_equal(got, extents[expected]), got
+
+
+def test_slice_of_an_old_opset() -> None:
+    node = {"y": ("Slice", ["x"], {"starts": [1, -2], "ends": [2**31 - 1, -1], "axes": [1, 0]})}
+    model = program(node, {"x": ("float32", ("n", 4))}, opset=9)
+    assert_follows_onnx_runtime(from_onnx, model, [normal(3, 4)], [normal(1, 4)])
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    (
+        ({"steps": vector(0)}, "Slice 'node': operand steps is [0]; expected no 0"),
+        ({"axes": vector(2)}, "Slice 'node': axes is [2]; expected different axes of 2"),
+        ({"ends": vector(1, 2)}, "starts, ends, axes, steps is [1, 2, 1, 1]; expected as many"),
+    ),
+    ids=str,
+)
+def test_invalid_slice(changed: dict[str, np.ndarray], message: str) -> None:
+    constants = {name: vector(1) for name in ("starts", "ends", "axes", "steps")} | changed
+    assert_refused(
+        from_onnx, node_model("Slice", {"x": normal(3, 4)}, constants=constants), message
+    )
+
+
+# Split
+
+
+def test_split() -> None:
+    """By constants, dims, half of a dim, and opset 18's number of parts."""
+    nodes = of_dims(
+        {
+            "n-m": ("Sub", ["n", "m"]),
+            "sizes": ("Concat", ["m", "n-m"], {"axis": 0}),
+            "a0,a1": ("Split", ["x", "sizes"], {"axis": 0}),
+            "b0,b1,b2": ("Split", ["x"], {"axis": -2, "num_outputs": 3}),
+            "c0,c1": ("Split", ["x", "1,3"], {"axis": 1}),
+            "d0": ("Split", ["x", "4"], {"axis": 1}),
+            "f0,f1": ("Split", ["x", "0,4"], {"axis": 1}),
+        }
+    )
+    inputs = {"x": ("float32", ("n", 4)), "z": ("float32", ("m",))}
+    constants = NUMBERS | {"1,3": vector(1, 3), "4": vector(4), "0,4": vector(0, 4)}
+    outputs = [o for results in nodes if results[1:2].isdigit() for o in results.split(",")]
+    model = program(nodes, inputs, constants, outputs, opset=18)
+    runs = [[normal(n, 4), normal(m)] for n, m in ((5, 3), (6, 0), (3, 3), (5, 6))]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_split_by_inputs() -> None:
+    model = program(
+        {"a,b,c": ("Split", ["x", "split"], {"axis": 1})},
+        {"x": ("float32", (2, "n")), "split": ("int64", (3,))},
+        outputs=["a", "b", "c"],
+    )
+    sizes = ((5, (1, 3, 1)), (5, (0, 5, 0)), (4, (1, 1, 1)), (4, (5, -1, 0)), (0, (0, 0, 0)))
+    runs = [[normal(2, n), vector(*split)] for n, split in sizes]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_split_of_an_old_opset() -> None:
+    """Equal parts are equal: an extent that does not divide is refused at run time."""
+    nodes = {
+        "a,b": ("Split", ["x"], {"axis": 0}),
+        "c,d": ("Split", ["x"], {"axis": 1, "split": [1, 3]}),
+    }
+    model = program(nodes, {"x": ("float32", ("n", 4))}, outputs=["a", "b", "c", "d"], opset=11)
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 4)] for n in (2, 4, 3)))
+
+
+def test_invalid_split() -> None:
+    for split, message in (
+        ([1, 1], "Split 'a,b': split is [1, 1]; expected a sum of 4, the extent of axis 1"),
+        ([1, 1, 2], "Split 'a,b': split is [1, 1, 2]; expected 2 elements, one an output"),
+        ([5, -1], "Split 'a,b': operand split is [5, -1]; expected no negative element"),
+    ):
+        model = program(
+            {"a,b": ("Split", ["x", "split"], {"axis": 1})},
+            {"x": ("float32", ("n", 4))},
+            {"split": vector(*split)},
+            ["a", "b"],
+        )
+        assert_refused(from_onnx, model, message)
+
+
+def test_static_slices_are_tvms() -> None:
+    model = program(
+        {
+            "cut": ("Slice", ["x", "1", "2", "0"]),
+            "y,rest": ("Split", ["cut", "1,3"], {"axis": 1}),
+        },
+        {"x": ("float32", (3, 4))},
+        NUMBERS | {"1,3": vector(1, 3)},
+    )
+    with switches.collect() as acted:
+        mod = from_onnx(model)
+    assert "onnx-slice" not in acted
+    assert [found.op.name for found in calls(mod)] == ["relax.strided_slice", "relax.split"]
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
