@@ -16,7 +16,7 @@ import importlib.metadata
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,22 +77,77 @@ class CoverageTable:
         return f"# {self.name}\n\n{origin}\n\n{body}\n"
 
 
+class OutcomeTable:
+    """Counts how cases ended, by kind and by the way in which they were run.
+
+    Parameters
+    ----------
+    name : str
+        Names the table and its file.
+    outcomes : sequence of str
+        What a case can end with.
+    """
+
+    def __init__(self, name: str, outcomes: Sequence[str]) -> None:
+        self.name = name
+        self._outcomes = tuple(outcomes)
+        self._columns: tuple[str, ...] = ()
+        self._counts: dict[tuple[str, ...], Counter[tuple[str, str]]] = {}
+
+    def count(self, way: str, outcome: str, **kind: object) -> None:
+        """Count one case of a `kind`, which has the same keys throughout, that was run in a `way`.
+
+        Raises
+        ------
+        ValueError
+            If the keys differ from those of an earlier case, or the outcome is unknown.
+        """
+        if (self._columns or tuple(kind)) != tuple(kind):
+            raise ValueError(f"table {self.name!r} has columns {self._columns}, got {tuple(kind)}")
+        if outcome not in self._outcomes:
+            raise ValueError(f"unknown outcome {outcome!r}; expected one of {self._outcomes}")
+        self._columns = tuple(kind)
+        row = tuple(map(str, kind.values()))
+        self._counts.setdefault(row, Counter())[way, outcome] += 1
+
+    def markdown(self, origin: str) -> str:
+        """The table, sorted by kind, under a line that says where its numbers come from."""
+        assert self._counts, "a table without a case"
+        ways = sorted({way for counts in self._counts.values() for way, _ in counts})
+        pairs = [(way, outcome) for way in ways for outcome in self._outcomes]
+        total: Counter[tuple[str, str]] = sum(self._counts.values(), Counter())
+        empty = [""] * (len(self._columns) - 1)
+        rows = [
+            [*row, *(str(counts[pair]) for pair in pairs)]
+            for row, counts in (*sorted(self._counts.items()), (("total", *empty), total))
+        ]
+        header = [*self._columns, *(f"{way}: {outcome}" for way, outcome in pairs)]
+        lines = [header, ["---"] * len(header), *rows]
+        body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return f"# {self.name}\n\n{origin}\n\n{body}\n"
+
+
 class CoverageTables:
     """The tables of one test session, by name."""
 
     def __init__(self) -> None:
         self._tables: dict[str, CoverageTable] = {}
+        self._outcomes: dict[str, OutcomeTable] = {}
 
     def __call__(self, name: str) -> CoverageTable:
         """The table `name`, which is made at its first use."""
         return self._tables.setdefault(name, CoverageTable(name))
+
+    def of_outcomes(self, name: str, outcomes: Sequence[str]) -> OutcomeTable:
+        """The table `name` of `outcomes`, which is made at its first use."""
+        return self._outcomes.setdefault(name, OutcomeTable(name, outcomes))
 
     def write(self, folder: Path) -> list[Path]:
         """Write each table to ``folder/<name>.md``, with the revision and versions in use."""
         folder.mkdir(parents=True, exist_ok=True)
         origin = _origin(folder)
         paths = []
-        for table in self._tables.values():
+        for table in (*self._tables.values(), *self._outcomes.values()):
             paths.append(folder / f"{table.name}.md")
             paths[-1].write_text(table.markdown(origin), encoding="utf-8")
         return paths

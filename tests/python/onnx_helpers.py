@@ -37,6 +37,7 @@ def node_model(
     constants: Arrays | None = None,
     operands: Sequence[str] | None = None,
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+    outputs: Mapping[str, tuple[str, int]] | None = None,
     opset: int = 18,
 ) -> onnx.ModelProto:
     """A model of one node named ``node``, from `inputs` and `constants` to ``y``.
@@ -49,17 +50,27 @@ def node_model(
         The node's operands; by default the inputs, then the constants.
     shapes : mapping, optional
         What the model says of the shapes of inputs; by default those of the arrays.
+    outputs : mapping, optional
+        Dtype and rank of each output by name; by default ``y`` is of the type of the first input.
     """
     constants, shapes = constants or {}, shapes or {}
     element = {name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in inputs.items()}
-    first = next(iter(inputs))
+    first = next(iter(inputs.values()))
+    outputs = outputs or {"y": (str(first.dtype), first.ndim)}
     node = helper.make_node(
-        operator, operands or [*inputs, *constants], ["y"], name="node", **(attributes or {})
+        operator,
+        operands or [*inputs, *constants],
+        list(outputs),
+        name="node",
+        **(attributes or {}),
     )
     return onnx_model(
         [node],
         [(name, element[name], shapes.get(name, a.shape)) for name, a in inputs.items()],
-        [("y", element[first], [None] * inputs[first].ndim)],
+        [
+            (name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [None] * rank)
+            for name, (dtype, rank) in outputs.items()
+        ],
         dict(constants),
         opset=opset,
     )
@@ -127,8 +138,9 @@ def assert_as_onnx_runtime(
     """
     model = side_by_side({name: model for name, (model, _) in cases.items()})
     inputs = [array for _, arrays in cases.values() for array in arrays.values()]
+    names = [name for name, (part, _) in cases.items() for _ in part.graph.output]
     results = imported_and_run(from_onnx, model, *inputs)
-    for name, got, expected in zip(cases, results, onnx_runtime(model, *inputs), strict=True):
+    for name, got, expected in zip(names, results, onnx_runtime(model, *inputs), strict=True):
         assert (got.shape, got.dtype) == (expected.shape, expected.dtype), name
         if rtol == 0:
             np.testing.assert_array_equal(got, expected, err_msg=name)

@@ -18,7 +18,7 @@ import pytest
 import tvm.testing
 
 import grids
-from coverage_tables import CoverageTable, CoverageTables
+from coverage_tables import CoverageTable, CoverageTables, OutcomeTable
 
 CASES = [(height, width) for height in range(20) for width in range(20)]
 
@@ -116,6 +116,25 @@ def test_tiers_of_a_session(pytester, tier, counted, failed):
     result.assert_outcomes(passed=counted - failed + 1, failed=failed)
     table = (pytester.path / "tables" / "parity.md").read_text()
     assert f"| total | {counted} | {counted - failed} |" in table
+
+
+def test_outcomes_are_counted_by_way():
+    table = OutcomeTable("cases", ["passed", "failed"])
+    for way, outcome in (("a", "passed"), ("a", "passed"), ("b", "failed")):
+        table.count(way, outcome, operator="Add")
+    table.count("b", "passed", operator="Sub")
+    assert table.markdown("From here.") == (
+        "# cases\n\nFrom here.\n\n"
+        "| operator | a: passed | a: failed | b: passed | b: failed |\n"
+        "| --- | --- | --- | --- | --- |\n"
+        "| Add | 2 | 0 | 0 | 1 |\n"
+        "| Sub | 0 | 0 | 1 | 0 |\n"
+        "| total | 2 | 0 | 1 | 1 |\n"
+    )
+    with pytest.raises(ValueError, match="table 'cases' has columns"):
+        table.count("a", "passed", dtype="int8")
+    with pytest.raises(ValueError, match="unknown outcome 'lost'"):
+        table.count("a", "lost", operator="Add")
 
 
 if __name__ == "__main__":

@@ -192,6 +192,88 @@ def _branch_that_is_not_taken(from_onnx: _FromOnnx) -> None:
     np.testing.assert_array_equal(got, x)
 
 
+def _function_of_the_model(from_onnx: _FromOnnx) -> None:
+    from onnx import parser
+
+    model = parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 18, "local": 1]>
+        graph (float[3] x) => (float[3] y) { y = local.negative (x) }
+        <domain: "local", opset_import: ["": 18]> negative (x) => (y) { y = Neg (x) }
+    """)
+    x = np.array([1, -2, 3], "float32")
+    np.testing.assert_array_equal(run(from_onnx(model), x), -x)
+
+
+def _negative_infinity(from_onnx: _FromOnnx) -> None:
+    x = np.array([-np.inf, 0, np.inf], "float32")
+    nodes: list[_Node] = [
+        ("IsInf", ["x"], "is_negative", {"detect_positive": 0}),
+        ("Where", ["is_negative", "zero", "x"], "y", {}),
+    ]
+    got = _import_and_run(from_onnx, nodes, x, constants={"zero": np.zeros(1, "float32")})
+    np.testing.assert_array_equal(got, [0, 0, np.inf])
+
+
+def _largest_of_booleans(from_onnx: _FromOnnx) -> None:
+    x = np.array([[True, False], [False, False]])
+    node: _Node = ("ReduceMax", ["x"], "y", {"axes": [1]})
+    np.testing.assert_array_equal(_import_and_run(from_onnx, [node], x), [[True], [False]])
+
+
+def _running_mean(from_onnx: _FromOnnx) -> None:
+    from onnx import parser
+
+    model = parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 15]>
+        graph (float[2, 1] x) => (float[1] mean)
+        <float[1] zero = {0.0}, float[1] one = {1.0}> {
+            y, mean, variance = BatchNormalization <training_mode = 1, momentum = 0.75>
+                (x, one, zero, zero, one)
+        }
+    """)
+    got = run(from_onnx(model), np.array([[3], [5]], "float32"))
+    # momentum is the weight of what was there before: 0.75 * 0 + 0.25 * 4.
+    np.testing.assert_allclose(got, [1], rtol=1e-6)
+
+
+def _pool_to_a_part_of_a_window(from_onnx: _FromOnnx) -> None:
+    x = np.arange(1, 4, dtype="float32").reshape(1, 1, 3)
+    attributes = {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_LOWER"}
+    got = _import_and_run(from_onnx, [("MaxPool", ["x"], "y", attributes)], x)
+    np.testing.assert_array_equal(got, [[[1, 3]]])
+
+
+def _regions_of_scaled_half_pixels(from_onnx: _FromOnnx) -> None:
+    x = np.broadcast_to(np.arange(8, dtype="float32"), (1, 1, 8, 8)).copy()
+    constants = {"rois": np.array([[4, 4, 20, 20]], "float32"), "batch": np.array([0])}
+    attributes = {"output_height": 1, "output_width": 2, "spatial_scale": 0.25}
+    attributes["sampling_ratio"] = 1
+    node: _Node = (
+        "RoiAlign",
+        ["x", "rois", "batch"],
+        "y",
+        attributes | {"coordinate_transformation_mode": "half_pixel"},
+    )
+    got = _import_and_run(from_onnx, [node], x, constants=constants)
+    # From 0.5 to 4.5 in two bins, whose middles are 1.5 and 3.5; each pixel is its own column.
+    np.testing.assert_allclose(got, [[[[1.5, 3.5]]]], rtol=1e-6)
+
+
+def _product_of_integers(from_onnx: _FromOnnx) -> None:
+    from onnx import parser
+
+    model = parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 15]>
+        graph (int8[1, 2] x) => (int8[1, 1] y)
+        <float scale = {0.5}, int8 zero = {1}, int8[2, 1] w = {3, 5}> {
+            y = QLinearMatMul (x, scale, zero, w, scale, zero, scale, zero)
+        }
+    """)
+    got = run(from_onnx(model), np.array([[3, 7]], "int8"))
+    # (2 * 2 + 6 * 4) * 0.5 * 0.5 / 0.5 + 1
+    np.testing.assert_array_equal(got, [[15]])
+
+
 def _fix(id: str, summary: str, probe: Probe, upstream: tuple[int, ...] = ()) -> Fix:
     return Fix(
         id=id,
@@ -280,4 +362,46 @@ IF = _fix(
     probe=_probe(
         _branch_that_is_not_taken, r"ValueError: Squeeze axis 0 has size 3, but only axes of size 1"
     ),
+)
+
+FUNCTIONS = _fix(
+    id="onnx-functions",
+    summary="functions of the model, and operators that ONNX defines by others, are expanded",
+    probe=_probe(_function_of_the_model, r"OpNotImplemented: .*negative"),
+)
+
+ELEMENTWISE = _fix(
+    id="onnx-elementwise",
+    summary="IsInf, Mod, Pow, BitShift, Mish and Dropout are what ONNX says, to the last attribute",
+    probe=_probe(_negative_infinity, r"AssertionError: .*Arrays are not equal"),
+)
+
+REDUCTIONS = _fix(
+    id="onnx-reductions",
+    summary="reductions of no elements and of booleans have a result",
+    probe=_probe(_largest_of_booleans, r"Cannot decide min_value"),
+)
+
+NORMS = _fix(
+    id="onnx-norms",
+    summary="LpNormalization; mean and deviation of LayerNormalization; momentum of training",
+    probe=_probe(_running_mean, r"AssertionError: .*Not equal to tolerance"),
+)
+
+POOLING = _fix(
+    id="onnx-pooling",
+    summary="auto_pad of pooling, LpPool with ceil_mode, indices of MaxPool, shape of MaxUnpool",
+    probe=_probe(_pool_to_a_part_of_a_window, r"AssertionError: .*Arrays are not equal"),
+)
+
+BOXES = _fix(
+    id="onnx-boxes",
+    summary="RoiAlign shifts what is scaled; NonMaxSuppression keeps boxes at the threshold",
+    probe=_probe(_regions_of_scaled_half_pixels, r"AssertionError: .*Not equal to tolerance"),
+)
+
+QUANTIZED = _fix(
+    id="onnx-quantized",
+    summary="ConvInteger, QLinearConv and QLinearMatMul, summed in int32",
+    probe=_probe(_product_of_integers, r"OpNotImplemented: .*QLinearMatMul"),
 )

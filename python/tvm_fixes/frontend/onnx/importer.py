@@ -22,9 +22,10 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
-from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
+from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ... import switches
+from .boxes import BOXES, convert_nms, convert_roi_align
 from .control_flow import IF, convert_if
 from .convolution import (
     CONV_AUTO_PAD,
@@ -32,12 +33,33 @@ from .convolution import (
     pad_conv,
     pad_conv_transpose,
 )
+from .elementwise import (
+    ELEMENTWISE,
+    convert_bit_shift,
+    convert_cast,
+    convert_dropout,
+    convert_is_inf,
+    convert_mish,
+    convert_mod,
+    convert_pow,
+    convert_softplus,
+)
 from .evaluate import evaluate
 from .expand import EXPAND, convert_constant_of_shape, convert_expand, convert_tile
+from .functions import FUNCTIONS, expand_functions
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .node import Converter, Correction, Node
+from .norms import NORMS, convert_batch_norm, convert_layer_norm, convert_lp_norm
 from .pad import PAD, convert_pad
+from .pooling import POOLING, convert_lp_pool, convert_max_unpool, convert_pool
 from .prelu import PRELU, convert_prelu
+from .quantized import (
+    QUANTIZED,
+    convert_conv_integer,
+    convert_qlinear_conv,
+    convert_qlinear_matmul,
+)
+from .reductions import REDUCED, REDUCTIONS, convert_reduction
 from .reshape import (
     RESHAPE,
     convert_flatten,
@@ -53,27 +75,50 @@ from .values import SHAPE_VALUES, KnownValues, Value
 __all__ = ["ONNXGraphImporter", "from_onnx"]
 
 _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
+    "AveragePool": [(POOLING, convert_pool)],
+    "BatchNormalization": [(NORMS, convert_batch_norm)],
+    "BitShift": [(ELEMENTWISE, convert_bit_shift)],
+    "Cast": [(ELEMENTWISE, convert_cast)],
+    "CastLike": [(ELEMENTWISE, convert_cast)],
     "ConstantOfShape": [(EXPAND, convert_constant_of_shape)],
     "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
+    "ConvInteger": [(QUANTIZED, convert_conv_integer)],
     "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
+    "Dropout": [(ELEMENTWISE, convert_dropout)],
     "Expand": [(EXPAND, convert_expand)],
     "Flatten": [(RESHAPE, convert_flatten)],
     "Gemm": [(DTYPE, sum_gemm)],
+    "IsInf": [(ELEMENTWISE, convert_is_inf)],
+    "LayerNormalization": [(NORMS, convert_layer_norm)],
+    "LpNormalization": [(NORMS, convert_lp_norm)],
+    "LpPool": [(POOLING, convert_lp_pool)],
     "MatMul": [(DTYPE, sum_matmul)],
+    "MaxPool": [(POOLING, convert_pool)],
+    "MaxUnpool": [(POOLING, convert_max_unpool)],
+    "Mish": [(ELEMENTWISE, convert_mish)],
+    "Mod": [(ELEMENTWISE, convert_mod)],
+    "NonMaxSuppression": [(BOXES, convert_nms)],
     "PRelu": [(PRELU, convert_prelu)],
     "Pad": [(PAD, convert_pad)],
+    "Pow": [(ELEMENTWISE, convert_pow)],
+    "QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
+    "QLinearMatMul": [(QUANTIZED, convert_qlinear_matmul)],
     "Reshape": [(RESHAPE, convert_reshape)],
     "Resize": [(RESIZE, convert_resize)],
+    "RoiAlign": [(BOXES, convert_roi_align)],
     "Slice": [(SLICE, convert_slice)],
+    "Softplus": [(ELEMENTWISE, convert_softplus)],
     "Split": [(SLICE, convert_split)],
     "Squeeze": [(RESHAPE, convert_squeeze)],
     "Tile": [(EXPAND, convert_tile)],
     "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
+    **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
 }
 """The corrections of each operator, by the fix they belong to, in the order a node passes them."""
 
 _FIXES = {
+    FUNCTIONS,
     IF,
     SHAPE_VALUES,
     UNNAMED_DIMS,
@@ -96,6 +141,16 @@ _ONE_OUTPUT = {
 """The operators whose output may be a sequence, which is a tuple in Relax."""
 
 _OLDEST_IR_VERSION = 3
+
+
+def corrected_operators() -> frozenset[str]:
+    """The operators of which something is corrected, or that TVM has no converter for."""
+    return frozenset(_CORRECTIONS)
+
+
+def _corrections(operator: str) -> list[Correction]:
+    """Those of an operator that are in force."""
+    return [c for fix, c in _CORRECTIONS.get(operator, []) if switches.enabled(fix)]
 
 
 class ONNXGraphImporter(TVMGraphImporter):
@@ -133,6 +188,10 @@ class ONNXGraphImporter(TVMGraphImporter):
             if a.type in lists and not (a.ints or a.floats or a.strings)
         }
         return super()._parse_attr([a for a in attributes if a.name not in empty]) | empty
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        nodes = [node for node in graph.node if not _corrections(node.op_type)]
+        super()._check_for_unsupported_ops(onnx.GraphProto(node=nodes))
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         if not switches.enabled(SHAPE_VALUES):
@@ -226,7 +285,9 @@ class ONNXGraphImporter(TVMGraphImporter):
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        corrections = [c for fix, c in _CORRECTIONS.get(op_name, []) if switches.enabled(fix)]
+        corrections = _corrections(op_name)
+        if not corrections:
+            return super()._convert_operator(op_name, onnx_input(inputs), attrs, opset)
         convert: Converter = self._convert_as_tvm
         for correction in reversed(corrections):
             convert = partial(correction, convert=convert)
@@ -313,6 +374,10 @@ def from_onnx(
             "it may be misread",
             stacklevel=2,
         )
+    if switches.enabled(FUNCTIONS):
+        ours = filter(_corrections, _CORRECTIONS)
+        # TVM's Attention is not that of ONNX but that of ONNX Runtime's own domain.
+        model = expand_functions(model, {*_get_convert_map(), *ours, "If"} - {"Attention"})
     importer = ONNXGraphImporter(
         shape_dict,
         dtype_dict,

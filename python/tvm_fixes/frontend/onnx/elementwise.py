@@ -1,0 +1,224 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Elementwise operators.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    IsInf with detect_negative or detect_positive 0; Pow of integers, or of two dtypes; Mod of
+    floating-point infinities and signed zeros; BitShift by as many bits as there are; Mish and
+    Softplus of negative numbers; casts from and to floats of 8 bits; the mask of
+    Dropout, and Dropout in training.
+Symptom
+    Wrong numbers or another dtype, silently; Pow of integers does not build.
+Mechanism
+    The converters ignore the attributes, take ``relax.power`` and ``floor_mod`` for ONNX's,
+    compute ``log(1 + exp(x))``, and take every Dropout for the identity.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-elementwise``.
+"""
+
+import numpy as np
+from onnx import helper
+from tvm import relax
+
+from ... import switches
+from ..dtypes import accumulation_dtype, dtype_of
+from .node import Converter, Node, extents_of
+
+__all__ = [
+    "ELEMENTWISE",
+    "convert_bit_shift",
+    "convert_cast",
+    "convert_dropout",
+    "convert_is_inf",
+    "convert_mish",
+    "convert_mod",
+    "convert_pow",
+    "convert_softplus",
+]
+
+ELEMENTWISE = "onnx-elementwise"
+
+_NARROW = ("float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
+
+
+def _is_floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def convert_is_inf(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an IsInf of the signs that are asked for."""
+    negative, positive = (
+        node.attributes.get(f"detect_{sign}", 1) for sign in ("negative", "positive")
+    )
+    if negative and positive:
+        return convert(node)
+    switches.note(ELEMENTWISE)
+    data = node.operands[0]
+    zero = relax.const(0, dtype_of(data))
+    if negative:
+        side = relax.op.less(data, zero)
+    elif positive:
+        side = relax.op.greater(data, zero)
+    else:
+        side = relax.op.less(data, data)
+    return relax.op.logical_and(relax.op.isinf(data), node.emit(side))
+
+
+def convert_mish(node: Node, convert: Converter) -> relax.Expr:
+    r"""Convert a Mish, :math:`x \tanh(\ln(1 + e^x))`.
+
+    With :math:`e = e^x` and :math:`n = e (e + 2)` that is :math:`x n / (n + 2)`, in which nothing
+    cancels; beyond 20 it is `x` in float32 and less, and :math:`e^x` might overflow.
+    """
+    data = node.operands[0]
+    dtype = dtype_of(data)
+    if dtype not in ("float16", "bfloat16", "float32"):
+        return convert(node)
+    switches.note(ELEMENTWISE)
+    wide = node.emit(relax.op.astype(data, "float32"))
+    two = relax.const(2, "float32")
+    e = node.emit(relax.op.exp(relax.op.minimum(wide, relax.const(20, "float32"))))
+    n = node.emit(relax.op.multiply(e, relax.op.add(e, two)))
+    out = relax.op.multiply(wide, relax.op.divide(n, relax.op.add(n, two)))
+    return relax.op.astype(out, dtype)
+
+
+def convert_mod(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Mod of floating-point numbers with the sign of the divisor.
+
+    The remainder with the sign of the dividend is exact; where its sign differs from that of the
+    divisor, the divisor is added, and zeros have the sign of the divisor (as of NumPy's ``mod``).
+    """
+    lhs, rhs = node.operands
+    dtype = dtype_of(lhs)
+    if node.attributes.get("fmod", 0) or not _is_floating(dtype):
+        return convert(node)
+    switches.note(ELEMENTWISE)
+    zero = relax.const(0, dtype)
+    remainder = node.emit(relax.op.mod(lhs, rhs))
+    negative = node.emit(relax.op.less(rhs, zero))
+    # LLVM knows no inequality of booleans as TVM writes it.
+    unlike = relax.op.logical_xor(relax.op.less(remainder, zero), negative)
+    moved = relax.op.where(unlike, relax.op.add(remainder, rhs), remainder)
+    signed_zero = relax.op.where(negative, relax.const(-0.0, dtype), zero)
+    return relax.op.where(relax.op.equal(remainder, zero), signed_zero, moved)
+
+
+def convert_pow(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Pow, whose result has the dtype of the base.
+
+    Integers, and powers of another dtype than the base, are computed in float64, as in ONNX
+    Runtime.
+    """
+    base, exponent = node.operands
+    dtype = dtype_of(base)
+    if _is_floating(dtype) and dtype == dtype_of(exponent):
+        return convert(node)
+    switches.note(ELEMENTWISE)
+    operands = (node.emit(relax.op.astype(value, "float64")) for value in (base, exponent))
+    return relax.op.astype(relax.op.power(*operands), dtype)
+
+
+def convert_bit_shift(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a BitShift; what is shifted by more bits than there are leaves none behind."""
+    data, count = node.operands
+    dtype = dtype_of(data)
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    switches.note(ELEMENTWISE)
+    signed = not dtype.startswith("u")
+    zero = relax.const(0, dtype)
+    left = node.text("direction", "") == "LEFT"
+    shift = relax.op.left_shift if left else relax.op.right_shift
+    possible = relax.op.less(count, relax.const(bits, dtype))
+    if signed:
+        not_negative = relax.op.greater_equal(count, zero)
+        possible = relax.op.logical_and(possible, not_negative)
+    possible = node.emit(possible)
+    shifted = shift(data, relax.op.where(possible, count, zero))
+    rest = zero
+    if signed and not left:
+        rest = relax.op.where(relax.op.less(data, zero), relax.const(-1, dtype), zero)
+    return relax.op.where(possible, shifted, rest)
+
+
+def convert_softplus(node: Node, convert: Converter) -> relax.Expr:
+    r"""Convert a Softplus, :math:`\ln(1 + e^x) = \max(x, 0) + \ln(1 + e^{-|x|})`.
+
+    The logarithm is :math:`e \ln(u) / (u - 1)` for :math:`u = 1 + e`, in which the rounding of
+    `u` cancels, and `e` where `u` is 1 (W. Kahan).
+    """
+    data = node.operands[0]
+    dtype = dtype_of(data)
+    switches.note(ELEMENTWISE)
+    wide_dtype = accumulation_dtype(dtype)
+    wide = node.emit(relax.op.astype(data, wide_dtype))
+    one, zero = relax.const(1, wide_dtype), relax.const(0, wide_dtype)
+    e = node.emit(relax.op.exp(relax.op.negative(relax.op.abs(wide))))
+    u = node.emit(relax.op.add(one, e))
+    is_one = relax.op.equal(u, one)
+    less = relax.op.where(is_one, one, relax.op.subtract(u, one))
+    log = relax.op.where(is_one, e, relax.op.divide(relax.op.multiply(e, relax.op.log(u)), less))
+    return relax.op.astype(relax.op.add(relax.op.maximum(wide, zero), log), dtype)
+
+
+def convert_cast(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Cast or CastLike.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If it is from or to floats of 8 bits or less, or integers of less than 8, of which TVM
+        takes the bits for those of others.
+    """
+    source = dtype_of(node.operands[0])
+    if node.operator == "Cast":
+        target = str(helper.tensor_dtype_to_np_dtype(node.attributes["to"]))
+    else:
+        target = dtype_of(node.operands[1])
+    narrow = [dtype for dtype in (source, target) if dtype.startswith(_NARROW)]
+    if narrow and source != "float8_e8m0fnu":
+        reason = "expected numbers of 8 bits or more, and floats of 16 or more"
+        raise node.invalid("cast", f"{source} to {target}", reason)
+    return convert(node)
+
+
+def convert_dropout(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Dropout that drops nothing.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If it is one in training, or can't be known not to be.
+    """
+    data, mode = node.operands[0], node.operand(2)
+    if mode is not None:
+        training = node.constant(2)
+        ratio = node.constant(1) if node.operand(1) is not None else np.array(0.5)
+        drops_nothing = ratio is not None and ratio.item() == 0
+        if training is None or (training.item() and not drops_nothing):
+            value = mode if training is None else training.item()
+            raise node.invalid("operand training_mode", value, "expected a constant false")
+    if node.attributes["tvm_custom"]["num_outputs"] < 2:
+        return convert(node)
+    switches.note(ELEMENTWISE)
+    extents = extents_of(data)
+    if extents is None:
+        raise node.invalid("type of data", data.ty, "expected a tensor of known shape for a mask")
+    mask_dtype = "bool" if node.opset >= 10 else dtype_of(data)
+    mask = relax.op.full(extents, relax.const(1, mask_dtype), mask_dtype)
+    return relax.Tuple([data, node.emit(mask)])

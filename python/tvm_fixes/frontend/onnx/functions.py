@@ -1,0 +1,188 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Functions: those of the model, and operators that are defined by others.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A model with functions of its own, as PyTorch's dynamo-based exporter writes; an operator for
+    which TVM has no converter and whose schema has a function body (Celu, CenterCropPad,
+    HannWindow, NegativeLogLikelihoodLoss, RotaryEmbedding, Swish, …).
+Symptom
+    ``OpNotImplemented``, or a function that has the name of an operator is taken for it, silently.
+Mechanism
+    The importer looks a node up by its type alone, and reads neither ``model.functions`` nor the
+    bodies that ONNX's schemas have.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-functions``.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import onnx
+import tvm
+from onnx import defs, helper, inliner
+
+from ... import switches
+
+__all__ = ["FUNCTIONS", "expand_functions"]
+
+FUNCTIONS = "onnx-functions"
+
+_SMALL = 64
+
+
+def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> onnx.ModelProto:
+    """Replace nodes by the bodies of the functions they call, in branches and bodies too.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Stays as it is.
+    convertible : collection of str
+        The operators that have a converter, and are kept.
+
+    Returns
+    -------
+    onnx.ModelProto
+        `model` itself if there is nothing to replace.
+
+    Raises
+    ------
+    tvm.error.OpNotImplemented
+        If a function can't be replaced, since it is written in a version of the operators that
+        does not convert to the model's, or its body depends on a type that can't be inferred.
+    """
+    known = set(convertible)
+    opset = next((imported.version for imported in model.opset_import if not imported.domain), 1)
+    if not model.functions and not _to_expand(model.graph, known, opset):
+        return model
+    switches.note(FUNCTIONS)
+    expanded = _without_large_initializers(model)
+    defaults = {
+        (function.domain, function.name): function.attribute_proto for function in model.functions
+    }
+    _give_defaults(expanded.graph.node, defaults)
+    for function in expanded.functions:
+        _give_defaults(function.node, defaults)
+    names = [f"{function.domain}.{function.name}" for function in model.functions]
+    if names:
+        with _refusing(names):
+            expanded = inliner.inline_local_functions(expanded, convert_version=True)
+    # A body may call functions in its turn.
+    while names := _to_expand(expanded.graph, known, opset):
+        schemas = {("", name): defs.get_schema(name, opset) for name in names}
+        defaults = {
+            function: [a.default_value for a in schema.attributes.values() if a.default_value.name]
+            for function, schema in schemas.items()
+        }
+        _give_defaults(expanded.graph.node, defaults)
+        with _refusing(names):
+            expanded = inliner.inline_selected_functions(
+                expanded, [("", name) for name in names], inline_schema_functions=True
+            )
+    del expanded.graph.initializer[:]
+    expanded.graph.initializer.extend(model.graph.initializer)
+    return expanded
+
+
+def _without_large_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with the types of the large initializers, as inlining serializes what it gets.
+
+    The small ones stay: the type of a result may follow from their elements.
+    """
+    graph = model.graph
+    light = onnx.ModelProto(
+        ir_version=model.ir_version,
+        opset_import=model.opset_import,
+        functions=model.functions,
+        graph=onnx.GraphProto(
+            name=graph.name,
+            node=graph.node,
+            input=graph.input,
+            output=graph.output,
+            value_info=graph.value_info,
+            initializer=[i for i in graph.initializer if math.prod(i.dims) <= _SMALL],
+        ),
+    )
+    typed = {value.name for value in (*graph.input, *graph.value_info)}
+    light.graph.value_info.extend(
+        helper.make_tensor_value_info(i.name, i.data_type, i.dims)
+        for i in graph.initializer
+        if i.name not in typed
+    )
+    return light
+
+
+def _give_defaults(
+    nodes: Iterable[onnx.NodeProto],
+    defaults: Mapping[tuple[str, str], Iterable[onnx.AttributeProto]],
+) -> None:
+    """Write the attributes that calls of functions leave out into them.
+
+    The inliner takes them for attributes that the body is to go without.
+    """
+    for node in nodes:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                _give_defaults(body.node, defaults)
+        given = {attribute.name for attribute in node.attribute}
+        node.attribute.extend(
+            default
+            for default in defaults.get((node.domain, node.op_type), ())
+            if default.name not in given
+        )
+
+
+@contextmanager
+def _refusing(functions: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # of the version converter, or of the inference of types
+        raise tvm.error.OpNotImplemented(
+            f"{', '.join(functions)}: the body can't take the place of the call: {error}"
+        ) from error
+
+
+def _to_expand(graph: onnx.GraphProto, convertible: set[str], opset: int) -> list[str]:
+    """The operators in `graph` that have a body and no converter."""
+    return sorted(name for name in _called(graph) - convertible if _has_body(name, opset))
+
+
+def _called(graph: onnx.GraphProto) -> set[str]:
+    """The operators of the default domain in `graph` and in the graphs within it."""
+    called = set()
+    for node in graph.node:
+        if node.domain == "":
+            called.add(node.op_type)
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                called |= _called(body)
+    return called
+
+
+def _has_body(operator: str, opset: int) -> bool:
+    try:
+        schema = defs.get_schema(operator, opset)
+    except defs.SchemaError:
+        return False
+    versions = (
+        *schema.function_opset_versions,
+        *schema.context_dependent_function_opset_versions,
+    )
+    return any(version <= opset for version in versions)

@@ -1,0 +1,298 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Pooling.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    auto_pad of MaxPool with strides, of AveragePool with dilations, and with symbolic dims;
+    LpPool with ceil_mode; the indices of MaxPool; MaxUnpool with output_shape, or with other
+    pads on one axis than on the next.
+Symptom
+    A wrong shape or wrong numbers, silently; indices and output_shape are refused.
+Mechanism
+    The converter rounds the extents of SAME_LOWER down and lets pads be negative, ignores
+    dilations, multiplies an average over a part of a window by the size of the whole, and adds up
+    the pads of different axes.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-pooling``.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Self
+
+import numpy as np
+from tvm import relax
+
+from ... import switches
+from ..dtypes import dtype_of
+from .node import Converter, Extent, Node, extents_of
+
+__all__ = ["POOLING", "convert_lp_pool", "convert_max_unpool", "convert_pool"]
+
+POOLING = "onnx-pooling"
+
+_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Where the windows of a pooling lie: one element of each list for each spatial axis."""
+
+    extents: list[Extent]
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    before: list[int]
+    after: list[int]
+    rounds_up: bool
+
+    @property
+    def spans(self) -> list[int]:
+        """The extents of the dilated kernel."""
+        return [d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True)]
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        """Read the windows of `node`, with ``auto_pad`` resolved.
+
+        Raises
+        ------
+        tvm.error.OpAttributeInvalid
+            If an attribute has another length than there are spatial axes or an unknown value, the
+            shape of X is unknown, or a pad follows from an extent that is not static.
+        """
+        data = node.operands[0]
+        extents = extents_of(data)
+        if extents is None or not 3 <= len(extents) <= 5:
+            raise node.invalid("type of X", data.ty, "expected a known shape of rank 3 to 5")
+        extents = extents[2:]
+        rank = len(extents)
+        lists = {}
+        for name, count, least in (
+            ("kernel_shape", rank, 1),
+            ("strides", rank, 1),
+            ("dilations", rank, 1),
+            ("pads", 2 * rank, 0),
+        ):
+            lists[name] = values = list(node.attributes.get(name, [least] * count))
+            if len(values) != count or min(values) < least:
+                reason = f"expected {count} elements of at least {least}"
+                raise node.invalid(f"attribute {name}", values, reason)
+        auto_pad = node.text("auto_pad", "NOTSET")
+        if auto_pad not in _AUTO_PADS:
+            raise node.invalid("attribute auto_pad", auto_pad, f"expected one of {_AUTO_PADS}")
+        windows = cls(
+            extents,
+            lists["kernel_shape"],
+            lists["strides"],
+            lists["dilations"],
+            lists["pads"][:rank],
+            lists["pads"][rank:],
+            bool(node.attributes.get("ceil_mode", 0)),
+        )
+        return windows if auto_pad == "NOTSET" else windows._padded(node, auto_pad)
+
+    def _padded(self, node: Node, auto_pad: str) -> Self:
+        """As ``auto_pad`` says: ``ceil(extent / stride)`` windows on an axis for SAME (ONNX)."""
+        totals = [0] * len(self.extents)
+        if auto_pad != "VALID":
+            for axis, (extent, stride, span) in enumerate(
+                zip(self.extents, self.strides, self.spans, strict=True)
+            ):
+                if stride == 1:
+                    totals[axis] = span - 1
+                elif isinstance(extent, int):
+                    totals[axis] = max((-(-extent // stride) - 1) * stride + span - extent, 0)
+                else:
+                    reason = f"expected static spatial dims, or strides of 1, got {self.extents}"
+                    raise node.invalid("attribute auto_pad", auto_pad, reason)
+        less = [total // 2 for total in totals]
+        more = [total - half for total, half in zip(totals, less, strict=True)]
+        before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        return type(self)(
+            self.extents, self.kernel, self.strides, self.dilations, before, after, False
+        )
+
+    def counts(self) -> list[int] | None:
+        """The number of windows on each axis, or None with symbolic extents.
+
+        A last window that would begin in the padding is none (ONNX operator specification).
+        """
+        counts = []
+        for extent, stride, span, before, after in zip(
+            self.extents, self.strides, self.spans, self.before, self.after, strict=True
+        ):
+            if not isinstance(extent, int):
+                return None
+            room = extent + before + after - span
+            count = (-(-room // stride) if self.rounds_up else room // stride) + 1
+            if self.rounds_up and (count - 1) * stride >= extent + before:
+                count -= 1
+            counts.append(count)
+        return counts
+
+    def ends(self, counts: list[int]) -> list[int]:
+        """The padding after each axis, negative for what is cut off, with which windows end."""
+        return [
+            (count - 1) * stride + span - extent - before
+            for count, stride, span, extent, before in zip(
+                counts, self.strides, self.spans, self.extents, self.before, strict=True
+            )
+        ]
+
+
+def convert_pool(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a MaxPool or AveragePool.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an attribute does not fit, or indices are asked for and a dim is symbolic.
+    """
+    windows = _Windows.of(node)
+    if node.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        switches.note(POOLING)
+        node = node.with_attributes(
+            removed=("auto_pad",), pads=[*windows.before, *windows.after], ceil_mode=0
+        )
+    if node.attributes["tvm_custom"]["num_outputs"] < 2:
+        return convert(node)
+    switches.note(POOLING)
+    return _with_indices(node, windows)
+
+
+def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
+    """The largest element of each window, and where in X it is."""
+    data = node.operands[0]
+    counts, extents = windows.counts(), extents_of(data)
+    if counts is None or extents is None or not all(isinstance(e, int) for e in extents):
+        raise node.invalid("shape of X", data.ty.shape, "expected a static one for indices")
+    spatial = extents[2:]
+    size = math.prod(spatial)
+    taken = np.full((math.prod(counts), math.prod(windows.kernel)), size, "int64")
+    for row, window in enumerate(product(*map(range, counts))):
+        for column, offset in enumerate(product(*map(range, windows.kernel))):
+            position = [
+                w * s + o * d - b
+                for w, s, o, d, b in zip(
+                    window, windows.strides, offset, windows.dilations, windows.before, strict=True
+                )
+            ]
+            if all(0 <= p < extent for p, extent in zip(position, spatial, strict=True)):
+                taken[row, column] = np.ravel_multi_index(position, spatial)
+    # The elements are counted from the first axis, or from the last one (storage_order 1); those
+    # of another batch or channel follow.
+    numbers = np.arange(size)
+    if node.attributes.get("storage_order", 0):
+        numbers = np.arange(size).reshape(spatial[::-1]).transpose().ravel()
+
+    emit, planes = node.emit, extents[0] * extents[1]
+    flat = emit(relax.op.reshape(data, (planes, size)))
+    dtype = dtype_of(data)
+    least = -np.inf if dtype.startswith(("float", "bfloat")) else np.iinfo(dtype).min
+    # TVM does not lower a full of infinities.
+    outside = emit(relax.op.broadcast_to(relax.const(least, dtype), (planes, 1)))
+    padded = emit(relax.op.concat([flat, outside], axis=1))
+    elements = emit(relax.op.take(padded, relax.const(taken.ravel(), "int64"), axis=1))
+    elements = emit(relax.op.reshape(elements, (planes, *taken.shape)))
+    chosen = emit(relax.op.argmax(elements, axis=2))
+    table = np.append(numbers, 0)[taken]
+    offsets = relax.const(np.arange(taken.shape[0]) * taken.shape[1], "int64")
+    where = emit(relax.op.add(relax.op.astype(chosen, "int64"), offsets))
+    within = emit(relax.op.take(relax.const(table.ravel(), "int64"), where, axis=0))
+    planes_before = relax.const((np.arange(planes) * size).reshape(-1, 1), "int64")
+    indices = emit(relax.op.add(within, planes_before))
+    shape = (*extents[:2], *counts)
+    largest = emit(relax.op.max(elements, axis=2))
+    return relax.Tuple([emit(relax.op.reshape(value, shape)) for value in (largest, indices)])
+
+
+def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an LpPool, the p-norm of each window, in which padding counts as 0.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an attribute does not fit, or ``ceil_mode`` is set and a dim is symbolic.
+    """
+    windows = _Windows.of(node)
+    data = node.operands[0]
+    after = windows.after
+    if windows.rounds_up:
+        counts = windows.counts()
+        if counts is None:
+            raise node.invalid("shape of X", data.ty.shape, "expected a static one for ceil_mode")
+        after = windows.ends(counts)
+    switches.note(POOLING)
+    dtype = dtype_of(data)
+    p = node.attributes.get("p", 2)
+    cut = [axis for axis, end in enumerate(after) if end < 0]
+    if cut:
+        ends = [windows.extents[axis] + after[axis] for axis in cut]
+        axes = [axis + 2 for axis in cut]
+        data = node.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends))
+    data = node.emit(relax.op.power(relax.op.abs(data), relax.const(p, dtype)))
+    pool = getattr(relax.op.nn, f"avg_pool{len(windows.kernel)}d")
+    mean = pool(
+        data,
+        windows.kernel,
+        windows.strides,
+        [*windows.before, *(max(end, 0) for end in after)],
+        windows.dilations,
+        count_include_pad=True,
+    )
+    total = node.emit(relax.op.multiply(mean, relax.const(math.prod(windows.kernel), dtype)))
+    return relax.op.power(total, relax.const(1 / p, dtype))
+
+
+def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a MaxUnpool to a scatter of its elements.
+
+    Without ``output_shape`` an axis gets ``(extent - 1) * stride - pads + kernel`` elements, and
+    ``indices`` count in a tensor of that shape; with it they do so all the same (ONNX operator
+    specification), and what is more lies behind.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If a dim is symbolic, ``output_shape`` is no constant or smaller.
+    """
+    pads = node.attributes.get("pads")
+    if pads is not None:
+        # TVM adds up neighbours, of which ONNX has all that are before axes, then all behind.
+        rank = len(pads) // 2
+        neighbours = [pad for pair in zip(pads[:rank], pads[rank:], strict=True) for pad in pair]
+        node = node.with_attributes(pads=tuple(neighbours))
+    if node.operand(2) is None:
+        return convert(node)
+    given = node.constant(2)
+    if given is None:
+        raise node.invalid("operand output_shape", node.operand(2), "expected a constant")
+    data, indices = node.operands[:2]
+    switches.note(POOLING)
+    shape = given.ravel().tolist()
+    whole = node.builder.normalize(convert(node.with_operands(data, indices)))
+    least = extents_of(whole)
+    if least is None or any(
+        not isinstance(e, int) or e > s for e, s in zip(least, shape, strict=True)
+    ):
+        reason = f"expected at least {least}"
+        raise node.invalid("operand output_shape", shape, reason)
+    widths = [w for e, s in zip(least, shape, strict=True) for w in (0, s - e)]
+    return relax.op.nn.pad(whole, widths)

@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Quantized operators.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ConvInteger, QLinearConv, QLinearMatMul.
+Symptom
+    ``OpNotImplemented``.
+Mechanism
+    There is no converter.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-quantized``.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from tvm import relax
+
+from ... import switches
+from ..dtypes import dtype_of
+from .convolution import pad_conv
+from .node import Converter, Node
+
+__all__ = ["QUANTIZED", "convert_conv_integer", "convert_qlinear_conv", "convert_qlinear_matmul"]
+
+QUANTIZED = "onnx-quantized"
+
+
+def convert_conv_integer(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a ConvInteger, summed in int32."""
+    switches.note(QUANTIZED)
+    data = _centred(node, node.operands[0], node.operand(2))
+    weight = _centred(node, node.operands[1], node.operand(3), axis=0)
+    return _convolution(node, convert, data, weight)
+
+
+def convert_qlinear_conv(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a QLinearConv: summed in int32 with the bias, then scaled and rounded once."""
+    switches.note(QUANTIZED)
+    data, data_scale, data_zero, weight, weight_scale, weight_zero, scale, zero = node.operands[:8]
+    bias = node.operand(8)
+    rank = data.ty.ndim
+    total = _convolution(
+        node,
+        convert,
+        _centred(node, data, data_zero),
+        _centred(node, weight, weight_zero, axis=0),
+    )
+    if bias is not None:
+        bias = relax.op.reshape(bias, [1, -1] + [1] * (rank - 2))
+        total = node.emit(relax.op.add(total, node.emit(bias)))
+    if weight_scale.ty.ndim == 1:  # one for each channel of the result, or one in a list
+        weight_scale = node.emit(relax.op.reshape(weight_scale, [1, -1] + [1] * (rank - 2)))
+    return _requantized(node, total, (data_scale, weight_scale, scale), zero)
+
+
+def convert_qlinear_matmul(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a QLinearMatMul: summed in int32, then scaled and rounded once."""
+    switches.note(QUANTIZED)
+    lhs, lhs_scale, lhs_zero, rhs, rhs_scale, rhs_zero, scale, zero = node.operands
+    # A list of the left operand's is one for each row.
+    lhs_scale, lhs_zero = (
+        node.emit(relax.op.expand_dims(value, -1)) if value.ty.ndim == 1 else value
+        for value in (lhs_scale, lhs_zero)
+    )
+    operands = (_centred(node, lhs, lhs_zero), _centred(node, rhs, rhs_zero))
+    total = node.emit(relax.op.matmul(*operands, out_dtype="int32"))
+    return _requantized(node, total, (lhs_scale, rhs_scale, scale), zero)
+
+
+def _centred(
+    node: Node, value: relax.Expr, zero: relax.Expr | None, axis: int | None = None
+) -> relax.Expr:
+    """`value` without its zero point, in int32; a list of these is along `axis`."""
+    value = node.emit(relax.op.astype(value, "int32"))
+    if zero is None:
+        return value
+    zero = node.emit(relax.op.astype(zero, "int32"))
+    if axis is not None and zero.ty.ndim == 1:
+        shape = [1] * value.ty.ndim
+        shape[axis] = -1
+        zero = node.emit(relax.op.reshape(zero, shape))
+    return node.emit(relax.op.subtract(value, zero))
+
+
+def _convolution(
+    node: Node, convert: Converter, data: relax.Expr, weight: relax.Expr
+) -> relax.Expr:
+    convolution = replace(node, operator="Conv", operands=(data, weight))
+    return node.emit(node.builder.normalize(pad_conv(convolution, convert)))
+
+
+def _requantized(
+    node: Node, total: relax.Expr, scales: tuple[relax.Expr, ...], zero: relax.Expr
+) -> relax.Expr:
+    """`total` times the scales of both operands over that of the result, rounded to even."""
+    first, second, result = (node.emit(relax.op.astype(scale, "float32")) for scale in scales)
+    factor = node.emit(relax.op.divide(relax.op.multiply(first, second), result))
+    scaled = node.emit(relax.op.multiply(relax.op.astype(total, "float32"), factor))
+    dtype = dtype_of(zero)
+    limits = np.iinfo(dtype)
+    moved = relax.op.add(relax.op.round(scaled), relax.op.astype(zero, "float32"))
+    return relax.op.astype(relax.op.clip(moved, limits.min, limits.max), dtype)

@@ -1,0 +1,106 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""NonMaxSuppression and RoiAlign, compared with ONNX Runtime."""
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm.testing
+from tvm.relax.frontend import onnx as tvm_onnx
+
+from onnx_helpers import assert_refused, imported_and_run, node_model, onnx_runtime
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+
+FIX_ID = "onnx-boxes"
+
+
+def boxes() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    corners = rng.integers(0, 8, (2, 12, 2)) / 2
+    sizes = rng.integers(1, 5, (2, 12, 2)) / 2
+    scores = rng.permutation(2 * 3 * 12).reshape(2, 3, 12) / 72 - 0.25
+    return {
+        "boxes": np.concatenate([corners, corners + sizes], axis=2).astype("float32"),
+        "scores": scores.astype("float32"),
+    }
+
+
+def nms(**constants: np.ndarray) -> onnx.ModelProto:
+    outputs = {"y": ("int64", 2)}
+    return node_model("NonMaxSuppression", boxes(), constants=constants, outputs=outputs)
+
+
+@pytest.mark.parametrize("iou", (0.25, 0.5, 1.0))
+def test_boxes_that_overlap_as_much_as_the_threshold(iou: float) -> None:
+    model = nms(count=np.array([5]), iou=np.array([iou], "float32"))
+    [got] = imported_and_run(from_onnx, model, *boxes().values())
+    [expected] = onnx_runtime(model, *boxes().values())
+    np.testing.assert_array_equal(sorted(got.tolist()), sorted(expected.tolist()))
+
+
+def test_negative_scores() -> None:
+    model = nms(count=np.array([12]), iou=np.array([0.9], "float32"))
+    [got] = imported_and_run(from_onnx, model, *boxes().values())
+    assert (boxes()["scores"][tuple(got[:, [0, 1, 2]].T)] < 0).any()
+
+
+def test_computed_threshold_is_refused() -> None:
+    inputs = boxes() | {"count": np.array([5])}
+    model = node_model("NonMaxSuppression", inputs, outputs={"y": ("int64", 2)})
+    message = "operand max_output_boxes_per_class is count; expected a constant"
+    assert_refused(from_onnx, model, message)
+
+
+def roi_align(**attributes: object):
+    rng = np.random.default_rng(1)
+    corners = rng.uniform(0, 20, (4, 2))
+    inputs = {
+        "x": rng.standard_normal((2, 3, 8, 9)).astype("float32"),
+        "rois": np.concatenate([corners, corners + rng.uniform(1, 20, (4, 2))], axis=1).astype(
+            "float32"
+        ),
+        "batch": np.array([0, 1, 1, 0]),
+    }
+    attributes = {"output_height": 3, "output_width": 2, "spatial_scale": 0.25} | attributes
+    return node_model("RoiAlign", inputs, attributes), inputs
+
+
+@pytest.mark.parametrize("sampling", (0, 2))
+@pytest.mark.parametrize("mode", ("half_pixel", "output_half_pixel"))
+def test_roi_align(sampling: int, mode: str) -> None:
+    model, inputs = roi_align(sampling_ratio=sampling, coordinate_transformation_mode=mode)
+    [got] = imported_and_run(from_onnx, model, *inputs.values())
+    [expected] = onnx_runtime(model, *inputs.values())
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_largest_samples_are_refused() -> None:
+    model, _ = roi_align(mode="max")
+    assert_refused(from_onnx, model, "RoiAlign 'node': attribute mode is max; expected avg")
+
+
+def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = nms(count=np.array([5]), iou=np.array([0.5], "float32")), None
+    with switches.collect() as acted:
+        ours = from_onnx(model)
+    assert acted == {FIX_ID}
+    with pytest.raises(ValueError):
+        tvm.ir.assert_structural_equal(ours, tvm_onnx.from_onnx(model))
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    tvm.ir.assert_structural_equal(from_onnx(model), tvm_onnx.from_onnx(model))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,145 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Elementwise operators, compared with ONNX Runtime, or NumPy where that has no kernel."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from onnx import TensorProto
+from tvm.relax.frontend import onnx as tvm_onnx
+
+from onnx_helpers import (
+    assert_as_onnx_runtime,
+    assert_refused,
+    imported_and_run,
+    node_model,
+    normal,
+)
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+
+FIX_ID = "onnx-elementwise"
+
+EDGES = np.array([-np.inf, -2.5, -1.0, -0.0, 0.0, 1.0, 3.5, np.inf, np.nan], "float32")
+
+
+def binary(operator, x, y, attributes=None, opset=18):
+    inputs = {"x": x, "other": y}
+    return node_model(operator, inputs, attributes, opset=opset), inputs
+
+
+def is_inf(negative: int, positive: int):
+    attributes = {"detect_negative": negative, "detect_positive": positive}
+    outputs = {"y": ("bool", 1)}
+    return node_model("IsInf", {"x": EDGES}, attributes, outputs=outputs), {"x": EDGES}
+
+
+def test_is_inf() -> None:
+    cases = {f"{n}{p}": is_inf(n, p) for n in (0, 1) for p in (0, 1)}
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
+def test_mod() -> None:
+    """ONNX Runtime computes no floating-point Mod with the sign of the divisor; NumPy does."""
+    x, y = (array.ravel() for array in np.meshgrid(EDGES, EDGES))
+    [got] = imported_and_run(from_onnx, binary("Mod", x, y)[0], x, y)
+    with np.errstate(invalid="ignore"):
+        expected = np.mod(x, y)
+    np.testing.assert_array_equal(got, expected)
+    zeros = expected == 0
+    assert zeros.any()
+    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(expected[zeros]))
+
+
+@pytest.mark.parametrize("dtype", ("int32", "int64", "float32", "float64"))
+def test_pow(dtype: str) -> None:
+    bases = np.array([-3, -1, 0, 1, 2, 7]).astype(dtype)
+    cases = {
+        other: binary("Pow", bases, np.array([3, 5, 2, 0, 4, 1]).astype(other), opset=15)
+        for other in ("int32", "int64", "float32", "float64")
+    }
+    assert_as_onnx_runtime(from_onnx, cases, 1e-6)
+
+
+def test_mish() -> None:
+    x = np.concatenate([np.linspace(-80, 80, 641), EDGES[1:-2]]).astype("float32")
+    [got] = imported_and_run(from_onnx, node_model("Mish", {"x": x}), x)
+    wide = x.astype("float64")
+    np.testing.assert_allclose(got, wide * np.tanh(np.log1p(np.exp(wide))), rtol=1e-5, atol=1e-37)
+
+
+def test_softplus() -> None:
+    x = np.concatenate([np.linspace(-100, 100, 801), EDGES]).astype("float32")
+    [got] = imported_and_run(from_onnx, node_model("Softplus", {"x": x}), x)
+    expected = np.logaddexp(x.astype("float64"), 0)
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-37)
+
+
+def test_casts_of_floats_of_8_bits_are_refused() -> None:
+    attributes = {"to": TensorProto.FLOAT8E4M3FN}
+    model = node_model("Cast", {"x": EDGES}, attributes, opset=19)
+    assert_refused(from_onnx, model, "Cast 'node': cast is float32 to float8_e4m3fn; expected")
+
+
+@pytest.mark.parametrize("direction", ("LEFT", "RIGHT"))
+def test_bit_shift(direction: str) -> None:
+    """By up to the width: ONNX Runtime leaves more to the processor."""
+    x, by = np.array([1, 255, 7, 128], "uint8"), np.array([7, 1, 0, 3], "uint8")
+    case = binary("BitShift", x, by, {"direction": direction})
+    assert_as_onnx_runtime(from_onnx, {"in range": case})
+    by = np.array([8, 200, 9, 255], "uint8")
+    [got] = imported_and_run(from_onnx, case[0], x, by)
+    np.testing.assert_array_equal(got, np.zeros(4, "uint8"))
+
+
+def test_bit_shift_of_negative_numbers() -> None:
+    x, by = np.array([-8, -1, 8, -8], "int32"), np.array([1, 40, 32, -1], "int32")
+    model, _ = binary("BitShift", x, by, {"direction": "RIGHT"}, opset=28)
+    [got] = imported_and_run(from_onnx, model, x, by)
+    np.testing.assert_array_equal(got[:3], [-4, -1, 0])
+
+
+def dropout(**constants: np.ndarray):
+    x = normal(2, 3)
+    outputs = {"y": ("float32", 2), "mask": ("bool", 2)}
+    return node_model("Dropout", {"x": x}, constants=constants, outputs=outputs), {"x": x}
+
+
+def test_dropout_of_nothing() -> None:
+    cases = {
+        "inference": dropout(ratio=np.array(0.3, "float32")),
+        "training": dropout(ratio=np.array(0, "float32"), mode=np.array(True)),
+    }
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
+def test_dropout_in_training_is_refused() -> None:
+    model, _ = dropout(ratio=np.array(0.3, "float32"), mode=np.array(True))
+    message = "Dropout 'node': operand training_mode is True; expected a constant false"
+    assert_refused(from_onnx, model, message)
+
+
+def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = is_inf(0, 1)
+    with switches.collect() as acted:
+        ours = from_onnx(model)
+    assert acted == {FIX_ID}
+    with pytest.raises(ValueError):
+        tvm.ir.assert_structural_equal(ours, tvm_onnx.from_onnx(model))
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    tvm.ir.assert_structural_equal(from_onnx(model), tvm_onnx.from_onnx(model))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The backend node tests of the ONNX project, with the corrected importer and with TVM's."""
+
+import re
+from collections import Counter, defaultdict
+
+import pytest
+import tvm.testing
+
+import grids
+from coverage_tables import CoverageTables
+from onnx_node_tests import Case, Result, Verdict, cases, run_ours, run_stock
+from tvm_fixes.frontend.onnx.importer import corrected_operators
+
+EXPECTED_WRONG = {
+    # ONNX Runtime, which is followed, puts out something else.
+    r"test_resize_downsample_scales_(cubic|linear)_align_corners": "ONNX Runtime",
+    # A dim of 0 in a model stands for any, and a loop over no elements sets no result.
+    r"test_reduce_.*_empty_set.*": "no elements when the model runs",
+}
+"""Cases in which the numbers differ from what ONNX expects, and why."""
+
+
+def is_expected(case: Case) -> bool:
+    return any(re.fullmatch(pattern, case.name) for pattern in EXPECTED_WRONG)
+
+
+def text(ended: dict[Case, Result], wanted: set[Case]) -> str:
+    return "\n".join(f"{case}: {ended[case].verdict}: {ended[case].message}" for case in wanted)
+
+
+@pytest.mark.skipif("config.getoption('tier') == 'full'", reason="the full tier runs every case")
+def test_sample() -> None:
+    """None is wrong; of each operator that is corrected some pass."""
+    corrected = corrected_operators()
+    by_operator: dict[str, list[Case]] = defaultdict(list)
+    others = []
+    for case in cases(costly=False):
+        if case.operator in corrected:
+            by_operator[case.operator].append(case)
+        else:
+            others.append(case)
+    chosen = grids.sample(others, 15)
+    for of_operator in by_operator.values():
+        chosen += grids.sample(of_operator, 2)
+    ended = dict(zip(chosen, run_ours(chosen), strict=True))
+    wrong = {c for c in chosen if ended[c].verdict is Verdict.WRONG and not is_expected(c)}
+    assert not wrong, text(ended, wrong)
+    verdicts = Counter(result.verdict for result in ended.values())
+    assert verdicts[Verdict.PASSED] > len(chosen) / 2, verdicts
+
+
+@pytest.mark.skipif("config.getoption('tier') != 'full'", reason="several thousand are built")
+def test_every_case(coverage_table: CoverageTables) -> None:
+    """None that TVM passes is lost, and none is wrong without a reason."""
+    every = cases(costly=True)
+    ours = dict(zip(every, run_ours(every), strict=True))
+    stock = dict(zip(every, run_stock(every), strict=True))
+    table = coverage_table.of_outcomes("onnx_node_tests", list(Verdict))
+    for case in every:
+        for way, ended in (("tvm-fixes", ours), ("tvm", stock)):
+            kind = {"operator": case.operator, "parameters": case.parameters}
+            table.count(way, ended[case].verdict, **kind)
+    passed = {c for c in every if stock[c].verdict is Verdict.PASSED}
+    lost = {c for c in passed if ours[c].verdict is not Verdict.PASSED}
+    assert not lost, text(ours, lost)
+    wrong = {c for c in every if ours[c].verdict is Verdict.WRONG and not is_expected(c)}
+    assert not wrong, text(ours, wrong)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

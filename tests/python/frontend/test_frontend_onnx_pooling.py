@@ -1,0 +1,150 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Pooling, compared with ONNX Runtime."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm.relax.frontend import onnx as tvm_onnx
+
+import grids
+from onnx_helpers import (
+    assert_as_onnx_runtime,
+    assert_refused,
+    imported_and_run,
+    node_model,
+    normal,
+    onnx_runtime,
+    refused_by_onnx_runtime,
+)
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+
+FIX_ID = "onnx-pooling"
+
+
+def pool(operator: str, rank: int = 2, **attributes: object):
+    x = normal(2, 3, *(9, 8, 7)[:rank])
+    return node_model(operator, {"x": x}, attributes, opset=22), {"x": x}
+
+
+PADDINGS = (
+    {"auto_pad": "SAME_UPPER"},
+    {"auto_pad": "SAME_LOWER"},
+    {"auto_pad": "VALID"},
+    {"pads": [0, 1, 1, 0]},
+    {"pads": [1, 1, 1, 1], "ceil_mode": 1},
+    {"pads": [1, 0, 0, 1], "ceil_mode": 1},
+)
+
+GRID = [
+    (operator, {"kernel_shape": list(kernel), "strides": list(strides), **padding, **more})
+    for operator, mores in (
+        ("MaxPool", ({}, {"dilations": [2, 1]})),
+        ("AveragePool", ({}, {"count_include_pad": 1}, {"dilations": [2, 1]})),
+        ("LpPool", ({}, {"p": 3}, {"dilations": [1, 2]})),
+    )
+    for more in mores
+    for kernel, strides, padding in product(
+        ((3, 2), (2, 3), (1, 1)), ((1, 1), (2, 3), (3, 2)), PADDINGS
+    )
+    # ONNX Runtime does not give these the extents that ONNX does: it pads for dilations of 1.
+    if not (operator == "AveragePool" and "dilations" in more and "auto_pad" in padding)
+]
+
+
+def test_windows() -> None:
+    cases = {str(index): pool(op, **attributes) for index, (op, attributes) in enumerate(GRID)}
+    chosen = dict(grids.sample(list(cases.items()), 40))
+    chosen = {
+        name: (model, inputs)
+        for name, (model, inputs) in chosen.items()
+        if not refused_by_onnx_runtime(model, *inputs.values())
+    }
+    assert len(chosen) > 20
+    assert_as_onnx_runtime(from_onnx, chosen, 1e-5)
+
+
+@pytest.mark.parametrize("order", (0, 1))
+def test_indices(order: int) -> None:
+    cases = {}
+    for rank in (1, 2, 3):
+        x = normal(2, 3, *(7, 6, 5)[:rank])
+        outputs = {"y": ("float32", rank + 2), "indices": ("int64", rank + 2)}
+        attributes = {
+            "kernel_shape": [3] * rank,
+            "strides": [2] * rank,
+            "pads": [1] * (2 * rank),
+            "storage_order": order,
+        }
+        model = node_model("MaxPool", {"x": x}, attributes, outputs=outputs)
+        cases[f"{rank}-D"] = model, {"x": x}
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
+def test_symbolic_extents() -> None:
+    x = normal(2, 3, 8, 6)
+    shapes = {"x": ("n", 3, "h", "w")}
+    attributes = {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER"}
+    model = node_model("MaxPool", {"x": x}, attributes, shapes=shapes)
+    [got] = imported_and_run(from_onnx, model, x)
+    np.testing.assert_array_equal(got, onnx_runtime(model, x)[0])
+    model = node_model("MaxPool", {"x": x}, attributes | {"strides": [2, 2]}, shapes=shapes)
+    assert_refused(from_onnx, model, "attribute auto_pad is SAME_LOWER; expected static spatial")
+
+
+def unpool(pads: list[int], **constants: np.ndarray):
+    inputs = {"x": normal(1, 1, 2, 2), "indices": np.array([1, 3, 5, 8]).reshape(1, 1, 2, 2)}
+    attributes = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": pads}
+    return node_model("MaxUnpool", inputs, attributes, constants=constants), inputs
+
+
+def test_max_unpool() -> None:
+    cases = {
+        "plain": unpool([0, 0, 0, 0]),
+        "another pad for each axis": unpool([0, 1, 0, 0]),
+    }
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
+def test_max_unpool_to_a_larger_shape() -> None:
+    """Indices count in the smaller one (ONNX operator specification), not so in ONNX Runtime."""
+    model, inputs = unpool([0, 0, 0, 0], shape=np.array([1, 1, 5, 6]))
+    [got] = imported_and_run(from_onnx, model, *inputs.values())
+    expected = np.zeros((1, 1, 4, 4), "float32")
+    expected.ravel()[inputs["indices"].ravel()] = inputs["x"].ravel()
+    np.testing.assert_array_equal(got, np.pad(expected, ((0, 0), (0, 0), (0, 1), (0, 2))))
+
+
+def test_wrong_lengths_are_refused() -> None:
+    model, _ = pool("MaxPool", kernel_shape=[3, 3], strides=[1])
+    message = "MaxPool 'node': attribute strides is [1]; expected 2 elements of at least 1"
+    assert_refused(from_onnx, model, message)
+
+
+def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = pool("MaxPool", kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_LOWER")
+    with switches.collect() as acted:
+        ours = from_onnx(model)
+    assert acted == {FIX_ID}
+    with pytest.raises(ValueError):
+        tvm.ir.assert_structural_equal(ours, tvm_onnx.from_onnx(model))
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    tvm.ir.assert_structural_equal(from_onnx(model), tvm_onnx.from_onnx(model))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
