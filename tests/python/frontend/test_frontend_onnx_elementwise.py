@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from onnx_helpers import (
@@ -84,6 +84,19 @@ def test_softplus() -> None:
     [got] = imported_and_run(from_onnx, node_model("Softplus", {"x": x}), x)
     expected = np.logaddexp(x.astype("float64"), 0)
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-37)
+
+
+def test_casts() -> None:
+    dtypes = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8", "uint64", "bool")
+    x = np.array([0, 1, 3, 100])
+    cases = {}
+    for source in dtypes:
+        for target in dtypes:
+            inputs = {"x": x.astype(source)}
+            attributes = {"to": helper.np_dtype_to_tensor_dtype(np.dtype(target))}
+            model = node_model("Cast", inputs, attributes, outputs={"y": (target, 1)})
+            cases[f"{source} to {target}"] = model, inputs
+    assert_as_onnx_runtime(from_onnx, cases)
 
 
 def test_casts_of_floats_of_8_bits_are_refused() -> None:

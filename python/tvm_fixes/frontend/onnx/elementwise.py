@@ -31,6 +31,8 @@ How to remove
     and the fix id ``onnx-elementwise``.
 """
 
+import re
+
 import numpy as np
 from onnx import helper
 from tvm import relax
@@ -53,7 +55,7 @@ __all__ = [
 
 ELEMENTWISE = "onnx-elementwise"
 
-_NARROW = ("float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
+_NARROW = re.compile(r"float[468]_|u?int[24]$")
 
 
 def _is_floating(dtype: str) -> bool:
@@ -190,7 +192,7 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
         target = str(helper.tensor_dtype_to_np_dtype(node.attributes["to"]))
     else:
         target = dtype_of(node.operands[1])
-    narrow = [dtype for dtype in (source, target) if dtype.startswith(_NARROW)]
+    narrow = [dtype for dtype in (source, target) if _NARROW.match(dtype)]
     if narrow and source != "float8_e8m0fnu":
         reason = "expected numbers of 8 bits or more, and floats of 16 or more"
         raise node.invalid("cast", f"{source} to {target}", reason)
