@@ -54,6 +54,7 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-slice",
     "onnx-reshape",
     "onnx-expand",
+    "onnx-parameters",
     "onnx-unnamed-dims",
     "onnx-shape-values",
     "onnx-if",

@@ -68,6 +68,7 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.SLICE,
     onnx_importer.RESHAPE,
     onnx_importer.EXPAND,
+    onnx_importer.PARAMETERS,
     onnx_importer.UNNAMED_DIMS,
     onnx_importer.SHAPE_VALUES,
     onnx_importer.IF,

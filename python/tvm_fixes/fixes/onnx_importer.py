@@ -155,6 +155,14 @@ def _expand_between_symbols(from_onnx: _FromOnnx) -> None:
     np.testing.assert_array_equal(got, np.broadcast_to(x, (3, 3)))
 
 
+def _one_hot_by_a_depth_of_one_element(from_onnx: _FromOnnx) -> None:
+    x = np.array([1, 0, -1], "float32")
+    node: _Node = ("OneHot", ["x", "depth", "values"], "y", {})
+    constants = {"depth": np.array([3]), "values": np.array([0, 1], "float32")}
+    got = _import_and_run(from_onnx, [node], x, constants=constants)
+    np.testing.assert_array_equal(got, [[0, 1, 0], [1, 0, 0], [0, 0, 1]])
+
+
 def _two_unnamed_dims(from_onnx: _FromOnnx) -> None:
     x = np.array([[-1, 2, -3], [4, -5, 6]], "float32")
     got = _import_and_run(from_onnx, [("Relu", ["x"], "y", {})], x, (None, None))
@@ -341,6 +349,12 @@ EXPAND = _fix(
     id="onnx-expand",
     summary="Expand broadcasts symbolic dims both ways; Tile and ConstantOfShape by any operand",
     probe=_probe(_expand_between_symbols, r"AssertionError: expected shape \(3, 3\), got \(3, 1\)"),
+)
+
+PARAMETERS = _fix(
+    id="onnx-parameters",
+    summary="TopK, OneHot, Range, EyeLike and CumSum by operands of any kind and dtype",
+    probe=_probe(_one_hot_by_a_depth_of_one_element, r"TypeError: Mismatched type on argument #3"),
 )
 
 UNNAMED_DIMS = _fix(

@@ -338,6 +338,9 @@ def switched_models() -> dict[str, onnx.ModelProto]:
             constants={"repeats": np.array([1, 1, 0, 1])},
             shapes={"x": ("n", 3, 4, 5)},
         ),
+        "onnx-parameters": node_model(
+            "OneHot", {"x": sizes}, constants={"depth": np.array(4), "values": np.array([0, 1])}
+        ),
         "onnx-unnamed-dims": node_model("Relu", {"x": x}, shapes={"x": (None, 3, None, None)}),
     }
 

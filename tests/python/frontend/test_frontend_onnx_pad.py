@@ -30,12 +30,14 @@ from models import onnx_model
 from onnx_helpers import (
     Arrays,
     assert_as_onnx_runtime,
+    assert_follows_onnx_runtime,
     assert_refused,
     imported_and_run,
     integers,
     node_model,
     normal,
     onnx_runtime,
+    program,
     refused_by_onnx_runtime,
 )
 from relax_helpers import calls
@@ -202,13 +204,56 @@ def test_pads_computed_in_a_branch() -> None:
     ]
 
 
-def test_pads_that_are_no_constants() -> None:
-    x, pads = normal(2, 3), np.array([0, 1, 1, 0])
-    assert_refused(
-        from_onnx,
-        node_model("Pad", {"x": x, "pads": pads}),
-        "Pad 'node': operand pads is pads; expected a constant",
+@pytest.mark.parametrize("mode", ("constant", "reflect", "edge", "wrap"))
+@pytest.mark.filterwarnings("ignore:.*")
+def test_pads_that_are_inputs(mode: str) -> None:
+    model = program(
+        {"y": ("Pad", ["x", "pads"], {"mode": mode})},
+        {"x": ("float32", ("n", 5)), "pads": ("int64", (4,))},
+        opset=19,
     )
+    cases = (
+        (3, (1, 2, 0, 1)),
+        (4, (0, 0, 0, 0)),
+        (3, (-1, 1, 1, -2)),
+        (4, (-1, -2, -1, -1)),
+        (3, (3, 0, 0, 0)),
+        (2, (1, 4, 1, 4)),
+        (3, (-2, 0, -2, 0)),
+        (0, (1, 0, 0, 0)),
+    )
+    runs = [[normal(n, 5), np.array(pads)] for n, pads in cases]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+def test_pads_of_dims() -> None:
+    """To a multiple of four, by a number that is an input; the extent is an expression."""
+    model = program(
+        {
+            "n": ("Shape", ["x"], {"end": 1}),
+            "more": ("Mod", ["n", "4"]),
+            "less": ("Sub", ["4", "more"]),
+            "missing": ("Mod", ["less", "4"]),
+            "pads": ("Concat", ["0", "missing"], {"axis": 0}),
+            "y": ("Pad", ["x", "pads", "fill", "0"]),
+        },
+        {"x": ("float32", ("n", 3)), "fill": ("float32", ())},
+        {"0": np.array([0]), "4": np.array([4])},
+        opset=18,
+    )
+    runs = [[normal(n, 3), np.array(n, "float32")] for n in (5, 8, 1)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+    function = from_onnx(model)["main"]
+    n = function.params[0].ty.shape[0]
+    assert tvm.sym.Analyzer().can_prove_equal(
+        function.ret_ty.shape[0], n + tvm.tirx.floormod(4 - tvm.tirx.floormod(n, 4), 4)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+def test_pads_of_an_operator_that_is_refused() -> None:
+    x, pads = normal(2, 3), np.array([0, 1, 1, 0])
     random = helper.make_node("RandomUniform", [], ["r"], shape=[4])
     cast = helper.make_node("Cast", ["r"], ["pads"], to=TensorProto.INT64)
     model = node_model("Pad", {"x": x}, constants={"pads": pads})
@@ -223,9 +268,9 @@ def test_pads_that_are_no_constants() -> None:
     "attributes, constants, message",
     (
         ({"mode": "wrap"}, {"pads": [0, 1, 1, 0]}, "attribute mode is wrap; expected one of const"),
-        ({}, {"pads": [0, 1, 1]}, "pads is [0, 1, 1]; expected two for each of 2 axes"),
-        ({}, {"pads": [0, 1], "a": [2]}, "operand axes is [2]; expected different axes of 2"),
-        ({}, {"pads": [0] * 4, "a": [1, -1]}, "operand axes is [1, -1]; expected different axes"),
+        ({}, {"pads": [0, 1, 1]}, "number of pads is 3; expected two for each of 2 axes"),
+        ({}, {"pads": [0, 1], "a": [2]}, "axes is [2]; expected different axes of 2"),
+        ({}, {"pads": [0] * 4, "a": [1, -1]}, "axes is [1, -1]; expected different axes"),
         (
             {"mode": "reflect"},
             {"pads": [0, 3, 0, 0]},

@@ -30,7 +30,9 @@ from onnx_helpers import (
     Arrays,
     assert_as_onnx_runtime,
     node_model,
+    normal,
     onnx_runtime,
+    program,
     side_by_side,
 )
 from relax_helpers import call, count
@@ -330,6 +332,39 @@ def test_scales_that_are_no_constant() -> None:
     with pytest.raises(tvm.error.OpAttributeInvalid) as error:
         from_onnx(model)
     assert "Resize 'node': operand scales is scales; expected a constant" in str(error.value)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
+@pytest.mark.filterwarnings("ignore:.*")
+def test_sizes_of_another_tensor(mode: str) -> None:
+    """One program upsamples and downsamples features to those they are to be joined with."""
+    model = program(
+        {
+            "batch": ("Shape", ["x"], {"end": 2}),
+            "shape": ("Shape", ["z"]),
+            "sizes": ("Concat", ["batch", "shape"], {"axis": 0}),
+            "y": ("Resize", ["x", "", "", "sizes"], {"mode": mode}),
+        },
+        {"x": ("float32", ("n", 3, "h", "w")), "z": ("float32", ("r", "s"))},
+    )
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    for extents, sizes in (((4, 5), (8, 7)), ((4, 5), (3, 2)), ((3, 3), (3, 3)), ((1, 2), (4, 1))):
+        inputs = [normal(2, 3, *extents), normal(*sizes)]
+        got, expected = call(vm, "main", *inputs), onnx_runtime(model, *inputs)[0]
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6, err_msg=f"{extents} {sizes}")
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+def test_sizes_that_are_an_input() -> None:
+    model = program(
+        {"y": ("Resize", ["x", "", "", "sizes"], {"mode": "linear"})},
+        {"x": ("float32", (1, 3, "h", 5)), "sizes": ("int64", (4,))},
+    )
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    for height, sizes in ((4, (1, 3, 8, 7)), (3, (1, 3, 2, 5))):
+        inputs = [normal(1, 3, height, 5), np.array(sizes)]
+        got, expected = call(vm, "main", *inputs), onnx_runtime(model, *inputs)[0]
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6, err_msg=f"{sizes}")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ from .elementwise import (
 from .evaluate import evaluate
 from .expand import EXPAND, convert_constant_of_shape, convert_expand, convert_tile
 from .functions import FUNCTIONS, expand_functions
+from .generators import convert_eye_like, convert_range
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .node import Converter, Correction, Node
 from .norms import NORMS, convert_batch_norm, convert_layer_norm, convert_lp_norm
@@ -68,6 +69,7 @@ from .reshape import (
     convert_unsqueeze,
 )
 from .resize import RESIZE, convert_resize
+from .selection import PARAMETERS, convert_cum_sum, convert_one_hot, convert_top_k
 from .slice import SLICE, convert_slice, convert_split
 from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
 from .values import SHAPE_VALUES, KnownValues, Value
@@ -84,8 +86,10 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
     "ConvInteger": [(QUANTIZED, convert_conv_integer)],
     "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
+    "CumSum": [(PARAMETERS, convert_cum_sum)],
     "Dropout": [(ELEMENTWISE, convert_dropout)],
     "Expand": [(EXPAND, convert_expand)],
+    "EyeLike": [(PARAMETERS, convert_eye_like)],
     "Flatten": [(RESHAPE, convert_flatten)],
     "Gemm": [(DTYPE, sum_gemm)],
     "IsInf": [(ELEMENTWISE, convert_is_inf)],
@@ -98,11 +102,13 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "Mish": [(ELEMENTWISE, convert_mish)],
     "Mod": [(ELEMENTWISE, convert_mod)],
     "NonMaxSuppression": [(BOXES, convert_nms)],
-    "PRelu": [(PRELU, convert_prelu)],
+    "OneHot": [(PARAMETERS, convert_one_hot)],
     "Pad": [(PAD, convert_pad)],
     "Pow": [(ELEMENTWISE, convert_pow)],
+    "PRelu": [(PRELU, convert_prelu)],
     "QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
     "QLinearMatMul": [(QUANTIZED, convert_qlinear_matmul)],
+    "Range": [(PARAMETERS, convert_range)],
     "Reshape": [(RESHAPE, convert_reshape)],
     "Resize": [(RESIZE, convert_resize)],
     "RoiAlign": [(BOXES, convert_roi_align)],
@@ -111,6 +117,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "Split": [(SLICE, convert_split)],
     "Squeeze": [(RESHAPE, convert_squeeze)],
     "Tile": [(EXPAND, convert_tile)],
+    "TopK": [(PARAMETERS, convert_top_k)],
     "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
@@ -317,9 +324,9 @@ def from_onnx(
     """Import an ONNX model; ``tvm.relax.frontend.onnx.from_onnx``, corrected.
 
     Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and what
-    slices, splits, reshapes or expands mean what they mean in ONNX Runtime, and unnamed dims of an
-    input are symbols of their own, one an axis.  What is switched off, and every
-    other operator, is TVM's.
+    slices, splits, reshapes, expands or selects mean what they mean in ONNX Runtime, and unnamed
+    dims of an input are symbols of their own, one an axis.  What is switched off, and every other
+    operator, is TVM's.
 
     Parameters
     ----------

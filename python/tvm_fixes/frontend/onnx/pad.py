@@ -17,11 +17,12 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Mode ``reflect`` with pads that are not less than the extent; mode ``wrap`` with a negative pad;
-    a Pad that a layout is to pass.
+    Pads or a constant_value that are known at run time alone, or pads that depend on dims; mode
+    ``reflect`` with pads that are not less than the extent; mode ``wrap`` with a negative pad; a
+    Pad that a layout is to pass.
 Symptom
-    Elements that no definition gives, silently; wrong elements, silently; permutes on both sides
-    of it.
+    ``Dynamic pads are not supported yet``; elements that no definition gives, silently; wrong
+    elements, silently; permutes on both sides of it.
 Mechanism
     The converter checks no width; its TIR for ``wrap`` knows no negative width; it emits a call of
     TIR where there is an operator.
@@ -30,10 +31,25 @@ How to remove
     and the fix id ``onnx-pad``.
 """
 
-from tvm import relax
+from collections.abc import Callable
+
+from tvm import relax, te, tirx
+from tvm.relax import op
 
 from ... import switches
+from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
+from .parameters import (
+    axes_of,
+    expression,
+    integers,
+    length_of,
+    require_all,
+    shaped,
+    symbols,
+    to_shape_tensor,
+    vector,
+)
 
 __all__ = ["PAD", "convert_pad"]
 
@@ -45,14 +61,17 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wr
 def convert_pad(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Pad to ``relax.nn.pad``.
 
-    Where pads of a mode other than ``constant`` are negative, what they cut off is cut off first
-    and what is left is reflected, repeated or wrapped, as in ONNX Runtime.
+    Pads that depend on dims, or are not known until run time, and a constant_value that is not,
+    become an operator of their own.  Where pads of a mode other than ``constant`` are negative,
+    what they cut off is cut off first and what is left is reflected, repeated or wrapped, as in
+    ONNX Runtime.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the mode is unknown, pads, axes or constant_value are no constants or do not fit the
-        rank, or more is cut off or reflected than there is.
+        If the mode is unknown, axes are no constants or do not fit the rank, pads do not fit the
+        axes, or more is cut off or reflected than there is, unless that depends on symbols: then an
+        error is raised at run time, of a ``match_cast``.
     """
     data = node.operands[0]
     extents = extents_of(data)
@@ -62,6 +81,11 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("attribute mode", mode, f"expected one of {', '.join(known)}")
     if extents is None:
         raise node.invalid("type of data", data.ty, "expected a tensor of known rank")
+    if node.opset >= 11 and any(
+        node.operand(index) is not None and node.constant(index) is None for index in (1, 2)
+    ):
+        switches.note(PAD)
+        return _pad_at_run_time(node, mode)
     widths = given = _widths(node, len(extents))
     fill = _fill(node)
     if fill != float(fill):  # an integer that relax.nn.pad, whose fill is a float, would round
@@ -85,30 +109,26 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
 def _widths(node: Node, rank: int) -> list[tuple[int, int]]:
     """The padding before and after each axis."""
     if node.opset < 11:
-        pads, axes = list(node.attributes.get("pads", [])), None
+        pads, axes = list(node.attributes.get("pads", [])), list(range(rank))
     else:
-        pads = _integers(node, 1, "pads")
-        axes = None if node.operand(3) is None else _integers(node, 3, "axes")
-    if axes is None:
-        axes = list(range(rank))
-    positions = [axis + rank if axis < 0 else axis for axis in axes]
-    if len(set(positions)) != len(positions) or not set(positions) <= set(range(rank)):
-        reason = f"expected different axes of {rank}"
-        raise node.invalid("operand axes", axes, reason)
-    if len(pads) != 2 * len(axes):
-        reason = f"expected two for each of {len(axes)} axes"
-        raise node.invalid("pads", pads, reason)
+        pads, axes = integers(node, 1, "pads"), _axes(node, rank)
+    _check_count(node, len(pads), len(axes))
     widths = [(0, 0)] * rank
-    for index, axis in enumerate(positions):
+    for index, axis in enumerate(axes):
         widths[axis] = (pads[index], pads[index + len(axes)])
     return widths
 
 
-def _integers(node: Node, index: int, name: str) -> list[int]:
-    value = node.constant(index)
-    if value is None:
-        raise node.invalid(f"operand {name}", node.operand(index), "expected a constant")
-    return value.ravel().tolist()
+def _axes(node: Node, rank: int) -> list[int]:
+    if node.operand(3) is None:
+        return list(range(rank))
+    return axes_of(node, integers(node, 3, "axes"), rank)
+
+
+def _check_count(node: Node, pads: int, axes: int) -> None:
+    if pads != 2 * axes:
+        reason = f"expected two for each of {axes} axes"
+        raise node.invalid("number of pads", pads, reason)
 
 
 def _fill(node: Node) -> float:
@@ -142,3 +162,80 @@ def _cut(
             raise node.invalid("pads (before, after) of each axis", widths, reason)
     data = node.emit(relax.op.strided_slice(data, axes, begin, end))
     return data, left, [(max(before, 0), max(after, 0)) for before, after in widths]
+
+
+def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
+    """What :func:`convert_pad` does where `pads` are an operand of the model's program."""
+    data, extents = shaped(node, 0, "data")
+    axes, pads = _axes(node, len(extents)), vector(node, 1, "pads")
+    _check_count(node, length_of(pads), len(axes))
+    dtype = dtype_of(data)
+    fill = relax.const(0, dtype) if node.operand(2) is None else node.operands[2]
+    fill = node.emit(op.reshape(fill, ()))
+    result = list(extents)
+    for axis, extent in zip(axes, _padded_extents(node, mode, extents, axes, pads), strict=True):
+        result[axis] = extent
+
+    def pad(data: te.Tensor, pads: te.Tensor, fill: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
+        def element(*indices: tirx.Var) -> tirx.Expr:
+            positions, is_inside = list(indices), []
+            for number, axis in enumerate(axes):
+                before, after = pads(number), pads(number + len(axes))
+                first = tirx.max(-before, zero)
+                last = data.shape[axis] - 1 - tirx.max(-after, zero)
+                position = indices[axis] - before
+                is_inside += [position >= 0, position < data.shape[axis]]
+                positions[axis] = _POSITIONS[mode](position, first, last)
+            if mode != "constant":
+                return data(*positions)
+            return tirx.if_then_else(tirx.all(*is_inside), data(*positions), fill())
+
+        return te.compute(shape, element)
+
+    zero = tirx.const(0, "int64")
+    return node.builder.emit_te(pad, data, pads, fill, *map(expression, result))
+
+
+_POSITIONS: dict[str, Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]] = {
+    "constant": lambda position, first, last: position,
+    "edge": lambda position, first, last: tirx.max(tirx.min(position, last), first),
+    "reflect": lambda position, first, last: tirx.Select(
+        position < first,
+        first * 2 - position,
+        tirx.Select(position > last, last * 2 - position, position),
+    ),
+    "wrap": lambda position, first, last: (
+        first + tirx.floormod(position - first, tirx.max(last - first + 1, 1))
+    ),
+}
+"""Which of the elements from `first` to `last` is at a position of the data."""
+
+
+def _padded_extents(
+    node: Node, mode: str, extents: list[Extent], axes: list[int], pads: relax.Expr
+) -> list[Extent]:
+    """The extents of `axes` with `pads`, after checks that they are fit for the mode."""
+    zero, count = relax.const(0, "int64"), len(axes)
+    if not axes:
+        return []
+    before, after = (
+        node.emit(op.strided_slice(pads, [0], [first], [first + count])) for first in (0, count)
+    )
+    extent = to_shape_tensor(node, [extents[axis] for axis in axes])
+    result = node.emit(op.add(op.add(extent, before), after))
+    require_all(node, op.greater_equal(result, zero))
+    if mode != "constant":
+        left = op.add(op.add(extent, op.minimum(before, zero)), op.minimum(after, zero))
+        left = node.emit(left)
+        widest = node.emit(op.maximum(before, after))
+        enough = op.greater(left, widest if mode == "reflect" else zero)
+        require_all(node, op.logical_or(enough, op.less_equal(widest, zero)))
+        require_all(node, op.greater_equal(left, zero))
+    value = node.value(1)
+    if value is None:
+        return symbols(node, result, "padded")
+    given = value.extents()
+    return [
+        node.known.simplify(extents[axis] + given[index] + given[index + count])
+        for index, axis in enumerate(axes)
+    ]

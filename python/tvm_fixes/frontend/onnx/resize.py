@@ -19,7 +19,7 @@ Versions
 Trigger
     Scales that do not give whole extents, as 1.5 of 5; scales of the batch or the channels; the
     attributes ``axes``, ``antialias`` and ``keep_aspect_ratio_policy``; ``align_corners`` to one
-    element; opset 10 and older; integers.
+    element; opset 10 and older; integers; sizes that are computed from dims or are inputs.
 Symptom
     Other elements and other shapes, silently; of Upsample to the nearest, even with scale 2.
     ``Divide by zero``, ``IndexError``, ``TypeError`` and ``Type NoneType`` for the rest.
@@ -42,6 +42,7 @@ from tvm import relax, te, tirx, topi
 from ... import switches
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
+from .parameters import extents_or_symbols
 
 __all__ = ["RESIZE", "convert_resize"]
 
@@ -127,8 +128,8 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an attribute has an unknown value, scales and sizes are both given or both missing, not
-        constant or do not fit the axes, or a smaller result is to be antialiased.
+        If an attribute has an unknown value, scales and sizes are both given or both missing or do
+        not fit the axes, scales are not constant, or a smaller result is to be antialiased.
     """
     data = node.operands[0]
     method = _Method.of(node)
@@ -166,7 +167,8 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
         scales = list(_numbers(node, 1, "scales") or []) if given is None else list(given)
         sizes: list[Extent] = []
     else:
-        scales, sizes = _numbers(node, 2, "scales"), _numbers(node, 3, "sizes")
+        scales = _numbers(node, 2, "scales")
+        sizes = [] if node.operand(3) is None else extents_or_symbols(node, 3, "sizes")
     if bool(scales) == bool(sizes):
         raise node.invalid("operands scales, sizes", (scales, sizes), "expected one of them")
     axes = [axis % len(extents) for axis in node.attributes.get("axes", range(len(extents)))]
@@ -180,7 +182,7 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
             for axis, scale in zip(axes, scales, strict=True)
         ]
         # ONNX Runtime copies an axis that keeps its extent, whatever its scale.
-        return [axis for axis in resized if not _is_same(axis.count, axis.extent)]
+        return [axis for axis in resized if not node.known.equal(axis.count, axis.extent)]
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy not in _POLICIES:
         reason = f"expected one of {', '.join(_POLICIES)}"
@@ -198,7 +200,7 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
             _Axis(a.index, a.extent, int(np.floor(scale * a.extent + 0.5)), float(scale))
             for a in resized
         ]
-    return [axis for axis in resized if not _is_same(axis.count, axis.extent)]
+    return [axis for axis in resized if not node.known.equal(axis.count, axis.extent)]
 
 
 def _numbers(node: Node, index: int, name: str) -> list[Any]:
@@ -206,18 +208,10 @@ def _numbers(node: Node, index: int, name: str) -> list[Any]:
     operand = node.operand(index)
     if operand is None:
         return []
-    if isinstance(operand, relax.ShapeExpr):
-        return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in operand.values]
     value = node.constant(index)
     if value is None:
         raise node.invalid(f"operand {name}", operand, "expected a constant")
     return value.ravel().tolist()
-
-
-def _is_same(count: Extent, extent: Extent) -> bool:
-    if isinstance(count, int) and isinstance(extent, int):
-        return count == extent
-    return isinstance(count, tirx.Expr) and count.same_as(extent)
 
 
 def _scaled(extent: Extent, scale: float) -> Extent:

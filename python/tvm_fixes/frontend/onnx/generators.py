@@ -1,0 +1,91 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Range and EyeLike.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A Range to a dim whose result meets a tensor with that dim, such as position embeddings; an
+    EyeLike of another dtype than its input's.
+Symptom
+    ``CodeGenVM cannot emit this Relax operator``; ``dtype mismatch``.
+Mechanism
+    The converter of Range computes the number of elements at run time, so that nothing shows it to
+    be the dim; that of EyeLike refuses the dtype, which Relax's operator ignores.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and, with ``selection.py``, the fix id ``onnx-parameters``.
+"""
+
+from onnx import helper
+from tvm import relax
+from tvm.relax import op
+
+from ... import switches
+from ..dtypes import dtype_of
+from .node import Converter, Node
+from .parameters import greatest, is_static, shaped
+from .selection import PARAMETERS
+
+__all__ = ["convert_eye_like", "convert_range"]
+
+
+def convert_range(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Range, whose extent is an expression where integers and the step are known.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the step is 0.
+    """
+    values = [node.value(index) for index in range(3)]
+    step = None if values[2] is None or not values[2].is_static else values[2].elements.item()
+    if step == 0:
+        raise node.invalid("operand delta", step, "expected another step")
+    known = [value.extents()[0] for value in values if value and "int" in value.dtype]
+    if len(known) < 3 or not isinstance(step, int) or is_static(*known):
+        return convert(node)
+    switches.note(PARAMETERS)
+    start, limit, _ = known
+    span = limit - start if step > 0 else start - limit
+    count = greatest(node, (span + abs(step) - 1) // abs(step), 0)
+    dtype = dtype_of(node.operands[0])
+    result = node.emit(op.arange(0, count, 1, "int64"))
+    if dtype != "int64":
+        result = node.emit(op.astype(result, dtype))
+    if step != 1:
+        result = node.emit(op.multiply(result, relax.const(step, dtype)))
+    if not node.known.equal(start, 0):
+        result = op.add(result, node.operands[0])
+    return result
+
+
+def convert_eye_like(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an EyeLike of any dtype.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the data are not of two dimensions.
+    """
+    data, extents = shaped(node, 0, "input")
+    if len(extents) != 2:
+        raise node.invalid("shape of input", extents, "expected two dimensions")
+    given = node.attributes.get("dtype")
+    dtype = dtype_of(data) if given is None else str(helper.tensor_dtype_to_np_dtype(given))
+    if dtype == dtype_of(data):
+        return convert(node)
+    switches.note(PARAMETERS)
+    return op.astype(node.emit(op.eye_like(data, node.attributes.get("k", 0))), dtype)

@@ -1,0 +1,126 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""TopK, OneHot and CumSum.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A TopK of opset 10, of 0, of more elements than there may be, or by a number that is computed; a
+    OneHot by any depth that is not an integer scalar, or by values that are no constants.
+Symptom
+    The greatest element alone, all elements, or elements behind the data, silently; ``TypeError``
+    and ``AssertionError``.
+Mechanism
+    The converter of TopK reads an attribute that opset 10 does not have, and that of OneHot turns
+    operands into Python numbers of another type.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and, with ``generators.py``, the fix id ``onnx-parameters``.
+"""
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ... import switches
+from ..dtypes import dtype_of
+from .node import Converter, Extent, Node
+from .parameters import axes_of, expression, extents_or_symbols, require, shaped
+from .slice import take_ranges
+
+__all__ = ["PARAMETERS", "convert_cum_sum", "convert_one_hot", "convert_top_k"]
+
+PARAMETERS = "onnx-parameters"
+
+
+def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a TopK; elements that need not be sorted are sorted too.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data is unknown, the axis is out of range, or K is no single number from
+        0 to the extent of the axis.
+    """
+    data, extents = shaped(node, 0, "X")
+    (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
+    k = node.attributes.get("k", 1) if node.opset < 10 else _single(node, 1, "K")
+    reason = f"expected at most {extents[axis]}, the extent of axis {axis}"
+    require(node, extents[axis] - k >= 0, "operand K", k, reason)
+    if isinstance(k, int) and k > 0:
+        if node.opset == 10 or not node.attributes.get("sorted", 1):
+            switches.note(PARAMETERS)
+        return convert(node.with_attributes(k=k, sorted=1))
+    switches.note(PARAMETERS)
+    largest = bool(node.attributes.get("largest", 1))
+    every = node.emit(op.topk(data, -1, axis, ret_type="both", largest=largest, dtype="int64"))
+    found = [node.emit(relax.TupleGetItem(every, index)) for index in range(2)]
+    return relax.Tuple(
+        [node.emit(take_ranges(node, part, [axis], [(0, k)], [1])) for part in found]
+    )
+
+
+def _single(node: Node, index: int, name: str) -> Extent:
+    found = extents_or_symbols(node, index, name)
+    if len(found) != 1:
+        raise node.invalid(f"operand {name}", found, "expected one element")
+    return found[0]
+
+
+def convert_one_hot(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a OneHot; an index that is out of range, counted from the end or not, has no place.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the indices is unknown, the axis is out of range, or depth is no single
+        number that is not negative.
+    """
+    indices, extents = shaped(node, 0, "indices")
+    (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents) + 1)
+    depth = _single(node, 1, "depth")
+    shape = [expression(extent) for extent in (*extents[:axis], depth, *extents[axis:])]
+    dtype = "float64" if "float" in dtype_of(indices) else "int64"
+    switches.note(PARAMETERS)
+
+    def one_hot(indices: te.Tensor, values: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
+        def element(*positions: tirx.Var) -> tirx.Expr:
+            index = indices(*positions[:axis], *positions[axis + 1 :]).astype(dtype)
+            place = positions[axis].astype(dtype)
+            is_on = tirx.any(index == place, index + shape[axis].astype(dtype) == place)
+            return tirx.if_then_else(is_on, values(1), values(0))
+
+        return te.compute(shape, element)
+
+    return node.builder.emit_te(one_hot, indices, node.operands[2], *shape)
+
+
+def convert_cum_sum(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a CumSum.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the axis is not known, or out of range.
+    """
+    data, extents = shaped(node, 0, "x")
+    axis = node.constant(1)
+    if axis is None and len(extents) != 1:
+        raise node.invalid("operand axis", node.operand(1), "expected a constant")
+    if axis is not None and axis.size != 1:
+        raise node.invalid("operand axis", axis, "expected one element")
+    (found,) = axes_of(node, [0 if axis is None else axis.item()], len(extents))
+    if axis is None:
+        switches.note(PARAMETERS)
+    return convert(node.with_operands(data, relax.const(found, "int64")))
