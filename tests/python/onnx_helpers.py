@@ -20,7 +20,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from onnx import compose, helper
+from onnx import compose, helper, parser
 from tvm import relax
 
 from models import onnx_model
@@ -91,6 +91,11 @@ def side_by_side(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
     whole = helper.make_model(graph, opset_imports=next(iter(models.values())).opset_import)
     whole.ir_version = 9
     return whole
+
+
+def text_model(text: str, opset: int = 18) -> onnx.ModelProto:
+    """The model of a graph in ONNX's text form, ``(float[n] x) => (float[n] y) { ... }``."""
+    return parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> graph {text}')
 
 
 def onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray]:

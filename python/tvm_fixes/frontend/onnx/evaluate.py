@@ -23,7 +23,7 @@ from onnx import helper, numpy_helper
 from tvm import relax, tirx
 
 from ..dtypes import dtype_of
-from .values import MOST_ELEMENTS, Element, Extent, KnownValues, Value
+from .values import MOST_ELEMENTS, Element, Extent, KnownValues, Value, is_small
 
 __all__ = ["evaluate"]
 
@@ -83,11 +83,13 @@ class _Operation:
             raise _UnknownError
         return value
 
-    def moved(self, elements: np.ndarray) -> Value:
+    def moved(self, elements: np.ndarray | Element) -> Value:
         """The first operand with its `elements` in other places."""
-        if elements.size > MOST_ELEMENTS:
+        if not isinstance(elements, np.ndarray):  # NumPy takes a single element out of its array
+            elements = _filled([elements], ())
+        if not is_small(elements):
             raise _UnknownError
-        return Value(np.asarray(elements, object), self.value(0).dtype)
+        return Value(elements, self.value(0).dtype)
 
     def axis(self, default: int = 0) -> int:
         """The attribute axis as a position in the first operand."""
@@ -151,6 +153,14 @@ def positions(axes: Iterable[int], rank: int) -> list[int]:
     if not all(-rank <= axis < rank for axis in axes):
         raise ValueError(f"axes are {axes}; expected them from {-rank} to {rank - 1}")
     return [axis % rank for axis in axes]
+
+
+def _filled(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
+    """An array of `elements`; NumPy itself would ask an expression for its elements."""
+    array = np.empty(shape, object)
+    for index, element in enumerate(elements):
+        array.flat[index] = element
+    return array
 
 
 def _constant(operation: _Operation) -> Value:
@@ -466,12 +476,11 @@ def _cum_sum(operation: _Operation) -> Value:
     sums = np.empty(elements.shape, object)
     for place in np.ndindex(*elements.shape[:-1]):
         total: Element = 0
-        row = []
+        row: list[Element] = []
         for element in elements[place][backwards]:
-            row.append((total, total + element))
+            row.append(total if operation.attributes.get("exclusive", 0) else total + element)
             total = total + element
-        exclusive = operation.attributes.get("exclusive", 0)
-        sums[place] = np.array([pair[0 if exclusive else 1] for pair in row][backwards], object)
+        sums[place] = _filled(row[backwards], (len(row),))
     sums = np.moveaxis(sums, -1, axis)
     return operation.result(sums.flat, value.shape, value.dtype)
 

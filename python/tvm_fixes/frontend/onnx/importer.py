@@ -135,6 +135,9 @@ _FIXES = {
 _SHAPE_OPERANDS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 3}
 """The operands that TVM's converters take as shapes, or otherwise as constants alone."""
 
+_CONVERTERS = _get_convert_map().keys()
+"""The operators that TVM has a converter of."""
+
 _ONE_OUTPUT = {
     "ConcatFromSequence",
     "Optional",
@@ -179,7 +182,9 @@ class ONNXGraphImporter(TVMGraphImporter):
         mod = super().from_onnx(graph, opset)
         if not switches.enabled(SHAPE_VALUES):
             return mod
-        return relax.transform.DeadCodeElimination(["main"])(mod)
+        mod = relax.transform.DeadCodeElimination(["main"])(mod)
+        # TVM leaves a whole function without one if there is an If.
+        return relax.transform.ConvertToDataflow(min_size=1)(mod)
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
@@ -210,47 +215,47 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _convert_nodes(self, graph: onnx.GraphProto) -> None:
         """Convert the nodes of the main graph or of a branch, in its scope."""
-        for proto in graph.node:
-            attributes = self._parse_attr(proto.attribute)
-            attributes["tvm_custom"] = {"name": proto.name, "num_outputs": len(proto.output)}
-            undefined = [name for name in proto.input if name and name not in self._nodes]
+        for node in graph.node:
+            attributes = self._parse_attr(node.attribute)
+            attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+            undefined = [name for name in node.input if name and name not in self._nodes]
             if undefined:
-                raise ValueError(f"{proto.op_type} {proto.name!r}: no value is named {undefined}")
+                raise ValueError(f"{node.op_type} {node.name!r}: no value is named {undefined}")
             outputs = (
-                self._evaluated(proto, attributes)
-                or self._branched(proto, attributes)
-                or self._converted(proto, attributes)
+                self._evaluated(node, attributes)
+                or self._branched(node, attributes)
+                or self._converted(node, attributes)
             )
-            if len(outputs) < len(proto.output):
+            if len(outputs) < len(node.output):
                 raise tvm.error.OpNotImplemented(
-                    f"{proto.op_type} {proto.name!r}: {len(proto.output)} outputs are used; "
+                    f"{node.op_type} {node.name!r}: {len(node.output)} outputs are used; "
                     f"expected at most {len(outputs)}"
                 )
             self._nodes.update(
-                (name, output) for name, output in zip(proto.output, outputs, strict=False) if name
+                (name, output) for name, output in zip(node.output, outputs, strict=False) if name
             )
 
-    def _evaluated(self, proto: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
+    def _evaluated(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
         """The outputs of a node whose elements are known."""
-        operands = [self._nodes[name] if name else None for name in proto.input]
-        values = evaluate(proto.op_type, operands, attributes, self.opset, self.known)
+        operands = [self._nodes[name] if name else None for name in node.input]
+        values = evaluate(node.op_type, operands, attributes, self.opset, self.known)
         if values is not None:
             switches.note(SHAPE_VALUES)
         return values
 
     def _branched(
-        self, proto: onnx.NodeProto, attributes: dict[str, Any]
+        self, node: onnx.NodeProto, attributes: dict[str, Any]
     ) -> list[relax.Expr | Value] | None:
         """The outputs of a node that has branches."""
-        if proto.op_type != "If":
+        if node.op_type != "If":
             return None
         if switches.enabled(IF):
-            condition = self._tensor(proto.input[0])
+            condition = self._tensor(node.input[0])
             return convert_if(self, condition, attributes["then_branch"], attributes["else_branch"])
         for name in self._nodes:
             self._tensor(name)
-        super()._construct_nodes(onnx.GraphProto(node=[proto]))
-        return [self._nodes[name] for name in proto.output]
+        super()._construct_nodes(onnx.GraphProto(node=[node]))
+        return [self._nodes[name] for name in node.output]
 
     def convert_branch(self, graph: onnx.GraphProto, as_tensors: bool = False) -> list[Any]:
         """The outputs of a branch, whose names are its own, converted where the builder is."""
@@ -265,11 +270,15 @@ class ONNXGraphImporter(TVMGraphImporter):
         finally:
             self._nodes = outer
 
-    def _converted(self, proto: onnx.NodeProto, attributes: dict[str, Any]) -> list[relax.Expr]:
+    def _converted(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[relax.Expr]:
         """The outputs of a node as Relax."""
-        operands = [self._tensor(name) if name else None for name in proto.input]
-        result = self._convert_operator(proto.op_type, operands, attributes, self.opset)
-        if proto.op_type in _ONE_OUTPUT:
+        operands = [self._tensor(name) if name else None for name in node.input]
+        if node.op_type not in _CONVERTERS and not _corrections(node.op_type):  # in a branch
+            raise tvm.error.OpNotImplemented(
+                f"The operator {node.op_type} of the node {node.name!r} is not supported"
+            )
+        result = self._convert_operator(node.op_type, operands, attributes, self.opset)
+        if node.op_type in _ONE_OUTPUT:
             return [result]
         if isinstance(result, relax.Tuple):
             return list(result.fields)
@@ -281,22 +290,19 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _tensor(self, name: str) -> relax.Expr:
         """What a name stands for as a tensor."""
-        node = self._nodes[name]
-        if isinstance(node, Value):
-            tensor = node.tensor(self.bb)
+        value = self._nodes[name]
+        if isinstance(value, Value):
+            tensor = value.tensor(self.bb)
             if isinstance(tensor, relax.Var):
-                self.known.remember(tensor, node)
+                self.known.remember(tensor, value)
             self._nodes[name] = tensor
         return self._nodes[name]
 
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        corrections = _corrections(op_name)
-        if not corrections:
-            return super()._convert_operator(op_name, onnx_input(inputs), attrs, opset)
         convert: Converter = self._convert_as_tvm
-        for correction in reversed(corrections):
+        for correction in reversed(_corrections(op_name)):
             convert = partial(correction, convert=convert)
         result = convert(Node(op_name, tuple(inputs), attrs, opset, self.bb, self.known))
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result

@@ -49,12 +49,16 @@ __all__ = [
     "Params",
     "Value",
     "extents_of",
+    "is_small",
 ]
 
 SHAPE_VALUES = "onnx-shape-values"
 
 MOST_ELEMENTS = 4096
 """How many elements a tensor may have to be evaluated while it is imported."""
+
+_MOST_SYMBOLIC_ELEMENTS = 64
+"""The same if elements are expressions: TVM builds a shape in a time that is more than linear."""
 
 Extent: TypeAlias = int | tirx.Expr
 """A dimension: an int if it is static, otherwise an expression."""
@@ -187,7 +191,9 @@ class KnownValues:
             if isinstance(element, float):
                 element = np.float64(element).astype(dtype).item()
             value.elements[index] = self.simplify(element)
-        return Value(value.elements.reshape(shape), dtype) if _is_held(value) else None
+        if not is_small(value.elements) or not _is_held(value):
+            return None
+        return Value(value.elements.reshape(shape), dtype)
 
     def extents(self, tensor: relax.Expr) -> list[Extent] | None:
         """The dimensions of a tensor, or None if they are unknown; those that are symbols are
@@ -234,6 +240,15 @@ def extents_of(tensor: relax.Expr) -> list[Extent] | None:
     if not isinstance(shape, relax.ShapeExpr):
         return None
     return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in shape.values]
+
+
+def is_small(elements: np.ndarray) -> bool:
+    """Whether there are no more elements than a value may have."""
+    if elements.size <= _MOST_SYMBOLIC_ELEMENTS:
+        return True
+    return elements.size <= MOST_ELEMENTS and not any(
+        isinstance(element, tirx.Expr) for element in elements.flat
+    )
 
 
 def _is_number(dtype: np.dtype) -> bool:

@@ -1,0 +1,194 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""If of an ONNX model: its taken branch alone where the condition is known, else two blocks."""
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+from tvm.relax.frontend import onnx as tvm_onnx
+
+from onnx_helpers import assert_follows_onnx_runtime, imported_and_run, normal, text_model
+from relax_helpers import count
+from tvm_fixes import switches
+from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.frontend.onnx.control_flow import IF
+from tvm_fixes.frontend.onnx.values import extents_of
+
+_CONSTANTS = """
+    int64 zero = {0}, int64[1] first = {0}, int64[1] one = {1}, int64[1] two = {2},
+    int64 one0 = {1}, int64 two0 = {2}
+"""
+_TRUE, _FALSE = np.array(True), np.array(False)
+
+
+def model_of(inputs: str, body: str, outputs: str = "float[] y") -> onnx.ModelProto:
+    return text_model(f"({inputs}) => ({outputs}) <{_CONSTANTS}> {{ {body} }}")
+
+
+def branches(then: str, other: str) -> str:
+    """The branches of an If whose results are ``r`` and ``e``."""
+    return (
+        f"<then_branch = then_graph () => (float[] r) {{ {then} }}, "
+        f"else_branch = else_graph () => (float[] e) {{ {other} }}>"
+    )
+
+
+def ifs(mod: tvm.IRModule) -> int:
+    found: list[relax.Expr] = []
+    relax.analysis.post_order_visit(
+        mod["main"], lambda expr: found.append(expr) if isinstance(expr, relax.If) else None
+    )
+    return len(found)
+
+
+@pytest.mark.parametrize("index, unit", (("zero", "one0"), ("first", "one")))
+@pytest.mark.parametrize("n", (1, 2))
+def test_squeeze_where_it_is_possible(n: int, index: str, unit: str) -> None:
+    """What PyTorch exports for ``squeeze(0)``, behind which the rank must be known."""
+    body = (
+        f"s = Shape(x)  d = Gather(s, {index})  c = Equal(d, {unit})  "
+        f"i = If(c) {branches('r = Squeeze(x, first)', 'e = Identity(x)')}  y = Unsqueeze(i, one)"
+    )
+    model = model_of(f"float[{n}, 3] x", body)  # ONNX Runtime refuses the branch of 2
+    mod = from_onnx(model)
+    assert ifs(mod) == 0
+    assert extents_of(mod["main"].body) == ([3, 1] if n == 1 else [2, 1, 3])
+    x = normal(n, 3)
+    [got] = imported_and_run(from_onnx, model, x)
+    np.testing.assert_array_equal(got, x.reshape(got.shape))
+
+
+@pytest.mark.parametrize(
+    "condition, is_taken",
+    (
+        ("t = Add(d, one)  c = Less(d, t)", True),
+        ("t = Add(d, one)  c = Equal(d, t)", False),
+        ("t = Mul(d, two)  u = Add(d, d)  c = Equal(t, u)", True),
+        ("c = GreaterOrEqual(d, first)", True),
+    ),
+)
+def test_condition_that_is_proved(condition: str, is_taken: bool) -> None:
+    body = f"s = Shape(x)  d = Gather(s, first)  {condition}  y = If(c) "
+    model = model_of("float[n, 3] x", body + branches("r = Neg(x)", "e = Relu(x)"))
+    mod = from_onnx(model)
+    assert ifs(mod) == 0
+    assert (count(mod, "relax.negative"), count(mod, "relax.nn.relu")) == (is_taken, not is_taken)
+    assert_follows_onnx_runtime(from_onnx, model, [normal(2, 3)], [normal(1, 3)])
+
+
+@pytest.mark.parametrize("operand, condition", (("d0", "two0"), ("d", "two")))
+@pytest.mark.parametrize(
+    "then, rank",
+    (
+        ("r = ReduceSum<keepdims=1>(x, first)", 2),
+        ("q = ReduceSum<keepdims=1>(x, first)  r = Mul(q, q)", 2),
+        ("r = ReduceSum<keepdims=0>(x, first)", -1),
+        ("r = Expand(x, s)", 2),
+    ),
+)
+def test_condition_that_is_not_known(operand: str, condition: str, then: str, rank: int) -> None:
+    body = (
+        f"s = Shape(x)  d = Gather(s, first)  d0 = Gather(s, zero)  c = Greater({operand}, "
+        f"{condition})  y = If(c) {branches(then, 'e = Relu(x)')}"
+    )
+    model = model_of("float[n, 3] x", body)
+    mod = from_onnx(model)
+    assert ifs(mod) == 1
+    assert mod["main"].body.ty.ndim == rank
+    if rank == 2:
+        assert extents_of(mod["main"].body)[1] == 3
+    assert_follows_onnx_runtime(from_onnx, model, [normal(2, 3)], [normal(4, 3)], [normal(1, 3)])
+
+
+def test_operator_behind_branches_of_different_shapes() -> None:
+    then = "r = Concat<axis=0>(x, x)"
+    body = f"i = If(c) {branches(then, 'e = Relu(x)')}  t = Shape(i)  q = Neg(i)  y = Reshape(q, t)"
+    model = model_of("float[n, 3] x, bool c", body)
+    mod = from_onnx(model)
+    extent, three = extents_of(mod["main"].body)
+    assert isinstance(extent, tvm.tirx.Var)
+    assert three == 3
+    cases = [[normal(n, 3), taken] for n in (2, 1) for taken in (_TRUE, _FALSE)]
+    assert_follows_onnx_runtime(from_onnx, model, *cases)
+
+
+def test_several_outputs() -> None:
+    model = model_of(
+        "float[n, 3] x, bool c",
+        "y, z = If(c)<then_branch = t () => (float[a, b] r, int64[2] k) "
+        "{ r = ReduceSum(x, first)  k = Shape(x) }, else_branch = f () => (float[a, b] e, "
+        "int64[2] l) { e = Relu(x)  l = Constant<value_ints=[7, 8]>() }>",
+        "float[a, b] y, int64[2] z",
+    )
+    mod = from_onnx(model)
+    cases = [[normal(n, 3), taken] for n in (2, 1) for taken in (_TRUE, _FALSE)]
+    assert_follows_onnx_runtime(from_onnx, model, *cases)
+
+
+def test_what_a_branch_emits_is_in_the_branch() -> None:
+    """Where n is 3, the branch that is not taken could not run."""
+    then = "w = Constant<value_ints=[2, -1]>()  q = Reshape(x, w)  v = Neg(q)  r = Reshape(v, s)"
+    body = f"s = Shape(x)  y = If(c) {branches(then, 'e = Relu(x)')}"
+    model = model_of("float[n, 3] x, bool c", body, "float[n, 3] y")
+    mod = from_onnx(model)
+    [choice] = [
+        binding.value
+        for block in mod["main"].body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.If)
+    ]
+    inside = tvm.IRModule.from_expr(relax.Function([], choice.true_branch, is_pure=True))
+    assert count(inside, "relax.negative") == 1 == count(mod, "relax.negative")
+    assert_follows_onnx_runtime(from_onnx, model, [normal(2, 3), _TRUE], [normal(3, 3), _FALSE])
+
+
+def test_known_condition_in_a_branch_and_its_scope() -> None:
+    then = (
+        "o = Relu(x)  s = Shape(o)  d = Gather(s, one)  t = Add(d, one)  k = Less(d, t)  "
+        "r = If(k)<then_branch = a () => (float[] p) { p = Neg(o) }, "
+        "else_branch = b () => (float[] q) { q = Squeeze(o, one) }>"
+    )
+    model = model_of("float[n, m] x, bool c", f"y = If(c) {branches(then, 'e = Identity(x)')}")
+    mod = from_onnx(model)
+    assert ifs(mod) == 1
+    cases = [[normal(n, 3), taken] for n in (2, 1) for taken in (_TRUE, _FALSE)]
+    assert_follows_onnx_runtime(from_onnx, model, *cases)
+
+
+def test_operator_that_is_not_supported() -> None:
+    """It fails the import where its branch may be taken, and not where it is not."""
+    body = "y = If(c) " + branches("r = Relu(x)", "e = Unheard(x)")
+    may_be_taken = model_of("float[n] x, bool c", body)
+    may_be_taken.graph.node[0].attribute[1].g.node[0].name = "node"
+    with pytest.raises(tvm.error.OpNotImplemented, match="Unheard of the node 'node'"):
+        from_onnx(may_be_taken)
+    mod = from_onnx(model_of("float[n] x", "c = Equal(one, one)  " + body))
+    assert count(mod, "relax.nn.relu") == 1
+
+
+def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "y = If(c) " + branches("r = Relu(x)", "e = Neg(x)")
+    model = model_of("float[3] x, bool c", body)
+    with switches.collect() as acted:
+        from_onnx(model)
+    assert acted == {IF}
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, IF)
+    stock = relax.transform.ConvertToDataflow(1)(tvm_onnx.from_onnx(model))
+    tvm.ir.assert_structural_equal(from_onnx(model), stock)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
