@@ -91,6 +91,8 @@ def _require_broadcast(
 
 def _broadcast(node: Node, source: Extent, asked: Extent) -> Extent:
     """The extent of the result, of two that broadcast."""
+    if node.known.equal(source, 1):
+        return asked
     if node.known.equal(asked, 1) is False and isinstance(asked, int):
         return asked
     if node.known.equal(source, 1) is False and isinstance(source, int):

@@ -286,6 +286,8 @@ class ONNXGraphImporter(TVMGraphImporter):
             result = self.bb.emit(result)
             count = len(result.ty.fields)
             return [self.bb.emit(relax.TupleGetItem(result, index)) for index in range(count)]
+        if isinstance(result.ty, relax.ShapeType):  # of a tensor of unknown rank
+            result = self.bb.emit(relax.op.shape_to_tensor(result))
         return [result]
 
     def _tensor(self, name: str) -> relax.Expr:
