@@ -123,6 +123,16 @@ def test_bit_shift_of_negative_numbers() -> None:
     np.testing.assert_array_equal(got[:3], [-4, -1, 0])
 
 
+def test_space_to_depth_by_channels() -> None:
+    """ONNX operator specification, SpaceToDepth of opset 28; ONNX Runtime has none of it."""
+    x = normal(2, 3, 4, 6)
+    attributes = {"blocksize": 2, "mode": "CRD"}
+    [got] = imported_and_run(from_onnx, node_model("SpaceToDepth", {"x": x}, attributes), x)
+    assert got.shape == (2, 12, 2, 3)
+    places = [x[:, :, row::2, column::2] for row in (0, 1) for column in (0, 1)]
+    np.testing.assert_array_equal(got.reshape(2, 3, 4, 2, 3), np.stack(places, axis=2))
+
+
 def dropout(**constants: np.ndarray):
     x = normal(2, 3)
     outputs = {"y": ("float32", 2), "mask": ("bool", 2)}

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elementwise operators.
+"""Elementwise operators, and SpaceToDepth.
 
 Upstream
     No thread found.
@@ -20,7 +20,7 @@ Trigger
     IsInf with detect_negative or detect_positive 0; Pow of integers, or of two dtypes; Mod of
     floating-point infinities and signed zeros; BitShift by as many bits as there are; Mish and
     Softplus of negative numbers; casts from and to floats of 8 bits; the mask of
-    Dropout, and Dropout in training.
+    Dropout, and Dropout in training; SpaceToDepth in mode CRD.
 Symptom
     Wrong numbers or another dtype, silently; Pow of integers does not build.
 Mechanism
@@ -51,6 +51,7 @@ __all__ = [
     "convert_mod",
     "convert_pow",
     "convert_softplus",
+    "convert_space_to_depth",
 ]
 
 ELEMENTWISE = "onnx-elementwise"
@@ -197,6 +198,29 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
         reason = "expected numbers of 8 bits or more, and floats of 16 or more"
         raise node.invalid("cast", f"{source} to {target}", reason)
     return convert(node)
+
+
+def convert_space_to_depth(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a SpaceToDepth, in mode CRD with the channels before the places of a block.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the mode is unknown, or the shape of X is in mode CRD.
+    """
+    mode = node.text("mode", "DCR")
+    if mode == "DCR":
+        return convert(node)
+    data = node.operands[0]
+    extents = extents_of(data)
+    if mode != "CRD" or extents is None:
+        raise node.invalid("attribute mode", mode, "expected DCR, or CRD and X of known shape")
+    switches.note(ELEMENTWISE)
+    block = node.attributes["blocksize"]
+    n, c, h, w = extents
+    blocks = relax.op.reshape(data, (n, c, h // block, block, w // block, block))
+    moved = relax.op.permute_dims(node.emit(blocks), [0, 1, 3, 5, 2, 4])
+    return relax.op.reshape(node.emit(moved), (n, c * block * block, h // block, w // block))
 
 
 def convert_dropout(node: Node, convert: Converter) -> relax.Expr:

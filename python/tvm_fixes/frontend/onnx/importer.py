@@ -43,6 +43,7 @@ from .elementwise import (
     convert_mod,
     convert_pow,
     convert_softplus,
+    convert_space_to_depth,
 )
 from .evaluate import evaluate
 from .expand import EXPAND, convert_constant_of_shape, convert_expand, convert_tile
@@ -114,6 +115,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "RoiAlign": [(BOXES, convert_roi_align)],
     "Slice": [(SLICE, convert_slice)],
     "Softplus": [(ELEMENTWISE, convert_softplus)],
+    "SpaceToDepth": [(ELEMENTWISE, convert_space_to_depth)],
     "Split": [(SLICE, convert_split)],
     "Squeeze": [(RESHAPE, convert_squeeze)],
     "Tile": [(EXPAND, convert_tile)],
