@@ -254,3 +254,39 @@ def check(
     """Import, build and run `module`; compare with PyTorch in its dtype and in float64."""
     got = run(importer(module, inputs, **options), *inputs)
     Reference.of(module, inputs).check(got)
+
+
+def check_function(
+    function: Callable[..., tuple[torch.Tensor, ...]],
+    *inputs: torch.Tensor,
+    dynamic: Sequence[int] = (),
+    others: Sequence[tuple[torch.Tensor, ...]] = (),
+    tolerance: float = 1e-5,
+) -> None:
+    """Import and build a function of tensors; hold each of its outputs to PyTorch's.
+
+    Parameters
+    ----------
+    function : callable
+        Returns a tuple.
+    dynamic : sequence of int
+        The axes of the first input that are symbolic, of 4 to 40 elements.
+    others : sequence of tuple
+        More inputs to run it with; they differ from `inputs` in the symbolic axes alone.
+    """
+    shapes = None
+    if dynamic:
+        axes = {axis: torch.export.Dim(f"extent{axis}", min=4, max=40) for axis in dynamic}
+        shapes = ((axes, *[None] * (len(inputs) - 1)),)
+    program = torch.export.export(Call(function), inputs, dynamic_shapes=shapes)
+    mod = importers.from_exported_program(program)
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    for values in (inputs, *others):
+        expected = function(*values)
+        got = _call(vm, "main", values)
+        assert len(got) == len(expected)
+        for index, (one, other) in enumerate(zip(got, expected, strict=True)):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape), f"output {index}"
+            torch.testing.assert_close(
+                one, other, rtol=tolerance, atol=tolerance, equal_nan=True, msg=f"output {index}"
+            )

@@ -149,6 +149,48 @@ def _import_prelu(importers: ModuleType) -> None:
     assert operators == ["relax.nn.prelu"], f"a PReLU is imported as {operators}"
 
 
+def _import_integers_by_a_half(importers: ModuleType) -> None:
+    import torch
+
+    class Halve(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 0.5
+
+    x = np.arange(4)
+    program = torch.export.export(Halve(), (torch.from_numpy(x),))
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
+    np.testing.assert_array_equal(got, x.astype("float32") / 2)
+
+
+def _import_size_of_a_maximum(importers: ModuleType) -> None:
+    import torch
+
+    class Rows(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.new_zeros(max(x.shape[0], 5), 2) + x[0]
+
+    x = np.arange(6, dtype="float32").reshape(3, 2)
+    rows = {0: torch.export.Dim("rows", min=2, max=9)}
+    program = torch.export.export(Rows(), (torch.from_numpy(x),), dynamic_shapes=(rows,))
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
+    np.testing.assert_array_equal(got, np.tile(x[0], (5, 1)))
+
+
+def _import_attention_and_view(importers: ModuleType) -> None:
+    import torch
+
+    class Attend(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            heads = x.view(2, 3, 2, 4).transpose(1, 2)
+            out = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+            return out.transpose(1, 2).reshape(2, 3, 8).view(-1, 8)
+
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 8), "float32"))
+    program = torch.export.export(Attend(), (x,))
+    mod = importers.from_exported_program(program, unwrap_unit_return_tuple=True)
+    np.testing.assert_allclose(run(mod, x.numpy()), Attend()(x), rtol=1e-5, atol=1e-6)
+
+
 DTYPE = Fix(
     id="torch-dtype",
     family="torch-importer",
@@ -224,4 +266,33 @@ PRELU = Fix(
     summary="a PReLU stays one operator, through which a layout propagates",
     upstream=(17816,),
     probe=_probe(_import_prelu, r"AssertionError: a PReLU is imported as"),
+)
+
+PROMOTION = Fix(
+    id="torch-promotion",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="operands are promoted as PyTorch does; add with alpha; sums and any of booleans",
+    upstream=(),
+    probe=_probe(_import_integers_by_a_half, r"AssertionError: .*Arrays are not equal"),
+)
+
+DYNAMIC_SHAPES = Fix(
+    id="torch-dynamic-shapes",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="sizes are those of torch.export, slices, splits and pads by them; types are compared",
+    upstream=(17818, 18918),
+    probe=_probe(
+        _import_size_of_a_maximum, r"AssertionError: Unsupported function types .*sym_max"
+    ),
+)
+
+ATTENTION = Fix(
+    id="torch-attention",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="attention with boolean masks, fewer heads of keys, a scale, or a view of its result",
+    upstream=(),
+    probe=_probe(_import_attention_and_view, r"ValueError: Cannot view a tensor"),
 )

@@ -12,7 +12,8 @@
 # and limitations under the License.
 """PyTorch programs as Relax: TVM's importers, with what is wrong in them overridden.
 
-``exported_program`` and ``fx`` hold the two importers, ``corrections`` what they share.
+``exported_program`` and ``fx`` hold the two importers, ``corrections`` what they share. The former
+also has ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dynamic shapes) and ``attention``.
 """
 
 from ..dtypes import accumulation_dtype

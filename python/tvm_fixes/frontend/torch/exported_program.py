@@ -40,7 +40,7 @@ from itertools import chain
 
 import torch
 import tvm
-from torch import fx
+from torch import fx, nn
 from torch.export import ExportedProgram
 from tvm import relax
 from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
@@ -49,7 +49,8 @@ from tvm.relax.frontend.torch.exported_program_translator import (
 )
 
 from ... import switches
-from . import interpolation
+from . import attention, interpolation, promotion, sizes
+from .attention import Attention
 from .corrections import (
     BATCH_NORM,
     CONV_TRANSPOSE,
@@ -61,6 +62,8 @@ from .corrections import (
     Corrections,
     dtypes,
 )
+from .promotion import Promotion
+from .sizes import Sizes
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
 
@@ -83,7 +86,7 @@ _WEIGHTED = {
 }
 
 
-class ExportedProgramImporter(Corrections, TVMExportedProgramImporter):
+class ExportedProgramImporter(Attention, Promotion, Sizes, Corrections, TVMExportedProgramImporter):
     """TVM's importer, corrected; of a program that TVM imports right it makes the same Relax.
 
     It is a subclass, not a ``custom_convert_map`` for TVM's importer, because TVM calls the
@@ -116,7 +119,18 @@ class ExportedProgramImporter(Corrections, TVMExportedProgramImporter):
             },
             TILE: {"tile.default": self._tile_call, "repeat.default": self._tile_call},
             PRELU: {"prelu.default": self._prelu_call},
+            attention.FIX_ID: {"scaled_dot_product_attention.default": self._attention},
         }
+
+    def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
+        """TVM's converters and ours; those of sizes and dtypes act through the others."""
+        converters = super().create_convert_map()
+        if switches.enabled(promotion.FIX_ID):
+            converters |= self.promoting_converters(converters)
+        if switches.enabled(sizes.FIX_ID):
+            converters |= self.sizing_converters(converters)
+            converters = {name: self.typed_converter(c) for name, c in converters.items()}
+        return converters
 
     def _convolution_of_rank(self, node: fx.Node) -> relax.Expr:
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = (
@@ -176,6 +190,7 @@ def _decompose(program: ExportedProgram) -> ExportedProgram:
     """The program in core ATen operators, and those that the importer has a converter for."""
     decompositions = torch.export.default_decompositions()
     kept: dict[str, list[torch._ops.OpOverload]] = {
+        attention.FIX_ID: [torch.ops.aten.scaled_dot_product_attention.default],
         PRELU: [torch.ops.aten.prelu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
         interpolation.FIX_ID: [
@@ -186,6 +201,8 @@ def _decompose(program: ExportedProgram) -> ExportedProgram:
         if switches.enabled(fix_id):
             for overload in overloads:
                 decompositions.pop(overload, None)
+    if switches.enabled(sizes.FIX_ID):
+        sizes.forget_derived_ranges(program)
     return program.run_decompositions(decompositions)
 
 
@@ -206,6 +223,7 @@ def from_exported_program(
     ``addmm`` and ``baddbmm`` keep the dtype of their operands; float16 and bfloat16 are summed in
     float32 and rounded once (:func:`accumulation_dtype`).  All modes of interpolation, batch norms
     and tiles by symbolic numbers are imported as PyTorch computes them, a PReLU as one operator.
+    Operands are promoted as PyTorch promotes them, and sizes are those that ``torch.export`` found.
     While the fixes ``torch-*`` are switched off, this is TVM's function.
 
     Parameters
@@ -237,6 +255,9 @@ def from_exported_program(
         If the program has operators without a converter; the message names them.
     tvm.error.OpAttributeInvalid
         If an attribute of an operator can't be imported; the message names it and its value.
+    tvm.error.OpNotImplemented
+        If a converter gives a value of another dtype, rank or extent than PyTorch; the message
+        names the node and both types.
     """
     if run_ep_decomposition and not _has_sparse_tensor(exported_program):
         exported_program = _decompose(exported_program)

@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Attention of PyTorch (``torch.nn.functional.scaled_dot_product_attention``).
+
+Upstream
+    No thread names the causes.
+Versions
+    Seen in 0.27.0.post1, with PyTorch 2.13.
+Trigger
+    Attention with a boolean mask, with fewer heads of keys than of queries (``enable_gqa``), with
+    ``scale``, in 3-D, or followed by a view of its transposed result.
+Symptom
+    ``run_decompositions`` refuses the view (``Cannot view a tensor with shape``); without
+    decomposition a boolean mask is refused, and ``scale`` and ``enable_gqa`` are ignored.
+Mechanism
+    PyTorch's decomposition gives the result other strides than the operator did when the program
+    was exported; the converter passes neither argument on.
+How to remove
+    See ``corrections``.
+"""
+
+import math
+from typing import Any
+
+import tvm
+from torch import fx
+from tvm import relax, tirx
+
+from ... import switches
+from ..dtypes import accumulation_dtype, dtype_of
+from .corrections import Corrections, static_extent
+
+__all__ = ["FIX_ID", "Attention"]
+
+FIX_ID = "torch-attention"
+
+
+class Attention(Corrections):
+    """The converter of attention, into products and a softmax."""
+
+    def _attention(self, node: fx.Node) -> relax.Expr:
+        query, key, value, mask, dropout, is_causal, scale, enable_gqa = self._arguments(
+            node,
+            query=None,
+            key=None,
+            value=None,
+            attn_mask=None,
+            dropout_p=0.0,
+            is_causal=False,
+            scale=None,
+            enable_gqa=False,
+        )
+        switches.note(FIX_ID)
+        if dropout:
+            raise tvm.error.OpAttributeInvalid(
+                f"{node.target} {node.name!r}: attribute dropout_p is {dropout}; expected 0"
+            )
+        emit = self.block_builder.emit
+        dtype = dtype_of(query)
+        sum_dtype = accumulation_dtype(dtype)
+        if enable_gqa:
+            key, value = (self._repeat_heads(x, query.ty.shape[-3]) for x in (key, value))
+        axes = list(range(key.ty.ndim))
+        keys = emit(relax.op.permute_dims(key, [*axes[:-2], axes[-1], axes[-2]]))
+        scores = emit(relax.op.matmul(query, keys, sum_dtype))
+        if scale is None:
+            scale = self._default_scale(node, query)
+        scores = emit(relax.op.multiply(scores, relax.const(scale, sum_dtype)))
+
+        lowest = relax.const(-math.inf, sum_dtype)
+        if is_causal:
+            mask = self._causal_mask(query.ty.shape[-2], key.ty.shape[-2])
+        if mask is not None and dtype_of(mask) == "bool":
+            scores = emit(relax.op.where(mask, scores, lowest))
+        elif mask is not None:
+            scores = emit(relax.op.add(scores, self._astype(mask, sum_dtype)))
+        weights = emit(relax.op.nn.softmax(scores, -1))
+        if mask is not None and not is_causal:
+            # PyTorch's weights are 0 where every key is masked; the softmax there is 0 / 0.
+            is_masked = self._astype(emit(relax.op.equal(scores, lowest)), "int8")
+            is_masked = self._astype(emit(relax.op.min(is_masked, -1, keepdims=True)), "bool")
+            weights = emit(relax.op.where(is_masked, relax.const(0, sum_dtype), weights))
+        out = emit(relax.op.matmul(self._astype(weights, dtype), value, sum_dtype))
+        return self._astype(out, dtype)
+
+    def _default_scale(self, node: fx.Node, query: relax.Expr) -> float:
+        channels = static_extent(query.ty.shape[-1])
+        if channels is None:
+            raise tvm.error.OpAttributeInvalid(
+                f"{node.target} {node.name!r}: the last axis of query has {query.ty.shape[-1]} "
+                "elements; expected a number known at import, or the attribute scale"
+            )
+        return 1 / math.sqrt(channels)
+
+    def _repeat_heads(self, x: relax.Expr, heads: Any) -> relax.Expr:
+        """Each head along axis -3 so many times in a row that there are `heads`."""
+        *batch, given, length, channels = x.ty.shape
+        times = tvm.sym.Analyzer().simplify(tirx.floordiv(heads, given))
+        emit = self.block_builder.emit
+        x = emit(relax.op.expand_dims(x, -3))
+        x = emit(relax.op.broadcast_to(x, [*batch, given, times, length, channels]))
+        return emit(relax.op.reshape(x, [*batch, heads, length, channels]))
+
+    def _causal_mask(self, queries: Any, keys: Any) -> relax.Expr:
+        """Which keys each query sees: those up to its own position."""
+        emit = self.block_builder.emit
+        rows, columns = (emit(relax.op.arange(0, extent, 1, "int64")) for extent in (queries, keys))
+        rows = emit(relax.op.expand_dims(rows, 1))
+        return emit(relax.op.greater_equal(rows, columns))

@@ -1,0 +1,365 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operators of PyTorch that compute in another dtype than that of their operands.
+
+Upstream
+    https://github.com/apache/tvm/pull/18459 (infinity in integers); no thread names the causes.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An operation on integers with a Python float or another dtype, on a tensor without axes, or on
+    a size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
+    function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
+    ``any`` of numbers; ``clamp`` of integers; ``ones_like`` and the like in another dtype.
+Symptom
+    Other numbers or dtypes, silently: 3 * 0.5 is 0, 7 / 2 is 3; ``alpha`` is ignored.  Others are
+    refused, or fail when they are built.
+Mechanism
+    The converters give a Python scalar the dtype of the tensor, promote two tensors regardless of
+    their ranks, and leave to the operators of Relax what these do with integers.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind
+from torch._prims_common import elementwise_dtypes
+from tvm import relax
+from tvm.ir import PrimType
+
+from ... import switches
+from ..dtypes import dtype_of
+from .corrections import Converters, Corrections
+
+__all__ = ["FIX_ID", "Promotion", "value_of"]
+
+FIX_ID = "torch-promotion"
+
+_ARITHMETIC: dict[str, Callable[..., relax.Expr]] = {
+    "add": relax.op.add,
+    "add_": relax.op.add,
+    "sub": relax.op.subtract,
+    "mul": relax.op.multiply,
+    "mul_": relax.op.multiply,
+    "floor_divide": relax.op.floor_divide,
+    "remainder": relax.op.floor_mod,
+    "fmod": relax.op.mod,
+    "max": relax.op.maximum,
+    "min": relax.op.minimum,
+    "maximum": relax.op.maximum,
+    "minimum": relax.op.minimum,
+    "logaddexp": relax.op.log_add_exp,
+    "bitwise_and": relax.op.bitwise_and,
+    "bitwise_or": relax.op.bitwise_or,
+    "bitwise_or_": relax.op.bitwise_or,
+    "bitwise_xor": relax.op.bitwise_xor,
+    "__and__": relax.op.bitwise_and,
+    "__or__": relax.op.bitwise_or,
+    "__xor__": relax.op.bitwise_xor,
+    "eq": relax.op.equal,
+    "ne": relax.op.not_equal,
+    "ge": relax.op.greater_equal,
+    "gt": relax.op.greater,
+    "le": relax.op.less_equal,
+    "lt": relax.op.less,
+}
+# What an operator of Relax would do with the integers behind booleans.
+_OF_BOOLEANS: dict[str, Callable[..., relax.Expr]] = {
+    "add": relax.op.logical_or,
+    "add_": relax.op.logical_or,
+    "mul": relax.op.logical_and,
+    "mul_": relax.op.logical_and,
+    "max": relax.op.logical_or,
+    "min": relax.op.logical_and,
+    "maximum": relax.op.logical_or,
+    "minimum": relax.op.logical_and,
+    "bitwise_and": relax.op.logical_and,
+    "bitwise_or": relax.op.logical_or,
+    "bitwise_or_": relax.op.logical_or,
+    "bitwise_xor": relax.op.logical_xor,
+    "__and__": relax.op.logical_and,
+    "__or__": relax.op.logical_or,
+    "__xor__": relax.op.logical_xor,
+}
+_FLOATING: dict[str, Callable[..., relax.Expr]] = {
+    "div": relax.op.divide,
+    "atan2": relax.op.atan2,
+}
+_BINARY_OVERLOADS = ("Tensor", "Scalar", "default", "other")
+
+_FLOATING_UNARY = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "expm1"),
+    *("log", "log2", "log10", "log1p", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt"),
+    *("tan", "tanh"),
+)
+_SUMS = ("cumprod.default", "cumsum.default", "prod.default", "sum.default", "sum.dim_IntList")
+_ANY = ("any.default", "any.dim", "any.dims")
+_FILLS = {"empty_like": 0, "zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new_ones": 1}
+
+
+def value_of(argument: Any) -> Any:
+    """What PyTorch knows of an argument of a node: a fake tensor, a number, or a symbolic one."""
+    return argument.meta.get("val") if isinstance(argument, fx.Node) else argument
+
+
+def _example(argument: Any) -> Any:
+    """An operand as PyTorch's promotion takes it: of symbolic numbers only the type counts."""
+    value = value_of(argument)
+    for symbolic, example in (
+        (torch.SymBool, True),
+        (torch.SymInt, 1),
+        (torch.SymFloat, 1.0),
+    ):
+        if isinstance(value, symbolic):
+            return example
+    return value
+
+
+class Promotion(Corrections):
+    """The converters of elementwise operators and sums that promote as PyTorch does."""
+
+    def promoting_converters(self, stock: Converters) -> Converters:
+        """Converters that take the place of those of `stock`, or act through them."""
+        converters: dict[Any, Callable[[fx.Node], relax.Expr]] = {}
+        for kind, operators in ((Kind.DEFAULT, _ARITHMETIC), (Kind.INT_TO_FLOAT, _FLOATING)):
+            for name, op in operators.items():
+                for key in (f"{name}.{overload}" for overload in _BINARY_OVERLOADS):
+                    if key in stock and key not in ("max.default", "min.default"):
+                        of_booleans = _OF_BOOLEANS.get(name)
+                        converters[key] = self._binary_converter(op, of_booleans, kind, stock[key])
+        for name in _FLOATING_UNARY:
+            converters[f"{name}.default"] = self._in_dtype_converter(stock[f"{name}.default"])
+        for name in _SUMS:
+            converters[name] = self._in_dtype_converter(stock[name])
+        for name in _ANY:
+            converters[name] = self._any_converter(stock.get(name))
+        for name, number in _FILLS.items():
+            key = f"{name}.default"
+            converters[key] = self._fill_converter(number, stock[key])
+        return converters | {
+            "bitwise_not.default": self._inverse_converter(stock["bitwise_not.default"]),
+            "clamp.default": self._clamp_converter(stock["clamp.default"]),
+            "clamp.Tensor": self._clamp_converter(stock["clamp.default"]),
+            "div.Tensor_mode": self._rounded_quotient,
+            "div.Scalar_mode": self._rounded_quotient,
+            "pow.Scalar": self._power_converter(stock["pow.Scalar"]),
+            "pow.Tensor_Scalar": self._power_converter(stock["pow.Tensor_Scalar"]),
+            "pow.Tensor_Tensor": self._power_converter(stock["pow.Tensor_Tensor"]),
+            "rsub.Tensor": self._reversed_difference,
+            "rsub.Scalar": self._reversed_difference,
+            "scalar_tensor.default": self._scalar_tensor_of_size(stock["scalar_tensor.default"]),
+            "where.self": self._where_converter(stock["where.self"]),
+        }
+
+    def _result_dtype(self, kind: Kind, *operands: Any) -> str:
+        """The dtype in which PyTorch computes an elementwise operator of these arguments."""
+        examples = [_example(operand) for operand in operands if operand is not None]
+        _, dtype = elementwise_dtypes(*examples, type_promotion_kind=kind)
+        return self._convert_data_type(dtype)
+
+    def _operand(self, argument: Any, dtype: str) -> relax.Expr:
+        """An argument, be it a tensor, a number or a size, as a tensor of `dtype`."""
+        value = self._retrieve_args(argument)
+        if not isinstance(value, relax.Expr):
+            return relax.const(value, dtype)
+        if isinstance(value.ty, PrimType):
+            return self._prim_value_to_scalar_tensor(value, dtype)
+        return self._astype(value, dtype)
+
+    def _has_dtype(self, argument: Any, dtype: str) -> bool:
+        """Whether an operand, if it is a tensor, has `dtype`; sizes have none."""
+        value = self._retrieve_args(argument)
+        if not isinstance(value, relax.Expr):
+            return True
+        return isinstance(value.ty, relax.TensorType) and dtype_of(value) == dtype
+
+    def _binary_converter(
+        self,
+        op: Callable[..., relax.Expr],
+        of_booleans: Callable[..., relax.Expr] | None,
+        kind: Kind,
+        stock: Callable[[fx.Node], relax.Expr],
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            operands = node.args[:2]
+            alpha = self._retrieve_args(node.kwargs.get("alpha", 1))
+            dtype = self._result_dtype(kind, *operands)
+            is_plain = alpha == 1 and dtype != "bool"
+            if is_plain and all(self._has_dtype(operand, dtype) for operand in operands):
+                return stock(node)
+            switches.note(FIX_ID)
+            if dtype == "bool" and of_booleans is None:
+                # A comparison; LLVM has none of booleans, as TVM takes them.
+                dtype = "int8"
+            lhs, rhs = (self._operand(operand, dtype) for operand in operands)
+            if alpha != 1:
+                rhs = self.block_builder.emit(relax.op.multiply(rhs, relax.const(alpha, dtype)))
+            chosen = of_booleans if dtype == "bool" and of_booleans is not None else op
+            return self.block_builder.emit(chosen(lhs, rhs))
+
+        return convert
+
+    def _in_dtype_converter(
+        self, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        """A function of one tensor, that is given it in the dtype of the result."""
+
+        def convert(node: fx.Node) -> relax.Expr:
+            argument = node.args[0]
+            dtype = self._convert_data_type(node.meta["val"].dtype)
+            x = self.env[argument]
+            if dtype_of(x) == dtype:
+                return stock(node)
+            switches.note(FIX_ID)
+            self.env[argument] = self._astype(x, dtype)
+            try:
+                return stock(node)
+            finally:
+                self.env[argument] = x
+
+        return convert
+
+    def _inverse_converter(
+        self, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            x = self.env[node.args[0]]
+            if dtype_of(x) != "bool":
+                return stock(node)
+            switches.note(FIX_ID)
+            return self.block_builder.emit(relax.op.logical_not(x))
+
+        return convert
+
+    def _power_converter(
+        self, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            dtype = self._result_dtype(Kind.BOOL_TO_LONG, *node.args)
+            if all(self._has_dtype(operand, dtype) for operand in node.args):
+                return stock(node)
+            switches.note(FIX_ID)
+            base, exponent = (self._operand(operand, dtype) for operand in node.args)
+            return self.block_builder.emit(relax.op.power(base, exponent))
+
+        return convert
+
+    def _any_converter(
+        self, stock: Callable[[fx.Node], relax.Expr] | None
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, *options = node.args
+            value = self.env[x]
+            if stock is not None and dtype_of(value) == "bool":
+                return stock(node)
+            switches.note(FIX_ID)
+            axis = options[0] if options else node.kwargs.get("dim")
+            keepdims = options[1] if len(options) > 1 else node.kwargs.get("keepdim", False)
+            emit = self.block_builder.emit
+            ones = self._astype(self._astype(value, "bool"), "int8")
+            return self._astype(emit(relax.op.max(ones, axis, keepdims=keepdims)), "bool")
+
+        return convert
+
+    def _fill_converter(
+        self, number: int, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            dtype = self._convert_data_type(node.meta["val"].dtype)
+            like = self.env[node.args[0]]
+            if dtype_of(like) == dtype:
+                return stock(node)
+            switches.note(FIX_ID)
+            shape = self._retrieve_args(node.args[1]) if len(node.args) > 1 else like.ty.shape
+            if not isinstance(shape, relax.Expr):
+                shape = relax.ShapeExpr(shape)
+            return self.block_builder.emit(relax.op.full(shape, relax.const(number, dtype), dtype))
+
+        return convert
+
+    def _clamp_converter(
+        self, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            given = dict(zip(("x", "min", "max"), node.args, strict=False)) | node.kwargs
+            x, bounds = given["x"], [given.get("min"), given.get("max")]
+            dtype = self._result_dtype(Kind.DEFAULT, x, *bounds)
+            plain = all(bound is None or isinstance(bound, int | float) for bound in bounds)
+            if plain and "float" in dtype and dtype_of(self.env[x]) == dtype:
+                return stock(node)
+            # TVM's clip takes infinity for the bound that is not given, which no integer is.
+            switches.note(FIX_ID)
+            out = self._operand(x, dtype)
+            for bound, op in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=True):
+                if bound is not None:
+                    out = self.block_builder.emit(op(out, self._operand(bound, dtype)))
+            return out
+
+        return convert
+
+    def _where_converter(
+        self, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            condition, *branches = node.args
+            dtype = self._result_dtype(Kind.DEFAULT, *branches)
+            tensors = [self._retrieve_args(branch) for branch in branches]
+            if all(isinstance(v, relax.Expr) and dtype_of(v) == dtype for v in tensors):
+                return stock(node)
+            switches.note(FIX_ID)
+            lhs, rhs = (self._operand(branch, dtype) for branch in branches)
+            return self.block_builder.emit(relax.op.where(self.env[condition], lhs, rhs))
+
+        return convert
+
+    def _rounded_quotient(self, node: fx.Node) -> relax.Expr:
+        """``div`` with or without a rounding mode."""
+        operands = node.args[:2]
+        mode = node.kwargs.get("rounding_mode")
+        kind = Kind.INT_TO_FLOAT if mode is None else Kind.DEFAULT
+        dtype = self._result_dtype(kind, *operands)
+        if not all(self._has_dtype(operand, dtype) for operand in operands):
+            switches.note(FIX_ID)
+        lhs, rhs = (self._operand(operand, dtype) for operand in operands)
+        emit = self.block_builder.emit
+        if mode == "floor":
+            return emit(relax.op.floor_divide(lhs, rhs))
+        quotient = emit(relax.op.divide(lhs, rhs))
+        # A quotient of integers is truncated as it is.
+        return emit(relax.op.trunc(quotient)) if mode == "trunc" and "float" in dtype else quotient
+
+    def _reversed_difference(self, node: fx.Node) -> relax.Expr:
+        operands = node.args[:2]
+        dtype = self._result_dtype(Kind.DEFAULT, *operands)
+        lhs, rhs = (self._operand(operand, dtype) for operand in operands)
+        alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+        emit = self.block_builder.emit
+        if alpha != 1:
+            switches.note(FIX_ID)
+            lhs = emit(relax.op.multiply(lhs, relax.const(alpha, dtype)))
+        return emit(relax.op.subtract(rhs, lhs))
+
+    def _scalar_tensor_of_size(
+        self, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            if not isinstance(node.args[0], fx.Node):
+                return stock(node)
+            switches.note(FIX_ID)
+            return self._operand(node.args[0], self._convert_data_type(node.meta["val"].dtype))
+
+        return convert

@@ -1,0 +1,372 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The types that PyTorch gives the values of an exported program, and operators on its sizes.
+
+Upstream
+    https://github.com/apache/tvm/issues/17818 (dynamic shapes in exported programs, open) and
+    https://github.com/apache/tvm/pull/18918 (slices).
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A program with dynamic dims that computes with sizes (``x.shape[1] // 2``, ``max``), slices,
+    splits or pads by them; an element from the end of a dynamic axis; negative padding; ``cat``
+    with an empty tensor or of several dtypes.  A converter that gives another type than PyTorch.
+Symptom
+    An error at import or build; ``Concat expects all input tensors to have same ndim``.  An output
+    of another shape or dtype than PyTorch's, silently.
+Mechanism
+    The importer computes sizes anew, by converters that know four operators; a size that is static
+    becomes an int32 tensor.  An input size other than a sum or product is taken for a symbol of its
+    own.  Nothing compares the type of a value with the one that ``torch.export`` recorded.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+import tvm
+from torch import fx
+from tvm import relax, tirx
+from tvm.ir import PrimType
+
+from ... import switches
+from ..dtypes import dtype_of
+from . import promotion
+from .corrections import DTYPE, Converters, Corrections, static_extent
+from .promotion import value_of
+from .symbols import Size, Symbols
+
+__all__ = ["FIX_ID", "Sizes", "forget_derived_ranges"]
+
+FIX_ID = "torch-dynamic-shapes"
+
+_NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
+
+Convert = Callable[[fx.Node], relax.Expr]
+
+
+def forget_derived_ranges(program: torch.export.ExportedProgram) -> None:
+    """Let PyTorch 2.13 decompose a program that it has loaded from a file.
+
+    ``torch.export.load`` keeps the ranges of dims such as ``length + 1`` among those of symbols,
+    where ``run_decompositions`` expects none ("expected sympy.Symbol").
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        if mode is None or mode.shape_env is None:
+            continue
+        ranges = mode.shape_env.var_to_range
+        for expression in [e for e in ranges if not isinstance(e, sympy.Symbol)]:
+            del ranges[expression]
+
+
+class Sizes(Corrections):
+    """What an importer does with sizes: they are those of ``torch.export``, not computed anew."""
+
+    def __init__(self) -> None:
+        self._symbols = Symbols()
+        # A branch of torch.cond is a function, with variables of its own.
+        self._is_in_branch = False
+        super().__init__()
+
+    def sizing_converters(self, stock: Converters) -> Converters:
+        """Converters that take the place of those of `stock`, or act through them."""
+        return {
+            "slice.Tensor": self._slice_converter(stock["slice.Tensor"]),
+            "select.int": self._select_converter(stock["select.int"]),
+            "narrow.default": self._narrow_by_sizes,
+            "constant_pad_nd.default": self._pad_converter(stock["constant_pad_nd.default"]),
+            "split.Tensor": self._split_converter(stock["split.Tensor"]),
+            "split_with_sizes.default": self._split_converter(stock["split_with_sizes.default"]),
+            "var.correction": self._variance_converter(stock["var.correction"]),
+            "cat.default": self._cat_converter(stock["cat.default"]),
+        }
+
+    def typed_converter(self, convert: Convert) -> Convert:
+        """`convert`, whose results have the type that PyTorch recorded, or else are refused."""
+
+        def typed(node: fx.Node) -> Any:
+            value = node.meta.get("val")
+            if self._is_in_branch:
+                return convert(node)
+            if isinstance(value, _NUMBERS):
+                return self._number(node, convert)
+            result = convert(node)
+            is_tensor = isinstance(value, torch.Tensor) and isinstance(result, relax.Expr)
+            return self._typed(node, result) if is_tensor and node.users else result
+
+        return typed
+
+    def _number(self, node: fx.Node, convert: Convert) -> Any:
+        """A size, or what is computed from sizes."""
+        value = node.meta["val"]
+        if not self._symbols.knows(value):
+            # It comes from the elements of a tensor.
+            result = convert(node)
+            if isinstance(getattr(result, "ty", None), PrimType):
+                self._symbols.bind(value, result)
+            return result
+        number = self._symbols.convert(value)
+        if isinstance(value, torch.SymBool) and isinstance(number, relax.Expr):
+            return self.block_builder.emit(relax.prim_value(number))
+        return number
+
+    def _typed(self, node: fx.Node, result: relax.Expr) -> relax.Expr:
+        """`result` with the type that PyTorch recorded for `node`.
+
+        Where TVM cannot prove a size, it is checked at run time.
+
+        Raises
+        ------
+        tvm.error.OpNotImplemented
+            If `result` has another dtype, rank or extent.
+        """
+        value = node.meta["val"]
+        if value.dtype.is_complex or not isinstance(result.ty, relax.TensorType):
+            return result
+        dtype = self._convert_data_type(value.dtype)
+        given = result.ty.shape if isinstance(result.ty.shape, relax.ShapeExpr) else None
+        if given is not None and len(given) == len(value.shape):
+            for size, extent in zip(value.shape, given, strict=True):
+                if not self._symbols.knows(size):
+                    self._symbols.bind(size, extent)
+        expected = self._symbols.shape(value.shape)
+        ranks = {result.ty.ndim, len(expected)} - {-1}
+        # A converter that another switch has left to TVM keeps the dtype that TVM gives it.
+        if not (switches.enabled(DTYPE) and switches.enabled(promotion.FIX_ID)):
+            dtype = dtype_of(result)
+        differs = dtype_of(result) != dtype or len(ranks) > 1
+        if not differs and given is not None:
+            pairs = [
+                (static_extent(a), static_extent(b)) for a, b in zip(given, expected, strict=True)
+            ]
+            differs = any(None not in pair and pair[0] != pair[1] for pair in pairs)
+        if differs:
+            raise tvm.error.OpNotImplemented(
+                f"{node.target} {node.name!r}: imported as {dtype_of(result)} "
+                f"{'of unknown shape' if given is None else list(given)}; "
+                f"PyTorch gives {dtype} {expected}"
+            )
+        if given is not None:
+            is_proved = all(map(self._symbols.equal, given, expected))
+            if is_proved or not all(map(self._symbols.is_integral, value.shape)):
+                return result
+        switches.note(FIX_ID)
+        return self.block_builder.match_cast(result, relax.TensorType(expected, dtype))
+
+    def _process_derived_symbol(
+        self, symbol: sympy.Expr, torch_symbol_to_relax_var: dict[str, tirx.Var]
+    ) -> tuple[str, tirx.Expr | None]:
+        """The name and the expression of an input's size."""
+        if isinstance(symbol, sympy.Symbol) or not switches.enabled(FIX_ID):
+            return super()._process_derived_symbol(symbol, torch_symbol_to_relax_var)
+        for free in symbol.free_symbols:
+            variable = tirx.Var(str(free), "int64")
+            self._symbols.bind(free, torch_symbol_to_relax_var.setdefault(str(free), variable))
+        return str(symbol), self._symbols.convert(symbol)
+
+    def create_input_vars(self, exported_program: torch.export.ExportedProgram) -> Any:
+        """TVM's, and the symbols of the program learn which variables they are."""
+        created = super().create_input_vars(exported_program)
+        variables = created[0] | created[1]
+        for node in exported_program.graph.find_nodes(op="placeholder"):
+            if node.name in variables and isinstance(node.meta.get("val"), torch.Tensor):
+                shape = variables[node.name].ty.shape
+                for size, extent in zip(node.meta["val"].shape, shape, strict=True):
+                    self._symbols.bind(size, extent)
+        for symbol, found in exported_program.range_constraints.items():
+            self._symbols.restrict(symbol, found.lower, found.upper)
+        return created
+
+    def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
+        if switches.enabled(FIX_ID):
+            for node in nodes:
+                if node.op == "call_function" and isinstance(node.meta.get("val"), _NUMBERS):
+                    convert = self.typed_converter(self._size_of_unknown_operator)
+                    self.convert_map.setdefault(node.target.__name__, convert)
+        super()._check_unsupported_func_type(nodes)
+
+    def _size_of_unknown_operator(self, node: fx.Node) -> relax.Expr:
+        raise tvm.error.OpNotImplemented(
+            f"{node.target} {node.name!r}: it computes with elements of a tensor; "
+            "expected sizes of the program alone"
+        )
+
+    def _import_branch_subgraph(self, *args: Any, **kwargs: Any) -> tvm.ir.GlobalVar:
+        was_in_branch, self._is_in_branch = self._is_in_branch, True
+        try:
+            return super()._import_branch_subgraph(*args, **kwargs)
+        finally:
+            self._is_in_branch = was_in_branch
+
+    def _slices(self, x: relax.Expr, axis: int, begin: Size, length: Size) -> relax.Expr:
+        """``x[begin : begin + length]`` along `axis`, which lies within the axis."""
+        return self.block_builder.emit(
+            relax.op.strided_slice(x, [axis], [begin], [begin + length], assume_inbound=True)
+        )
+
+    def _from_front(self, position: Any, extent: Size) -> Size:
+        """A position that may count from the end of an axis, counted from its start."""
+        if self._symbols.at_least(position, 0):
+            return position
+        from_end = self._symbols.analyzer.simplify(extent + position)
+        if not self._symbols.at_least(from_end, 0):
+            from_end = tirx.max(from_end, 0)
+        if self._symbols.at_least(-1, position):
+            return from_end
+        return tirx.Select(position < 0, from_end, position)
+
+    def _slice_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axis, start, end, step = self._arguments(
+                node, input=None, dim=0, start=0, end=None, step=1
+            )
+            axis %= x.ty.ndim
+            extent = x.ty.shape[axis]
+            sizes = [extent, step, *(bound for bound in (start, end) if bound is not None)]
+            length = node.meta["val"].shape[axis]
+            is_static = all(static_extent(size) is not None for size in sizes)
+            if self._is_in_branch or is_static or not self._symbols.knows(length):
+                return stock(node)
+            length = self._symbols.convert(length)
+            if self._symbols.equal(length, extent):
+                return x
+            switches.note(FIX_ID)
+            begin = self._from_front(0 if start is None else start, extent)
+            if static_extent(step) == 1:
+                return self._slices(x, axis, begin, length)
+            end = begin + (length - 1) * step + 1
+            return self.block_builder.emit(
+                relax.op.strided_slice(x, [axis], [begin], [end], [step], assume_inbound=True)
+            )
+
+        return convert
+
+    def _select_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axis, index = self.retrieve_args(node)
+            axis %= x.ty.ndim
+            extent = x.ty.shape[axis]
+            # `take` along an axis whose extent it does not know does not count from the end.
+            if isinstance(index, int) and index >= 0:
+                return stock(node)
+            switches.note(FIX_ID)
+            element = self._slices(x, axis, self._from_front(index, extent), 1)
+            return self.block_builder.emit(relax.op.squeeze(element, [axis]))
+
+        return convert
+
+    def _narrow_by_sizes(self, node: fx.Node) -> relax.Expr:
+        x, axis, start, length = self.retrieve_args(node)
+        axis %= x.ty.ndim
+        switches.note(FIX_ID)
+        return self._slices(x, axis, self._from_front(start, x.ty.shape[axis]), length)
+
+    def _pad_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, widths, value = self._arguments(node, input=None, pad=None, value=0)
+            numbers = [static_extent(width) for width in widths]
+            if all(number is not None and number >= 0 for number in numbers):
+                return stock(node)
+            switches.note(FIX_ID)
+            fill = relax.const(0 if value is None else value, dtype_of(x))
+            for index, axis in enumerate(reversed(range(x.ty.ndim))):
+                for end, width in enumerate(widths[2 * index : 2 * index + 2]):
+                    x = self._pad_end(node, x, axis, width, end == 1, fill)
+            return x
+
+        return convert
+
+    def _pad_end(
+        self, node: fx.Node, x: relax.Expr, axis: int, width: Size, is_end: bool, fill: relax.Expr
+    ) -> relax.Expr:
+        """`x` with `width` more elements at one end of an axis, or less if it is negative."""
+        if self._symbols.equal(width, 0):
+            return x
+        if self._symbols.at_least(0, width):
+            length = self._symbols.analyzer.simplify(x.ty.shape[axis] + width)
+            return self._slices(x, axis, 0 if is_end else -width, length)
+        if not self._symbols.at_least(width, 0):
+            raise tvm.error.OpAttributeInvalid(
+                f"{node.target} {node.name!r}: attribute pad has the element {width}; "
+                "expected one whose sign is known at import"
+            )
+        shape = list(x.ty.shape)
+        shape[axis] = width
+        padding = self.block_builder.emit(relax.op.full(relax.ShapeExpr(shape), fill, dtype_of(x)))
+        parts = [x, padding] if is_end else [padding, x]
+        return self.block_builder.emit(relax.op.concat(parts, axis))
+
+    def _split_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, _, axis = self._arguments(node, input=None, sizes=None, dim=0)
+            axis %= x.ty.ndim
+            lengths = [part.shape[axis] for part in node.meta["val"]]
+            if self._is_in_branch or all(isinstance(length, int) for length in lengths):
+                if static_extent(x.ty.shape[axis]) is not None:
+                    return stock(node)
+            switches.note(FIX_ID)
+            parts, begin = [], 0
+            for length in self._symbols.shape(lengths):
+                parts.append(self._slices(x, axis, begin, length))
+                begin = begin + length
+            return self.block_builder.emit(relax.Tuple(parts))
+
+        return convert
+
+    def _variance_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axes, correction, keepdims = self._arguments(
+                node, input=None, dim=None, correction=None, keepdim=False
+            )
+            axes = list(range(x.ty.ndim)) if not axes else [axis % x.ty.ndim for axis in axes]
+            extents = [x.ty.shape[axis] for axis in axes]
+            if correction == 0 or None not in map(static_extent, extents):
+                return stock(node)
+            switches.note(FIX_ID)
+            count = tirx.const(1, "int64")
+            for extent in extents:
+                count = count * extent
+            emit, dtype = self.block_builder.emit, dtype_of(x)
+            number = self._prim_value_to_scalar_tensor(count, dtype)
+            # PyTorch divides by no less than 0.
+            lost = relax.const(1 if correction is None else correction, dtype)
+            left = emit(
+                relax.op.maximum(emit(relax.op.subtract(number, lost)), relax.const(0, dtype))
+            )
+            variance = emit(relax.op.variance(x, axes, keepdims=keepdims))
+            return emit(relax.op.multiply(variance, emit(relax.op.divide(number, left))))
+
+        return convert
+
+    def _cat_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            arguments = node.args[0]
+            axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+            rank = node.meta["val"].ndim
+            # PyTorch leaves out empty tensors of one axis, whatever the others are.
+            kept = [a for a in arguments if rank == 1 or tuple(value_of(a).shape) != (0,)]
+            dtype = self._convert_data_type(node.meta["val"].dtype)
+            tensors = [self.env[argument] for argument in kept]
+            if len(kept) == len(arguments) and all(dtype_of(x) == dtype for x in tensors):
+                return stock(node)
+            switches.note(FIX_ID)
+            tensors = [self._astype(x, dtype) for x in tensors]
+            if len(tensors) == 1:
+                return tensors[0]
+            return self.block_builder.emit(relax.op.concat(tensors, axis))
+
+        return convert

@@ -1,0 +1,244 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Sizes of an exported PyTorch program as Relax's."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import sympy
+import torch
+import tvm
+from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, ToFloat
+from torch.utils._sympy.interp import sympy_interp
+from tvm import tirx
+from tvm.sym import Analyzer
+
+__all__ = ["Size", "Symbols"]
+
+Size: TypeAlias = int | tirx.Expr
+
+
+class _Arithmetic:
+    """What PyTorch's interpreter of SymPy's expressions calls, on TVM's.
+
+    SymPy's ``//`` and ``%`` of PyTorch round towards minus infinity, as these do.
+    """
+
+    @staticmethod
+    def constant(value: Any, dtype: torch.dtype) -> Any:
+        if dtype == torch.bool:
+            return bool(value)
+        if dtype == torch.int64:
+            return int(value)
+        return tirx.const(float(value), "float64")
+
+    @staticmethod
+    def add(lhs: Any, rhs: Any) -> Any:
+        return lhs + rhs
+
+    @staticmethod
+    def mul(lhs: Any, rhs: Any) -> Any:
+        return lhs * rhs
+
+    @staticmethod
+    def floordiv(lhs: Any, rhs: Any) -> Any:
+        return lhs // rhs
+
+    @staticmethod
+    def mod(lhs: Any, rhs: Any) -> Any:
+        return lhs % rhs
+
+    python_mod = mod
+
+    @staticmethod
+    def modular_indexing(base: Any, divisor: Any, modulus: Any) -> Any:
+        return base // divisor % modulus
+
+    @staticmethod
+    def pow_by_natural(base: Any, exponent: int) -> Any:
+        result = 1
+        for _ in range(exponent):
+            result = result * base
+        return result
+
+    @staticmethod
+    def minimum(lhs: Any, rhs: Any) -> Any:
+        return tirx.min(lhs, rhs)
+
+    @staticmethod
+    def maximum(lhs: Any, rhs: Any) -> Any:
+        return tirx.max(lhs, rhs)
+
+    @staticmethod
+    def where(condition: Any, lhs: Any, rhs: Any) -> Any:
+        return tirx.Select(
+            condition, *(tirx.const(v, "int64") if isinstance(v, int) else v for v in (lhs, rhs))
+        )
+
+    @staticmethod
+    def truediv(lhs: Any, rhs: Any) -> Any:
+        return _float(lhs) / _float(rhs)
+
+    int_truediv = truediv
+
+    @staticmethod
+    def to_dtype(value: Any, dtype: torch.dtype) -> Any:
+        return _float(value)
+
+    @staticmethod
+    def floor_to_int(value: Any, dtype: torch.dtype) -> Any:
+        return value if isinstance(value, int) else tirx.floor(value).astype("int64")
+
+    @staticmethod
+    def ceil_to_int(value: Any, dtype: torch.dtype) -> Any:
+        return value if isinstance(value, int) else tirx.ceil(value).astype("int64")
+
+    @staticmethod
+    def trunc_to_int(value: Any, dtype: torch.dtype) -> Any:
+        return value if isinstance(value, int) else tirx.trunc(value).astype("int64")
+
+    @staticmethod
+    def eq(lhs: Any, rhs: Any) -> Any:
+        return tirx.EQ(*_integers(lhs, rhs))
+
+    @staticmethod
+    def ne(lhs: Any, rhs: Any) -> Any:
+        return tirx.NE(*_integers(lhs, rhs))
+
+    @staticmethod
+    def lt(lhs: Any, rhs: Any) -> Any:
+        return tirx.LT(*_integers(lhs, rhs))
+
+    @staticmethod
+    def le(lhs: Any, rhs: Any) -> Any:
+        return tirx.LE(*_integers(lhs, rhs))
+
+    @staticmethod
+    def gt(lhs: Any, rhs: Any) -> Any:
+        return tirx.GT(*_integers(lhs, rhs))
+
+    @staticmethod
+    def ge(lhs: Any, rhs: Any) -> Any:
+        return tirx.GE(*_integers(lhs, rhs))
+
+    @staticmethod
+    def and_(lhs: Any, rhs: Any) -> Any:
+        return tirx.And(lhs, rhs)
+
+    @staticmethod
+    def or_(lhs: Any, rhs: Any) -> Any:
+        return tirx.Or(lhs, rhs)
+
+    @staticmethod
+    def not_(value: Any) -> Any:
+        return tirx.Not(value)
+
+
+def _float(value: Any) -> tirx.Expr:
+    return (
+        tirx.const(float(value), "float64") if isinstance(value, int) else value.astype("float64")
+    )
+
+
+def _integers(*values: Any) -> list[tirx.Expr]:
+    return [tirx.const(v, "int64") if isinstance(v, int) else v for v in values]
+
+
+class Symbols:
+    """The variables of a Relax function that stand for an exported program's symbols."""
+
+    def __init__(self) -> None:
+        self._variables: dict[sympy.Symbol, Size] = {}
+        self.analyzer = Analyzer()
+
+    def bind(self, size: Any, extent: Size) -> None:
+        """Let `extent` stand for `size` if that is a symbol which nothing stands for yet."""
+        expression = _expression(size)
+        if isinstance(expression, sympy.Symbol):
+            self._variables.setdefault(expression, extent)
+
+    def restrict(self, symbol: sympy.Symbol, lower: Any, upper: Any) -> None:
+        """Take note of the range that ``torch.export`` has found for `symbol`."""
+        variable = self._variables.get(symbol)
+        if not isinstance(variable, tirx.Var):
+            return
+        # TVM's ranges have a minimum and an extent; an open end is beyond each tensor.
+        least = max(int(lower), 0) if lower.is_finite else 0
+        most = int(upper) if upper.is_finite and upper < 2**40 else 2**40
+        self.analyzer.bind(variable, tvm.ir.Range(least, most + 1))
+
+    def knows(self, size: Any) -> bool:
+        """Whether all symbols of `size` have a variable."""
+        expression = _expression(size)
+        return not isinstance(expression, sympy.Basic) or all(
+            symbol in self._variables for symbol in expression.free_symbols
+        )
+
+    def is_integral(self, size: Any) -> bool:
+        """Whether `size` is computed from integers alone, as sizes that TVM checks have to be."""
+        expression = _expression(size)
+        return not (
+            isinstance(expression, sympy.Basic)
+            and expression.has(sympy.Float, FloatTrueDiv, IntTrueDiv, ToFloat)
+        )
+
+    def convert(self, size: Any) -> Any:
+        """An int, bool, float, or a symbolic one of PyTorch, as a number or TVM's expression.
+
+        A symbol that nothing stands for yet gets a variable of its name.
+
+        Raises
+        ------
+        tvm.error.OpNotImplemented
+            If TVM has no expression for it.
+        """
+        expression = _expression(size)
+        if not isinstance(expression, sympy.Basic):
+            return expression
+        for symbol in expression.free_symbols:
+            if symbol not in self._variables:
+                self._variables[symbol] = tirx.Var(str(symbol), "int64")
+        try:
+            result = sympy_interp(_Arithmetic, self._variables, expression)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise tvm.error.OpNotImplemented(
+                f"the size {expression} of the PyTorch program has no equivalent in TVM"
+            ) from error
+        if isinstance(result, tirx.Expr):
+            result = self.analyzer.simplify(result)
+            if isinstance(result, tirx.IntImm) and result.ty.dtype != "bool":
+                return int(result)
+        return result
+
+    def shape(self, sizes: Sequence[Any]) -> list[Size]:
+        """As :meth:`convert`, of each."""
+        return [self.convert(size) for size in sizes]
+
+    def equal(self, lhs: Size, rhs: Size) -> bool:
+        """Whether two sizes are proved equal."""
+        if isinstance(lhs, int) and isinstance(rhs, int):
+            return lhs == rhs
+        return bool(self.analyzer.can_prove_equal(*_integers(lhs, rhs)))
+
+    def at_least(self, size: Size, bound: Size) -> bool:
+        """Whether ``size >= bound`` is proved."""
+        if isinstance(size, int) and isinstance(bound, int):
+            return size >= bound
+        return bool(self.analyzer.can_prove(tirx.GE(*_integers(size, bound))))
+
+
+def _expression(size: Any) -> Any:
+    """A plain number, or the SymPy expression of a symbolic one."""
+    if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return size.node.expr
+    return size

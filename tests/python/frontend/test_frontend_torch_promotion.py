@@ -1,0 +1,186 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operators whose dtype is not that of their operands give what PyTorch gives."""
+
+import pytest
+import torch
+import tvm
+import tvm.testing
+from tvm.relax.frontend import torch as tvm_torch
+
+from torch_helpers import Call, check_function, import_exported, random
+from tvm_fixes import switches
+
+INTEGERS = torch.arange(-3, 5)
+FLOATS = random(8, dtype=torch.float32, seed=0)
+BOOLEANS = FLOATS > 0
+
+
+def test_integers_and_numbers() -> None:
+    check_function(
+        lambda x: (
+            x * 0.5,
+            x + 1,
+            x > 0.5,
+            1.5 - x,
+            1 - x,
+            x / 2,
+            x // 3,
+            x % 3,
+            torch.fmod(x, 3),
+            x**2,
+            x.abs() ** 0.5,
+            2.0**x,
+        ),
+        INTEGERS,
+    )
+
+
+@pytest.mark.parametrize("mode", (None, "floor", "trunc"))
+def test_quotients(mode: str | None) -> None:
+    check_function(
+        lambda x, y, z: (
+            torch.div(x, 3, rounding_mode=mode),
+            torch.div(x, y, rounding_mode=mode),
+            torch.div(y, x.abs() + 1, rounding_mode=mode),
+            torch.div(x, z, rounding_mode=mode),
+        ),
+        INTEGERS,
+        torch.full((8,), 2.5),
+        torch.tensor([2, -2, 3, -3, 1, -1, 5, 7], dtype=torch.int32),
+    )
+
+
+def test_tensors_without_axes_do_not_widen() -> None:
+    scalar = torch.tensor(2.0, dtype=torch.float64)
+    check_function(lambda x, y, n: (x * y, x + n, n * y), FLOATS, scalar, INTEGERS)
+
+
+def test_factors_of_sums() -> None:
+    check_function(
+        lambda x, y: (
+            torch.add(x, y, alpha=2),
+            torch.sub(x, y, alpha=0.5),
+            torch.rsub(x, y, alpha=3),
+            torch.add(x, 1, alpha=-2),
+        ),
+        FLOATS,
+        FLOATS.flip(0),
+    )
+
+
+def test_functions_of_integers() -> None:
+    check_function(
+        lambda x: (
+            torch.exp(x),
+            torch.sigmoid(x),
+            torch.tanh(x),
+            torch.log1p(x.abs()),
+            torch.sqrt(x.abs()),
+            torch.rsqrt(x.abs() + 1),
+            torch.sin(x),
+            torch.reciprocal(x.abs() + 1),
+        ),
+        INTEGERS,
+    )
+
+
+def test_booleans() -> None:
+    check_function(
+        lambda x: (
+            x.cumsum(0),
+            x.sum(),
+            x.any(),
+            ~x,
+            x & ~x,
+            x | x.flip(0),
+            x ^ x.flip(0),
+            x * 3,
+            x * x,
+            x + x.flip(0),
+            torch.maximum(x, x.flip(0)),
+            x == x.flip(0),
+            x != x.flip(0),
+            x > x.flip(0),
+            x == True,  # noqa: E712
+        ),
+        BOOLEANS,
+    )
+
+
+def test_any_and_bounds_of_integers() -> None:
+    small = INTEGERS.to(torch.int8)
+    check_function(
+        lambda x, y: (
+            x.any(),
+            x.reshape(2, 4).any(1),
+            x.clamp(min=0),
+            x.clamp(max=2),
+            x.clamp(-1, 1),
+            x.clamp(0.5),
+            y.cumsum(0),
+            y.prod(),
+            torch.clamp(x, min=y),
+        ),
+        INTEGERS,
+        small,
+    )
+
+
+def test_choices_and_fills() -> None:
+    check_function(
+        lambda x, n, b: (
+            torch.where(b, x, n),
+            torch.where(b, n, 0.5),
+            torch.ones_like(x, dtype=torch.int64),
+            torch.zeros_like(n, dtype=torch.float64),
+            torch.cat([x, n]),
+        ),
+        FLOATS,
+        INTEGERS,
+        BOOLEANS,
+    )
+
+
+def test_sizes_as_operands() -> None:
+    check_function(
+        lambda x: (x * x.shape[0], x + x.shape[0] // 2, torch.full((2,), x.shape[0]) / 3),
+        random(5, 3, dtype=torch.float32, seed=0),
+        dynamic=(0,),
+        others=[(random(9, 3, dtype=torch.float32, seed=1),)],
+    )
+
+
+def test_what_needs_no_promotion_is_imported_as_tvm_does() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x * 2 + x) > 0.5
+
+    with switches.collect() as acted:
+        mod = import_exported(Call(function), (FLOATS,))
+    assert acted == set()
+    stock = import_exported(Call(function), (FLOATS,), of=tvm_torch)
+    tvm.ir.assert_structural_equal(mod, stock)
+
+
+def test_switched_off_it_is_tvms(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Call(lambda x: x * 0.5)
+    with switches.collect() as acted:
+        import_exported(module, (INTEGERS,))
+    assert acted == {"torch-promotion"}
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "torch-promotion")
+    stock = import_exported(module, (INTEGERS,), of=tvm_torch)
+    tvm.ir.assert_structural_equal(import_exported(module, (INTEGERS,)), stock)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

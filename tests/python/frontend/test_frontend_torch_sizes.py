@@ -1,0 +1,177 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Programs with dynamic dims: their sizes, and operators on them."""
+
+import io
+
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+import tvm
+import tvm.testing
+from torch.utils._sympy import functions
+from tvm import tirx
+
+from torch_helpers import Call, check_function, import_exported, random
+from tvm_fixes import switches
+from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
+from tvm_fixes.frontend.torch.symbols import Symbols
+
+X = random(5, 3, dtype=torch.float32, seed=0)
+OTHERS = [(random(rows, 3, dtype=torch.float32, seed=rows),) for rows in (4, 9)]
+
+
+def test_slices() -> None:
+    check_function(
+        lambda x: (
+            x[1:],
+            x[:-1],
+            x[-2:],
+            x[-3:-1],
+            x[::2],
+            x[1 : x.shape[0]],
+            x[:, -2:],
+            x[..., :2],
+            x.narrow(0, 1, 2),
+        ),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_elements_from_the_end() -> None:
+    check_function(lambda x: (x[-1], x[-4], x[0], x[:, -1]), X, dynamic=(0,), others=OTHERS)
+
+
+def test_narrow_of_a_program_that_is_not_decomposed() -> None:
+    """TVM takes the length for the end."""
+    mod = import_exported(Call(lambda x: x.narrow(0, 1, 2)), (X,), decompose=False)
+    assert mod["main"].ret_ty.shape[0] == 2
+
+
+def test_sizes_that_are_computed() -> None:
+    check_function(
+        lambda x: (
+            x.new_zeros(max(x.shape[0], 7), 2),
+            x.new_ones(min(x.shape[0], 7)),
+            x.new_ones(x.shape[0] * 2 + x.shape[0] // 2),
+            torch.arange(x.shape[0])[:, None] + x,
+            torch.arange(1, x.shape[0] + 1, 2),
+            x.reshape(-1).view(x.shape[0] * 3),
+            torch.full((x.shape[0], x.shape[0]), -1.0).triu(1),
+        ),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_pads() -> None:
+    check_function(
+        lambda x: (
+            F.pad(x, (0, 0, x.shape[0], 1)),
+            F.pad(x, (0, 0, 0, 40 - x.shape[0]), value=2.0),
+            F.pad(x, (-1, 0)),
+            F.pad(x, (1, -2, -1, 2), value=-1.0),
+        ),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_parts_and_variances() -> None:
+    check_function(
+        lambda x: (
+            *torch.split(x, [2, x.shape[0] - 2]),
+            *torch.split(x.T, 2),
+            x.var(0),
+            x.std(),
+            x.var(0, correction=0),
+            x.roll(1, 1),
+        ),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_cat_leaves_out_what_is_empty() -> None:
+    check_function(lambda x: (torch.cat([torch.tensor([]), x]),), X)
+
+
+def test_inputs_with_expressions() -> None:
+    """The size of one input is that of the other and 1; loaded from a file, too."""
+    rows = torch.export.Dim("rows", min=4, max=40)
+    program = torch.export.export(
+        Call(lambda x, y: y[: x.shape[0]] + x),
+        (X, random(6, 3, dtype=torch.float32, seed=1)),
+        dynamic_shapes=(({0: rows}, {0: rows + 1}),),
+    )
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for exported in (program, torch.export.load(file)):
+        main = from_exported_program(exported)["main"]
+        extent, more = (param.ty.shape[0] for param in main.params)
+        assert isinstance(extent, tirx.Var)
+        assert tvm.sym.Analyzer().can_prove_equal(more, extent + 1)
+
+
+def test_a_type_that_pytorch_does_not_give_is_refused() -> None:
+    program = torch.export.export(Call(lambda x: (x.argmax(1), x.relu())), (X,))
+    importer = ExportedProgramImporter()
+    importer.convert_map["argmax.default"] = importer.typed_converter(
+        lambda node: importer.env[node.args[0]]
+    )
+    with pytest.raises(tvm.error.OpNotImplemented) as raised:
+        importer.from_exported_program(program, False, False, False, None)
+    message = str(raised.value)
+    assert "aten.argmax.default 'argmax': imported as float32" in message
+    assert "PyTorch gives int64 [5]" in message
+
+
+@pytest.mark.parametrize(
+    "expression, expected",
+    (
+        ("2*s + 1", 15),
+        ("FloorDiv(s, 2)", 3),
+        ("Mod(s, 4)", 3),
+        ("PythonMod(s, 4)", 3),
+        ("Max(s, 9)", 9),
+        ("Min(s, 9)", 7),
+        ("s**2", 49),
+        ("CeilToInt(IntTrueDiv(s, 2))", 4),
+        ("ModularIndexing(s, 2, 2)", 1),
+    ),
+)
+def test_expressions(expression: str, expected: int) -> None:
+    s = sympy.Symbol("s", integer=True, positive=True)
+    symbols = Symbols()
+    variable = tirx.Var("s", "int64")
+    symbols.bind(s, variable)
+    got = symbols.convert(eval(expression, vars(functions) | {"s": s}))
+    symbols.analyzer.bind(variable, tirx.const(7, "int64"))
+    assert int(symbols.analyzer.simplify(got)) == expected
+
+
+def test_static_shapes_need_no_fix() -> None:
+    with switches.collect() as acted:
+        import_exported(Call(lambda x: x[1:, :2].exp()), (X,))
+    assert acted == set()
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
