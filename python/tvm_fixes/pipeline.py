@@ -25,6 +25,7 @@ from .relax.legalize import conv_transpose
 from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.transform import (
     DecomposeChannelwise,
+    FoldLayoutIntoConv,
     FuseTransposeMatmul,
     InsertRuntimeChecks,
     PrepareLayout,
@@ -184,6 +185,8 @@ def _convert_layout(layout: str) -> tvm.transform.Pass:
         PrepareLayout(),
         # What is left of an attention block is a true transposition, of the keys.
         FuseTransposeMatmul(),
+        # Last, since what it folds no other pass can join any more.
+        FoldLayoutIntoConv(),
         relax.transform.DeadCodeElimination(),
     ]
     return tvm.transform.Sequential(passes, name="Layout")

@@ -34,6 +34,7 @@ FIX_IDS: tuple[str, ...] = (
     "layout-guards",
     "decompose-channelwise",
     "prepare-layout",
+    "fold-layout-into-conv",
     "fuse-transpose-matmul",
     "plan-memory-if",
     "batch-norm-dtype",

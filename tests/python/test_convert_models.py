@@ -12,8 +12,9 @@
 # and limitations under the License.
 """Whole models in converted layouts: what is transformed, and the numbers.
 
-A model with one input and one output needs a transform at each end.  Beyond these it may keep what
-moves its data in any layout, and no more: :attr:`Model.extra`, :attr:`Model.packed_extra`.
+No transform is needed where a convolution stands, which reads and writes any layout: neither at the
+ends of a model nor between.  What a model needs elsewhere, and what moves its data in any layout,
+is all that it may keep: :attr:`Model.transforms`, :attr:`Model.packed_transforms`.
 """
 
 import itertools
@@ -54,9 +55,9 @@ class Model:
         Makes the module in eval mode and its inputs.
     dims : callable
         Makes the dynamic dims of the input, by axis.
-    extra : int
-        The transforms that it needs in channels-last beyond one at each end.
-    packed_extra : int
+    transforms : int
+        The transforms that it needs in channels-last.
+    packed_transforms : int
         The same in a layout with blocks of channels.
     layouts : tuple of str
         The layouts that it is converted to.
@@ -64,13 +65,13 @@ class Model:
 
     make: Callable[[], Module]
     dims: Callable[[], dict[int, torch.export.Dim]]
-    extra: int = 0
-    packed_extra: int = 0
+    transforms: int = 0
+    packed_transforms: int = 0
     layouts: tuple[str, ...] = ("NHWC", "NCHW4c")
 
     def most_transforms(self, layout: str) -> int:
         """How many transforms may be left in `layout`."""
-        return 2 + (self.extra if layout == "NHWC" else self.packed_extra)
+        return self.transforms if layout == "NHWC" else self.packed_transforms
 
 
 def network(make: Callable[[], nn.Module], *shape: int) -> Module:
@@ -98,37 +99,47 @@ MODELS = {
     "dcgan": Model(
         lambda: network(lambda: dcgan.Generator(8, 4), 2, 8, 1, 1),
         lambda: {0: torch.export.Dim("batch", max=16)},
+        transforms=1,
     ),
     "unet": Model(
         lambda: network(lambda: unet.UNet(width=16, depth=1), 2, 3, 8, 6),
         lambda: picture_dims(2),
+        transforms=1,
+        packed_transforms=1,
         layouts=("NHWC", "NCHW4c", "NCHW8c", "NCHW16c"),
     ),
     "unet_leaky": Model(
         lambda: network(lambda: unet.UNet(depth=2, activation=leaky_relu), 2, 3, 16, 12),
         lambda: picture_dims(4),
+        transforms=1,
     ),
     "fcn": Model(lambda: network(fcn.FCN, 2, 3, 64, 64), lambda: picture_dims(32)),
     "cyclegan": Model(
         lambda: network(lambda: cyclegan.Generator(blocks=1), 2, 3, 16, 12),
         lambda: picture_dims(4, least=3),
+        transforms=1,
     ),
     # Attention multiplies matrices, which are not packed: it is left and entered once.
-    "autoencoder_kl": Model(autoencoder_kl.factory, picture_dims, packed_extra=2),
+    "autoencoder_kl": Model(
+        autoencoder_kl.factory, picture_dims, transforms=1, packed_transforms=2
+    ),
     # Of a pixel shuffle at the end, the transform at that end is a part.
     "superres_at_the_end": Model(
         lambda: network(
             lambda: superres.SuperResolution(width=8, blocks=1, shuffles=0), 2, 3, 8, 6
         ),
         picture_dims,
+        transforms=1,
+        packed_transforms=2,
     ),
-    # Blocks of channels are left for good at the shuffle: the convolution behind it makes three.
+    # Blocks of channels are left for good at the shuffle.
     "superres": Model(
         lambda: network(
             lambda: superres.SuperResolution(width=8, blocks=1, shuffles=1), 2, 3, 8, 6
         ),
         picture_dims,
-        extra=1,
+        transforms=2,
+        packed_transforms=2,
     ),
     "hifigan": Model(
         hifigan.factory,

@@ -109,7 +109,8 @@ def test_a_layout_is_that_of_every_convolution_in_any_rank(rank, layout):
     converted = stages(layout=layout)[0](mod)
     found = [c.attrs.data_layout for c in calls(converted) if "conv" in c.op.name]
     assert found == [layout.replace("HW", {1: "W", 2: "HW", 3: "DHW"}[rank])] * 3
-    assert len(activation_transforms(converted)) == (0 if layout == "NCHW" else 2)
+    # The last convolution writes what is wanted of it.
+    assert len(activation_transforms(converted)) == (0 if layout == "NCHW" else 1)
 
 
 @pytest.mark.parametrize("rank, layout", sample(list(product((1, 2, 3), LAYOUTS)), 5, seed=1))
@@ -133,8 +134,10 @@ def test_the_layout_that_is_there_changes_nothing():
 def test_channels_that_the_block_does_not_divide_stay_as_they_are(layout):
     mod = convolution(2)  # of 4 channels
     converted = stages(layout=layout)[0](mod)
-    found = [call.attrs.data_layout for call in calls(converted, "relax.nn.conv2d")]
-    assert found == ["NCHW4c" if layout == "NCHW4c" else "NCHW"] * 2
+    first, second = calls(converted, "relax.nn.conv2d")
+    between = "NCHW4c" if layout == "NCHW4c" else "NCHW"
+    assert first.attrs.out_layout == second.attrs.data_layout == between
+    assert not activation_transforms(converted)
 
 
 def test_a_value_that_two_readers_want_transformed_is_transformed_once():
@@ -151,7 +154,7 @@ def test_a_value_that_two_readers_want_transformed_is_transformed_once():
     assert len(activation_transforms(converted)) == 2
 
 
-def test_constant_kernel_is_transformed_at_compile_time():
+def test_nothing_is_transformed_at_run_time_around_convolutions():
     mod = convolution(2)
     with tvm.target.Target("llvm"):
         for stage in stages(layout="NHWC")[:2]:
@@ -159,12 +162,9 @@ def test_constant_kernel_is_transformed_at_compile_time():
     kernels = [
         var.name_hint for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
     ]
-    # One transpose at the input, one at the output, and none for the two kernels.
-    assert sum("transpose" in name for name in kernels) <= 2
-    kernel_calls = calls(mod, "relax.call_tir")
-    transposes = [c for c in kernel_calls if "transpose" in c.args[0].name_hint]
-    assert transposes
-    assert not any(isinstance(c.args[1].fields[0], tvm.ir.GenericConst) for c in transposes)
+    # Neither the two constant kernels, nor the input, nor the output.
+    assert len(kernels) >= 2
+    assert not [name for name in kernels if "transpose" in name or "transform" in name]
 
 
 @I.ir_module

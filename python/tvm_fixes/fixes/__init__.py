@@ -48,6 +48,7 @@ FIXES: tuple[Fix, ...] = (
     layout.LAYOUT_GUARDS,
     layout.DECOMPOSE_CHANNELWISE,
     layout.PREPARE_LAYOUT,
+    layout.FOLD_LAYOUT_INTO_CONV,
     layout.FUSE_TRANSPOSE_MATMUL,
     memory.PLAN_MEMORY_IF,
     batch_norm.BATCH_NORM_DTYPE,

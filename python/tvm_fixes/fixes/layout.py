@@ -25,7 +25,12 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from ..relax.analysis import activation_transforms
-from ..relax.transform import DecomposeChannelwise, FuseTransposeMatmul, PrepareLayout
+from ..relax.transform import (
+    DecomposeChannelwise,
+    FoldLayoutIntoConv,
+    FuseTransposeMatmul,
+    PrepareLayout,
+)
 from ._run import run
 from .record import Fix, Kind, Probe
 
@@ -275,6 +280,36 @@ def _prepare_and_convert() -> None:
     _convert_bias_and_dead_code(PrepareLayout())
 
 
+def _convert_ends(fold: Callable[[tvm.IRModule], tvm.IRModule]) -> None:
+    x, weight, _ = _draw()
+    kernel = relax.const(weight)
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, 4, 3, 5), "float32")) -> R.Tensor((1, 4, 3, 5), "float32"):
+            with R.dataflow():
+                lv = R.nn.conv2d(x, kernel)
+                lv1 = R.nn.relu(lv)
+                out = R.nn.conv2d(lv1, kernel)
+                R.output(out)
+            return out
+
+    folded = relax.transform.DeadCodeElimination()(fold(_convert_to_nhwc(Module)))
+    count = len(activation_transforms(folded))
+    assert count == 0, f"{count} transforms of what convolutions can read and write as it lies"
+    expected = _convolve_1x1(np.maximum(_convolve_1x1(x, weight), 0), weight)
+    np.testing.assert_allclose(run(folded, x), expected, rtol=1e-5, atol=1e-5)
+
+
+def _convert_ends_alone() -> None:
+    _convert_ends(lambda module: module)
+
+
+def _convert_and_fold_ends() -> None:
+    _convert_ends(FoldLayoutIntoConv())
+
+
 def _multiply_by_own_transpose(fuse: tvm.transform.Pass) -> None:
     x, _, _ = _draw()
 
@@ -406,6 +441,19 @@ PREPARE_LAYOUT = Fix(
         stock=_convert_alone,
         fixed=_prepare_and_convert,
         symptom=re.compile(r"AssertionError: \d permutes"),
+    ),
+)
+
+FOLD_LAYOUT_INTO_CONV = Fix(
+    id="fold-layout-into-conv",
+    family="layout",
+    kind=Kind.PASS,
+    summary="convolutions read and write what ConvertLayout transforms around them",
+    upstream=(),
+    probe=Probe(
+        stock=_convert_ends_alone,
+        fixed=_convert_and_fold_ends,
+        symptom=re.compile(r"AssertionError: \d transforms"),
     ),
 )
 

@@ -18,11 +18,18 @@
  */
 #include "mutator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "build.h"
 
 namespace tvm_fixes {
+
+bool HoldsDataflowVar(const ObjectRef& expr) {
+  auto tuple = As<TupleView>(expr);
+  if (!tuple) return KindOf(expr.get()) == Kind::kDataflowVar;
+  return std::any_of(tuple->fields().begin(), tuple->fields().end(), HoldsDataflowVar);
+}
 
 Mutator::Mutator(const ObjectRef& mod) : builder_(MakeBlockBuilder(mod)) {}
 
@@ -168,6 +175,14 @@ void Mutator::Append(const ObjectRef& binding) {
   auto view = As<BindingView>(binding);
   if (view && !view->is_match_cast()) bound_.insert_or_assign(view->var(), view->value());
   bindings_.push_back(binding);
+}
+
+ObjectRef Mutator::ValueInScope(const ObjectRef& var) const {
+  const ObjectRef value = BoundValue(var);
+  auto call = As<CallView>(value);
+  const bool may_escape = call && KindOf(var.get()) == Kind::kVar &&
+                          std::any_of(call->args().begin(), call->args().end(), HoldsDataflowVar);
+  return may_escape ? ObjectRef(nullptr) : value;
 }
 
 ObjectRef Mutator::Emit(const ObjectRef& value) {

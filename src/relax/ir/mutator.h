@@ -29,6 +29,9 @@ namespace tvm_fixes {
 using tvm::ffi::ObjectPtrEqual;
 using tvm::ffi::ObjectPtrHash;
 
+/*! \brief Whether an expression is a variable of a dataflow block, or a tuple that has one. */
+bool HoldsDataflowVar(const ObjectRef& expr);
+
 /*!
  * \brief Rewrites a function binding by binding, in the order of evaluation.
  *
@@ -67,6 +70,13 @@ class Mutator {
 
   /*! \brief What a variable was bound to by this mutator, null if it did not see the binding. */
   ObjectRef BoundValue(const ObjectRef& var) const;
+
+  /*!
+   * \brief As BoundValue; null also if the value names what is out of scope where `var` is read.
+   *
+   * What a dataflow block gives out may be read behind the block, where its other values are not.
+   */
+  ObjectRef ValueInScope(const ObjectRef& var) const;
 
   /*! \brief Bind a new variable to `value` in the current block; returns the variable. */
   ObjectRef Emit(const ObjectRef& value);

@@ -148,12 +148,6 @@ ObjectRef ReshapeConstant(const ObjectRef& expr, const std::vector<int64_t>& sha
   return MakeConstant(ViewAs(*tensor, shape), MakeTensorType(dims, *type));
 }
 
-bool HoldsDataflowVar(const ObjectRef& expr) {
-  auto tuple = As<TupleView>(expr);
-  if (!tuple) return KindOf(expr.get()) == Kind::kDataflowVar;
-  return std::any_of(tuple->fields().begin(), tuple->fields().end(), HoldsDataflowVar);
-}
-
 /*! \brief The rewrites of single values. */
 class Simplifier : public Mutator {
  public:
@@ -247,19 +241,6 @@ class Simplifier : public Mutator {
       moves.Permute(*permutation, *ShapeOf(step->ref()));
     }
     return moves;
-  }
-
-  /*!
-   * \brief What a variable is bound to, unless that names what is out of scope where it is read.
-   *
-   * What a dataflow block gives out may be read behind the block, where its other values are not.
-   */
-  ObjectRef ValueInScope(const ObjectRef& var) const {
-    const ObjectRef value = BoundValue(var);
-    auto call = As<CallView>(value);
-    const bool may_escape = call && KindOf(var.get()) == Kind::kVar &&
-                            std::any_of(call->args().begin(), call->args().end(), HoldsDataflowVar);
-    return may_escape ? ObjectRef(nullptr) : value;
   }
 
   ObjectRef JoinReshapes(const CallView& call) const {

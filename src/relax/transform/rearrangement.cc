@@ -106,6 +106,21 @@ bool Rearrangement::Permute(const AxisPermutation& permutation, const Array<Obje
   return true;
 }
 
+Rearrangement::AtomsByAxis Rearrangement::AtomsOfSource() const {
+  AtomsByAxis atoms(shape_.size());
+  for (size_t atom = 0; atom < atoms_.size(); ++atom) atoms[atoms_[atom].axis].push_back(atom);
+  return atoms;
+}
+
+std::optional<Rearrangement::AtomsByAxis> Rearrangement::AtomsOfResult(
+    const Array<ObjectRef>& shape) const {
+  auto factors = FactorAtoms(shape);
+  if (!factors || factors->size() != atoms_.size()) return std::nullopt;
+  AtomsByAxis atoms(shape.size());
+  for (const Factor& factor : *factors) atoms[factor.axis].push_back(factor.atom);
+  return atoms;
+}
+
 AxisPermutation Rearrangement::Join(const Array<ObjectRef>& result) const {
   static const GlobalFunction multiply("prim._OpMul");
   std::vector<size_t> place(atoms_.size());

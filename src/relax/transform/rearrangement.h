@@ -46,6 +46,16 @@ class Rearrangement {
    */
   bool Permute(const AxisPermutation& permutation, const Array<ObjectRef>& result);
 
+  /*! \brief By axis of a shape, the atoms that it is the product of, outermost first. */
+  using AtomsByAxis = std::vector<std::vector<size_t>>;
+  AtomsByAxis AtomsOfSource() const;
+  /*!
+   * \brief As above, of the value seen in a shape.
+   * \return Nothing if an atom would have to be split.
+   */
+  std::optional<AtomsByAxis> AtomsOfResult(const Array<ObjectRef>& shape) const;
+  const ObjectRef& extent(size_t atom) const { return atoms_[atom].extent; }
+
   const ObjectRef& source() const { return source_; }
   /*! \brief How many permutes there were. */
   size_t num_permutes() const { return num_permutes_; }

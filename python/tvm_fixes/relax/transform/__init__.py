@@ -13,6 +13,7 @@
 """The passes, as ``tvm.transform.Pass`` objects: one a file."""
 
 from .decompose_channelwise import DecomposeChannelwise
+from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
 from .prepare_layout import PrepareLayout
@@ -21,6 +22,7 @@ from .static_plan_block_memory import StaticPlanBlockMemory
 
 __all__ = [
     "DecomposeChannelwise",
+    "FoldLayoutIntoConv",
     "FuseTransposeMatmul",
     "InsertRuntimeChecks",
     "PrepareLayout",
