@@ -292,7 +292,7 @@ ATTENTION = Fix(
     id="torch-attention",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="attention with boolean masks, fewer heads of keys, a scale, or a view of its result",
+    summary="attention whose result is viewed; not decomposed, its masks, scale and grouped heads",
     upstream=(),
     probe=_probe(_import_attention_and_view, r"ValueError: Cannot view a tensor"),
 )

@@ -17,8 +17,8 @@ Upstream
 Versions
     Seen in 0.27.0.post1, with PyTorch 2.13.
 Trigger
-    Attention with a boolean mask, with fewer heads of keys than of queries (``enable_gqa``), with
-    ``scale``, in 3-D, or followed by a view of its transposed result.
+    Attention whose transposed result is viewed; in a program that is not decomposed, with a boolean
+    mask, with fewer heads of keys than of queries (``enable_gqa``), with ``scale``, or in 3-D.
 Symptom
     ``run_decompositions`` refuses the view (``Cannot view a tensor with shape``); without
     decomposition a boolean mask is refused, and ``scale`` and ``enable_gqa`` are ignored.

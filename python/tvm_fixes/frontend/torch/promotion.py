@@ -22,8 +22,8 @@ Trigger
     function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
     ``any`` of numbers; ``clamp`` of integers; ``ones_like`` and the like in another dtype.
 Symptom
-    Other numbers or dtypes, silently: 3 * 0.5 is 0, 7 / 2 is 3; ``alpha`` is ignored.  Others are
-    refused, or fail when they are built.
+    Other numbers or dtypes, silently: integers times 0.5 are 0, and divided by 2 stay integers;
+    ``alpha`` is ignored.  Others are refused, or fail when they are built.
 Mechanism
     The converters give a Python scalar the dtype of the tensor, promote two tensors regardless of
     their ranks, and leave to the operators of Relax what these do with integers.

@@ -22,8 +22,9 @@ Trigger
     splits or pads by them; an element from the end of a dynamic axis; negative padding; ``cat``
     with an empty tensor or of several dtypes.  A converter that gives another type than PyTorch.
 Symptom
-    An error at import or build; ``Concat expects all input tensors to have same ndim``.  An output
-    of another shape or dtype than PyTorch's, silently.
+    ``x[-1]`` reads memory that is not ``x``'s, and an output has another shape or dtype than
+    PyTorch's, silently.  Errors at import or build: ``Unsupported function types ['sym_max']``,
+    ``Concat expects all input tensors to have same ndim``.
 Mechanism
     The importer computes sizes anew, by converters that know four operators; a size that is static
     becomes an int32 tensor.  An input size other than a sum or product is taken for a symbol of its
