@@ -18,13 +18,13 @@ Versions
     Seen in 0.27.0.post1, with PyTorch 2.13.
 Trigger
     Attention whose transposed result is viewed; in a program that is not decomposed, with a boolean
-    mask, with fewer heads of keys than of queries (``enable_gqa``), with ``scale``, or in 3-D.
+    mask, with ``scale``, or in 3-D.
 Symptom
     ``run_decompositions`` refuses the view (``Cannot view a tensor with shape``); without
-    decomposition a boolean mask is refused, and ``scale`` and ``enable_gqa`` are ignored.
+    decomposition a boolean mask is refused, and ``scale`` is ignored.
 Mechanism
     PyTorch's decomposition gives the result other strides than the operator did when the program
-    was exported; the converter passes neither argument on.
+    was exported; the converter does not pass the argument on.
 How to remove
     See ``corrections``.
 """
