@@ -184,6 +184,16 @@ class TensorTypeView : public View {
   int32_t ndim() const { return nodes.tensor_type.ndim(node_); }
 };
 
+/*! \brief An attribute of a function, of whose attributes `attrs` is the node; nothing if unset. */
+inline std::optional<Any> FunctionAttr(const ObjectRef& attrs, const char* name) {
+  if (!nodes.dict_attrs.IsInstance(attrs.get())) return std::nullopt;
+  const Map<String, Any>& dict = nodes.dict_attrs.dict(attrs.get());
+  if (!dict.defined()) return std::nullopt;
+  auto found = dict.find(name);
+  if (found == dict.end()) return std::nullopt;
+  return (*found).second;
+}
+
 /*! \brief The type of an expression, null where none is inferred and for null. */
 inline ObjectRef TypeOf(const ObjectRef& expr) {
   return expr.defined() ? nodes.expr.ty(expr.get()) : ObjectRef(nullptr);

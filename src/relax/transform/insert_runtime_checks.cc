@@ -27,6 +27,8 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/rvalue_ref.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <tuple>
@@ -295,10 +297,10 @@ class CheckInserter : public Mutator {
 
 /*! \brief Whether a function becomes a kernel as a whole: no call can stand in it. */
 bool IsKernel(const FunctionView& function) {
-  if (!nodes.dict_attrs.IsInstance(function.attrs().get())) return false;
-  const Map<String, Any>& attrs = nodes.dict_attrs.dict(function.attrs().get());
-  return attrs.defined() && (attrs.count("Primitive") != 0 || attrs.count("Composite") != 0 ||
-                             attrs.count("Codegen") != 0);
+  const char* const names[] = {"Primitive", "Composite", "Codegen"};
+  return std::any_of(std::begin(names), std::end(names), [&](const char* name) {
+    return FunctionAttr(function.attrs(), name).has_value();
+  });
 }
 
 /*! \brief A function with checks; itself where there is nothing to check. */

@@ -373,7 +373,7 @@ def a_result_of_another_dtype():
     (
         "call_tir.arity",
         "main.body.blocks[0].bindings[0].value",
-        "`f` takes 2 parameters, got 2 arguments and 1 results",
+        "`f` takes 2 parameters, got 2 arguments and 1 result",
     )
 )
 def too_many_arguments():
@@ -384,7 +384,7 @@ def too_many_arguments():
     (
         "call_tir.arity",
         "main.body.blocks[0].bindings[0].value",
-        "`f` takes 2 parameters, got 1 arguments and 2 results",
+        "`f` takes 2 parameters, got 1 argument and 2 results",
     )
 )
 def too_many_results():

@@ -125,7 +125,7 @@ def an_argument_of_another_dtype():
     return calling(identity(4), var("a", 4, dtype="int32"), ty=tensor(4))
 
 
-@case(("call.arity", "main.body.blocks[0].bindings[0].value", "`f`: 1 arguments, expected 2"))
+@case(("call.arity", "main.body.blocks[0].bindings[0].value", "`f`: 1 argument, expected 2"))
 def too_few_arguments():
     callee = function([x := var("x", 4), var("w", 4)], [], x)
     return calling(callee, var("a", 4), ty=tensor(4))
@@ -167,7 +167,7 @@ def a_stale_function_that_nobody_calls():
     (
         "call.callee",
         "main.body.blocks[0].bindings[0].value.op",
-        "`f` is a PrimFunc of 1 parameters, and called as a Relax function with 2",
+        "`f` is a PrimFunc of 1 parameter, and called as a Relax function with 2",
     )
 )
 def a_prim_func_as_a_relax_function():

@@ -99,7 +99,7 @@ def arguments_that_are_null():
 
 
 @case(
-    ("op.arity", "main.body.blocks[0].bindings[0].value", "`relax.matmul`: 1 arguments, expected 2")
+    ("op.arity", "main.body.blocks[0].bindings[0].value", "`relax.matmul`: 1 argument, expected 2")
 )
 def too_few_arguments():
     x, y = var("x", 4), var("y", 4)
@@ -268,7 +268,7 @@ def an_extent_that_is_a_float():
     return mod
 
 
-@case(("ir.malformed", "main.params[0]", "a tensor of the rank 2 has a shape of 1 extents"))
+@case(("ir.malformed", "main.params[0]", "a tensor of the rank 2 has a shape of 1 extent"))
 def a_rank_that_is_not_that_of_the_shape():
     mod = module([x := var("x", 4)], [], x)
     put(x.ty, "ndim", 2)

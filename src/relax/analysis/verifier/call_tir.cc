@@ -93,9 +93,8 @@ void CheckBuffers(Verifier* verifier, const PrimCall& call) {
   const size_t outputs = call.NumOwnOutputs();
   if (call.params.size() != inputs + outputs) {
     verifier->Error("call_tir.arity", call.call.path,
-                    Quote(call.callee) + " takes " + std::to_string(call.params.size()) +
-                        " parameters, got " + std::to_string(inputs) + " arguments and " +
-                        std::to_string(outputs) + " results");
+                    Quote(call.callee) + " takes " + Count(call.params.size(), "parameter") +
+                        ", got " + Count(inputs, "argument") + " and " + Count(outputs, "result"));
     return;
   }
   const size_t num_found = verifier->diagnostics().size();
@@ -134,8 +133,8 @@ bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t n
   const Array<int64_t>& indices = nodes.call_tir_inplace_attrs.inplace_indices(attrs);
   if (indices.size() != num_outputs) {
     verifier->Error("call_tir_inplace.index", path,
-                    std::to_string(indices.size()) + " indices for " + std::to_string(num_outputs) +
-                        " results");
+                    "the number of indices is " + std::to_string(indices.size()) + ", of results " +
+                        std::to_string(num_outputs));
     return false;
   }
   std::vector<bool> is_taken(num_args, false);
@@ -143,7 +142,7 @@ bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t n
     if (index < -1 || index >= static_cast<int64_t>(num_args) || (index >= 0 && is_taken[index])) {
       verifier->Error("call_tir_inplace.index", path,
                       "index " + std::to_string(index) + " is out of range or taken twice, of " +
-                          std::to_string(num_args) + " arguments");
+                          Count(num_args, "argument"));
       return false;
     }
     if (index >= 0) is_taken[index] = true;
@@ -186,14 +185,11 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
 /*! \brief What the fit of a call's arguments and results depends on. */
 std::string KeyOf(Verifier* verifier, const Call& call, const Array<ObjectRef>& args, TypeId out) {
   std::string key;
-  auto append = [&key](auto value) {
-    key.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  append(call.arg(0));
-  append(call.args[1]);
-  append(out);
+  AppendBytes(call.arg(0), &key);
+  AppendBytes(call.args[1], &key);
+  AppendBytes(out, &key);
   // Scalars give symbols their values.
-  for (const ObjectRef& arg : args) append(verifier->dims().Intern(arg));
+  for (const ObjectRef& arg : args) AppendBytes(verifier->dims().Intern(arg), &key);
   return key;
 }
 

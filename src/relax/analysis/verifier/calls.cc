@@ -29,8 +29,17 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The name of a field of attributes that must be an object, and is null; or null. */
-const char* NullField(const Object* attrs) {
+/*! \brief Whether the attributes of a call are of its operator's class, if that has any. */
+bool HasAttrs(const CallView& call, const OpInfo& op) {
+  const Object* attrs = call.attrs().get();
+  return op.attrs_type_index < 0 ||
+         (attrs != nullptr && attrs->type_index() == op.attrs_type_index);
+}
+
+/*! \brief The name of a field of its attributes that must be an object, and is null; or null. */
+const char* NullField(const CallView& call, const OpInfo& op) {
+  if (op.attrs_type_index < 0) return nullptr;
+  const Object* attrs = call.attrs().get();
   const char* name = nullptr;
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(attrs->type_index());
   tvm::ffi::reflection::ForEachFieldInfoWithEarlyStop(info, [&](const TVMFFIFieldInfo* field) {
@@ -51,23 +60,11 @@ std::string FirstLine(const std::string& text) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-bool IsCallTir(const OpInfo& op) {
-  static const char* const names[] = {"relax.call_tir", "relax.call_tir_inplace",
-                                      "relax.call_tir_with_grad"};
-  return std::any_of(std::begin(names), std::end(names),
-                     [&](const char* name) { return op.name == name; });
-}
-
 }  // namespace
 
 bool IsWellFormed(const CallView& call, const OpInfo& op) {
-  if (!call.args().defined() || static_cast<int64_t>(call.args().size()) < op.num_inputs) {
-    return false;
-  }
-  if (op.attrs_type_index < 0) return true;
-  const Object* attrs = call.attrs().get();
-  return attrs != nullptr && attrs->type_index() == op.attrs_type_index &&
-         NullField(attrs) == nullptr;
+  return call.args().defined() && static_cast<int64_t>(call.args().size()) >= op.num_inputs &&
+         HasAttrs(call, op) && NullField(call, op) == nullptr;
 }
 
 TypeId FunctionVerifier::TypeOfCall(const CallView& call, const Path& path) {
@@ -107,15 +104,13 @@ TypeId FunctionVerifier::TypeOfCall(const CallView& call, const Path& path) {
 }
 
 bool FunctionVerifier::CheckAttrs(const CallView& call, const OpInfo& op, const Path& path) {
-  if (op.attrs_type_index < 0) return true;
-  const Object* attrs = call.attrs().get();
-  if (attrs == nullptr || attrs->type_index() != op.attrs_type_index) {
-    verifier_->Error(
-        "op.attrs", path.Attr("attrs"),
-        Quote(op.name) + ": expected " + op.attrs_type_key + ", got " + TypeKeyOf(attrs));
+  if (!HasAttrs(call, op)) {
+    verifier_->Error("op.attrs", path.Attr("attrs"),
+                     Quote(op.name) + ": expected " + op.attrs_type_key + ", got " +
+                         TypeKeyOf(call.attrs().get()));
     return false;
   }
-  const char* null_field = NullField(attrs);
+  const char* null_field = NullField(call, op);
   if (null_field == nullptr) return true;
   verifier_->Error("op.attrs", path.Attr("attrs").Attr(null_field),
                    Quote(op.name) + ": the attribute " + null_field + " is null");
@@ -128,7 +123,7 @@ TypeId FunctionVerifier::TypeOfOpCall(const CallView& call, std::vector<TypeId> 
   // An operator without a rule may say what it likes of its inputs: some of TVM's are wrong.
   if (!op.rules.empty() && static_cast<int64_t>(args.size()) < op.num_inputs) {
     verifier_->Error("op.arity", path,
-                     Quote(op.name) + ": " + std::to_string(args.size()) + " arguments, expected " +
+                     Quote(op.name) + ": " + Count(args.size(), "argument") + ", expected " +
                          std::to_string(op.num_inputs));
     return kUnknownType;
   }
@@ -142,7 +137,7 @@ TypeId FunctionVerifier::TypeOfOpCall(const CallView& call, std::vector<TypeId> 
   for (size_t i = findings; i < verifier_->diagnostics().size(); ++i) {
     if (verifier_->diagnostics()[i].severity == Severity::kError) return kUnknownType;
   }
-  if (IsCallTir(op)) {
+  if (op.is_call_tir) {
     return call.ty_args().defined() && call.ty_args().size() == 1
                ? types().Intern(call.ty_args()[0])
                : kUnknownType;
@@ -169,7 +164,7 @@ TypeId FunctionVerifier::TypeOfFunctionCall(const CallView& call, const std::vec
     const Object* function = verifier_->FindFunction(callee.get());
     if (auto view = As<FunctionView>(function)) {
       signature = verifier_->SignatureOf(*view);
-      verifier_->CheckFresh(callee, signature, callee_path, Severity::kError);
+      verifier_->CheckFresh(callee, signature, callee_path);
     } else if (tir_nodes.prim_func.IsInstance(function)) {
       // What call_tir becomes: the memory of the results is passed with the arguments.
       signature = verifier_->SignatureOfPrimFunc(function);
@@ -177,9 +172,9 @@ TypeId FunctionVerifier::TypeOfFunctionCall(const CallView& call, const std::vec
       if (signature.has_params && signature.fields.size() != args.size()) {
         verifier_
             ->Error("call.callee", callee_path,
-                    Quote(name) + " is a PrimFunc of " + std::to_string(signature.fields.size()) +
-                        " parameters, and called " + "as a Relax function with " +
-                        std::to_string(args.size()))
+                    Quote(name) + " is a PrimFunc of " +
+                        Count(signature.fields.size(), "parameter") +
+                        ", and called as a Relax function with " + std::to_string(args.size()))
             .Hint("R.call_tir provides the memory of the result");
         return kUnknownType;
       }
@@ -200,7 +195,7 @@ TypeId FunctionVerifier::TypeOfFunctionCall(const CallView& call, const std::vec
   if (!signature.has_params) return kUnknownType;
   if (signature.fields.size() != args.size()) {
     verifier_->Error("call.arity", path,
-                     Quote(name) + ": " + std::to_string(args.size()) + " arguments, expected " +
+                     Quote(name) + ": " + Count(args.size(), "argument") + ", expected " +
                          std::to_string(signature.fields.size()));
     return kUnknownType;
   }

@@ -78,6 +78,11 @@ class Path::Arena {
   Arena* previous_;
 };
 
+/*! \brief A number of things: "1 field", "2 fields". */
+inline std::string Count(size_t number, const std::string& thing) {
+  return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
+}
+
 enum class Severity : uint8_t { kError, kWarning, kNote };
 
 /*! \brief One finding. */

@@ -28,15 +28,12 @@ namespace verifier {
 namespace {
 
 /*! \brief Branches and functions nested deeper are left alone, before the stack ends. */
-constexpr int kMaxDepth = 500;
+constexpr int kMaxBodyDepth = 500;
 
 /*! \brief Whether a function's attributes say that its effects are to be overlooked. */
 bool IsForcedPure(const FunctionView& function) {
-  if (!nodes.dict_attrs.IsInstance(function.attrs().get())) return false;
-  const Map<String, Any>& dict = nodes.dict_attrs.dict(function.attrs().get());
-  if (!dict.defined()) return false;
-  auto found = dict.find("relax.force_pure");
-  return found != dict.end() && (*found).second.try_cast<bool>().value_or(false);
+  const auto value = FunctionAttr(function.attrs(), "relax.force_pure");
+  return value && value->try_cast<bool>().value_or(false);
 }
 
 }  // namespace
@@ -97,7 +94,7 @@ void FunctionVerifier::VisitBody(const ObjectRef& body, TypeId expected, const c
                      std::string(what) + ": expected a SeqExpr, got " + TypeKeyOf(body.get()));
     return;
   }
-  if (depth_ == kMaxDepth) {
+  if (depth_ == kMaxBodyDepth) {
     verifier_->Error("ir.malformed", path, std::string(what) + " is nested more than 500 deep");
     return;
   }
@@ -277,12 +274,10 @@ const Object* FunctionVerifier::SharedWith(const Object* value) {
   }
   auto call = As<CallView>(value);
   if (!call) return value;
-  // These become views of their operand where the memory is planned.
-  static const char* const views[] = {"relax.reshape", "relax.flatten", "relax.squeeze",
-                                      "relax.expand_dims", "relax.memory.view"};
-  const bool is_view = std::any_of(std::begin(views), std::end(views),
-                                   [&](const char* name) { return call->IsOp(name); });
-  return is_view && !call->args().empty() ? call->args()[0].get() : nullptr;
+  const Object* op = call->op().get();
+  const bool is_view = nodes.op.IsInstance(op) && verifier_->InfoOf(op).is_view;
+  return is_view && call->args().defined() && !call->args().empty() ? call->args()[0].get()
+                                                                    : nullptr;
 }
 
 void FunctionVerifier::LeaveScope(size_t mark) {

@@ -105,8 +105,8 @@ class FunctionVerifier {
   std::vector<const Object*> scope_;
   /*! \brief The types whose symbols were found in the present scope. */
   std::unordered_set<TypeId> types_in_scope_;
-  /*! \brief The types of which something was already said. */
-  std::unordered_set<const Object*> told_types_;
+  /*! \brief The malformed types that were reported. */
+  std::unordered_set<const Object*> reported_types_;
 };
 
 }  // namespace verifier

@@ -28,6 +28,7 @@
 
 #include "../../../ffi/tir_nodes.h"
 #include "../../ir/views.h"
+#include "diagnostic.h"
 
 namespace tvm_fixes {
 namespace verifier {
@@ -38,12 +39,6 @@ namespace {
 constexpr int kMaxDepth = 200;
 /*! \brief So are types of more parts, which types that share theirs may come to. */
 constexpr size_t kMaxSize = 100000;
-
-bool SameDtype(DLDataType lhs, DLDataType rhs) {
-  return lhs.code == rhs.code && lhs.bits == rhs.bits && lhs.lanes == rhs.lanes;
-}
-
-bool IsKnown(DLDataType dtype) { return dtype.bits != 0; }
 
 /*! \brief Whether the type of an opaque function names a function of TVM's that is null. */
 bool LacksDerivation(const Object* func_type) {
@@ -66,16 +61,6 @@ bool LacksDerivation(const Object* func_type) {
             });
       });
   return lacks;
-}
-
-/*! \brief Record that part of two types does not fit. */
-void Note(Fit* fit, Relation relation, const std::string& where, const std::string& reason) {
-  if (relation == Relation::kProved) return;
-  // What is unknown is not worth a line beside what is wrong.
-  if (relation == Relation::kDisproved && fit->relation == Relation::kUnknown) fit->reasons.clear();
-  const bool is_told = relation == Relation::kDisproved || fit->relation != Relation::kDisproved;
-  fit->relation = Both(fit->relation, relation);
-  if (is_told) fit->reasons.push_back(where + reason);
 }
 
 }  // namespace
@@ -167,13 +152,15 @@ TypeId TypeTable::Read(const ObjectRef& type, int depth, std::vector<TypeProblem
     problems->push_back({"ir.malformed", "the type is nested more than 200 deep"});
     return kUnknownType;
   }
-  TypeInfo info;
   if (nodes.tensor_type.IsInstance(node)) return ReadTensor(node, problems);
   if (nodes.d_tensor_type.IsInstance(node)) {
     const ObjectRef& tensor = nodes.d_tensor_type.tensor_ty(node);
     if (nodes.tensor_type.IsInstance(tensor.get())) return ReadTensor(tensor.get(), problems);
   }
   if (tir_nodes.buffer_type.IsInstance(node)) return ReadBuffer(node, problems);
+  if (nodes.shape_type.IsInstance(node)) return ReadShape(node, problems);
+  if (nodes.func_type.IsInstance(node)) return ReadFunction(node, depth, problems);
+  TypeInfo info;
   if (nodes.tuple_type.IsInstance(node)) {
     info.type_class = TypeClass::kTuple;
     return ReadFields(nodes.tuple_type.fields(node), depth, std::move(info), problems);
@@ -183,52 +170,62 @@ TypeId TypeTable::Read(const ObjectRef& type, int depth, std::vector<TypeProblem
     info.dtype = nodes.prim_type.dtype(node);
     return Intern(std::move(info));
   }
-  if (nodes.shape_type.IsInstance(node)) {
-    info.type_class = TypeClass::kShape;
-    info.ndim = nodes.shape_type.ndim(node);
-    const ObjectRef& values = nodes.shape_type.values(node);
-    if (values.defined()) {
-      auto dims = values.as<Array<ObjectRef>>();
-      if (!dims || !ReadDims(*dims, "a shape", &info.dims, problems)) return kUnknownType;
-      info.has_dims = true;
-      if (info.ndim != static_cast<int32_t>(info.dims.size())) {
-        problems->push_back({"ir.malformed", "a shape of " + std::to_string(info.dims.size()) +
-                                                 " extents has the rank " +
-                                                 std::to_string(info.ndim)});
-        return kUnknownType;
-      }
-    }
-    return Intern(std::move(info));
-  }
-  if (nodes.func_type.IsInstance(node)) {
-    info.type_class = TypeClass::kFunction;
-    info.is_pure = nodes.func_type.purity(node);
-    if (LacksDerivation(node)) {
-      problems->push_back({"ir.malformed", "what derives the result of a function is null"});
-      return kUnknownType;
-    }
-    const ObjectRef& ret = nodes.func_type.ret(node);
-    info.ret = Intern(ret, depth + 1);
-    const std::vector<TypeProblem>& inner = Problems(ret);
-    problems->insert(problems->end(), inner.begin(), inner.end());
-    const ObjectRef& params = nodes.func_type.params(node);
-    info.has_params = params.defined();
-    if (!info.has_params) return Intern(std::move(info));
-    return ReadFields(params, depth, std::move(info), problems);
-  }
   if (nodes.any_type.IsInstance(node)) {
     info.type_class = TypeClass::kAny;
     return Intern(std::move(info));
   }
-  // The base class stands for a type that is missing.
   if (!nodes.type.IsInstance(node)) {
     problems->push_back({"ir.malformed", "expected a type, got " + TypeKeyOf(node)});
     return kUnknownType;
   }
+  // The base class stands for a type that is missing.
   if (node->type_index() == nodes.type.type_info()->type_index) return kUnknownType;
   info.type_class = TypeClass::kOther;
   info.other = node;
   return Intern(std::move(info));
+}
+
+TypeId TypeTable::ReadShape(const Object* node, std::vector<TypeProblem>* problems) {
+  TypeInfo info;
+  info.type_class = TypeClass::kShape;
+  info.ndim = nodes.shape_type.ndim(node);
+  const ObjectRef& values = nodes.shape_type.values(node);
+  if (!values.defined()) return Intern(std::move(info));
+  auto dims = values.as<Array<ObjectRef>>();
+  if (!dims || !ReadDims(*dims, "a shape", &info.dims, problems)) return kUnknownType;
+  info.has_dims = true;
+  if (info.ndim != static_cast<int32_t>(info.dims.size())) {
+    problems->push_back({"ir.malformed", "a shape of " + Count(info.dims.size(), "extent") +
+                                             " has the rank " + std::to_string(info.ndim)});
+    return kUnknownType;
+  }
+  return Intern(std::move(info));
+}
+
+TypeId TypeTable::ReadFunction(const Object* node, int depth, std::vector<TypeProblem>* problems) {
+  TypeInfo info;
+  info.type_class = TypeClass::kFunction;
+  info.is_pure = nodes.func_type.purity(node);
+  if (LacksDerivation(node)) {
+    problems->push_back({"ir.malformed", "what derives the result of a function is null"});
+    return kUnknownType;
+  }
+  info.ret = ReadPart(nodes.func_type.ret(node), depth, problems);
+  const ObjectRef& params = nodes.func_type.params(node);
+  info.has_params = params.defined();
+  if (!info.has_params) return Intern(std::move(info));
+  return ReadFields(params, depth, std::move(info), problems);
+}
+
+TypeId TypeTable::ReadPart(const ObjectRef& part, int depth, std::vector<TypeProblem>* problems) {
+  const TypeId id = Intern(part, depth + 1);
+  for (const TypeProblem& problem : Problems(part)) {
+    // Parts that are one type have its problems in common.
+    const bool is_new = std::none_of(problems->begin(), problems->end(),
+                                     [&](const TypeProblem& other) { return other == problem; });
+    if (is_new) problems->push_back(problem);
+  }
+  return id;
 }
 
 TypeId TypeTable::ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
@@ -239,9 +236,7 @@ TypeId TypeTable::ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
     return kUnknownType;
   }
   for (const ObjectRef& field : *array) {
-    info.fields.push_back(Intern(field, depth + 1));
-    const std::vector<TypeProblem>& inner = Problems(field);
-    problems->insert(problems->end(), inner.begin(), inner.end());
+    info.fields.push_back(ReadPart(field, depth, problems));
     if (!field.defined()) problems->push_back({"ir.malformed", "a field of a type is null"});
   }
   const TypeId id = Intern(std::move(info));
@@ -299,7 +294,7 @@ TypeId TypeTable::ReadTensor(const Object* node, std::vector<TypeProblem>* probl
     if (info.ndim != static_cast<int32_t>(info.dims.size())) {
       problems->push_back({"ir.malformed", "a tensor of the rank " + std::to_string(info.ndim) +
                                                " has a shape of " +
-                                               std::to_string(info.dims.size()) + " extents"});
+                                               Count(info.dims.size(), "extent")});
       return kUnknownType;
     }
   } else if (As<VarView>(shape)) {
@@ -338,157 +333,6 @@ bool TypeTable::IsComplete(TypeId id) const {
   if (info.type_class != TypeClass::kTuple) return id != kUnknownType;
   return std::all_of(info.fields.begin(), info.fields.end(),
                      [this](TypeId field) { return IsComplete(field); });
-}
-
-Fit TypeTable::Compare(TypeId expected, TypeId actual) {
-  Fit fit;
-  if (expected == actual) return fit;
-  Match(expected, actual, "", nullptr, &fit);
-  return fit;
-}
-
-Fit TypeTable::Match(TypeId expected, TypeId actual, DimTable::Substitution* values) {
-  Fit fit;
-  Match(expected, actual, "", values, &fit);
-  return fit;
-}
-
-void TypeTable::Match(TypeId expected_id, TypeId actual_id, const std::string& where,
-                      DimTable::Substitution* values, Fit* fit) {
-  if (expected_id == kUnknownType || actual_id == kUnknownType) return;
-  const TypeInfo& expected = types_[expected_id];
-  const TypeInfo& actual = types_[actual_id];
-  if (expected.type_class == TypeClass::kAny) return;
-  if (actual.type_class == TypeClass::kAny) {
-    fit->narrows = true;
-    return Note(fit, Relation::kUnknown, where,
-                "expected " + Text(expected_id) + ", got " + Text(actual_id));
-  }
-  if (expected.type_class != actual.type_class) {
-    return Note(fit, Relation::kDisproved, where,
-                "expected " + Text(expected_id) + ", got " + Text(actual_id));
-  }
-  switch (expected.type_class) {
-    case TypeClass::kTensor:
-      return MatchTensor(expected, actual, where, values, fit);
-    case TypeClass::kShape:
-      return MatchDims(expected, actual, where, values, fit);
-    case TypeClass::kPrim:
-      if (!SameDtype(expected.dtype, actual.dtype)) {
-        Note(fit, Relation::kDisproved, where,
-             "dtype: " + DtypeText(actual.dtype) + " != " + DtypeText(expected.dtype));
-      }
-      return;
-    case TypeClass::kTuple:
-      if (expected.fields.size() != actual.fields.size()) {
-        return Note(fit, Relation::kDisproved, where,
-                    "a tuple of " + std::to_string(actual.fields.size()) + " fields, expected " +
-                        std::to_string(expected.fields.size()));
-      }
-      for (size_t i = 0; i < expected.fields.size(); ++i) {
-        Match(expected.fields[i], actual.fields[i], where + "field " + std::to_string(i) + ", ",
-              values, fit);
-      }
-      return;
-    case TypeClass::kFunction: {
-      if (expected.is_pure && !actual.is_pure) {
-        Note(fit, Relation::kDisproved, where, "the function is impure, expected a pure one");
-      }
-      if (!expected.has_params || !actual.has_params) return;
-      if (expected.fields.size() != actual.fields.size()) {
-        return Note(fit, Relation::kDisproved, where,
-                    std::to_string(actual.fields.size()) + " parameters, expected " +
-                        std::to_string(expected.fields.size()));
-      }
-      // Parameters bind the symbols of a function's type.
-      DimTable::Substitution symbols;
-      for (size_t i = 0; i < expected.fields.size(); ++i) {
-        Match(actual.fields[i], expected.fields[i], where + "parameter " + std::to_string(i) + ", ",
-              &symbols, fit);
-      }
-      return Match(expected.ret, Substitute(actual.ret, symbols), where + "result, ", nullptr, fit);
-    }
-    default:
-      return;
-  }
-}
-
-void TypeTable::MatchTensor(const TypeInfo& expected, const TypeInfo& actual,
-                            const std::string& where, DimTable::Substitution* values, Fit* fit) {
-  if (IsKnown(expected.dtype) && !SameDtype(expected.dtype, actual.dtype)) {
-    fit->narrows |= !IsKnown(actual.dtype);
-    Note(fit, IsKnown(actual.dtype) ? Relation::kDisproved : Relation::kUnknown, where,
-         "dtype: " + DtypeText(actual.dtype) + " != " + DtypeText(expected.dtype));
-  }
-  if (expected.vdevice != nullptr && actual.vdevice != nullptr &&
-      expected.vdevice != actual.vdevice) {
-    Note(fit, Relation::kDisproved, where, "another vdevice");
-  }
-  if (expected.shape_var != nullptr && expected.shape_var == actual.shape_var) return;
-  MatchDims(expected, actual, where, values, fit);
-}
-
-void TypeTable::MatchDims(const TypeInfo& expected, const TypeInfo& actual,
-                          const std::string& where, DimTable::Substitution* values, Fit* fit) {
-  if (expected.ndim < 0) return;
-  if (actual.ndim < 0) {
-    fit->narrows = true;
-    return Note(fit, Relation::kUnknown, where,
-                "rank: unknown, expected " + std::to_string(expected.ndim));
-  }
-  if (expected.ndim != actual.ndim) {
-    return Note(fit, Relation::kDisproved, where,
-                "rank: " + std::to_string(actual.ndim) + " != " + std::to_string(expected.ndim));
-  }
-  if (!expected.has_dims) return;
-  fit->narrows |= !actual.has_dims && !expected.dims.empty();
-  for (size_t i = 0; i < expected.dims.size(); ++i) {
-    const DimId wanted = expected.dims[i];
-    const DimId found = actual.has_dims ? actual.dims[i] : kUnknownDim;
-    const Relation relation =
-        values != nullptr ? dims_->Solve(wanted, found, values) : dims_->Equal(found, wanted);
-    if (relation == Relation::kProved) continue;
-    std::string wanted_text = dims_->Text(wanted);
-    if (values != nullptr) {
-      auto known = dims_->Substitute(wanted, *values);
-      if (known && *known != wanted) wanted_text = dims_->Text(*known) + " (" + wanted_text + ")";
-    }
-    Note(fit, relation, where,
-         "dim " + std::to_string(i) + ": " + dims_->Text(found) + " != " + wanted_text);
-  }
-}
-
-void TypeTable::Bind(TypeId expected_id, TypeId actual_id, DimTable::Substitution* values) {
-  const TypeInfo& expected = types_[expected_id];
-  const TypeInfo& actual = types_[actual_id];
-  if (expected.type_class != actual.type_class || expected.type_class == TypeClass::kFunction) {
-    return;
-  }
-  for (size_t i = 0; i < std::min(expected.dims.size(), actual.dims.size()); ++i) {
-    const Object* symbol = dims_->AsVar(expected.dims[i]);
-    if (symbol != nullptr && actual.dims[i] != kUnknownDim) values->emplace(symbol, actual.dims[i]);
-  }
-  for (size_t i = 0; i < std::min(expected.fields.size(), actual.fields.size()); ++i) {
-    Bind(expected.fields[i], actual.fields[i], values);
-  }
-}
-
-TypeId TypeTable::Substitute(TypeId id, const DimTable::Substitution& values) {
-  TypeInfo info = types_[id];
-  if (id == kUnknownType || info.type_class == TypeClass::kFunction) return id;
-  bool is_open = false;
-  for (DimId& dim : info.dims) {
-    auto value = dims_->Substitute(dim, values);
-    is_open |= !value;
-    dim = value.value_or(kUnknownDim);
-  }
-  if (is_open) {
-    info.dims.clear();
-    info.has_dims = false;
-  }
-  info.shape_var = nullptr;
-  for (TypeId& field : info.fields) field = Substitute(field, values);
-  return Intern(std::move(info));
 }
 
 std::vector<const Object*> TypeTable::Vars(TypeId id) const {

@@ -30,6 +30,13 @@
 namespace tvm_fixes {
 namespace verifier {
 
+inline bool SameDtype(DLDataType lhs, DLDataType rhs) {
+  return lhs.code == rhs.code && lhs.bits == rhs.bits && lhs.lanes == rhs.lanes;
+}
+
+/*! \brief Whether a dtype is stated. */
+inline bool IsKnown(DLDataType dtype) { return dtype.bits != 0; }
+
 /*! \brief A type; equal ids are equal types. */
 using TypeId = uint32_t;
 /*! \brief The type of what has none, or one that is not well formed: nothing is said of it. */
@@ -80,6 +87,8 @@ struct TypeInfo {
 struct TypeProblem {
   const char* rule;
   std::string message;
+
+  bool operator==(const TypeProblem& that) const { return message == that.message; }
 };
 
 /*! \brief How one type fits another, and where it does not. */
@@ -146,6 +155,10 @@ class TypeTable {
   TypeId ReadBuffer(const Object* node, std::vector<TypeProblem>* problems);
   bool ReadDims(const Array<ObjectRef>& values, const char* what, std::vector<DimId>* dims,
                 std::vector<TypeProblem>* problems);
+  TypeId ReadShape(const Object* node, std::vector<TypeProblem>* problems);
+  TypeId ReadFunction(const Object* node, int depth, std::vector<TypeProblem>* problems);
+  /*! \brief Read a type that another one, whose problems these are, consists of. */
+  TypeId ReadPart(const ObjectRef& part, int depth, std::vector<TypeProblem>* problems);
   TypeId ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
                     std::vector<TypeProblem>* problems);
   void Match(TypeId expected, TypeId actual, const std::string& where,

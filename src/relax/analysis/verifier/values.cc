@@ -30,15 +30,17 @@ namespace verifier {
 namespace {
 
 /*! \brief Tuples nested deeper are malformed: nothing that is read may exhaust the stack. */
-constexpr int kMaxDepth = 200;
+constexpr int kMaxTupleDepth = 200;
 
 }  // namespace
 
 TypeId FunctionVerifier::StatedType(const ObjectRef& type, const Path& path) {
   const TypeId id = types().Intern(type);
-  for (const TypeProblem& problem : types().Problems(type)) {
-    if (!told_types_.insert(type.get()).second) break;
-    verifier_->Error(problem.rule, path, problem.message);
+  const std::vector<TypeProblem>& problems = types().Problems(type);
+  if (!problems.empty() && reported_types_.insert(type.get()).second) {
+    for (const TypeProblem& problem : problems) {
+      verifier_->Error(problem.rule, path, problem.message);
+    }
   }
   if (id == kUnknownType || !types_in_scope_.insert(id).second) return id;
   for (const Object* var : types().Vars(id)) {
@@ -195,10 +197,10 @@ TypeId FunctionVerifier::TypeOfConstant(const ConstantView& constant, const Path
 }
 
 TypeId FunctionVerifier::TypeOfTuple(const TupleView& tuple, const Path& path, int depth) {
-  if (!tuple.fields().defined() || depth > kMaxDepth) {
+  if (!tuple.fields().defined() || depth > kMaxTupleDepth) {
     verifier_->Error("ir.malformed", path,
-                     depth > kMaxDepth ? "the tuple is nested more than 200 deep"
-                                       : "the fields of the tuple are null");
+                     depth > kMaxTupleDepth ? "the tuple is nested more than 200 deep"
+                                            : "the fields of the tuple are null");
     return kUnknownType;
   }
   std::vector<TypeId> fields;

@@ -24,6 +24,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <utility>
 
@@ -74,6 +75,10 @@ int32_t TypeIndexOf(const std::string& type_key) {
   return -1;
 }
 
+bool IsOneOf(const std::string& name, std::initializer_list<const char*> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 Path PathOf(const Object* global_var) { return Path::Root().Attr("functions").Key(global_var); }
 
 }  // namespace
@@ -120,16 +125,15 @@ TypeInfo Verifier::SignatureOfPrimFunc(const Object* function) {
   return signature;
 }
 
-void Verifier::CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path,
-                          Severity severity) {
+void Verifier::CheckFresh(const ObjectRef& global_var, const TypeInfo& signature,
+                          const Path& path) {
   const TypeId stated = types_.Intern(TypeOf(global_var));
   if (stated == kUnknownType) return;
   const Fit fit = types_.Compare(stated, types_.Intern(signature));
   if (fit.relation != Relation::kDisproved) return;
   const std::string name = nodes.global_var.name_hint(global_var.get());
   CheckFit(fit, "global.stale-type", path, "the type of " + Quote(name) + " is out of date")
-      ->Hint("tvm_fixes.transform.RefreshTypes makes it true again")
-      .severity = severity;
+      ->Hint("tvm_fixes.transform.RefreshTypes makes it true again");
 }
 
 Variable* Verifier::FindVariable(const Object* var) {
@@ -213,6 +217,10 @@ const OpInfo& Verifier::InfoOf(const Object* op) {
   const Any purity = get_attr(ref, "FPurity");
   info.is_pure = purity.try_cast<bool>().value_or(true);
   info.has_infer_type = get_attr(ref, "FInferType") != nullptr;
+  info.is_view = IsOneOf(info.name, {"relax.reshape", "relax.flatten", "relax.squeeze",
+                                     "relax.expand_dims", "relax.memory.view"});
+  info.is_call_tir =
+      IsOneOf(info.name, {"relax.call_tir", "relax.call_tir_inplace", "relax.call_tir_with_grad"});
   if (auto found = Rules().find(info.name); found != Rules().end()) info.rules = found->second;
   return info;
 }
@@ -249,12 +257,9 @@ namespace {
  * counts by its value, since the type of an arange or a slice is made of it.
  */
 void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string* key) {
-  auto append = [key](auto value) {
-    key->append(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
   const Kind kind = KindOf(arg.get());
-  append(kind);
-  append(type);
+  AppendBytes(kind, key);
+  AppendBytes(type, key);
   const TypeInfo& info = (*types)[type];
   if (auto tuple = As<TupleView>(arg)) {
     const Array<ObjectRef>& fields = tuple->fields();
@@ -266,9 +271,9 @@ void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string*
   if (info.type_class == TypeClass::kTensor || info.type_class == TypeClass::kTuple) return;
   if (kind == Kind::kShapeExpr && info.has_dims) return;
   const DimId literal = types->dims().Intern(arg);
-  append(literal);
+  AppendBytes(literal, key);
   // Other leaves, such as strings and the variables of shapes, are told apart by identity.
-  if (literal == kUnknownDim) append(arg.get());
+  if (literal == kUnknownDim) AppendBytes(arg.get(), key);
 }
 
 }  // namespace
@@ -295,17 +300,14 @@ const Object* Verifier::CanonicalAttrs(const Object* attrs) {
 
 const Verifier::Inferred& Verifier::InferType(const Call& call) {
   std::string key;
-  const Object* op = call.view.op().get();
-  const Object* attrs = CanonicalAttrs(call.view.attrs().get());
-  key.append(reinterpret_cast<const char*>(&op), sizeof(op));
-  key.append(reinterpret_cast<const char*>(&attrs), sizeof(attrs));
+  AppendBytes(call.view.op().get(), &key);
+  AppendBytes(CanonicalAttrs(call.view.attrs().get()), &key);
   for (size_t i = 0; i < call.args.size(); ++i) {
     AppendKey(call.view.args()[i], call.args[i], &types_, &key);
   }
   if (call.view.ty_args().defined()) {
     for (const ObjectRef& ty_arg : call.view.ty_args()) {
-      const TypeId type = types_.Intern(ty_arg);
-      key.append(reinterpret_cast<const char*>(&type), sizeof(type));
+      AppendBytes(types_.Intern(ty_arg), &key);
     }
   }
   auto [it, is_new] = inferred_.try_emplace(std::move(key));
@@ -355,14 +357,11 @@ void Verifier::VerifySymbols() {
     const ObjectRef* attrs = nullptr;
     if (As<FunctionView>(function)) attrs = &nodes.function.attrs(function);
     if (tir_nodes.prim_func.IsInstance(function)) attrs = &tir_nodes.prim_func.attrs(function);
-    if (attrs == nullptr || !nodes.dict_attrs.IsInstance(attrs->get())) continue;
-    const Map<String, Any>& dict = nodes.dict_attrs.dict(attrs->get());
-    if (!dict.defined()) continue;
-    auto found = dict.find("global_symbol");
-    if (found == dict.end()) continue;
+    const auto value = attrs == nullptr ? std::nullopt : FunctionAttr(*attrs, "global_symbol");
+    if (!value) continue;
     function_ = nodes.global_var.name_hint(global_var);
     const Path path = PathOf(global_var).Attr("attrs");
-    auto symbol = (*found).second.try_cast<String>();
+    auto symbol = value->try_cast<String>();
     if (!symbol) {
       Error("global.symbol", path, "global_symbol is no string");
       continue;

@@ -61,6 +61,9 @@ struct OpInfo {
   int32_t num_inputs = -1;
   bool is_pure = true;
   bool has_infer_type = false;
+  /*! \brief Whether its result is its first argument's memory, where that is planned. */
+  bool is_view = false;
+  bool is_call_tir = false;
   std::vector<Rule> rules;
 };
 
@@ -126,8 +129,7 @@ class Verifier {
   /*! \brief The same of a PrimFunc, whose parameters are buffers and scalars. */
   TypeInfo SignatureOfPrimFunc(const Object* function);
   /*! \brief Check that the type of a GlobalVar is that of the function that it names. */
-  void CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path,
-                  Severity severity);
+  void CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path);
   /*! \brief A variable in scope, null for any other expression. */
   Variable* FindVariable(const Object* var);
   /*! \brief What an expression is, seen through the variables that it is bound to. */
@@ -187,6 +189,12 @@ class Verifier {
   /*! \brief Nodes made on the way live as long as the tables that know them by address. */
   std::vector<ObjectRef> kept_;
 };
+
+/*! \brief Add a value, as its bytes, to the key of a table. */
+template <typename T>
+void AppendBytes(T value, std::string* key) {
+  key->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
 
 /*! \brief What is said of a name in a message: `relu`. */
 inline std::string Quote(const std::string& name) { return "`" + name + "`"; }

@@ -150,8 +150,8 @@ void CheckIndexTuple(Obligations* obligations, bool counts_from_end) {
   if (data == nullptr) return;
   const size_t count = obligations->NumFields(1);
   if (count > static_cast<size_t>(data->ndim)) {
-    return obligations->Fail(1, "argument 1: expected at most " + std::to_string(data->ndim) +
-                                    " fields (axes of argument 0), got " + std::to_string(count));
+    return obligations->Fail(1, "argument 1: expected at most " + Count(data->ndim, "field") +
+                                    " (axes of argument 0), got " + std::to_string(count));
   }
   std::vector<Extent> all;
   for (size_t field = 0; field < count; ++field) {

@@ -49,14 +49,14 @@ void StridedSlice(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   const Array<ObjectRef>* fields = FieldsOf(obligations, 1);
   if (data == nullptr || fields == nullptr) return;
-  const std::string count = std::to_string(fields->size());
+  const std::string count = Count(fields->size(), "field");
   for (size_t arg = 2; arg < obligations->call().args.size(); ++arg) {
     const size_t size = obligations->NumFields(arg);
     if (obligations->type(obligations->call().args[arg]).type_class != TypeClass::kTuple) return;
     if (size == fields->size()) continue;
     return obligations->Fail(static_cast<int>(arg),
                              "argument " + std::to_string(arg) + ": expected " + count +
-                                 " fields (as argument 1), got " + std::to_string(size));
+                                 " (as argument 1), got " + std::to_string(size));
   }
   Array<int64_t> values;
   for (const ObjectRef& field : *fields) {
