@@ -47,11 +47,14 @@ struct BufferTypeNode : NodeLayout {
   BufferTypeNode() : NodeLayout(Kind::kOther, {"tirx.BufferType"}) {}
   Field<ObjectRef> dtype{this, {"dtype"}};
   Field<Array<ObjectRef>> shape{this, {"shape"}};
+  /*! \brief Empty for a buffer whose elements lie in a row. */
+  Field<Array<ObjectRef>> strides{this, {"strides"}};
 };
 
 struct SelectNode : NodeLayout {
   SelectNode() : NodeLayout(Kind::kOther, {"prim.Select"}) {}
   Field<ObjectRef> condition{this, {"condition"}};
+  Field<ObjectRef> true_value{this, {"true_value"}};
 };
 
 struct LetNode : NodeLayout {

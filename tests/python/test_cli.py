@@ -348,6 +348,16 @@ class TestVerify:
         assert verify(printed) == 1
         assert capfd.readouterr().out.startswith(WRONG)
 
+    def test_a_script_imports_its_neighbours(self, script, tmp_path, capfd):
+        (tmp_path / "neighbour_of_a_script.py").write_text("EXTENT = 4\n")
+        importing = tmp_path / "importing.py"
+        text = script.read_text().replace("(4,)", "(EXTENT,)")
+        importing.write_text(f"from neighbour_of_a_script import EXTENT\n{text}")
+        before = list(sys.path)
+        assert verify(importing) == 1
+        assert capfd.readouterr().out.startswith(WRONG)
+        assert sys.path == before
+
     def test_the_check_of_tvm_is_on_again(self, script):
         assert verify(script) == 1
         with pytest.raises(tvm.error.DiagnosticError, match="not well-formed"):

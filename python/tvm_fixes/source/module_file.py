@@ -15,6 +15,7 @@
 import importlib
 import os
 import runpy
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -92,7 +93,7 @@ def _read_json(path: Path) -> tvm.IRModule:
 
 def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
     try:
-        with _parsing_only():
+        with _parsing_only(), _imports_from(path.parent):
             values = runpy.run_path(str(path), dict(_NAMES))
     except (Exception, SystemExit) as error:
         raise CompileError(f"{path}: {summarize(error, 2000)} ({_place(error)})") from error
@@ -111,6 +112,17 @@ def _module_of(value: Any) -> tvm.IRModule | None:
     if isinstance(value, tvm.relax.Function | tvm.tirx.PrimFunc):
         return tvm.IRModule.from_expr(value)
     return None
+
+
+@contextmanager
+def _imports_from(folder: Path) -> Iterator[None]:
+    """Let a script import its neighbours, as it does where Python runs it."""
+    before = list(sys.path)
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 @contextmanager

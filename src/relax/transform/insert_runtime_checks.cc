@@ -58,9 +58,32 @@ struct RuntimeCheck {
   Obligation obligation;
   /*! \brief The call, which outlives the check. */
   const Object* call;
-  /*! \brief The beginning of the message: "`lv` = relax.matmul". */
-  std::string what;
+  /*! \brief The message: "`lv` = relax.matmul: … expected {}, got {}". */
+  std::string format;
 };
+
+/*! \brief A text as part of a format string. */
+std::string Escape(const std::string& text) {
+  std::string escaped;
+  for (char c : text) escaped.append(c == '{' || c == '}' ? 2 : 1, c);
+  return escaped;
+}
+
+std::string ExpectedFormat(const Obligation& obligation, bool is_scalar) {
+  switch (obligation.requirement) {
+    case Requirement::kBroadcast:
+    case Requirement::kBroadcastTo:
+      return "{} or 1, got {}";
+    case Requirement::kAtLeast:
+      return "at least {}, got {}";
+    case Requirement::kMultipleOf:
+      return "a multiple of {}, got {}";
+    case Requirement::kIndicesOf:
+      return is_scalar ? "less than {}, got {}" : "less than {}, got {} to {}";
+    default:
+      return "{}, got {}";
+  }
+}
 
 /*! \brief The checks of a function: those at its begin, and those before a binding. */
 struct RuntimeChecks {
@@ -96,7 +119,9 @@ class CheckCollector : public Visitor {
 
   void VisitBinding(const BindingView& binding) override {
     auto call = As<CallView>(binding.value());
-    if (call && nodes.op.IsInstance(call->op().get()) && As<VarView>(binding.var())) {
+    if (call && call->IsOp("relax.assert_op")) {
+      CollectAssertion(*call);
+    } else if (call && nodes.op.IsInstance(call->op().get()) && As<VarView>(binding.var())) {
       Collect(VarView(binding.var().get()), *call);
     }
     Visitor::VisitBinding(binding);
@@ -115,10 +140,48 @@ class CheckCollector : public Visitor {
       const auto key =
           std::make_tuple(obligation.requirement, obligation.actual.dim, obligation.expected.dim);
       if (is_early && !told_.insert(key).second) continue;
-      RuntimeCheck check{std::move(obligation), view.get(),
-                         verifier::Quote(std::string(var.name())) + " = " + call.op.name};
+      std::string format = FormatOf(var, call, obligation);
+      if (IsThere(obligation, format)) continue;
+      RuntimeCheck check{std::move(obligation), view.get(), std::move(format)};
       (is_early ? checks.at_begin : checks.before[var.get()]).push_back(std::move(check));
     }
+  }
+
+  std::string FormatOf(const VarView& var, const Call& call, const Obligation& obligation) const {
+    const bool is_scalar =
+        obligation.actual.arg >= 0 && obligation.actual.field < 0 &&
+        verifier_->dims().Intern(call.view.args()[obligation.actual.arg]) != verifier::kUnknownDim;
+    return Escape(verifier::Quote(std::string(var.name())) + " = " + call.op.name + ": " +
+                  obligation.actual.Text()) +
+           ": expected " + ExpectedFormat(obligation, is_scalar);
+  }
+
+  /*! \brief The text of a check but for the variable, which passes rename. */
+  static std::string WithoutName(const std::string& format) {
+    const size_t end = format.find("` = ");
+    return end == std::string::npos ? format : format.substr(end);
+  }
+
+  /*! \brief Remember a check that was inserted before. */
+  void CollectAssertion(const CallView& call) {
+    const Array<ObjectRef>& args = call.args();
+    if (!args.defined() || args.size() < 4 || !nodes.string_imm.IsInstance(args[1].get())) return;
+    const std::string format = nodes.string_imm.value(args[1].get());
+    const DimId expected = verifier_->dims().Intern(args[2]);
+    const DimId actual = verifier_->dims().Intern(args[3]);
+    there_.insert({WithoutName(format), expected, actual});
+  }
+
+  /*! \brief Whether a check stands there; of indices one stands before each call. */
+  bool IsThere(const Obligation& obligation, const std::string& format) {
+    const std::string text = WithoutName(format);
+    if (obligation.requirement != Requirement::kIndicesOf) {
+      return there_.count({text, obligation.expected.dim, obligation.actual.dim}) != 0;
+    }
+    auto found = there_.lower_bound({text, 0, 0});
+    if (found == there_.end() || std::get<0>(*found) != text) return false;
+    there_.erase(found);
+    return true;
   }
 
   /*! \brief Whether TVM takes both extents as arguments: a choice such as T.if_then_else is a call.
@@ -141,15 +204,10 @@ class CheckCollector : public Visitor {
   Verifier* verifier_;
   std::set<const Object*> known_at_begin_;
   std::set<std::tuple<Requirement, DimId, DimId>> told_;
+  /*! \brief The checks that were inserted before: format, expected, actual. */
+  std::multiset<std::tuple<std::string, DimId, DimId>> there_;
   int num_ifs_ = 0;
 };
-
-/*! \brief A text as part of a format string. */
-std::string Escape(const std::string& text) {
-  std::string escaped;
-  for (char c : text) escaped.append(c == '{' || c == '}' ? 2 : 1, c);
-  return escaped;
-}
 
 /*! \brief Puts checks into a function. */
 class CheckInserter : public Mutator {
@@ -186,9 +244,8 @@ class CheckInserter : public Mutator {
     if (obligation.requirement == Requirement::kIndicesOf) return EmitIndexCheck(check);
     const ObjectRef actual = verifier_->dims().ToExpr(obligation.actual.dim);
     const ObjectRef expected = verifier_->dims().ToExpr(obligation.expected.dim);
-    const std::string format = Escape(check.what + ": " + obligation.actual.Text()) +
-                               ": expected " + ExpectedFormat(obligation.requirement) + ", got {}";
-    EmitAssert(Condition(obligation.requirement, actual, expected), format, {expected, actual});
+    EmitAssert(Condition(obligation.requirement, actual, expected), check.format,
+               {expected, actual});
   }
 
   /*! \brief Compare the least and the greatest index with the extent of the axis. */
@@ -215,10 +272,7 @@ class CheckInserter : public Mutator {
         EmitOp("relax.logical_and",
                {EmitOp("relax.greater_equal", {least, EmitScalar(LeastIndex(obligation))}),
                 EmitOp("relax.less", {greatest, extent})});
-    EmitAssert(is_in_range,
-               Escape(check.what + ": " + obligation.actual.Text()) +
-                   ": expected less than {}, got {} to {}",
-               {extent, least, greatest});
+    EmitAssert(is_in_range, check.format, {extent, least, greatest});
   }
 
   void EmitScalarIndexCheck(const RuntimeCheck& check, const ObjectRef& index) {
@@ -229,11 +283,9 @@ class CheckInserter : public Mutator {
     const ObjectRef extent = verifier_->dims().ToExpr(obligation.expected.dim);
     const ObjectRef least = verifier_->dims().ToExpr(LeastIndex(obligation));
     const ObjectRef value = verifier_->dims().ToExpr(verifier_->dims().Intern(index));
-    EmitAssert(
-        both(at_least(value, least, nullptr), less(value, extent, nullptr), nullptr)
-            .cast<ObjectRef>(),
-        Escape(check.what + ": " + obligation.actual.Text()) + ": expected less than {}, got {}",
-        {extent, value});
+    EmitAssert(both(at_least(value, least, nullptr), less(value, extent, nullptr), nullptr)
+                   .cast<ObjectRef>(),
+               check.format, {extent, value});
   }
 
   DimId LeastIndex(const Obligation& obligation) {
@@ -274,20 +326,6 @@ class CheckInserter : public Mutator {
         return is(modulo(actual, expected, nullptr).cast<ObjectRef>(), MakeIntImm("int64", 0));
       default:
         return condition;
-    }
-  }
-
-  static std::string ExpectedFormat(Requirement requirement) {
-    switch (requirement) {
-      case Requirement::kBroadcast:
-      case Requirement::kBroadcastTo:
-        return "{} or 1";
-      case Requirement::kAtLeast:
-        return "at least {}";
-      case Requirement::kMultipleOf:
-        return "a multiple of {}";
-      default:
-        return "{}";
     }
   }
 

@@ -210,12 +210,34 @@ def test_the_same_module_where_all_is_proved():
     assert InsertRuntimeChecks()(mod).same_as(mod)
 
 
-def test_checks_are_inserted_once_again_without_harm():
+def test_checks_are_inserted_once():
+    """Of extents, of the indices of two calls that are called the same, and of a scalar index."""
     x, w = tensor("x", 3, n), tensor("w", m, 4)
-    mod = module([x, w], lambda builder: builder.emit(relax.op.matmul(x, w)))
-    run = build(InsertRuntimeChecks()(mod))
-    with pytest.raises(AssertionError, match=r"expected 5, got 6"):
-        run(data(3, 5), data(6, 4))
+    i, k = tensor("i", 5, dtype="int64"), relax.Var("k", tvm.ir.PrimType("int64"))
+
+    def compute(builder):
+        product = builder.emit(relax.op.matmul(x, w))
+        first = builder.emit(relax.op.take(product, i, axis=1), name_hint="taken")
+        row = builder.emit(relax.op.take(first, k, axis=0))
+        return builder.emit(relax.op.take(row, i, axis=0), name_hint="taken")
+
+    checked = InsertRuntimeChecks()(module([x, w, i, k], compute))
+    assert checked.script(show_meta=False).count("R.assert_op") == 4
+    assert InsertRuntimeChecks()(checked).same_as(checked)
+
+
+def test_a_call_that_comes_after_one_alike_was_checked():
+    """The checks of the first run are of the first call."""
+    x, i = tensor("x", 4), tensor("i", 5, dtype="int64")
+    mod = module([x, i], lambda b: b.emit(relax.op.take(x, i, axis=0), name_hint="taken"))
+    checked = InsertRuntimeChecks()(mod)
+    call = checked["main"].body.blocks[-1].bindings[-1]
+    more = relax.Var("taken", call.var.ty)
+    block = relax.BindingBlock([relax.VarBinding(more, call.value)])
+    body = relax.SeqExpr([*checked["main"].body.blocks, block], more)
+    main = relax.Function(checked["main"].params, body, more.ty, attrs=checked["main"].attrs)
+    again = InsertRuntimeChecks()(tvm.IRModule({"main": main}))
+    assert again.script(show_meta=False).count("R.assert_op") == 2
 
 
 if __name__ == "__main__":

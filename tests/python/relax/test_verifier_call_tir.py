@@ -26,6 +26,7 @@ from verifier_helpers import (
     Cases,
     assert_found,
     call,
+    found,
     function,
     put,
     typed,
@@ -444,6 +445,104 @@ def overwritten_and_used_by_another_name():
 )
 def overwritten_and_an_argument_too():
     return in_place(first="a", second="c")
+
+
+def choice(*, first, other, target, result):
+    """An If of `first` and `other`, then an increment in place of `target`, then `result`."""
+
+    @T.prim_func(private=True)
+    def increment(A: T.Buffer((4,), "float32")):
+        for i in range(4):
+            A[i] = A[i] + T.float32(1)
+
+    c = var("c", dtype="bool")
+    known = {name: var(name, 4) for name in ("x", "a", "b", "y", "z", "out")}
+    callee = tvm.ir.GlobalVar("increment")
+    typed(callee, relax.FuncType([increment.params[0].ty], relax.TupleType([])))
+
+    def branch(name):
+        return typed(relax.SeqExpr([], known[name]), tensor(4))
+
+    x, out = known["x"], known["out"]
+    chosen = typed(relax.If(c, branch(first), branch(other)), tensor(4))
+    value = relax.op.call_tir_inplace(callee, [known[target]], [0], tensor(4))
+    main = function(
+        [c, x],
+        [
+            (known["a"], typed(relax.op.nn.relu(x), tensor(4))),
+            (known["b"], typed(relax.op.exp(x), tensor(4))),
+            (known["y"], chosen),
+            (known["z"], typed(value, tensor(4))),
+            (out, typed(relax.op.add(known["z"], known[result]), tensor(4))),
+        ],
+        out,
+    )
+    return tvm.IRModule({"main": main.with_attr("global_symbol", "main"), callee: increment})
+
+
+MAY_BE = "is used after its memory may have been overwritten"
+
+
+@pytest.mark.parametrize(
+    "options, severity, message",
+    [
+        # What was chosen is overwritten, and one of what it may be is used.
+        ({"first": "a", "other": "b", "target": "y", "result": "a"}, "warning", f"`a` {MAY_BE}"),
+        ({"first": "a", "other": "b", "target": "y", "result": "b"}, "warning", f"`b` {MAY_BE}"),
+        # One of what it may be is overwritten, and what was chosen is used.
+        ({"first": "a", "other": "b", "target": "a", "result": "y"}, "warning", f"`y` {MAY_BE}"),
+        (
+            {"first": "a", "other": "b", "target": "y", "result": "y"},
+            "error",
+            "`y` is used after its memory was overwritten",
+        ),
+        ({"first": "b", "other": "b", "target": "a", "result": "y"}, None, ""),
+    ],
+)
+def test_memory_through_a_choice(options, severity, message):
+    mod = choice(**options)
+    expected = [("call_tir_inplace.use", "main.body.blocks[0].bindings[4].value.args[1]", message)]
+    assert found(mod) == (expected if severity == "error" else [])
+    assert found(mod, "warning") == (expected if severity == "warning" else [])
+
+
+@case(
+    (
+        "call_tir_inplace.alias",
+        "main.body.blocks[0].bindings[1].value.args[1].fields[1]",
+        "argument 1 shares the memory of argument 0, and both are overwritten",
+    )
+)
+def two_results_in_one_memory():
+    @T.prim_func(private=True)
+    def increments(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+        for i in range(4):
+            A[i] = A[i] + T.float32(1)
+            B[i] = B[i] + T.float32(2)
+
+    x, a = var("x", 4), var("a", 4)
+    callee = tvm.ir.GlobalVar("increments")
+    types = relax.TupleType([tensor(4), tensor(4)])
+    typed(callee, relax.FuncType([one.ty for one in increments.params], relax.TupleType([])))
+    value = relax.op.call_tir_inplace(callee, [a, a], [0, 1], [tensor(4), tensor(4)])
+    pair = relax.Var("pair", types)
+    bindings = [(a, typed(relax.op.nn.relu(x), tensor(4))), (pair, typed(value, types))]
+    main = function([x], bindings, pair).with_attr("global_symbol", "main")
+    return tvm.IRModule({"main": main, callee: increments})
+
+
+@case(
+    (
+        "op.arity",
+        "main.body.blocks[0].bindings[1].value",
+        "`relax.call_tir`: 3 arguments, expected 2",
+    )
+)
+def a_third_argument():
+    mod = origin(1)
+    value = mod["main"].body.blocks[0].bindings[1].value
+    put(value, "args", [*value.args, value.args[1]])
+    return mod
 
 
 @case(

@@ -16,6 +16,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 import tvm.testing
@@ -550,9 +551,75 @@ def test_what_loops_reach():
         is_simple = all(
             least >= 0 and isinstance(extent, int) for _, least, extent, _ in function.loops
         )
-        if is_simple and is_linear(function.bound) and is_linear(function.index):
+        if is_simple:
             assert bool(rules) == any(is_outside.values()), function
     assert num_errors > 100
+
+
+def storing(extent, *loops, index):
+    """Loops around a store to a buffer; `index` is a function of the loops' variables."""
+    names = [tirx.Var(f"x{i}", "int64") for i in range(len(loops))]
+    buffer = tirx.decl_buffer((extent,), "float32", "A")
+    body = tirx.BufferStore(buffer, tirx.FloatImm("float32", 0), [index(*names)])
+    for name, rounds in zip(reversed(names), reversed(loops), strict=True):
+        body = tirx.For(name, expr_of(0, {}), expr_of(rounds, {}), tirx.ForKind.SERIAL, body)
+    return module(tirx.PrimFunc([buffer], body))
+
+
+@pytest.mark.parametrize(
+    "loops, index",
+    [
+        # Of more rounds than are looked at one by one.
+        ((100_000,), lambda v: v // 4 * 5 + v % 4),
+        ((1_000_000,), lambda v: v % 1000),
+        ((1_000_003,), lambda v: v // 1000),
+        ((100_001,), lambda v: tirx.min(v, 777)),
+        ((100_001,), lambda v: tirx.max(v - 90_000, 0)),
+        ((512, 512), lambda v, w: (v * 512 + w) // 64),
+        ((512, 512), lambda v, w: v // 8 + w % 16),
+        ((100_001,), lambda v: tirx.truncdiv(v, 7) + tirx.truncmod(v, 5)),
+    ],
+)
+def test_divisions_in_long_loops(loops, index):
+    values = np.stack(np.meshgrid(*map(np.arange, loops), indexing="ij")).reshape(len(loops), -1)
+    reached = max(
+        int(tvm.sym.Analyzer().simplify(index(*(expr_of(int(one), {}) for one in point))))
+        for point in values[:, sorted({*range(-2000, 0), *range(0, values.shape[1], 997)})].T
+    )
+    assert_found(storing(reached + 1, *loops, index=index))
+    ((rule, _, message),) = found(storing(reached, *loops, index=index))
+    assert rule == "tir.bounds"
+    assert message.endswith(f"reaches {reached}, expected less than {reached}")
+
+
+@T.prim_func(s_tir=True)
+def under_conditions_that_hold(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i in range(64):
+        B[i] = T.if_then_else(0 <= i and i < 64, A[i + 1], T.float32(0))
+
+
+def test_a_condition_that_holds_is_no_condition():
+    """And one that does not hold in each round excludes what is not known."""
+    ((_, _, message),) = found(module(under_conditions_that_hold))
+    assert message == "load from `A`: dim 0: index i + 1 reaches 64, expected less than 64"
+
+
+@T.prim_func(s_tir=True)
+def rows_by_vectors(A: T.Buffer((4, 6), "float32"), B: T.Buffer((5, 6), "float32")):
+    # Each vector runs on into the next row, which the last row of A does not have.
+    for i in range(4):
+        B[i, T.Ramp(2, 1, 8)] = A[i, T.Ramp(2, 1, 8)]
+
+
+def test_a_vector_counts_all_dims():
+    assert_found(
+        module(rows_by_vectors),
+        (
+            "tir.bounds",
+            "f.body.body.value.indices[1]",
+            "load from `A`: a vector over all dims: element reaches 27, expected less than 24",
+        ),
+    )
 
 
 def references(node):

@@ -99,6 +99,28 @@ def arguments_that_are_null():
 
 
 @case(
+    (
+        "ir.malformed",
+        "main.body.blocks[0].bindings[0].value.values[1]",
+        "an extent is no integer expression, but ir.FloatImm",
+    )
+)
+def a_shape_with_an_extent_that_is_no_integer():
+    x, shape = var("x", 4), relax.ShapeExpr([4, 4])
+    put(shape, "values", [shape.values[0], tvm.tirx.FloatImm("float32", 4)])
+    typed(shape, relax.ShapeType(ndim=2))
+    return module([x], [(relax.Var("s", shape.ty), shape)], x)
+
+
+@case(("type.missing", "main", "the function states no type of its result"))
+def a_result_whose_type_is_the_base_class():
+    x = var("x", 4)
+    mod = module([x], [], x)
+    put(mod["main"], "ret_ty", relax.Var("missing").ty)
+    return mod
+
+
+@case(
     ("op.arity", "main.body.blocks[0].bindings[0].value", "`relax.matmul`: 1 argument, expected 2")
 )
 def too_few_arguments():

@@ -18,6 +18,8 @@
  */
 #include <tvm/ffi/cast.h>
 
+#include <algorithm>
+
 #include "../../../ffi/registration.h"
 #include "../../../ffi/tir_nodes.h"
 #include "verifier.h"
@@ -168,10 +170,17 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
       const Variable* other = verifier->FindVariable(call.args[i].get());
       if (static_cast<int64_t>(i) == index || other == nullptr) continue;
       if (other->memory != variable->memory) continue;
-      // A function that works element by element may read what it overwrites.
-      verifier->Warning("call_tir_inplace.alias", call.ArgPath(i),
-                        "argument " + std::to_string(i) + " shares the memory of argument " +
-                            std::to_string(index) + ", which is overwritten");
+      const std::string message = "argument " + std::to_string(i) +
+                                  " shares the memory of argument " + std::to_string(index);
+      const auto second = std::find(call.inplace.begin(), call.inplace.end(), i);
+      if (second == call.inplace.end()) {
+        // A function that works element by element may read what it overwrites.
+        verifier->Warning("call_tir_inplace.alias", call.ArgPath(i),
+                          message + ", which is overwritten");
+      } else if (static_cast<int64_t>(i) > index) {
+        verifier->Error("call_tir_inplace.alias", call.ArgPath(i),
+                        message + ", and both are overwritten");
+      }
     }
     const Variable* owner = verifier->FindVariable(variable->memory);
     if (owner != nullptr && owner->value == nullptr) {
@@ -185,6 +194,7 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
 /*! \brief What the fit of a call's arguments and results depends on. */
 std::string KeyOf(Verifier* verifier, const Call& call, const Array<ObjectRef>& args, TypeId out) {
   std::string key;
+  key.reserve(sizeof(const Object*) + 2 * sizeof(TypeId) + args.size() * sizeof(DimId));
   AppendBytes(call.arg(0), &key);
   AppendBytes(call.args[1], &key);
   AppendBytes(out, &key);
@@ -194,6 +204,12 @@ std::string KeyOf(Verifier* verifier, const Call& call, const Array<ObjectRef>& 
 }
 
 void CheckCallTir(Verifier* verifier, const Call& call) {
+  if (call.view.args().size() != 2) {
+    verifier->Error(
+        "op.arity", call.path,
+        Quote(call.op.name) + ": " + Count(call.view.args().size(), "argument") + ", expected 2");
+    return;
+  }
   const ObjectRef& callee = call.view.args()[0];
   const ObjectRef& arg_tuple = call.view.args()[1];
   if (KindOf(callee.get()) != Kind::kGlobalVar) {
@@ -202,11 +218,11 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
     return;
   }
   const Object* function = verifier->FindFunction(callee.get());
-  const std::string name = nodes.global_var.name_hint(callee.get());
   if (!tir_nodes.prim_func.IsInstance(function)) {
     verifier
         ->Error("call_tir.callee", call.ArgPath(0),
-                Quote(name) + " is " + TypeKeyOf(function) + ", expected a PrimFunc")
+                Quote(std::string(nodes.global_var.name_hint(callee.get()))) + " is " +
+                    TypeKeyOf(function) + ", expected a PrimFunc")
         .Hint(
             "a Relax function is called by its name; call_tir would return memory that nobody "
             "has written");
@@ -229,8 +245,13 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
   if (!is_inplace && verifier->sound_calls().count(key) != 0) return;
   const size_t num_found = verifier->diagnostics().size();
   const TypeInfo& out_info = verifier->types()[out];
-  PrimCall prim_call{call,  name, params, args->fields(), verifier->types()[call.args[1]].fields,
-                     {out}, {}};
+  PrimCall prim_call{call,
+                     std::string(nodes.global_var.name_hint(callee.get())),
+                     params,
+                     args->fields(),
+                     verifier->types()[call.args[1]].fields,
+                     {out},
+                     {}};
   if (out_info.type_class == TypeClass::kTuple) prim_call.out_types = out_info.fields;
   if (prim_call.arg_types.size() != prim_call.args.size()) return;
   if (!ReadInplace(verifier, call, prim_call.args.size(), prim_call.out_types.size(),

@@ -20,6 +20,8 @@
 
 #include <tvm/ffi/cast.h>
 
+#include <algorithm>
+
 namespace tvm_fixes {
 namespace verifier {
 
@@ -33,9 +35,22 @@ Path::Arena::Arena() : previous_(current_arena) { current_arena = this; }
 Path::Arena::~Arena() { current_arena = previous_; }
 
 const Path::Node* Path::Append(Node node) {
-  current_arena->nodes_.push_back(node);
-  return &current_arena->nodes_.back();
+  constexpr size_t kChunk = 1024;
+  Arena& arena = *current_arena;
+  const size_t chunk = arena.size_ / kChunk;
+  if (chunk == arena.chunks_.size()) arena.chunks_.push_back(std::make_unique<Node[]>(kChunk));
+  Node* place = &arena.chunks_[chunk][arena.size_ % kChunk];
+  *place = node;
+  ++arena.size_;
+  return place;
 }
+
+KeptPath::KeptPath(const Path& path) : Path(path) {
+  current_arena->num_kept_ = current_arena->size_;
+}
+
+Path::Scratch::Scratch() : begin_(current_arena->size_) {}
+Path::Scratch::~Scratch() { current_arena->size_ = std::max(begin_, current_arena->num_kept_); }
 
 tvm::ffi::reflection::AccessPath Path::ToAccessPath() const {
   std::vector<const Node*> steps;

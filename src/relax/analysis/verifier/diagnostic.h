@@ -21,7 +21,7 @@
 
 #include <tvm/ffi/reflection/access_path.h>
 
-#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,7 +35,8 @@ namespace verifier {
 /*!
  * \brief A place in a module, as the steps from its root.
  *
- * Places share their first steps; one costs as much as a pointer until it is told to somebody.
+ * Places share their first steps; one costs as much as a pointer until it is told to somebody. It
+ * is valid until the visit of the binding that it was made in ends: what is to stay is a KeptPath.
  */
 class Path {
  public:
@@ -51,8 +52,10 @@ class Path {
 
   /*! \brief Where steps are kept while a module is verified; one at a time in a thread. */
   class Arena;
+  /*! \brief Forgets the steps that are made meanwhile, up to those of the last KeptPath. */
+  class Scratch;
 
- private:
+ protected:
   struct Node {
     const Node* parent;
     const char* attr;
@@ -65,6 +68,14 @@ class Path {
   const Node* node_;
 };
 
+/*! \brief A place that is valid as long as the arena. */
+class KeptPath : public Path {
+ public:
+  /*! \brief The root. */
+  KeptPath() : Path(Root()) {}
+  KeptPath(const Path& path);
+};
+
 class Path::Arena {
  public:
   Arena();
@@ -74,8 +85,23 @@ class Path::Arena {
 
  private:
   friend class Path;
-  std::deque<Node> nodes_;
+  friend class KeptPath;
+  std::vector<std::unique_ptr<Node[]>> chunks_;
+  size_t size_ = 0;
+  /*! \brief How many of the steps some KeptPath may be made of. */
+  size_t num_kept_ = 0;
   Arena* previous_;
+};
+
+class Path::Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+ private:
+  size_t begin_;
 };
 
 /*! \brief A number of things: "1 field", "2 fields". */
@@ -92,15 +118,15 @@ struct Diagnostic {
   const char* rule;
   /*! \brief The name of the function. */
   std::string function;
-  Path path;
+  KeptPath path;
   /*! \brief One line: what is wrong, expected and got. */
   std::string message;
   /*! \brief More lines: both sides of what disagrees, and where they come from. */
-  std::vector<std::pair<std::string, std::optional<Path>>> notes;
+  std::vector<std::pair<std::string, std::optional<KeptPath>>> notes;
   /*! \brief What to do about it; may be empty. */
   std::string hint;
 
-  Diagnostic& Note(std::string text, std::optional<Path> where = std::nullopt) {
+  Diagnostic& Note(std::string text, std::optional<KeptPath> where = std::nullopt) {
     notes.emplace_back(std::move(text), where);
     return *this;
   }

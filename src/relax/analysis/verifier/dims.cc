@@ -115,6 +115,7 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   } else if (tir_nodes.cast.IsInstance(node) && IsWide(nodes.expr.ty(node))) {
     // A cast among integers keeps what an extent can be; one to 8 or 16 bits may cut an index.
     id = Compute(tir_nodes.cast.value(node), depth + 1);
+    if (id == kUnknownDim) id = OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
   } else {
     id = OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
   }
@@ -123,7 +124,11 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
 }
 
 DimId DimTable::Combine(Op op, DimId lhs, DimId rhs) {
-  auto b = AsInt(rhs);
+  const auto a = AsInt(lhs);
+  const auto b = AsInt(rhs);
+  if (a && b) {
+    if (const auto value = Apply(op, *a, *b)) return FromInt(*value);
+  }
   switch (op) {
     case Op::kAdd:
       return Add(lhs, rhs);
@@ -355,6 +360,78 @@ std::optional<DimId> DimTable::Substitute(DimId dim, const Substitution& values)
     sum = Add(sum, product);
   }
   return sum;
+}
+
+std::optional<int64_t> DimTable::Apply(Op op, int64_t lhs, int64_t rhs) {
+  int64_t result = 0;
+  switch (op) {
+    case Op::kAdd:
+      return __builtin_add_overflow(lhs, rhs, &result) ? std::nullopt : std::optional(result);
+    case Op::kMul:
+      return __builtin_mul_overflow(lhs, rhs, &result) ? std::nullopt : std::optional(result);
+    case Op::kMin:
+      return std::min(lhs, rhs);
+    case Op::kMax:
+      return std::max(lhs, rhs);
+    default:
+      break;
+  }
+  // The one quotient that leaves 64 bits ends the process, as a division by zero does.
+  if (rhs == 0 || (lhs == INT64_MIN && rhs == -1)) return std::nullopt;
+  switch (op) {
+    case Op::kFloorDiv:
+      return FloorDiv(lhs, rhs);
+    case Op::kFloorMod:
+      return lhs - FloorDiv(lhs, rhs) * rhs;
+    case Op::kTruncDiv:
+      return lhs / rhs;
+    case Op::kTruncMod:
+      return lhs % rhs;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<int64_t> DimTable::Evaluate(
+    DimId dim, const std::unordered_map<const Object*, int64_t>& numbers) const {
+  if (dim == kUnknownDim) return std::nullopt;
+  std::optional<int64_t> sum = 0;
+  for (const auto& [monomial, factor] : dims_[dim].polynomial) {
+    std::optional<int64_t> product = factor;
+    for (AtomId id : monomial) {
+      const Atom& atom = atoms_[id];
+      std::optional<int64_t> value;
+      if (atom.op == Op::kVar) {
+        auto found = numbers.find(atom.node);
+        if (found != numbers.end()) value = found->second;
+      } else if (atom.op != Op::kOther) {
+        const auto lhs = Evaluate(atom.lhs, numbers);
+        const auto rhs = Evaluate(atom.rhs, numbers);
+        if (lhs && rhs) value = Apply(atom.op, *lhs, *rhs);
+      }
+      if (!value) return std::nullopt;
+      product = Apply(Op::kMul, *product, *value);
+      if (!product) return std::nullopt;
+    }
+    sum = Apply(Op::kAdd, *sum, *product);
+    if (!sum) return std::nullopt;
+  }
+  return sum;
+}
+
+std::set<int64_t> DimTable::Divisors(DimId dim) const {
+  std::set<int64_t> divisors;
+  for (const auto& [monomial, factor] : dims_[dim].polynomial) {
+    for (AtomId id : monomial) {
+      const Atom& atom = atoms_[id];
+      if (atom.op == Op::kVar || atom.op == Op::kOther) continue;
+      const auto divisor = AsInt(atom.rhs);
+      if (divisor && *divisor > 0) divisors.insert(*divisor);
+      divisors.merge(Divisors(atom.lhs));
+      divisors.merge(Divisors(atom.rhs));
+    }
+  }
+  return divisors;
 }
 
 Relation DimTable::Solve(DimId pattern, DimId actual, Substitution* values) {

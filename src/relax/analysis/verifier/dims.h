@@ -25,6 +25,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -101,6 +102,11 @@ class DimTable {
 
   /*! \brief The values of variables. */
   using Substitution = std::unordered_map<const Object*, DimId>;
+  /*! \brief The value of an extent at numbers for its variables; nothing where it has none. */
+  std::optional<int64_t> Evaluate(DimId dim,
+                                  const std::unordered_map<const Object*, int64_t>& numbers) const;
+  /*! \brief The numbers that parts of an extent are divided by, by whatever operation. */
+  std::set<int64_t> Divisors(DimId dim) const;
   /*! \brief `dim` with variables replaced; nothing if one of them has no value. */
   std::optional<DimId> Substitute(DimId dim, const Substitution& values);
 
@@ -160,6 +166,7 @@ class DimTable {
   DimId OfAtom(const Atom& atom);
   DimId Compute(const ObjectRef& expr, int depth);
   DimId Combine(Op op, DimId lhs, DimId rhs);
+  static std::optional<int64_t> Apply(Op op, int64_t lhs, int64_t rhs);
   /*! \brief lhs + factor * rhs, nothing where a coefficient leaves 64 bits. */
   static std::optional<Polynomial> Sum(const Polynomial& lhs, const Polynomial& rhs,
                                        int64_t factor);

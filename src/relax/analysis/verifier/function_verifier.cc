@@ -21,6 +21,7 @@
 #include <tvm/ffi/cast.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tvm_fixes {
 namespace verifier {
@@ -74,11 +75,9 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
   } else {
     verifier_->Error("ir.malformed", params_path, "the parameters are null");
   }
-  TypeId ret = kUnknownType;
-  if (!function.ret_ty().defined()) {
+  const TypeId ret = StatedType(function.ret_ty(), path.Attr("ret_ty"));
+  if (ret == kUnknownType && types().Problems(function.ret_ty()).empty()) {
     verifier_->Error("type.missing", path, "the function states no type of its result");
-  } else {
-    ret = StatedType(function.ret_ty(), path.Attr("ret_ty"));
   }
   VisitBody(function.body(), ret, "type.return", "the result", path.Attr("body"));
   LeaveScope(mark);
@@ -86,17 +85,18 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
   in_dataflow_block_ = outer_in_dataflow_block;
 }
 
-void FunctionVerifier::VisitBody(const ObjectRef& body, TypeId expected, const char* rule,
-                                 const char* what, const Path& path) {
+std::vector<const Object*> FunctionVerifier::VisitBody(const ObjectRef& body, TypeId expected,
+                                                       const char* rule, const char* what,
+                                                       const Path& path) {
   auto seq = As<SeqExprView>(body);
   if (!seq) {
     verifier_->Error("ir.malformed", path,
                      std::string(what) + ": expected a SeqExpr, got " + TypeKeyOf(body.get()));
-    return;
+    return {};
   }
   if (depth_ == kMaxBodyDepth) {
     verifier_->Error("ir.malformed", path, std::string(what) + " is nested more than 500 deep");
-    return;
+    return {};
   }
   ++depth_;
   const size_t mark = scope_.size();
@@ -114,8 +114,39 @@ void FunctionVerifier::VisitBody(const ObjectRef& body, TypeId expected, const c
   Diagnostic* wrong = verifier_->CheckFit(
       types().Compare(expected, found != kUnknownType ? found : stated), rule, body_path, what);
   verifier_->NoteOrigin(wrong, seq->body().get());
+  // A branch or a local function; the outermost body has nothing outside.
+  std::vector<const Object*> memory;
+  if (depth_ > 1) memory = MemoryFromOutside(seq->body().get(), mark);
   LeaveScope(mark);
   --depth_;
+  return memory;
+}
+
+std::vector<const Object*> FunctionVerifier::MemoryFromOutside(const Object* result, size_t mark) {
+  std::vector<const Object*> found;
+  std::vector<const Object*> open = {result};
+  std::unordered_set<const Object*> seen = {result};
+  const std::unordered_set<const Object*> inside(scope_.begin() + mark, scope_.end());
+  auto add = [&](const Object* memory) {
+    if (memory != nullptr && inside.count(memory) == 0) found.push_back(memory);
+  };
+  while (!open.empty()) {
+    const Object* expr = open.back();
+    open.pop_back();
+    if (const Variable* variable = verifier_->FindVariable(expr)) {
+      add(variable->memory);
+      auto choices = verifier_->choices_.find(variable->memory);
+      if (choices != verifier_->choices_.end()) {
+        for (const Object* memory : choices->second) add(memory);
+      }
+    }
+    auto tuple = As<TupleView>(verifier_->ValueOf(expr));
+    if (!tuple || !tuple->fields().defined()) continue;
+    for (const ObjectRef& field : tuple->fields()) {
+      if (seen.insert(field.get()).second) open.push_back(field.get());
+    }
+  }
+  return found;
 }
 
 void FunctionVerifier::VisitBlock(const ObjectRef& block, const Path& path) {
@@ -149,15 +180,17 @@ void FunctionVerifier::VisitBinding(const ObjectRef& binding, const Path& path) 
                           : "expected a binding, got " + TypeKeyOf(binding.get()));
     return;
   }
-  if (view->is_match_cast()) return VisitMatchCast(*view, path);
+  const KeptPath origin = path;
+  const Path::Scratch scratch;
+  if (view->is_match_cast()) return VisitMatchCast(*view, origin);
   if (auto function = As<FunctionView>(view->value())) {
-    return VisitLocalFunction(*view, *function, path);
+    return VisitLocalFunction(*view, *function, origin);
   }
   const ObjectRef& value = view->value();
   const Path value_path = path.Attr("value");
   const TypeId found = TypeOfValue(value, value_path);
   const TypeId stated = CheckStated(value, found, "type.value", value_path);
-  Define(view->var(), value.get(), path.Attr("var"), path);
+  Define(view->var(), value.get(), path.Attr("var"), origin);
   const TypeId bound = types().Intern(TypeOf(view->var()));
   if (bound == stated) return;
   const Fit fit = types().Compare(bound, stated);
@@ -169,7 +202,7 @@ void FunctionVerifier::VisitBinding(const ObjectRef& binding, const Path& path) 
   }
 }
 
-void FunctionVerifier::VisitMatchCast(const BindingView& binding, const Path& path) {
+void FunctionVerifier::VisitMatchCast(const BindingView& binding, const KeptPath& path) {
   const Path value_path = path.Attr("value");
   const Path type_path = path.Attr("ty");
   const TypeId found = TypeOfValue(binding.value(), value_path);
@@ -196,14 +229,14 @@ void FunctionVerifier::VisitMatchCast(const BindingView& binding, const Path& pa
 }
 
 void FunctionVerifier::VisitLocalFunction(const BindingView& binding, const FunctionView& function,
-                                          const Path& path) {
+                                          const KeptPath& path) {
   // A local function may call itself.
   Define(binding.var(), binding.value().get(), path.Attr("var"), path);
   Run(function, path.Attr("value"));
 }
 
 void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const Path& path,
-                              const Path& origin) {
+                              const KeptPath& origin) {
   const VarView view(var.get());
   if (view.is_dataflow() && !in_dataflow_block_ && value != nullptr) {
     verifier_->Error(
@@ -225,6 +258,9 @@ void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const P
   variable.memory = var.get();
   if (const Variable* source = verifier_->FindVariable(SharedWith(value))) {
     variable.memory = source->memory;
+  }
+  if (KindOf(value) == Kind::kIf && !memory_of_if_.empty()) {
+    verifier_->choices_[var.get()] = std::exchange(memory_of_if_, {});
   }
   if (value == nullptr) ClaimForFunction(var.get(), path);
   variable.type = StatedType(TypeOf(var), path);

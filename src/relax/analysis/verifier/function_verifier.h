@@ -43,14 +43,17 @@ class FunctionVerifier {
 
  private:
   // Scopes and forms (function_verifier.cc)
-  void VisitBody(const ObjectRef& body, TypeId expected, const char* rule, const char* what,
-                 const Path& path);
+  /*! \return The memory from outside of the body that its result may be. */
+  std::vector<const Object*> VisitBody(const ObjectRef& body, TypeId expected, const char* rule,
+                                       const char* what, const Path& path);
+  /*! \brief The memory of what was defined before `mark` that a result may be, or hold. */
+  std::vector<const Object*> MemoryFromOutside(const Object* result, size_t mark);
   void VisitBlock(const ObjectRef& block, const Path& path);
   void VisitBinding(const ObjectRef& binding, const Path& path);
-  void VisitMatchCast(const BindingView& binding, const Path& path);
+  void VisitMatchCast(const BindingView& binding, const KeptPath& path);
   void VisitLocalFunction(const BindingView& binding, const FunctionView& function,
-                          const Path& path);
-  void Define(const ObjectRef& var, const Object* value, const Path& path, const Path& origin);
+                          const KeptPath& path);
+  void Define(const ObjectRef& var, const Object* value, const Path& path, const KeptPath& origin);
   void DefineSymbols(TypeId type, const Path& path);
   /*! \brief Take a variable of which something was said for defined: once is enough. */
   void Poison(const Object* var, const Path& path);
@@ -103,6 +106,8 @@ class FunctionVerifier {
   int depth_ = 0;
   /*! \brief What is in scope, in the order of definition. */
   std::vector<const Object*> scope_;
+  /*! \brief What the If visited last may give that is not its own memory. */
+  std::vector<const Object*> memory_of_if_;
   /*! \brief The types whose symbols were found in the present scope. */
   std::unordered_set<TypeId> types_in_scope_;
   /*! \brief The malformed types that were reported. */

@@ -32,12 +32,15 @@ std::string Explain(const DimTable& dims, const Reach& reach, const DimRange& ra
                     bool is_below) {
   const std::string name = NameOf(reach.var);
   std::string text;
+  const std::string where = reach.dim == Reach::kAllDims
+                                ? ": a vector over all dims: element "
+                                : ": dim " + std::to_string(reach.dim) + ": index ";
   switch (reach.kind) {
     case Reach::Kind::kLoad:
-      text = "load from " + name + ": dim " + std::to_string(reach.dim) + ": index ";
+      text = "load from " + name + where;
       break;
     case Reach::Kind::kStore:
-      text = "store to " + name + ": dim " + std::to_string(reach.dim) + ": index ";
+      text = "store to " + name + where;
       break;
     case Reach::Kind::kIterator:
       text = "iterator " + name + ": value ";

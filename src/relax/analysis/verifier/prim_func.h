@@ -45,8 +45,9 @@ struct Reach {
   Kind kind;
   /*! \brief The buffer, or the iterator. */
   const Object* var;
-  /*! \brief The axis of the buffer. */
+  /*! \brief The axis of the buffer, kAllDims where the elements of all are counted in a row. */
   size_t dim;
+  static constexpr size_t kAllDims = SIZE_MAX;
   /*! \brief The index as written, kUnknownDim for a vector; the value of an iterator. */
   DimId value;
   /*! \brief The least and the greatest value, both taken. */
@@ -55,7 +56,7 @@ struct Reach {
   DimId extent;
   /*! \brief The extents of the loops around it. */
   std::vector<DimId> loops;
-  Path path;
+  KeptPath path;
 };
 
 /*! \brief The accesses of a PrimFunc that are not proved to stay inside. */

@@ -25,9 +25,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "../../../ffi/registration.h"
 #include "../../../ffi/tir_nodes.h"
 #include "../../ir/views.h"
+#include "call_effect.h"
 #include "prim_func.h"
 
 namespace tvm_fixes {
@@ -39,32 +39,6 @@ namespace {
  */
 constexpr size_t kMaxDepth = 500;
 constexpr size_t kMaxNodes = 1000000;
-
-/*! \brief What runs if a call of an operator runs. */
-enum class CallEffect : uint8_t {
-  /*! \brief All arguments are computed. */
-  kStrict,
-  /*! \brief The first argument is computed. */
-  kConditional,
-  /*! \brief An argument may stand for an address. */
-  kOpaque,
-  /*! \brief What follows may not run. */
-  kJump
-};
-
-CallEffect EffectOf(const Object* op) {
-  if (!nodes.op.IsInstance(op)) return CallEffect::kOpaque;
-  static const GlobalFunction get_attr("ir.OpGetAttr");
-  const std::string name = nodes.op.name(op);
-  if (name == "prim.if_then_else") return CallEffect::kConditional;
-  if (name == "tirx.address_of" || name == "tirx.buffer_data") return CallEffect::kOpaque;
-  // TVM's CallEffectKind.
-  constexpr int64_t kExprAnnotation = 0, kPure = 1, kEmbedInfo = 5, kControlJump = 6;
-  const Any kind = get_attr(tvm::ffi::GetRef<ObjectRef>(op), "TCallEffectKind");
-  const auto value = kind.try_cast<int64_t>();
-  if (value == kExprAnnotation || value == kPure) return CallEffect::kStrict;
-  return value == kEmbedInfo || value == kControlJump ? CallEffect::kJump : CallEffect::kOpaque;
-}
 
 /*! \brief Visits what runs at every call of a PrimFunc whose loops run. */
 class Walk {
@@ -147,10 +121,12 @@ class Walk {
   /*! \brief Give an iterator its value; true if it stands for a loop over its domain instead. */
   bool BindIterator(const Object* iter_var, const ObjectRef& value);
   void VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices);
-  std::optional<DimRange> RangeOfIndex(const ObjectRef& index);
+  /*! \brief A vector, the elements of which are counted over all dims of the buffer. */
+  void VisitVector(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices,
+                   size_t axis);
+  std::optional<DimRange> RangeOfLanes(DimId first, DimId stride, int64_t lanes);
   /*! \brief Hold a range that is not proved to lie inside; what it proved to be is returned. */
   Place Hold(Reach reach);
-  CallEffect CachedEffectOf(const Object* op);
   Path CurrentPath() const;
 
   DimTable* dims_;
@@ -163,7 +139,7 @@ class Walk {
   /*! \brief Whether some statement may keep others from running, or is not known. */
   bool has_jump_ = false;
   std::set<std::tuple<const Object*, size_t, DimId, DimId, DimId>> held_;
-  std::unordered_map<const Object*, CallEffect> effects_;
+  CallEffects effects_;
 };
 
 PrimFuncReaches Walk::Run(const Object* function) {
@@ -313,9 +289,13 @@ void Walk::VisitFor(const Object* node) {
 }
 
 void Walk::VisitIf(const Object* node) {
-  VisitExpr(tir_nodes.if_then_else.condition(node), "condition");
+  const ObjectRef& condition = tir_nodes.if_then_else.condition(node);
+  VisitExpr(condition, "condition");
+  {
+    Under under(this, !nest_.Holds(condition));
+    Visit(tir_nodes.if_then_else.then_case(node), "then_case");
+  }
   Under under(this, true);
-  Visit(tir_nodes.if_then_else.then_case(node), "then_case");
   Visit(tir_nodes.if_then_else.else_case(node), "else_case");
 }
 
@@ -350,7 +330,7 @@ void Walk::VisitAttr(const Object* node) {
 void Walk::VisitEvaluate(const Object* node) {
   const ObjectRef& value = tir_nodes.evaluate.value(node);
   auto call = As<CallView>(value);
-  if (call && CachedEffectOf(call->op().get()) == CallEffect::kJump) has_jump_ = true;
+  if (call && effects_.Of(call->op().get()) == CallEffect::kJump) has_jump_ = true;
   VisitExpr(value, "value");
 }
 
@@ -369,7 +349,7 @@ void Walk::VisitBlockRealize(const Object* node) {
   VisitExprs(values, "iter_values");
   const bool is_sound =
       values.defined() && iter_vars.defined() && values.size() == iter_vars.size();
-  Under under(this, !is_sound || AsInt(layout.predicate(node)) != 1);
+  Under under(this, !is_sound || !nest_.Holds(layout.predicate(node)));
   size_t num_loops = 0;
   if (!is_conditional_) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -397,7 +377,7 @@ bool Walk::BindIterator(const Object* iter_var, const ObjectRef& value) {
   if (!bound || !tir_nodes.range.IsInstance(domain)) return false;
   const auto extent = nest_.Value(tir_nodes.range.extent(domain));
   if (!extent || AsInt(tir_nodes.range.min(domain)) != 0) return false;
-  const auto range = nest_.Range(*bound);
+  const auto range = nest_.Taken(*bound);
   if (!range) return false;
   const Place place = Hold({Reach::Kind::kIterator, var, 0, dims_->Intern(value), *range, *extent,
                             nest_.Extents(), path_});
@@ -407,17 +387,12 @@ bool Walk::BindIterator(const Object* iter_var, const ObjectRef& value) {
   return true;
 }
 
-std::optional<DimRange> Walk::RangeOfIndex(const ObjectRef& index) {
-  const bool is_ramp = tir_nodes.ramp.IsInstance(index.get());
-  const auto base = nest_.Value(is_ramp ? tir_nodes.ramp.base(index.get()) : index);
-  if (!base) return std::nullopt;
-  auto range = nest_.Range(*base);
-  if (!range || !is_ramp) return range;
-  const auto stride = AsInt(tir_nodes.ramp.stride(index.get()));
-  const auto lanes = AsInt(tir_nodes.ramp.lanes(index.get()));
-  if (!stride || !lanes || *lanes < 1) return std::nullopt;
-  const DimId span = dims_->Multiply(dims_->FromInt(*stride), dims_->FromInt(*lanes - 1));
-  DimId& end = *stride < 0 ? range->least : range->greatest;
+std::optional<DimRange> Walk::RangeOfLanes(DimId first, DimId stride, int64_t lanes) {
+  auto range = nest_.Taken(first);
+  const DimId span = dims_->Multiply(stride, dims_->FromInt(lanes - 1));
+  const auto distance = dims_->AsInt(span);
+  if (!range || !distance) return std::nullopt;
+  DimId& end = *distance < 0 ? range->least : range->greatest;
   end = dims_->Add(end, span);
   return range;
 }
@@ -432,16 +407,47 @@ void Walk::VisitAccess(Reach::Kind kind, const Object* buffer, const Array<Objec
   if (!shape.defined() || shape.size() != indices.size()) return;
   At at(this, "indices");
   for (size_t i = 0; i < indices.size(); ++i) {
-    const auto range = RangeOfIndex(indices[i]);
-    const auto extent = nest_.Value(shape[i]);
-    if (!range || !extent) continue;
-    // A vector may run on into the next row, and has no text of its own.
-    const bool is_ramp = tir_nodes.ramp.IsInstance(indices[i].get());
-    if (is_ramp && indices.size() > 1) continue;
     At item(this, i);
-    Hold({kind, buffer, i, is_ramp ? kUnknownDim : dims_->Intern(indices[i]), *range, *extent,
-          nest_.Extents(), path_});
+    if (tir_nodes.ramp.IsInstance(indices[i].get())) {
+      VisitVector(kind, buffer, indices, i);
+      continue;
+    }
+    const auto value = nest_.Value(indices[i]);
+    const auto extent = nest_.Value(shape[i]);
+    if (!value || !extent) continue;
+    const auto range = nest_.Taken(*value);
+    if (!range) continue;
+    Hold({kind, buffer, i, dims_->Intern(indices[i]), *range, *extent, nest_.Extents(), path_});
   }
+}
+
+void Walk::VisitVector(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices,
+                       size_t axis) {
+  const auto& ramp = tir_nodes.ramp;
+  const Object* node = indices[axis].get();
+  const auto lanes = AsInt(ramp.lanes(node));
+  const auto& strides = tir_nodes.buffer_type.strides(nodes.expr.ty(buffer).get());
+  // Where rows do not follow one another, what lies between them is not known.
+  if (!lanes || *lanes < 1 || (indices.size() > 1 && strides.defined() && !strides.empty())) return;
+  // A vector may run on into the next row: its elements are counted from the buffer's begin.
+  DimId first = dims_->FromInt(0);
+  DimId stride = dims_->FromInt(0);
+  DimId extent = dims_->FromInt(1);
+  const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(nodes.expr.ty(buffer).get());
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const bool is_ramp = i == axis;
+    const auto value = nest_.Value(is_ramp ? ramp.base(node) : indices[i]);
+    const auto size = nest_.Value(shape[i]);
+    if (!value || !size) return;
+    first = dims_->Add(dims_->Multiply(first, *size), *value);
+    stride = dims_->Multiply(stride, *size);
+    if (is_ramp) stride = dims_->Intern(ramp.stride(node));
+    extent = dims_->Multiply(extent, *size);
+  }
+  const auto range = RangeOfLanes(first, stride, *lanes);
+  if (!range) return;
+  Hold({kind, buffer, indices.size() > 1 ? Reach::kAllDims : 0, kUnknownDim, *range, extent,
+        nest_.Extents(), path_});
 }
 
 Place Walk::Hold(Reach reach) {
@@ -477,7 +483,9 @@ void Walk::VisitBroadcast(const Object* node) {
 }
 
 void Walk::VisitSelect(const Object* node) {
-  VisitExpr(tir_nodes.select.condition(node), "condition");
+  const ObjectRef& condition = tir_nodes.select.condition(node);
+  VisitExpr(condition, "condition");
+  if (nest_.Holds(condition)) VisitExpr(tir_nodes.select.true_value(node), "true_value");
 }
 
 void Walk::VisitLet(const Object* node) {
@@ -494,18 +502,17 @@ void Walk::VisitLoad(const Object* node) {
 void Walk::VisitCall(const Object* node) {
   const CallView call(node);
   if (!call.args().defined()) return;
-  const CallEffect effect = CachedEffectOf(call.op().get());
+  const CallEffect effect = effects_.Of(call.op().get());
   if (effect == CallEffect::kStrict) VisitExprs(call.args(), "args");
   if (effect != CallEffect::kConditional || call.args().empty()) return;
   At at(this, "args");
-  At item(this, size_t{0});
-  VisitExpr(call.args()[0]);
-}
-
-CallEffect Walk::CachedEffectOf(const Object* op) {
-  auto [it, is_new] = effects_.try_emplace(op);
-  if (is_new) it->second = EffectOf(op);
-  return it->second;
+  {
+    At item(this, size_t{0});
+    VisitExpr(call.args()[0]);
+  }
+  if (call.args().size() < 2 || !nest_.Holds(call.args()[0])) return;
+  At item(this, size_t{1});
+  VisitExpr(call.args()[1]);
 }
 
 Path Walk::CurrentPath() const {

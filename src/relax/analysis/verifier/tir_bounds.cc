@@ -14,7 +14,8 @@
  */
 /*!
  * \file src/relax/analysis/verifier/tir_bounds.cc
- * \brief Ranges of linear expressions, one loop at a time from the innermost outwards.
+ * \brief Ranges of linear expressions, one loop at a time from the innermost outwards; of others,
+ *        what they reach at points.
  */
 #include "tir_bounds.h"
 
@@ -22,8 +23,21 @@
 
 #include <algorithm>
 
+#include "../../../ffi/tir_nodes.h"
+#include "../../ir/views.h"
+
 namespace tvm_fixes {
 namespace verifier {
+
+namespace {
+
+/*! \brief At how many points a value is computed at most. */
+constexpr int64_t kMaxPoints = 256;
+
+/*! \brief Conditions of more parts are not read. */
+constexpr int kMaxConditions = 100;
+
+}  // namespace
 
 bool MayRun(DimTable* dims, const std::vector<DimId>& extents) {
   const bool always = std::all_of(extents.begin(), extents.end(), [dims](DimId extent) {
@@ -66,7 +80,7 @@ void LoopNest::Define(const Object* var, std::optional<DimId> value) {
 bool LoopNest::Enter(const Object* var, std::optional<DimId> min, std::optional<DimId> extent,
                      int64_t step, const std::string& thread_tag) {
   values_.erase(var);
-  loops_.push_back({var, thread_tag, std::nullopt, std::nullopt, kUnknownDim});
+  loops_.push_back({var, thread_tag, std::nullopt, std::nullopt, kUnknownDim, step});
   Loop& loop = loops_.back();
   if (var == nullptr || !min || !extent || step < 1) return false;
   const auto span = Range(*extent);
@@ -129,6 +143,104 @@ std::optional<DimRange> LoopNest::Range(DimId value) const {
     range = {*least, *greatest};
   }
   return range;
+}
+
+std::optional<LoopNest::Axis> LoopNest::AxisOf(const Object* var) const {
+  auto loop = std::find_if(loops_.begin(), loops_.end(),
+                           [var](const Loop& one) { return one.var == var && one.range; });
+  if (loop == loops_.end()) return std::nullopt;
+  const auto first = dims_->AsInt(loop->range->least);
+  const auto last = dims_->AsInt(loop->range->greatest);
+  if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
+  return Axis{var, *first, *last, loop->step};
+}
+
+std::vector<int64_t> LoopNest::Ends(const Axis& axis, const std::set<int64_t>& divisors) {
+  const auto& [var, first, last, step] = axis;
+  std::set<int64_t> found = {first, last};
+  for (int64_t divisor : divisors) {
+    // The ends of the first and of the last whole block, and what follows it.
+    if (step != 1 || divisor > last - first) continue;
+    const int64_t end = last - last % divisor;
+    for (int64_t point : {first + divisor - 1 - first % divisor, end - 1, end}) {
+      if (point >= first && point <= last) found.insert(point);
+    }
+  }
+  return {found.begin(), found.end()};
+}
+
+std::vector<std::vector<int64_t>> LoopNest::Points(DimId value,
+                                                   const std::vector<Axis>& axes) const {
+  std::vector<std::vector<int64_t>> points(axes.size());
+  auto are_few = [&](auto size) {
+    int64_t count = 1;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (size(i) > kMaxPoints / count) return false;
+      count *= size(i);
+    }
+    return true;
+  };
+  if (are_few([&](size_t i) { return axes[i].rounds(); })) {
+    for (size_t i = 0; i < axes.size(); ++i) {
+      for (int64_t k = 0; k < axes[i].rounds(); ++k) {
+        points[i].push_back(axes[i].first + k * axes[i].step);
+      }
+    }
+    return points;
+  }
+  for (const std::set<int64_t>& divisors : {dims_->Divisors(value), std::set<int64_t>()}) {
+    for (size_t i = 0; i < axes.size(); ++i) points[i] = Ends(axes[i], divisors);
+    if (are_few([&](size_t i) { return static_cast<int64_t>(points[i].size()); })) return points;
+  }
+  return {};
+}
+
+std::optional<DimRange> LoopNest::Taken(DimId value) const {
+  if (auto range = Range(value)) return range;
+  // Loops over numbers have all combinations of their values: each of them is taken.
+  std::vector<Axis> axes;
+  for (const Object* var : dims_->Vars(value)) {
+    const auto axis = AxisOf(var);
+    if (!axis) return std::nullopt;
+    axes.push_back(*axis);
+  }
+  const std::vector<std::vector<int64_t>> points = Points(value, axes);
+  if (points.empty()) return std::nullopt;
+  std::unordered_map<const Object*, int64_t> numbers;
+  std::vector<size_t> at(axes.size(), 0);
+  int64_t least = INT64_MAX;
+  int64_t greatest = INT64_MIN;
+  while (true) {
+    for (size_t i = 0; i < axes.size(); ++i) numbers[axes[i].var] = points[i][at[i]];
+    const auto reached = dims_->Evaluate(value, numbers);
+    if (!reached) return std::nullopt;
+    least = std::min(least, *reached);
+    greatest = std::max(greatest, *reached);
+    size_t i = 0;
+    while (i < at.size() && ++at[i] == points[i].size()) at[i++] = 0;
+    if (i == at.size()) break;
+  }
+  return DimRange{dims_->FromInt(least), dims_->FromInt(greatest)};
+}
+
+bool LoopNest::Holds(const ObjectRef& condition, int depth) {
+  const Object* node = condition.get();
+  if (auto literal = AsInt(condition)) return *literal != 0;
+  if (depth > kMaxConditions) return false;
+  auto exceeds = [&](const ObjectRef& high, const ObjectRef& low, int64_t margin) {
+    const auto upper = Value(high);
+    const auto lower = Value(low);
+    if (!upper || !lower) return false;
+    const auto range = Range(dims_->Subtract(*upper, *lower));
+    return range && IsAtLeast(range->least, margin);
+  };
+  const TirNodes& tir = tir_nodes;
+  if (tir.lt.IsInstance(node)) return exceeds(tir.lt.b(node), tir.lt.a(node), 1);
+  if (tir.le.IsInstance(node)) return exceeds(tir.le.b(node), tir.le.a(node), 0);
+  if (tir.gt.IsInstance(node)) return exceeds(tir.gt.a(node), tir.gt.b(node), 1);
+  if (tir.ge.IsInstance(node)) return exceeds(tir.ge.a(node), tir.ge.b(node), 0);
+  if (!tir.logical_and.IsInstance(node)) return false;
+  return Holds(tir.logical_and.a(node), depth + 1) && Holds(tir.logical_and.b(node), depth + 1);
 }
 
 Place LoopNest::Compare(const DimRange& range, DimId extent) const {

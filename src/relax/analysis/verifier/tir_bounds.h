@@ -69,6 +69,17 @@ class LoopNest {
   /*! \brief The range of a value; nothing if it is not linear in the loop variables. */
   std::optional<DimRange> Range(DimId value) const;
 
+  /*!
+   * \brief A low and a high value that are taken: the range if the value is linear.
+   *
+   * Divisions, remainders, minima and maxima of loops that run over numbers are computed at
+   * points: at all, if these are few, else at the corners and around multiples of the divisors.
+   */
+  std::optional<DimRange> Taken(DimId value) const;
+
+  /*! \brief Whether a condition is true in every round of the loops; false where it is unknown. */
+  bool Holds(const ObjectRef& condition, int depth = 0);
+
   Place Compare(const DimRange& range, DimId extent) const;
 
   /*! \brief The extents of the loops around, less those that are known to run. */
@@ -82,11 +93,28 @@ class LoopNest {
     std::optional<DimId> value;
     std::optional<DimRange> range;
     DimId extent = kUnknownDim;
+    int64_t step = 1;
+  };
+
+  /*! \brief A variable of a loop over numbers. */
+  struct Axis {
+    const Object* var;
+    int64_t first;
+    int64_t last;
+    int64_t step;
+
+    int64_t rounds() const { return (last - first) / step + 1; }
   };
 
   /*! \brief Whether all variables of `dim` are extents of buffers. */
   bool IsOfExtents(DimId dim) const;
   bool IsAtLeast(DimId dim, int64_t bound) const;
+  /*! \brief The loop over numbers that a variable is of; nothing for any other variable. */
+  std::optional<Axis> AxisOf(const Object* var) const;
+  /*! \brief The first and the last value of an axis, and those around multiples of divisors. */
+  static std::vector<int64_t> Ends(const Axis& axis, const std::set<int64_t>& divisors);
+  /*! \brief Values of loop variables that show how far a value reaches; empty if too many. */
+  std::vector<std::vector<int64_t>> Points(DimId value, const std::vector<Axis>& axes) const;
   /*! \brief The least value over one loop, with `sign` 1; with -1 the greatest. */
   std::optional<DimId> Extreme(DimId value, const Loop& loop, int sign) const;
 

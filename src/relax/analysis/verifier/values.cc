@@ -108,6 +108,9 @@ TypeId FunctionVerifier::TypeOfLeaf(const ObjectRef& leaf, const Path& path, int
       if (!ShapeExprView(node).values().defined()) break;
       for (const ObjectRef& value : ShapeExprView(node).values()) {
         extents.push_back(dims().Intern(value));
+        if (extents.back() != kUnknownDim) continue;
+        verifier_->Error("ir.malformed", path.Attr("values").Item(extents.size() - 1),
+                         "an extent is no integer expression, but " + TypeKeyOf(value.get()));
       }
       return CheckStated(leaf, types().Shape(std::move(extents)), "type.shape", path);
     }
@@ -168,8 +171,11 @@ TypeId FunctionVerifier::TypeOfVar(const VarView& var, const Path& path) {
   }
   if (auto call = verifier_->OverwrittenAt(var.get())) {
     verifier_
-        ->Error("call_tir_inplace.use", path, name + " is used after its memory was overwritten")
-        .Note("overwritten by this call", *call)
+        ->Check(call->is_certain ? Relation::kDisproved : Relation::kUnknown,
+                "call_tir_inplace.use", path,
+                name + (call->is_certain ? " is used after its memory was overwritten"
+                                         : " is used after its memory may have been overwritten"))
+        ->Note("overwritten by this call", call->path)
         .Hint("call_tir writes to memory of its own");
   }
   // The symbol of a shape has a type, and no memory.
@@ -262,11 +268,14 @@ void FunctionVerifier::VisitIf(const IfView& if_expr, const Path& path) {
   const TypeId stated = types().Intern(TypeOf(if_expr.ref()));
   // One branch does not see what the other has overwritten; what follows may see both.
   const auto before = verifier_->overwritten_;
-  VisitBody(if_expr.true_branch(), stated, "type.if", "the true branch", path.Attr("true_branch"));
+  auto memory = VisitBody(if_expr.true_branch(), stated, "type.if", "the true branch",
+                          path.Attr("true_branch"));
   const auto after_true = std::exchange(verifier_->overwritten_, before);
-  VisitBody(if_expr.false_branch(), stated, "type.if", "the false branch",
-            path.Attr("false_branch"));
+  const auto other = VisitBody(if_expr.false_branch(), stated, "type.if", "the false branch",
+                               path.Attr("false_branch"));
   verifier_->overwritten_.insert(after_true.begin(), after_true.end());
+  memory.insert(memory.end(), other.begin(), other.end());
+  memory_of_if_ = std::move(memory);
 }
 
 }  // namespace verifier

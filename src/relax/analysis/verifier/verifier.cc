@@ -174,33 +174,42 @@ PrimFuncReaches& Verifier::ReachesOf(const Object* global_var) {
 
 void Verifier::Overwrite(const Object* var, const Path& path) {
   const Variable* variable = FindVariable(var);
-  if (variable != nullptr) overwritten_.emplace(variable->memory, path);
+  if (variable == nullptr) return;
+  overwritten_.insert_or_assign(variable->memory, Overwritten{path, true});
+  auto choices = choices_.find(variable->memory);
+  if (choices == choices_.end()) return;
+  for (const Object* memory : choices->second)
+    overwritten_.emplace(memory, Overwritten{path, false});
 }
 
-std::optional<Path> Verifier::OverwrittenAt(const Object* var) {
-  const Variable* variable = FindVariable(var);
-  if (overwritten_.empty() || variable == nullptr) return std::nullopt;
-  if (auto found = overwritten_.find(variable->memory); found != overwritten_.end()) {
-    return found->second;
-  }
+std::optional<Verifier::Overwritten> Verifier::OverwrittenAt(const Object* var) {
+  if (overwritten_.empty()) return std::nullopt;
+  std::optional<Overwritten> worst;
+  auto look = [&](const Object* memory, bool is_certain) {
+    auto found = overwritten_.find(memory);
+    if (found == overwritten_.end() || (worst && worst->is_certain)) return;
+    worst = Overwritten{found->second.path, is_certain && found->second.is_certain};
+  };
   // Tuples may share their fields: each is looked at once.
   std::vector<const Object*> open = {var};
   std::unordered_set<const Object*> seen = {var};
   while (!open.empty()) {
-    auto tuple = As<TupleView>(ValueOf(open.back()));
+    const Object* expr = open.back();
     open.pop_back();
-    if (!tuple || !tuple->fields().defined()) continue;
-    for (const ObjectRef& field : tuple->fields()) {
-      if (!seen.insert(field.get()).second) continue;
-      open.push_back(field.get());
-      variable = FindVariable(field.get());
-      if (variable == nullptr) continue;
-      if (auto found = overwritten_.find(variable->memory); found != overwritten_.end()) {
-        return found->second;
+    if (const Variable* variable = FindVariable(expr)) {
+      look(variable->memory, true);
+      auto choices = choices_.find(variable->memory);
+      if (choices != choices_.end()) {
+        for (const Object* memory : choices->second) look(memory, false);
       }
     }
+    auto tuple = As<TupleView>(ValueOf(expr));
+    if (!tuple || !tuple->fields().defined()) continue;
+    for (const ObjectRef& field : tuple->fields()) {
+      if (seen.insert(field.get()).second) open.push_back(field.get());
+    }
   }
-  return std::nullopt;
+  return worst;
 }
 
 const OpInfo& Verifier::InfoOf(const Object* op) {

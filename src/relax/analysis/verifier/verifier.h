@@ -86,7 +86,7 @@ struct Call {
 struct Variable {
   TypeId type = kUnknownType;
   /*! \brief The binding or the parameter. */
-  Path path = Path::Root();
+  KeptPath path;
   /*! \brief What it is bound to; null for a parameter and for the symbol of a shape. */
   const Object* value = nullptr;
   /*! \brief The variable whose memory it shares, itself if it has its own. */
@@ -140,10 +140,16 @@ class Verifier {
   /*! \brief What the accesses of the PrimFunc that a GlobalVar names reach. */
   PrimFuncReaches& ReachesOf(const Object* global_var);
 
+  /*! \brief A call that writes over memory. */
+  struct Overwritten {
+    KeptPath path;
+    /*! \brief Whether it does in any case, or as a condition is. */
+    bool is_certain = true;
+  };
   /*! \brief Record that a call writes its result over the memory of a variable. */
   void Overwrite(const Object* var, const Path& path);
-  /*! \brief The call that has overwritten the memory of a variable, or of a field of a tuple. */
-  std::optional<Path> OverwrittenAt(const Object* var);
+  /*! \brief What has overwritten the memory of a variable, or of a field of a tuple. */
+  std::optional<Overwritten> OverwrittenAt(const Object* var);
 
   /*! \brief The calls that a rule has found right, by all that its answer depends on. */
   std::unordered_set<std::string>& sound_calls() { return sound_calls_; }
@@ -177,7 +183,9 @@ class Verifier {
   std::unordered_map<const Object*, const Object*> functions_;
   std::unordered_map<const Object*, Variable> variables_;
   /*! \brief The calls that have overwritten memory, by the variable whose memory it was. */
-  std::unordered_map<const Object*, Path> overwritten_;
+  std::unordered_map<const Object*, Overwritten> overwritten_;
+  /*! \brief The memory that the result of an If may be, by the variable that it is bound to. */
+  std::unordered_map<const Object*, std::vector<const Object*>> choices_;
   /*! \brief The function that a variable is a parameter or a symbol of. */
   std::unordered_map<const Object*, std::string> owner_;
   std::unordered_map<const Object*, PrimFuncReaches> reaches_;

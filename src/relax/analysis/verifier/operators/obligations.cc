@@ -23,6 +23,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "elements.h"
+
 namespace tvm_fixes {
 namespace verifier {
 
@@ -90,6 +92,19 @@ std::optional<std::pair<int64_t, int64_t>> RangeOf(const Object* expr) {
     if (value) return std::make_pair(*value, *value);
   }
   return std::nullopt;
+}
+
+/*! \brief The same of elements that are numbers, all of them. */
+std::optional<std::pair<int64_t, int64_t>> RangeOf(const std::vector<DimId>& elements,
+                                                   const DimTable& dims) {
+  std::optional<std::pair<int64_t, int64_t>> range;
+  for (DimId element : elements) {
+    const auto value = dims.AsInt(element);
+    if (!value) return std::nullopt;
+    if (!range) range = {*value, *value};
+    range = {std::min(range->first, *value), std::max(range->second, *value)};
+  }
+  return range;
 }
 
 Path PathOf(const Call& call, const Extent& extent) {
@@ -242,9 +257,26 @@ void Obligations::Indices(const Extent& indexed, size_t arg, int field, bool cou
                : nullptr;
   }
   const Extent indices = {kUnknownDim, static_cast<int>(arg), field, -1, "the indices"};
-  const auto range = RangeOf(expr);
+  auto range = RangeOf(expr);
+  const auto elements = range ? std::nullopt : ElementsOf(verifier_, expr);
+  if (elements) range = RangeOf(*elements, dims());
   Relation relation = Relation::kUnknown;
-  if (range && range->first < 0 && !counts_from_end) {
+  std::string got;
+  if (range) {
+    got = std::to_string(range->first);
+    if (range->first != range->second) got += " to " + std::to_string(range->second);
+  }
+  if (elements && !range) {
+    const DimId least =
+        counts_from_end ? dims().Subtract(dims().FromInt(0), indexed.dim) : dims().FromInt(0);
+    relation = Relation::kProved;
+    for (DimId element : *elements) {
+      const Relation is_inside = Both(dims().AtLeast(dims().Subtract(element, least), 0),
+                                      dims().AtLeast(dims().Subtract(indexed.dim, element), 1));
+      if (is_inside == Relation::kDisproved && got.empty()) got = dims().Text(element);
+      relation = Both(relation, is_inside);
+    }
+  } else if (range && range->first < 0 && !counts_from_end) {
     relation = Relation::kDisproved;
   } else if (range) {
     const int64_t needed =
@@ -261,8 +293,7 @@ void Obligations::Indices(const Extent& indexed, size_t arg, int field, bool cou
   std::string text = indices.Text() + ": expected " + (counts_from_end ? "-" + extent : "0") +
                      " to " + dims().Text(dims().Subtract(indexed.dim, dims().FromInt(1))) + " (" +
                      indexed.Text() + " is " + extent + ")";
-  if (range) text += ", got " + std::to_string(range->first);
-  if (range && range->first != range->second) text += " to " + std::to_string(range->second);
+  if (!got.empty()) text += ", got " + got;
   found_.push_back(
       {Requirement::kIndicesOf, relation, indices, indexed, counts_from_end, std::move(text)});
 }
