@@ -211,12 +211,15 @@ def assert_follows_onnx_runtime(
     from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
     model: onnx.ModelProto,
     *runs: Sequence[np.ndarray],
+    pipeline: str = "default",
 ) -> None:
     """One build of `model` gives what ONNX Runtime gives, for the inputs of each of the `runs`.
 
     What ONNX Runtime refuses, an error of a check refuses.
     """
-    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(
+        relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline), tvm.cpu()
+    )
     for inputs in runs:
         name = f"of {[array.shape if array.dtype.kind == 'f' else array for array in inputs]}"
         if refused_by_onnx_runtime(model, *inputs):

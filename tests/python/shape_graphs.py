@@ -116,6 +116,8 @@ class ShapeGraph:
             return None
         if any(np.abs(array.astype("float64")).max(initial=0) > _LARGEST for array in found):
             return None
+        if max(array.size for array in found) == 0:  # no model computes what is always empty
+            return None
         self.nodes.append(node)
         self.arrays[name] = found
         return name

@@ -165,6 +165,15 @@ def _corrections(operator: str) -> list[Correction]:
     return [c for fix, c in _CORRECTIONS.get(operator, []) if switches.enabled(fix)]
 
 
+def _has_if(function: relax.Function) -> bool:
+    return any(
+        isinstance(binding.value, relax.If)
+        for block in function.body.blocks
+        for binding in block.bindings
+        if isinstance(binding, relax.VarBinding)
+    )
+
+
 class ONNXGraphImporter(TVMGraphImporter):
     """TVM's importer with corrections, each of which is in force unless it is switched off.
 
@@ -185,8 +194,9 @@ class ONNXGraphImporter(TVMGraphImporter):
         if not switches.enabled(SHAPE_VALUES):
             return mod
         mod = relax.transform.DeadCodeElimination(["main"])(mod)
-        # TVM leaves a whole function without one if there is an If.
-        return relax.transform.ConvertToDataflow(min_size=1)(mod)
+        # TVM makes no dataflow block where the graph has an If; if none is left, there can be one.
+        # FuseOps does not find the variables of a block that is in a branch.
+        return mod if _has_if(mod["main"]) else relax.transform.ConvertToDataflow(min_size=1)(mod)
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
