@@ -54,6 +54,7 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-dtype",
     "onnx-pad",
     "onnx-prelu",
+    "onnx-recurrent",
     "onnx-resize",
     "onnx-slice",
     "onnx-reshape",

@@ -68,6 +68,7 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.DTYPE,
     onnx_importer.PAD,
     onnx_importer.PRELU,
+    onnx_importer.RECURRENT,
     onnx_importer.RESIZE,
     onnx_importer.SLICE,
     onnx_importer.RESHAPE,

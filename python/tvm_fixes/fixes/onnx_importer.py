@@ -119,6 +119,19 @@ def _prelu_of_any_width(from_onnx: _FromOnnx) -> None:
     np.testing.assert_array_equal(got, [[[-1, 2, -2]]])
 
 
+def _run_an_lstm(from_onnx: _FromOnnx) -> None:
+    x = np.ones((3, 1, 1), "float32")
+    node: _Node = ("LSTM", ["x", "w", "r"], "y", {"hidden_size": 1})
+    # The gates i, o and f are sigmoid(0) = 1/2, the new cell is tanh(x).
+    constants = {
+        "w": np.array([[[0], [0], [0], [1]]], "float32"),
+        "r": np.zeros((1, 4, 1), "float32"),
+    }
+    got = _import_and_run(from_onnx, [node], x, constants=constants)
+    cells = np.tanh(1) * np.array([0.5, 0.75, 0.875])
+    np.testing.assert_allclose(got.ravel(), np.tanh(cells) / 2, rtol=1e-5)
+
+
 def _resize_by_one_and_a_half(from_onnx: _FromOnnx) -> None:
     x = np.arange(5, dtype="float32").reshape(1, 1, 5)
     attributes = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
@@ -325,6 +338,12 @@ PRELU = _fix(
     id="onnx-prelu",
     summary="PRelu with one slope for all elements takes data with symbolic dims, and integers",
     probe=_probe(_prelu_of_any_width, r"ValueError: Expect value to be constant int"),
+)
+
+RECURRENT = _fix(
+    id="onnx-recurrent",
+    summary="RNN, GRU and LSTM are imported, for any number of steps and sequences",
+    probe=_probe(_run_an_lstm, r"OpNotImplemented: .*LSTM"),
 )
 
 RESIZE = _fix(

@@ -62,6 +62,7 @@ from .quantized import (
     convert_qlinear_matmul,
 )
 from .reductions import REDUCED, REDUCTIONS, convert_reduction
+from .recurrent import RECURRENT, convert_recurrent
 from .reshape import (
     RESHAPE,
     convert_flatten,
@@ -111,6 +112,9 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "QLinearMatMul": [(QUANTIZED, convert_qlinear_matmul)],
     "Range": [(PARAMETERS, convert_range)],
     "Reshape": [(RESHAPE, convert_reshape)],
+    "GRU": [(RECURRENT, convert_recurrent)],
+    "LSTM": [(RECURRENT, convert_recurrent)],
+    "RNN": [(RECURRENT, convert_recurrent)],
     "Resize": [(RESIZE, convert_resize)],
     "RoiAlign": [(BOXES, convert_roi_align)],
     "Slice": [(SLICE, convert_slice)],
@@ -345,8 +349,9 @@ def from_onnx(
 
     Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and what
     slices, splits, reshapes, expands or selects mean what they mean in ONNX Runtime, and unnamed
-    dims of an input are symbols of their own, one an axis.  What is switched off, and every other
-    operator, is TVM's.
+    dims of an input are symbols of their own, one an axis.  RNN, GRU, LSTM, Loop and
+    Scan are imported; what is repeated more than a few times is a function that calls itself.
+    What is switched off, and every other operator, is TVM's.
 
     Parameters
     ----------

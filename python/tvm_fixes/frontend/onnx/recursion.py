@@ -1,0 +1,292 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Loops in Relax, which has none: functions that call themselves.
+
+A loop of n turns is two loops of half as many, one after the other, so that n calls are no deeper
+than log n: the virtual machine's stack is the process's own, which a call for each turn would use
+up after a few thousand.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from .values import Extent, extents_of
+
+__all__ = ["Step", "scan"]
+
+Step: TypeAlias = Callable[
+    [relax.BlockBuilder, Extent, list[relax.Expr], list[relax.Expr]],
+    tuple[list[relax.Expr], list[relax.Expr]],
+]
+"""Emits a turn: builder, number of the turn, carried and invariant tensors -> the carried ones of
+the next turn, of the same types, and what this turn gives."""
+
+_UNROLLED = 8
+"""Turns up to which a loop is written out: it takes as long to build, and less to run."""
+
+
+def scan(
+    builder: relax.BlockBuilder,
+    name: str,
+    count: Extent,
+    carried: Sequence[relax.Expr],
+    invariant: Sequence[relax.Expr],
+    step: Step,
+    *,
+    backwards: bool = False,
+) -> tuple[list[relax.Expr], list[relax.Expr]]:
+    """Emit a loop of `count` turns.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+        Emits the loop; gets its functions.
+    name : str
+        What they are called after.
+    count : int or tirx.Expr
+        How many turns there are; none is as good as any.
+    carried : sequence of relax.Expr
+        Tensors before the first turn, of known shapes.
+    invariant : sequence of relax.Expr
+        Tensors of known shapes that every turn reads.
+    step : callable
+        See :data:`Step`.  What it emits may refer to its operands alone.
+    backwards : bool
+        Count the turns down: the first is ``count - 1``, and its result the last.
+
+    Returns
+    -------
+    tuple of two lists of relax.Expr
+        The carried tensors after the last turn, and the results of all turns, stacked on a new
+        axis 0, in the order of the numbers of the turns.
+    """
+    if isinstance(count, int) and 0 < count <= _UNROLLED:
+        return _unrolled(builder, count, list(carried), list(invariant), step, backwards)
+    loop = _Loop(builder, name, list(carried), list(invariant), step, backwards)
+    return loop.emit(count)
+
+
+def _unrolled(
+    builder: relax.BlockBuilder,
+    count: int,
+    carried: list[relax.Expr],
+    invariant: list[relax.Expr],
+    step: Step,
+    backwards: bool,
+) -> tuple[list[relax.Expr], list[relax.Expr]]:
+    turns = []
+    for index in reversed(range(count)) if backwards else range(count):
+        carried, given = step(builder, index, carried, invariant)
+        turns.append(given)
+    if backwards:
+        turns.reverse()
+    stacked = [builder.emit(relax.op.stack(list(given), 0)) for given in zip(*turns, strict=True)]
+    return carried, stacked
+
+
+class _Parameters:
+    """The parameters of one of the functions of a loop.
+
+    Attributes
+    ----------
+    first, count : tirx.Var
+        The least number of its turns, and how many there are.
+    symbols : list of tirx.Var
+        What stands for each of :func:`_dims`.
+    carried, invariant : list of relax.Var
+        The tensors.
+    """
+
+    def __init__(self, carried: list[relax.Expr], invariant: list[relax.Expr]) -> None:
+        self.first, self.count = tirx.Var("first", "int64"), tirx.Var("count", "int64")
+        dims = _dims([*carried, *invariant])
+        self.symbols = [
+            tirx.Var(dim.name if isinstance(dim, tirx.Var) else "dim", "int64") for dim in dims
+        ]
+        variables: list[relax.Var] = []
+        for tensor in [*carried, *invariant]:
+            shape = [
+                self.symbols[_index(dims, extent)] if isinstance(extent, tirx.Expr) else extent
+                for extent in _extents(tensor)
+            ]
+            ty = relax.TensorType(shape, tensor.ty.dtype)
+            variables.append(relax.Var(f"tensor{len(variables)}", ty))
+        self.carried, self.invariant = variables[: len(carried)], variables[len(carried) :]
+        self._numbers = relax.Var("numbers", self.numbers(self.first, self.count).ty)
+
+    @property
+    def all(self) -> list[relax.Var]:
+        return [self._numbers, *self.carried, *self.invariant]
+
+    def numbers(self, first: Extent, count: Extent) -> relax.ShapeExpr:
+        """The argument that stands for `count` turns from `first` on."""
+        return relax.ShapeExpr([first, count, *self.symbols])
+
+
+class _Loop:
+    """The functions of a loop: one turn, many turns, and the loop, which chooses."""
+
+    def __init__(
+        self,
+        builder: relax.BlockBuilder,
+        name: str,
+        carried: list[relax.Expr],
+        invariant: list[relax.Expr],
+        step: Step,
+        backwards: bool,
+    ) -> None:
+        self._builder = builder
+        self._name = name
+        self._carried, self._invariant = carried, invariant
+        self._step = step
+        self._backwards = backwards
+
+    def emit(self, count: Extent) -> tuple[list[relax.Expr], list[relax.Expr]]:
+        builder = self._builder
+        one = builder.add_func(self._function(self._one), f"{self._name}_turn")
+        loop = self._declare(one)
+        many = builder.add_func(
+            self._function(lambda own: self._many(own, loop)), f"{self._name}_turns"
+        )
+        whole = self._function(lambda own: self._choose(own, one, many), dataflow=False)
+        builder.update_func(loop, whole)
+        numbers = relax.ShapeExpr([0, count, *_dims([*self._carried, *self._invariant])])
+        return self._call(loop, numbers, self._carried, self._invariant)
+
+    def _function(
+        self, body: Callable[[_Parameters], relax.Expr], dataflow: bool = True
+    ) -> relax.Function:
+        """A function of the parameters of a loop, while another is under construction."""
+        builder = self._builder
+        own = _Parameters(self._carried, self._invariant)
+        builder.begin_scope(own.all)
+        begin = builder._begin_dataflow_block if dataflow else builder._begin_binding_block
+        begin()
+        try:
+            value = body(own)
+            value = builder.emit_output(value) if dataflow else builder.emit(value)
+        finally:
+            block = builder._end_block()
+            builder.end_scope()
+        sequence = builder.normalize(relax.SeqExpr([block], value))
+        return relax.Function(own.all, sequence, value.ty)
+
+    def _call(
+        self,
+        function: tvm.ir.GlobalVar,
+        numbers: relax.Expr,
+        carried: Sequence[relax.Expr],
+        invariant: Sequence[relax.Expr],
+    ) -> tuple[list[relax.Expr], list[relax.Expr]]:
+        """The carried tensors and the results of a call."""
+        result = self._builder.emit(relax.Call(function, [numbers, *carried, *invariant]))
+        fields = [
+            self._builder.emit(relax.TupleGetItem(result, index))
+            for index in range(len(result.ty.fields))
+        ]
+        return fields[: len(carried)], fields[len(carried) :]
+
+    def _one(self, own: _Parameters) -> relax.Expr:
+        """The carried tensors after a turn, and its results as those of ``count`` turns."""
+        carried, given = self._step(self._builder, own.first, own.carried, own.invariant)
+        results = []
+        for tensor in given:
+            row = self._builder.emit(relax.op.expand_dims(tensor, 0))
+            ty = relax.TensorType([own.count, *tensor.ty.shape.values], tensor.ty.dtype)
+            results.append(self._builder.match_cast(row, ty))
+        return relax.Tuple([*carried, *results])
+
+    def _declare(self, one: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
+        """The loop before it has a body; it gives what a turn gives."""
+        builder = self._builder
+        own = _Parameters(self._carried, self._invariant)
+        builder.begin_scope(own.all)
+        result = builder.normalize(relax.Call(one, own.all)).ty
+        builder.end_scope()
+        empty = relax.Function.create_empty(own.all, result, True)
+        # The builder takes functions that are equal for one.
+        empty = empty.with_attr("loop", builder.get_unique_name(self._name))
+        return builder.add_func(empty, self._name)
+
+    def _many(self, own: _Parameters, loop: tvm.ir.GlobalVar) -> relax.Expr:
+        """Two loops of half the turns."""
+        half = tirx.floordiv(own.count, 2)
+        low = own.numbers(own.first, half)
+        high = own.numbers(own.first + half, own.count - half)
+        order = (high, low) if self._backwards else (low, high)
+        carried: list[relax.Expr] = list(own.carried)
+        parts = []
+        for numbers in order:
+            carried, given = self._call(loop, numbers, carried, own.invariant)
+            parts.append(given)
+        if self._backwards:
+            parts.reverse()
+        results = [
+            self._builder.emit(relax.op.concat(list(given), 0))
+            for given in zip(*parts, strict=True)
+        ]
+        return relax.Tuple([*carried, *results])
+
+    def _choose(
+        self, own: _Parameters, one: tvm.ir.GlobalVar, many: tvm.ir.GlobalVar
+    ) -> relax.Expr:
+        count = self._builder.emit(
+            relax.op.reshape(relax.op.shape_to_tensor(relax.ShapeExpr([own.count])), [])
+        )
+
+        def less(bound: int) -> relax.Expr:
+            return self._builder.emit(relax.op.less(count, relax.const(bound, "int64")))
+
+        def branch(emitted: Callable[[], relax.Expr]) -> relax.SeqExpr:
+            self._builder.begin_scope()
+            self._builder._begin_binding_block()
+            value = self._builder.emit(emitted())
+            block = self._builder._end_block()
+            self._builder.end_scope()
+            return self._builder.normalize(relax.SeqExpr([block], value))
+
+        def none() -> relax.Expr:
+            types = self._builder.normalize(relax.Call(one, own.all)).ty.fields
+            results = [relax.op.zeros(ty.shape, ty.dtype) for ty in types[len(own.carried) :]]
+            return relax.Tuple([*own.carried, *map(self._builder.emit, results)])
+
+        few = branch(
+            lambda: relax.If(less(1), branch(none), branch(lambda: relax.Call(one, own.all)))
+        )
+        return relax.If(less(2), few, branch(lambda: relax.Call(many, own.all)))
+
+
+def _extents(tensor: relax.Expr) -> list[Extent]:
+    """The dimensions of a tensor, which are known."""
+    extents = extents_of(tensor)
+    assert extents is not None
+    return extents
+
+
+def _dims(tensors: Sequence[relax.Expr]) -> list[tirx.Expr]:
+    """The symbolic ones of the dimensions of some tensors, each once."""
+    dims: list[tirx.Expr] = []
+    for tensor in tensors:
+        for extent in _extents(tensor):
+            if isinstance(extent, tirx.Expr) and _index(dims, extent) < 0:
+                dims.append(extent)
+    return dims
+
+
+def _index(dims: list[tirx.Expr], dim: tirx.Expr) -> int:
+    """The position of `dim`, or -1."""
+    return next((i for i, had in enumerate(dims) if tvm_ffi.structural_equal(had, dim)), -1)
