@@ -63,6 +63,7 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-unnamed-dims",
     "onnx-shape-values",
     "onnx-if",
+    "onnx-loops",
     "onnx-functions",
     "onnx-elementwise",
     "onnx-reductions",

@@ -77,6 +77,7 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.UNNAMED_DIMS,
     onnx_importer.SHAPE_VALUES,
     onnx_importer.IF,
+    onnx_importer.LOOPS,
     onnx_importer.FUNCTIONS,
     onnx_importer.ELEMENTWISE,
     onnx_importer.REDUCTIONS,

@@ -24,7 +24,7 @@ from .record import Fix, Kind, Probe
 
 _FromOnnx: TypeAlias = Callable[..., tvm.IRModule]
 _Node: TypeAlias = tuple[str, list[str], str, dict[str, Any]]
-"""Operator, operands, result and attributes."""
+"""Operator, operands, results (apart by spaces) and attributes."""
 
 
 def _probe(program: Callable[[_FromOnnx], None], symptom: str) -> Probe:
@@ -61,8 +61,8 @@ def _import_and_run(
     element = helper.np_dtype_to_tensor_dtype(x.dtype)
     graph = helper.make_graph(
         [
-            helper.make_node(operator, operands, [result], **attributes)
-            for operator, operands, result, attributes in nodes
+            helper.make_node(operator, operands, results.split(), **attributes)
+            for operator, operands, results, attributes in nodes
         ],
         "probe",
         [helper.make_tensor_value_info("x", element, x.shape if shape is None else shape)],
@@ -130,6 +130,25 @@ def _run_an_lstm(from_onnx: _FromOnnx) -> None:
     got = _import_and_run(from_onnx, [node], x, constants=constants)
     cells = np.tanh(1) * np.array([0.5, 0.75, 0.875])
     np.testing.assert_allclose(got.ravel(), np.tanh(cells) / 2, rtol=1e-5)
+
+
+def _scan_a_sum(from_onnx: _FromOnnx) -> None:
+    from onnx import TensorProto, helper
+
+    scalars = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ()) for name in "abc"]
+    copy = helper.make_tensor_value_info("d", TensorProto.FLOAT, ())
+    body = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Identity", ["c"], ["d"])],
+        "turn",
+        scalars[:2],
+        [scalars[2], copy],
+    )
+    nodes: list[_Node] = [
+        ("ReduceMin", ["x"], "zero", {"keepdims": 0}),
+        ("Scan", ["zero", "x"], "last y", {"num_scan_inputs": 1, "body": body}),
+    ]
+    got = _import_and_run(from_onnx, nodes, np.arange(4, dtype="float32"))
+    np.testing.assert_array_equal(got, [0, 1, 3, 6])
 
 
 def _resize_by_one_and_a_half(from_onnx: _FromOnnx) -> None:
@@ -395,6 +414,12 @@ IF = _fix(
     probe=_probe(
         _branch_that_is_not_taken, r"ValueError: Squeeze axis 0 has size 3, but only axes of size 1"
     ),
+)
+
+LOOPS = _fix(
+    id="onnx-loops",
+    summary="Loop and Scan are imported, written out or as functions that call themselves",
+    probe=_probe(_scan_a_sum, r"OpNotImplemented: .*Scan"),
 )
 
 FUNCTIONS = _fix(

@@ -13,7 +13,8 @@
 """The importer: TVM's, with corrections between the graph and TVM's converters."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,7 @@ from .expand import EXPAND, convert_constant_of_shape, convert_expand, convert_t
 from .functions import FUNCTIONS, expand_functions
 from .generators import convert_eye_like, convert_range
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
+from .loops import LOOPS, convert_loop, convert_scan, has_branches
 from .node import Converter, Correction, Node
 from .norms import NORMS, convert_batch_norm, convert_layer_norm, convert_lp_norm
 from .pad import PAD, convert_pad
@@ -61,8 +63,8 @@ from .quantized import (
     convert_qlinear_conv,
     convert_qlinear_matmul,
 )
-from .reductions import REDUCED, REDUCTIONS, convert_reduction
 from .recurrent import RECURRENT, convert_recurrent
+from .reductions import REDUCED, REDUCTIONS, convert_reduction
 from .reshape import (
     RESHAPE,
     convert_flatten,
@@ -133,6 +135,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
 _FIXES = {
     FUNCTIONS,
     IF,
+    LOOPS,
     SHAPE_VALUES,
     UNNAMED_DIMS,
     *(fix for passed in _CORRECTIONS.values() for fix, _ in passed),
@@ -156,12 +159,15 @@ _ONE_OUTPUT = {
 }
 """The operators whose output may be a sequence, which is a tuple in Relax."""
 
+_LOOPS = frozenset({"Loop", "Scan"})
+"""The operators that are converted with the graph around them."""
+
 _OLDEST_IR_VERSION = 3
 
 
 def corrected_operators() -> frozenset[str]:
     """The operators of which something is corrected, or that TVM has no converter for."""
-    return frozenset(_CORRECTIONS)
+    return frozenset({*_CORRECTIONS, *_LOOPS})
 
 
 def _corrections(operator: str) -> list[Correction]:
@@ -176,6 +182,35 @@ def _has_if(function: relax.Function) -> bool:
         for binding in block.bindings
         if isinstance(binding, relax.VarBinding)
     )
+
+
+def _with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
+    """The functions that have no If as dataflow blocks.
+
+    TVM makes none where the graph has an If, which may be decided by now.  FuseOps does not find
+    the variables of a block that is in a branch.
+    """
+    converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
+    for variable, function in mod.functions.items():
+        if isinstance(function, relax.Function) and not _has_if(function):
+            mod.update_func(variable, converted[variable.name_hint])
+    return mod
+
+
+def _converts_loops() -> bool:
+    """Whether there are Loop and Scan, which only our own walk over the nodes converts."""
+    return switches.enabled(LOOPS) and switches.enabled(SHAPE_VALUES)
+
+
+class _SeenGraph:
+    """A graph that seems to have an If."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self.graph = graph
+        self.node = [*graph.node, onnx.NodeProto(op_type="If")]
+
+    def __getattr__(self, field: str) -> Any:
+        return getattr(self.graph, field)
 
 
 class ONNXGraphImporter(TVMGraphImporter):
@@ -194,13 +229,15 @@ class ONNXGraphImporter(TVMGraphImporter):
         self.known = KnownValues(self._params)
 
     def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+        if _converts_loops() and has_branches(graph):
+            # TVM makes the function one dataflow block, in which no If can be, unless it sees one
+            # among the nodes of the graph itself; bodies that are written out have some too.
+            graph = _SeenGraph(graph)
         mod = super().from_onnx(graph, opset)
         if not switches.enabled(SHAPE_VALUES):
             return mod
         mod = relax.transform.DeadCodeElimination(["main"])(mod)
-        # TVM makes no dataflow block where the graph has an If; if none is left, there can be one.
-        # FuseOps does not find the variables of a block that is in a branch.
-        return mod if _has_if(mod["main"]) else relax.transform.ConvertToDataflow(min_size=1)(mod)
+        return _with_dataflow(mod)
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
@@ -218,14 +255,19 @@ class ONNXGraphImporter(TVMGraphImporter):
         return super()._parse_attr([a for a in attributes if a.name not in empty]) | empty
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        nodes = [node for node in graph.node if not _corrections(node.op_type)]
-        super()._check_for_unsupported_ops(onnx.GraphProto(node=nodes))
+        converted = _LOOPS if _converts_loops() else frozenset()
+        others = [
+            node
+            for node in graph.node
+            if node.op_type not in converted and not _corrections(node.op_type)
+        ]
+        super()._check_for_unsupported_ops(onnx.GraphProto(node=others))
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         if not switches.enabled(SHAPE_VALUES):
             super()._construct_nodes(graph)
             return
-        self._convert_nodes(graph)
+        self._convert_nodes(graph.graph if isinstance(graph, _SeenGraph) else graph)
         for output in graph.output:
             self._tensor(output.name)
 
@@ -262,7 +304,12 @@ class ONNXGraphImporter(TVMGraphImporter):
     def _branched(
         self, node: onnx.NodeProto, attributes: dict[str, Any]
     ) -> list[relax.Expr | Value] | None:
-        """The outputs of a node that has branches."""
+        """The outputs of a node that has branches or a body."""
+        if node.op_type in _LOOPS and switches.enabled(LOOPS):
+            operands = [self._nodes[name] if name else None for name in node.input]
+            if node.op_type == "Loop":
+                return convert_loop(self, node.name, operands, attributes["body"])
+            return convert_scan(self, node.name, operands, attributes)
         if node.op_type != "If":
             return None
         if switches.enabled(IF):
@@ -273,18 +320,44 @@ class ONNXGraphImporter(TVMGraphImporter):
         super()._construct_nodes(onnx.GraphProto(node=[node]))
         return [self._nodes[name] for name in node.output]
 
-    def convert_branch(self, graph: onnx.GraphProto, as_tensors: bool = False) -> list[Any]:
-        """The outputs of a branch, whose names are its own, converted where the builder is."""
+    @contextmanager
+    def bound(self, names: Mapping[str, Any]) -> Iterator[None]:
+        """`names` stand for Relax expressions or values within; later ones are forgotten."""
         outer = self._nodes
-        self._nodes = dict(outer)
+        self._nodes = outer | dict(names)
         try:
-            for initializer in graph.initializer:
-                self._nodes[initializer.name] = relax.const(self._parse_array(initializer))
+            yield
+        finally:
+            self._nodes = outer
+
+    def convert_branch(
+        self,
+        graph: onnx.GraphProto,
+        inputs: Mapping[str, Any] | None = None,
+        as_tensors: bool = False,
+    ) -> list[Any]:
+        """The outputs of a branch, whose names are its own, converted where the builder is."""
+        own = {
+            initializer.name: relax.const(self._parse_array(initializer))
+            for initializer in graph.initializer
+        }
+        with self.bound(own | dict(inputs or {})):
             self._convert_nodes(graph)
             names = [output.name for output in graph.output]
             return [self._tensor(name) if as_tensors else self._nodes[name] for name in names]
-        finally:
-            self._nodes = outer
+
+    def operand(self, name: str) -> Any:
+        """What a name stands for: a Relax expression, or a value."""
+        return self._nodes[name]
+
+    def as_tensor(self, operand: Any) -> relax.Expr:
+        """A Relax expression itself, or that of a value."""
+        if not isinstance(operand, Value):
+            return operand
+        tensor = operand.tensor(self.bb)
+        if isinstance(tensor, relax.Var):
+            self.known.remember(tensor, operand)
+        return tensor
 
     def _converted(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[relax.Expr]:
         """The outputs of a node as Relax."""
@@ -308,12 +381,7 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _tensor(self, name: str) -> relax.Expr:
         """What a name stands for as a tensor."""
-        value = self._nodes[name]
-        if isinstance(value, Value):
-            tensor = value.tensor(self.bb)
-            if isinstance(tensor, relax.Var):
-                self.known.remember(tensor, value)
-            self._nodes[name] = tensor
+        self._nodes[name] = self.as_tensor(self._nodes[name])
         return self._nodes[name]
 
     def _convert_operator(

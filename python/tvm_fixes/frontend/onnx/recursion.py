@@ -26,7 +26,7 @@ from tvm import relax, tirx
 
 from .values import Extent, extents_of
 
-__all__ = ["Step", "scan"]
+__all__ = ["LoopTypeError", "Step", "scan"]
 
 Step: TypeAlias = Callable[
     [relax.BlockBuilder, Extent, list[relax.Expr], list[relax.Expr]],
@@ -48,6 +48,7 @@ def scan(
     step: Step,
     *,
     backwards: bool = False,
+    conditional: bool = False,
 ) -> tuple[list[relax.Expr], list[relax.Expr]]:
     """Emit a loop of `count` turns.
 
@@ -62,21 +63,30 @@ def scan(
     carried : sequence of relax.Expr
         Tensors before the first turn, of known shapes.
     invariant : sequence of relax.Expr
-        Tensors of known shapes that every turn reads.
+        Tensors of known shapes, and shapes, that every turn reads.
     step : callable
         See :data:`Step`.  What it emits may refer to its operands alone.
     backwards : bool
         Count the turns down: the first is ``count - 1``, and its result the last.
+    conditional : bool
+        The first of the carried tensors is a boolean scalar: whether there is a next turn.  Turns
+        give no results then, as nobody knows how many there would be.
 
     Returns
     -------
     tuple of two lists of relax.Expr
         The carried tensors after the last turn, and the results of all turns, stacked on a new
         axis 0, in the order of the numbers of the turns.
+
+    Raises
+    ------
+    LoopTypeError
+        If a turn gives a carried tensor another type than it takes, or a result whose shape is
+        not computed from what the loop gets.
     """
-    if isinstance(count, int) and 0 < count <= _UNROLLED:
+    if isinstance(count, int) and 0 < count <= _UNROLLED and not conditional:
         return _unrolled(builder, count, list(carried), list(invariant), step, backwards)
-    loop = _Loop(builder, name, list(carried), list(invariant), step, backwards)
+    loop = _Loop(builder, name, list(carried), list(invariant), step, backwards, conditional)
     return loop.emit(count)
 
 
@@ -98,6 +108,22 @@ def _unrolled(
     return carried, stacked
 
 
+class LoopTypeError(ValueError):
+    """A turn gives a tensor of a type that a loop can't have.
+
+    Attributes
+    ----------
+    position : int
+        Of the tensor, among the carried ones and then the results.
+    ty, expected : relax.Type, str
+        Its type, and what was expected.
+    """
+
+    def __init__(self, position: int, ty: relax.Type, expected: str) -> None:
+        super().__init__(f"tensor {position} after a turn is of type {ty}; expected {expected}")
+        self.position, self.ty, self.expected = position, ty, expected
+
+
 class _Parameters:
     """The parameters of one of the functions of a loop.
 
@@ -107,8 +133,8 @@ class _Parameters:
         The least number of its turns, and how many there are.
     symbols : list of tirx.Var
         What stands for each of :func:`_dims`.
-    carried, invariant : list of relax.Var
-        The tensors.
+    carried, invariant : list of relax.Expr
+        The tensors, and shapes of the symbols.
     """
 
     def __init__(self, carried: list[relax.Expr], invariant: list[relax.Expr]) -> None:
@@ -117,12 +143,15 @@ class _Parameters:
         self.symbols = [
             tirx.Var(dim.name if isinstance(dim, tirx.Var) else "dim", "int64") for dim in dims
         ]
-        variables: list[relax.Var] = []
+        variables: list[relax.Expr] = []
         for tensor in [*carried, *invariant]:
             shape = [
                 self.symbols[_index(dims, extent)] if isinstance(extent, tirx.Expr) else extent
                 for extent in _extents(tensor)
             ]
+            if isinstance(tensor, relax.ShapeExpr):
+                variables.append(relax.ShapeExpr(shape))
+                continue
             ty = relax.TensorType(shape, tensor.ty.dtype)
             variables.append(relax.Var(f"tensor{len(variables)}", ty))
         self.carried, self.invariant = variables[: len(carried)], variables[len(carried) :]
@@ -130,7 +159,7 @@ class _Parameters:
 
     @property
     def all(self) -> list[relax.Var]:
-        return [self._numbers, *self.carried, *self.invariant]
+        return [self._numbers, *_tensors([*self.carried, *self.invariant])]
 
     def numbers(self, first: Extent, count: Extent) -> relax.ShapeExpr:
         """The argument that stands for `count` turns from `first` on."""
@@ -148,8 +177,10 @@ class _Loop:
         invariant: list[relax.Expr],
         step: Step,
         backwards: bool,
+        conditional: bool,
     ) -> None:
         self._builder = builder
+        self._conditional = conditional
         self._name = name
         self._carried, self._invariant = carried, invariant
         self._step = step
@@ -157,28 +188,33 @@ class _Loop:
 
     def emit(self, count: Extent) -> tuple[list[relax.Expr], list[relax.Expr]]:
         builder = self._builder
-        one = builder.add_func(self._function(self._one), f"{self._name}_turn")
+        turn = self._function(self._one)
+        numbers = turn.params[0].ty.values[:2]
+        for position, ty in enumerate(turn.ret_ty.fields):
+            if not isinstance(getattr(ty, "shape", None), relax.ShapeExpr):
+                raise LoopTypeError(position, ty, "a tensor of known shape")
+            rows = relax.ShapeType(ty.shape.values[position >= len(self._carried) :])
+            if any(v.same_as(n) for v in relax.analysis.tir_vars_in_type(rows) for n in numbers):
+                raise LoopTypeError(position, ty, "a shape that is the same in each turn")
+        one = builder.add_func(turn, f"{self._name}_turn")
         loop = self._declare(one)
         many = builder.add_func(
             self._function(lambda own: self._many(own, loop)), f"{self._name}_turns"
         )
-        whole = self._function(lambda own: self._choose(own, one, many), dataflow=False)
+        whole = self._function(lambda own: self._choose(own, one, many))
         builder.update_func(loop, whole)
         numbers = relax.ShapeExpr([0, count, *_dims([*self._carried, *self._invariant])])
         return self._call(loop, numbers, self._carried, self._invariant)
 
-    def _function(
-        self, body: Callable[[_Parameters], relax.Expr], dataflow: bool = True
-    ) -> relax.Function:
+    def _function(self, body: Callable[[_Parameters], relax.Expr]) -> relax.Function:
         """A function of the parameters of a loop, while another is under construction."""
         builder = self._builder
         own = _Parameters(self._carried, self._invariant)
         builder.begin_scope(own.all)
-        begin = builder._begin_dataflow_block if dataflow else builder._begin_binding_block
-        begin()
+        # No dataflow block, which a step with an If could not be in.
+        builder._begin_binding_block()
         try:
-            value = body(own)
-            value = builder.emit_output(value) if dataflow else builder.emit(value)
+            value = builder.emit(body(own))
         finally:
             block = builder._end_block()
             builder.end_scope()
@@ -193,7 +229,9 @@ class _Loop:
         invariant: Sequence[relax.Expr],
     ) -> tuple[list[relax.Expr], list[relax.Expr]]:
         """The carried tensors and the results of a call."""
-        result = self._builder.emit(relax.Call(function, [numbers, *carried, *invariant]))
+        result = self._builder.emit(
+            relax.Call(function, [numbers, *_tensors([*carried, *invariant])])
+        )
         fields = [
             self._builder.emit(relax.TupleGetItem(result, index))
             for index in range(len(result.ty.fields))
@@ -203,12 +241,35 @@ class _Loop:
     def _one(self, own: _Parameters) -> relax.Expr:
         """The carried tensors after a turn, and its results as those of ``count`` turns."""
         carried, given = self._step(self._builder, own.first, own.carried, own.invariant)
+        carried = [
+            self._of_type(position, tensor, own.carried[position].ty)
+            for position, tensor in enumerate(carried)
+        ]
         results = []
-        for tensor in given:
+        for position, tensor in enumerate(given, len(carried)):
+            if extents_of(tensor) is None:
+                raise LoopTypeError(position, tensor.ty, "a tensor of known shape")
             row = self._builder.emit(relax.op.expand_dims(tensor, 0))
             ty = relax.TensorType([own.count, *tensor.ty.shape.values], tensor.ty.dtype)
             results.append(self._builder.match_cast(row, ty))
         return relax.Tuple([*carried, *results])
+
+    def _of_type(self, position: int, tensor: relax.Expr, ty: relax.TensorType) -> relax.Expr:
+        """A carried tensor, of which is checked at run time what is not known."""
+        if tvm_ffi.structural_equal(tensor.ty, ty):
+            return tensor
+        extents, wanted = extents_of(tensor), [*map(_static, ty.shape.values)]
+        if (
+            not isinstance(tensor.ty, relax.TensorType)
+            or tensor.ty.dtype != ty.dtype
+            or tensor.ty.ndim not in (-1, len(wanted))
+            or any(
+                isinstance(a, int) and isinstance(b, int) and a != b
+                for a, b in zip(extents or [], wanted, strict=False)
+            )
+        ):
+            raise LoopTypeError(position, tensor.ty, f"{ty}, as before it")
+        return self._builder.match_cast(tensor, ty)
 
     def _declare(self, one: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
         """The loop before it has a body; it gives what a turn gives."""
@@ -244,9 +305,8 @@ class _Loop:
     def _choose(
         self, own: _Parameters, one: tvm.ir.GlobalVar, many: tvm.ir.GlobalVar
     ) -> relax.Expr:
-        count = self._builder.emit(
-            relax.op.reshape(relax.op.shape_to_tensor(relax.ShapeExpr([own.count])), [])
-        )
+        count = self._builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([own.count])))
+        count = self._builder.emit(relax.op.reshape(count, []))
 
         def less(bound: int) -> relax.Expr:
             return self._builder.emit(relax.op.less(count, relax.const(bound, "int64")))
@@ -264,15 +324,32 @@ class _Loop:
             results = [relax.op.zeros(ty.shape, ty.dtype) for ty in types[len(own.carried) :]]
             return relax.Tuple([*own.carried, *map(self._builder.emit, results)])
 
-        few = branch(
-            lambda: relax.If(less(1), branch(none), branch(lambda: relax.Call(one, own.all)))
-        )
-        return relax.If(less(2), few, branch(lambda: relax.Call(many, own.all)))
+        idle, single = less(1), less(2)
+        if self._conditional:
+            stopped = self._builder.emit(relax.op.logical_not(own.carried[0]))
+            idle = self._builder.emit(relax.op.logical_or(idle, stopped))
+
+        def some() -> relax.Expr:
+            turn = branch(lambda: relax.Call(one, own.all))
+            return relax.If(single, turn, branch(lambda: relax.Call(many, own.all)))
+
+        return relax.If(idle, branch(none), branch(some))
 
 
-def _extents(tensor: relax.Expr) -> list[Extent]:
-    """The dimensions of a tensor, which are known."""
-    extents = extents_of(tensor)
+def _static(dim: tirx.Expr) -> Extent:
+    return int(dim) if isinstance(dim, tirx.IntImm) else dim
+
+
+def _tensors(operands: Sequence[relax.Expr]) -> list[relax.Expr]:
+    """Those that are no shapes, which the numbers of a loop hold."""
+    return [operand for operand in operands if not isinstance(operand, relax.ShapeExpr)]
+
+
+def _extents(operand: relax.Expr) -> list[Extent]:
+    """The dimensions of a tensor, which are known, or of a shape."""
+    if isinstance(operand, relax.ShapeExpr):
+        return [*map(_static, operand.values)]
+    extents = extents_of(operand)
     assert extents is not None
     return extents
 

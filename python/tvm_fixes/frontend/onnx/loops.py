@@ -1,0 +1,454 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Loop and Scan.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    One of these operators.
+Symptom
+    ``OpNotImplemented: The following operators are not supported for frontend ONNX``
+Mechanism
+    There are no converters, and Relax has no loop.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-loops``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax, tirx
+
+from ... import switches
+from .recursion import LoopTypeError, scan
+from .values import Element, Extent, Value, extents_of
+
+if TYPE_CHECKING:
+    from .importer import ONNXGraphImporter
+
+__all__ = ["LOOPS", "convert_loop", "convert_scan", "has_branches"]
+
+LOOPS = "onnx-loops"
+
+Operand: TypeAlias = relax.Expr | Value
+
+MOST_TURNS = 64
+"""The turns up to which a Loop whose condition is known is written out, so that what is known of
+its carried tensors may vary."""
+
+_FOREVER = np.iinfo("int64").max
+"""What is there instead of a trip count that is left out."""
+
+
+def convert_loop(
+    importer: "ONNXGraphImporter",
+    name: str,
+    operands: Sequence[Operand | None],
+    body: onnx.GraphProto,
+) -> list[Operand]:
+    """Convert a Loop.
+
+    It is written out where the number of turns, or the condition of every turn, is known and there
+    are at most :data:`MOST_TURNS`; otherwise it is a :func:`~.recursion.scan`.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If it is not written out and a carried tensor changes its type from turn to turn, or a
+        Loop that stops on a computed condition has scan outputs.
+    """
+    switches.note(LOOPS)
+    loop = _Loop(importer, name, body, *operands)
+    written_out = loop.write_out()
+    return loop.recursive() if written_out is None else written_out
+
+
+class _Loop:
+    """A Loop on its way to Relax."""
+
+    def __init__(
+        self,
+        importer: "ONNXGraphImporter",
+        name: str,
+        body: onnx.GraphProto,
+        trips: Operand | None,
+        condition: Operand | None = None,
+        *initial: Operand,
+    ) -> None:
+        self.importer = importer
+        self.name = name
+        self.body = body
+        self.trips = trips
+        self.condition = condition
+        self.initial = list(initial)
+
+    def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
+        return tvm.error.OpAttributeInvalid(f"Loop {self.name!r}: {subject} is {value}; {reason}")
+
+    def _known(self, operand: Operand | None, missing: int) -> Any:
+        """The element of a scalar operand, or None if it is unknown."""
+        if operand is None:
+            return missing
+        value = operand if isinstance(operand, Value) else self.importer.known.of(operand)
+        return None if value is None else value.elements.item()
+
+    def write_out(self) -> list[Operand] | None:
+        """The outputs of the Loop written out, or None where that can't be done."""
+        trips = self._known(self.trips, _FOREVER)
+        carried, turns = self.initial, []
+        condition = self.condition
+        if not isinstance(trips, int):
+            return None
+        if trips > MOST_TURNS and self._goes_on():
+            return None
+        for turn in range(trips):
+            known = self._known(condition, True)
+            if known is None or (known and turn == MOST_TURNS):
+                return None
+            if not known:
+                break
+            condition, carried, given = self._turn(_scalar(turn), condition, carried)
+            turns.append(given)
+        if not turns and len(self.body.output) > 1 + len(self.initial):
+            return None
+        results = [self._stacked(given) for given in zip(*turns, strict=True)]
+        return [*carried, *results]
+
+    def _stacked(self, given: Sequence[Operand]) -> relax.Expr:
+        builder = self.importer.bb
+        return builder.emit(relax.op.stack([self.importer.as_tensor(g) for g in given], 0))
+
+    def _turn(
+        self, turn: Operand, condition: Operand | None, carried: Sequence[Operand]
+    ) -> tuple[Operand, list[Operand], list[Operand]]:
+        """The condition, the carried tensors and the scan outputs after a turn."""
+        if condition is None:
+            condition = _scalar(True, "bool")
+        inputs = dict(zip(_names(self.body.input), [turn, condition, *carried], strict=True))
+        condition, *outputs = self.importer.convert_branch(self.body, inputs)
+        return condition, outputs[: len(carried)], outputs[len(carried) :]
+
+    def _goes_on(self) -> bool:
+        """Whether no turn ends the Loop: it gives its condition back, or true."""
+        producers = {name: node for node in self.body.node for name in node.output}
+        name = self.body.output[0].name
+        while name in producers and producers[name].op_type in ("Identity", "Cast"):
+            name = producers[name].input[0]
+        if name == self.body.input[1].name:
+            return True
+        constants = {tensor.name: tensor for tensor in self.body.initializer}
+        if name in producers and producers[name].op_type == "Constant":
+            [attribute] = producers[name].attribute
+            constants[name] = attribute.t if attribute.name == "value" else None
+        tensor = constants.get(name)
+        return tensor is not None and bool(onnx.numpy_helper.to_array(tensor).all())
+
+    def recursive(self) -> list[Operand]:
+        """The outputs of the Loop as functions that call themselves."""
+        importer, builder = self.importer, self.importer.bb
+        goes_on = self._goes_on() or self._known(self.condition, True) is False
+        scans = len(self.body.output) - 1 - len(self.initial)
+        if scans and not goes_on:
+            reason = "expected none beside a condition that is computed"
+            raise self.invalid("number of scan outputs", scans, reason)
+        captured = _Captured(importer, self.body)
+        carried = [importer.as_tensor(operand) for operand in self.initial]
+        if not goes_on:
+            started = _scalar(True, "bool") if self.condition is None else self.condition
+            condition = importer.as_tensor(started)
+            carried.insert(0, builder.emit(relax.op.reshape(condition, [])))
+        for tensor in [*carried, *captured.operands]:
+            if not isinstance(tensor, relax.ShapeExpr) and extents_of(tensor) is None:
+                reason = "expected one of known shape, in a Loop that is not written out"
+                raise self.invalid(f"operand {tensor}", f"of type {tensor.ty}", reason)
+
+        def step(
+            builder: relax.BlockBuilder,
+            number: Extent,
+            carried: list[relax.Expr],
+            invariant: list[relax.Expr],
+        ) -> tuple[list[relax.Expr], list[relax.Expr]]:
+            condition = None if goes_on else carried[0]
+            own = carried if goes_on else carried[1:]
+            with captured.bound(invariant):
+                condition, own, given = self._turn(_scalar(number), condition, own)
+                tensors = [importer.as_tensor(operand) for operand in [*own, *given]]
+                if not goes_on:
+                    condition = importer.as_tensor(condition)
+                    tensors.insert(0, builder.emit(relax.op.reshape(condition, [])))
+            return tensors[: len(carried)], tensors[len(carried) :]
+
+        try:
+            after, results = scan(
+                builder,
+                "loop",
+                self._count(goes_on),
+                carried,
+                captured.operands,
+                step,
+                conditional=not goes_on,
+            )
+        except LoopTypeError as error:
+            name = self.body.output[error.position + goes_on].name
+            reason = f"expected {error.expected}, in a Loop that is not written out"
+            raise self.invalid(f"output {name}", f"of type {error.ty}", reason) from error
+        return [*(after if goes_on else after[1:]), *results]
+
+    def _count(self, goes_on: bool) -> Extent:
+        """How many turns there are at most, and if it `goes_on`, exactly."""
+        trips, start = self._known(self.trips, _FOREVER), self._known(self.condition, True)
+        if start is False:
+            return 0
+        if start or not goes_on:
+            if isinstance(trips, int):
+                return max(trips, 0)
+            if trips is not None:
+                return self.importer.known.simplify(tirx.Max(trips, tirx.const(0, "int64")))
+        builder = self.importer.bb
+        limit = _scalar(_FOREVER) if self.trips is None else self.trips
+        count = builder.emit(relax.op.reshape(self.importer.as_tensor(limit), [1]))
+        count = builder.emit(relax.op.maximum(count, relax.const(0, "int64")))
+        if not start and goes_on:
+            started = relax.op.astype(self.importer.as_tensor(self.condition), "int64")
+            count = builder.emit(relax.op.multiply(count, builder.emit(started)))
+        shape = builder.emit(relax.op.tensor_to_shape(count))
+        symbol = tirx.Var("trips", "int64")
+        builder.match_cast(shape, relax.ShapeType([symbol]))
+        return symbol
+
+
+def convert_scan(
+    importer: "ONNXGraphImporter",
+    name: str,
+    operands: Sequence[Operand | None],
+    attributes: Mapping[str, Any],
+) -> list[Operand]:
+    """Convert a Scan to a :func:`~.recursion.scan`; of opset 8, to one in one over the batch.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an attribute or a shape is not as ONNX demands, or there are sequence_lens.
+    """
+    switches.note(LOOPS)
+    node = _Scan(importer, name, attributes)
+    if importer.opset >= 9:
+        return node.convert([importer.as_tensor(operand) for operand in operands])
+    lengths, *others = operands
+    if lengths is not None:
+        raise node.invalid("operand sequence_lens", lengths, "expected none")
+    return node.convert_batch([importer.as_tensor(operand) for operand in others])
+
+
+class _Scan:
+    """A Scan on its way to Relax."""
+
+    def __init__(
+        self, importer: "ONNXGraphImporter", name: str, attributes: Mapping[str, Any]
+    ) -> None:
+        self.importer = importer
+        self.name = name
+        self.body: onnx.GraphProto = attributes["body"]
+        self.attributes = attributes
+        self.states = len(self.body.input) - attributes["num_scan_inputs"]
+        inputs, outputs = len(self.body.input), len(self.body.output)
+        if not 0 <= self.states <= min(inputs, outputs):
+            count = attributes["num_scan_inputs"]
+            reason = f"expected at most the {inputs} inputs of the body"
+            raise self.invalid("attribute num_scan_inputs", count, reason)
+
+    def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
+        return tvm.error.OpAttributeInvalid(f"Scan {self.name!r}: {subject} is {value}; {reason}")
+
+    def _each(self, attribute: str, count: int) -> list[int]:
+        """An attribute with a number for each of `count` tensors, 0 where it is left out."""
+        numbers = list(self.attributes.get(attribute, [0] * count))
+        if len(numbers) != count:
+            raise self.invalid(f"attribute {attribute}", numbers, f"expected {count} numbers")
+        return numbers
+
+    def _axes(self, attribute: str, ranks: Sequence[int]) -> list[int]:
+        axes = self._each(attribute, len(ranks))
+        if any(not -rank <= axis < rank for axis, rank in zip(axes, ranks, strict=True)):
+            raise self.invalid(f"attribute {attribute}", axes, f"expected axes of {list(ranks)}")
+        return [axis % rank for axis, rank in zip(axes, ranks, strict=True)]
+
+    def _extents(self, tensor: relax.Expr) -> list[Extent]:
+        extents = extents_of(tensor)
+        if extents is None:
+            reason = "expected a tensor of known shape"
+            raise self.invalid(f"type of {tensor}", tensor.ty, reason)
+        return extents
+
+    def convert_batch(self, operands: list[relax.Expr]) -> list[relax.Expr]:
+        """Opset 8: the operands have a batch in front, of which each element is a Scan."""
+        captured = _Captured(self.importer, self.body)
+        count = self._extents(operands[-1])[0]
+
+        def step(
+            builder: relax.BlockBuilder,
+            number: Extent,
+            carried: list[relax.Expr],
+            invariant: list[relax.Expr],
+        ) -> tuple[list[relax.Expr], list[relax.Expr]]:
+            rows = [_part(builder, tensor, 0, number) for tensor in invariant[: len(operands)]]
+            with captured.bound(invariant[len(operands) :]):
+                return [], self.convert(rows, "directions")
+
+        invariant = [*operands, *captured.operands]
+        return scan(self.importer.bb, "scan_batch", count, [], invariant, step)[1]
+
+    def convert(
+        self, operands: list[relax.Expr], directions: str = "scan_input_directions"
+    ) -> list[relax.Expr]:
+        importer, builder = self.importer, self.importer.bb
+        states, rows = operands[: self.states], operands[self.states :]
+        axes = self._axes("scan_input_axes", [len(self._extents(tensor)) for tensor in rows])
+        backwards = self._each(directions, len(rows))
+        counts = [self._extents(row)[axis] for row, axis in zip(rows, axes, strict=True)]
+        count = next((count for count in counts if isinstance(count, int)), counts[0])
+        for index, own in enumerate(counts):
+            if isinstance(own, int) and own != count:
+                reason = f"expected one extent on the axes {axes} that are scanned"
+                raise self.invalid("extents of the scan inputs", counts, reason)
+            shape = self._extents(rows[index])
+            shape[axes[index]] = count
+            if own is not count:
+                ty = relax.TensorType(shape, rows[index].ty.dtype)
+                rows[index] = builder.match_cast(rows[index], ty)
+        captured = _Captured(importer, self.body)
+
+        def step(
+            builder: relax.BlockBuilder,
+            number: Extent,
+            carried: list[relax.Expr],
+            invariant: list[relax.Expr],
+        ) -> tuple[list[relax.Expr], list[relax.Expr]]:
+            parts = []
+            for tensor, axis, is_backwards in zip(invariant, axes, backwards, strict=False):
+                last = self._extents(tensor)[axis] - 1
+                parts.append(
+                    _part(builder, tensor, axis, last - number if is_backwards else number)
+                )
+            inputs = dict(zip(_names(self.body.input), [*carried, *parts], strict=True))
+            with captured.bound(invariant[len(rows) :]):
+                outputs = importer.convert_branch(self.body, inputs)
+                tensors = [importer.as_tensor(output) for output in outputs]
+            return tensors[: len(carried)], tensors[len(carried) :]
+
+        try:
+            after, results = scan(builder, "scan", count, states, [*rows, *captured.operands], step)
+        except LoopTypeError as error:
+            name = self.body.output[error.position].name
+            raise self.invalid(
+                f"output {name}", f"of type {error.ty}", f"expected {error.expected}"
+            ) from error
+        axes = self._axes("scan_output_axes", [result.ty.ndim for result in results])
+        flipped = self._each("scan_output_directions", len(results))
+        for index, (axis, is_flipped) in enumerate(zip(axes, flipped, strict=True)):
+            if is_flipped:
+                results[index] = builder.emit(relax.op.flip(results[index], 0))
+            if axis:
+                order = list(range(1, results[index].ty.ndim))
+                order.insert(axis, 0)
+                results[index] = builder.emit(relax.op.permute_dims(results[index], order))
+        return [*after, *results]
+
+
+class _Captured:
+    """What a body reads of the graphs around it and is not constant.
+
+    Attributes
+    ----------
+    operands : list of relax.Expr
+        Tensors, and shapes of the elements of values.
+    """
+
+    def __init__(self, importer: "ONNXGraphImporter", body: onnx.GraphProto) -> None:
+        self._importer = importer
+        self._constant: dict[str, Value] = {}
+        self._values: dict[str, Value] = {}
+        captured: dict[str, relax.Expr] = {}
+        for name in dict.fromkeys(_outer_names(body)):
+            operand = importer.operand(name)
+            value = operand if isinstance(operand, Value) else importer.known.of(operand)
+            if value is not None and value.is_static:
+                self._constant[name] = value
+            elif value is not None:
+                self._values[name] = value
+                captured[name] = relax.ShapeExpr(value.extents())
+            elif not isinstance(operand, tvm.ir.GenericConst):
+                captured[name] = operand
+        self._names = list(captured)
+        self.operands = list(captured.values())
+
+    def bound(self, operands: Sequence[relax.Expr]) -> AbstractContextManager[None]:
+        """The names of what is captured stand for `operands` within."""
+        shapes = dict(zip(self._names, operands, strict=True))
+        inner: dict[str, Operand] = dict(shapes)
+        for name, value in self._values.items():
+            elements = np.empty(value.shape, object)
+            for index, element in enumerate(shapes[name].values):
+                elements.flat[index] = self._importer.known.simplify(element)
+            inner[name] = Value(elements, value.dtype)
+        return self._importer.bound(self._constant | inner)
+
+
+def has_branches(graph: onnx.GraphProto) -> bool:
+    """Whether there is an If in the body of a loop of `graph`."""
+    bodies = [
+        attribute.g
+        for node in graph.node
+        for attribute in node.attribute
+        if attribute.type == onnx.AttributeProto.GRAPH
+    ]
+    return any(
+        has_branches(body) or any(node.op_type == "If" for node in body.node) for body in bodies
+    )
+
+
+def _outer_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names that a graph reads and does not define."""
+    own = {value.name for value in [*graph.input, *graph.initializer]}
+    for node in graph.node:
+        yield from (name for name in node.input if name and name not in own)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from (name for name in _outer_names(attribute.g) if name not in own)
+        own.update(node.output)
+    yield from (value.name for value in graph.output if value.name not in own)
+
+
+def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
+    return [value.name for value in values]
+
+
+def _scalar(element: Element, dtype: str = "int64") -> Value:
+    elements = np.empty((), object)
+    elements[()] = element
+    return Value(elements, dtype)
+
+
+def _part(
+    builder: relax.BlockBuilder, tensor: relax.Expr, axis: int, position: Extent
+) -> relax.Expr:
+    """The part of `tensor` at a position on an axis, without the axis."""
+    part = relax.op.strided_slice(tensor, [axis], [position], [position + 1], assume_inbound=True)
+    return builder.emit(relax.op.squeeze(builder.emit(part), [axis]))
