@@ -74,7 +74,7 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
             f"tvm-fixes needs TVM's compiler, but apache-tvm {tvm.__version__} at "
             f"{Path(tvm.__file__).parent} is loaded without it (runtime only)"
         )
-    from . import switches
+    from . import logs, switches
     from .errors import summarize
 
     path = library_path()
@@ -86,8 +86,8 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
         module.init(tvm.__version__, size_overrides or {})
     except RuntimeError as error:
         raise ImportError(str(error)) from None
-    for function in (switches.enabled, switches.note):
-        name = f"tvm_fixes.switches.{function.__name__}"
+    for function in (switches.enabled, switches.note, logs.enabled, logs.debug):
+        name = f"{function.__module__}.{function.__name__}"
         tvm_ffi.register_global_func(name, function, override=True)
     return path
 

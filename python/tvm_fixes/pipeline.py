@@ -25,6 +25,7 @@ from .relax.legalize import conv_transpose
 from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.transform import (
     DecomposeChannelwise,
+    DynamicToStatic,
     FoldLayoutIntoConv,
     FuseTransposeMatmul,
     InsertRuntimeChecks,
@@ -121,17 +122,17 @@ def stages(
 ) -> list[tvm.transform.Pass]:
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
-    ``InsertRuntimeChecks`` and ``Layout`` (where they are asked for), ``Legalize``, ``Lower`` and
-    ``CheckLowered``.
+    ``DynamicToStatic``, ``InsertRuntimeChecks`` and ``Layout`` (where they are asked for),
+    ``Legalize``, ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name != "cpu":
         raise UsageError(f"unknown pipeline {name!r}; expected 'cpu'")
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}")
-    sequence = []
-    # Phase 1, on high-level operators: what they ask of their operands, and the layouts of the
-    # convolutions.
+    # Phase 1, on high-level operators: shapes, what operators ask of their operands, and the
+    # layouts of the convolutions.
+    sequence = [DynamicToStatic()]
     if runtime_checks:
         sequence.append(InsertRuntimeChecks())
     if layout is not None:

@@ -71,6 +71,7 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-pooling",
     "onnx-boxes",
     "onnx-quantized",
+    "dynamic-to-static",
     "verify-types",
     "verify-functions",
     "verify-call-tir",

@@ -63,6 +63,16 @@ void NoteUse(const char* fix_id) {
   note(fix_id);
 }
 
+bool LogsDebug(const char* pass) {
+  static const GlobalFunction enabled("tvm_fixes.logs.enabled");
+  return enabled(pass).cast<bool>();
+}
+
+void LogDebug(const char* pass, const std::string& message) {
+  static const GlobalFunction debug("tvm_fixes.logs.debug");
+  debug(pass, String(message));
+}
+
 namespace {
 
 constexpr const char* kLayoutFunction = "tvm_fixes.ffi.Layout";

@@ -51,6 +51,11 @@ struct IntImmNode : NodeLayout {
   Field<Any> value{this, {"value"}};
 };
 
+struct FloatImmNode : NodeLayout {
+  FloatImmNode() : NodeLayout(Kind::kOther, {"ir.FloatImm"}) {}
+  Field<double> value{this, {"value"}};
+};
+
 struct ShapeExprNode : NodeLayout {
   ShapeExprNode() : NodeLayout(Kind::kShapeExpr, {"relax.expr.ShapeExpr"}) {}
   Field<Array<ObjectRef>> values{this, {"values"}};
@@ -293,6 +298,7 @@ struct RMSNormAttrsNode : NodeLayout {
 
 struct RepeatAttrsNode : NodeLayout {
   RepeatAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.RepeatAttrs"}) {}
+  Field<int32_t> repeats{this, {"repeats"}};
   /*! \brief Nothing to flatten the argument first. */
   Field<Any> axis{this, {"axis"}};
 };
@@ -318,6 +324,17 @@ struct TakeAttrsNode : OptionalAxisAttrsNode {
 struct WideAxisAttrsNode : NodeLayout {
   WideAxisAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
   Field<int64_t> axis{this, {"axis"}};
+};
+
+struct ScanopAttrsNode : OptionalAxisAttrsNode {
+  ScanopAttrsNode() : OptionalAxisAttrsNode("relax.attrs.ScanopAttrs") {}
+  Field<bool> exclusive{this, {"exclusive"}};
+};
+
+struct ScatterElementsAttrsNode : WideAxisAttrsNode {
+  ScatterElementsAttrsNode() : WideAxisAttrsNode("relax.attrs.ScatterElementsAttrs") {}
+  /*! \brief "update", "add", "mul", "mean", "max" or "min". */
+  Field<String> reduction{this, {"reduction"}};
 };
 
 struct GatherNDAttrsNode : NodeLayout {
@@ -402,6 +419,7 @@ struct Nodes {
   DataflowVarNode dataflow_var;
   ConstantNode constant;
   IntImmNode int_imm;
+  FloatImmNode float_imm;
   ShapeExprNode shape_expr;
   TupleNode tuple;
   TupleGetItemNode tuple_get_item;
@@ -449,10 +467,11 @@ struct Nodes {
   AxisAttrsNode topk_attrs = "relax.attrs.TopKAttrs";
   AxisAttrsNode quantize_attrs = "relax.attrs.QuantizeAttrs";
   OptionalAxisAttrsNode argmax_attrs = "relax.attrs.ArgmaxArgminAttrs";
-  OptionalAxisAttrsNode scanop_attrs = "relax.attrs.ScanopAttrs";
+  ScanopAttrsNode scanop_attrs;
   TakeAttrsNode take_attrs;
   WideAxisAttrsNode gather_elements_attrs = "relax.attrs.GatherElementsAttrs";
-  WideAxisAttrsNode scatter_elements_attrs = "relax.attrs.ScatterElementsAttrs";
+  WideAxisAttrsNode flip_attrs = "relax.attrs.FlipAttrs";
+  ScatterElementsAttrsNode scatter_elements_attrs;
   GatherNDAttrsNode gather_nd_attrs;
   OneHotAttrsNode one_hot_attrs;
   ExpandDimsAttrsNode expand_dims_attrs;

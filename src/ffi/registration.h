@@ -95,6 +95,11 @@ bool IsEnabled(const char* fix_id);
 /*! \brief Record that a fix has acted, for the report of a compilation. */
 void NoteUse(const char* fix_id);
 
+/*! \brief Whether somebody reads the debug messages of a pass (python/tvm_fixes/logs.py). */
+bool LogsDebug(const char* pass);
+
+void LogDebug(const char* pass, const std::string& message);
+
 }  // namespace tvm_fixes
 
 #endif  // TVM_FIXES_FFI_REGISTRATION_H_

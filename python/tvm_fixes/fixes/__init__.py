@@ -19,6 +19,7 @@ package.
 from . import (
     batch_norm,
     conv_transpose,
+    dynamic_shapes,
     environment,
     layout,
     memory,
@@ -85,6 +86,7 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.POOLING,
     onnx_importer.BOXES,
     onnx_importer.QUANTIZED,
+    dynamic_shapes.DYNAMIC_TO_STATIC,
     verifier.TYPES,
     verifier.FUNCTIONS,
     verifier.CALL_TIR,

@@ -137,10 +137,11 @@ ObjectRef MakeSeqExpr(const Array<ObjectRef>& blocks, const ObjectRef& body,
   return Ref(seq_expr(blocks, body, span));
 }
 
-ObjectRef MakeFunction(const FunctionView& like, const ObjectRef& body) {
+ObjectRef MakeFunction(const FunctionView& like, const Array<ObjectRef>& params,
+                       const ObjectRef& body, const ObjectRef& ret_ty) {
   static const GlobalFunction function("relax.Function");
-  return Ref(function(like.params(), body, like.ret_ty(), like.is_pure(), like.attrs(),
-                      nodes.expr.span(like.get())));
+  return Ref(
+      function(params, body, ret_ty, like.is_pure(), like.attrs(), nodes.expr.span(like.get())));
 }
 
 ObjectRef MakeVarBinding(const ObjectRef& var, const ObjectRef& value, const ObjectRef& span) {

@@ -48,7 +48,9 @@ ObjectRef MakeCall(const ObjectRef& op, const Array<ObjectRef>& args, const Obje
 ObjectRef MakeIf(const ObjectRef& cond, const ObjectRef& true_branch, const ObjectRef& false_branch,
                  const ObjectRef& span);
 ObjectRef MakeSeqExpr(const Array<ObjectRef>& blocks, const ObjectRef& body, const ObjectRef& span);
-ObjectRef MakeFunction(const FunctionView& like, const ObjectRef& body);
+/*! \brief A function with the attributes of `like`; a null `ret_ty` is inferred from the body. */
+ObjectRef MakeFunction(const FunctionView& like, const Array<ObjectRef>& params,
+                       const ObjectRef& body, const ObjectRef& ret_ty);
 ObjectRef MakeVarBinding(const ObjectRef& var, const ObjectRef& value, const ObjectRef& span);
 ObjectRef MakeMatchCast(const ObjectRef& var, const ObjectRef& value, const ObjectRef& ty,
                         const ObjectRef& span);

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "build.h"
+#include "rewrite_each.h"
 
 namespace tvm_fixes {
 
@@ -31,13 +32,43 @@ bool HoldsDataflowVar(const ObjectRef& expr) {
   return std::any_of(tuple->fields().begin(), tuple->fields().end(), HoldsDataflowVar);
 }
 
+namespace {
+
+bool IsSame(const std::vector<ObjectRef>& rewritten, const Array<ObjectRef>& original) {
+  return original.defined() && rewritten.size() == original.size() &&
+         std::equal(rewritten.begin(), rewritten.end(), original.begin(),
+                    [](const ObjectRef& lhs, const ObjectRef& rhs) { return lhs.same_as(rhs); });
+}
+
+}  // namespace
+
 Mutator::Mutator(const ObjectRef& mod) : builder_(MakeBlockBuilder(mod)) {}
 
 ObjectRef Mutator::Rewrite(const ObjectRef& function) {
   auto view = As<FunctionView>(function);
   if (!view) return function;
-  const ObjectRef body = RewriteExpr(view->body());
-  return body.same_as(view->body()) ? function : MakeFunction(*view, body);
+  const Array<ObjectRef> params = RewriteParams(view->params());
+  const ObjectRef body = RewriteScope(params, view->body());
+  const ObjectRef ret_ty = RewriteType(view->ret_ty());
+  if (params.same_as(view->params()) && body.same_as(view->body()) &&
+      ret_ty.same_as(view->ret_ty())) {
+    return function;
+  }
+  return MakeFunction(*view, params, body, ret_ty);
+}
+
+Array<ObjectRef> Mutator::RewriteParams(const Array<ObjectRef>& params) {
+  return RewriteEach(params, [this](const ObjectRef& param) {
+    const ObjectRef ty = RewriteType(TypeOf(param));
+    if (!VarView::Is(param.get()) || ty.same_as(TypeOf(param))) return param;
+    return Retype(VarView(param.get()), ty);
+  });
+}
+
+ObjectRef Mutator::Retype(const VarView& var, const ObjectRef& ty) {
+  ObjectRef fresh = MakeVar(var.name(), ty, var.is_dataflow());
+  replacement_.insert_or_assign(var.ref(), fresh);
+  return fresh;
 }
 
 ObjectRef Mutator::RewriteExpr(const ObjectRef& expr) {
@@ -46,7 +77,7 @@ ObjectRef Mutator::RewriteExpr(const ObjectRef& expr) {
     case Kind::kVar:
     case Kind::kDataflowVar: {
       auto it = replacement_.find(expr);
-      return it == replacement_.end() ? expr : it->second;
+      return it == replacement_.end() ? RewriteLeaf(expr) : it->second;
     }
     case Kind::kCall:
       return RewriteCall(CallView(node));
@@ -69,34 +100,33 @@ ObjectRef Mutator::RewriteExpr(const ObjectRef& expr) {
     case Kind::kFunction:
       return Rewrite(expr);
     default:
-      return expr;
+      return RewriteLeaf(expr);
   }
 }
 
 Array<ObjectRef> Mutator::RewriteAll(const Array<ObjectRef>& exprs) {
-  if (!exprs.defined()) return exprs;
-  std::vector<ObjectRef> rewritten;
-  rewritten.reserve(exprs.size());
-  bool changed = false;
-  for (const ObjectRef& expr : exprs) {
-    rewritten.push_back(RewriteExpr(expr));
-    changed |= !rewritten.back().same_as(expr);
-  }
-  return changed ? Array<ObjectRef>(rewritten.begin(), rewritten.end()) : exprs;
+  return RewriteEach(exprs, [this](const ObjectRef& expr) { return RewriteExpr(expr); });
 }
 
 ObjectRef Mutator::RewriteCall(const CallView& call) {
   const ObjectRef op = RewriteExpr(call.op());
   const Array<ObjectRef> args = RewriteAll(call.args());
-  if (op.same_as(call.op()) && args.same_as(call.args())) return call.ref();
-  return Normalize(builder_,
-                   MakeCall(op, args, call.attrs(), call.ty_args(), nodes.expr.span(call.get())));
+  const Array<ObjectRef> ty_args =
+      RewriteEach(call.ty_args(), [this](const ObjectRef& type) { return RewriteType(type); });
+  if (op.same_as(call.op()) && args.same_as(call.args()) && ty_args.same_as(call.ty_args())) {
+    return call.ref();
+  }
+  return InferCall(call, MakeCall(op, args, call.attrs(), ty_args, nodes.expr.span(call.get())));
+}
+
+ObjectRef Mutator::InferCall(const CallView& /*original*/, const ObjectRef& call) {
+  return Normalize(builder_, call);
 }
 
 ObjectRef Mutator::RewriteIf(const IfView& if_expr) {
   const ObjectRef cond = RewriteExpr(if_expr.cond());
-  const ObjectRef true_branch = RewriteExpr(if_expr.true_branch());
-  const ObjectRef false_branch = RewriteExpr(if_expr.false_branch());
+  const ObjectRef true_branch = RewriteScope({}, if_expr.true_branch());
+  const ObjectRef false_branch = RewriteScope({}, if_expr.false_branch());
   if (cond.same_as(if_expr.cond()) && true_branch.same_as(if_expr.true_branch()) &&
       false_branch.same_as(if_expr.false_branch())) {
     return if_expr.ref();
@@ -106,21 +136,19 @@ ObjectRef Mutator::RewriteIf(const IfView& if_expr) {
 }
 
 ObjectRef Mutator::RewriteSeqExpr(const SeqExprView& seq) {
-  std::vector<ObjectRef> blocks;
-  bool changed = false;
+  std::vector<ObjectRef> outer_blocks = std::exchange(blocks_, {});
   if (seq.blocks().defined()) {
     for (const ObjectRef& block : seq.blocks()) {
-      auto view = As<BlockView>(block);
-      ObjectRef rewritten = view ? RewriteBlock(*view) : block;
-      changed |= !rewritten.same_as(block);
-      const auto new_view = As<BlockView>(rewritten);
-      const bool became_empty = new_view && new_view->bindings().empty();
-      if (became_empty && !rewritten.same_as(block)) continue;
-      blocks.push_back(std::move(rewritten));
+      if (auto view = As<BlockView>(block)) {
+        RewriteBlock(*view);
+      } else {
+        blocks_.push_back(block);
+      }
     }
   }
   const ObjectRef body = RewriteExpr(seq.body());
-  if (!changed && body.same_as(seq.body())) return seq.ref();
+  const std::vector<ObjectRef> blocks = std::exchange(blocks_, std::move(outer_blocks));
+  if (IsSame(blocks, seq.blocks()) && body.same_as(seq.body())) return seq.ref();
   const ObjectRef new_seq =
       MakeSeqExpr(Array<ObjectRef>(blocks.begin(), blocks.end()), body, nodes.expr.span(seq.get()));
   // The old type holds if that of the body does; inferring it anew walks the whole expression.
@@ -131,8 +159,9 @@ ObjectRef Mutator::RewriteSeqExpr(const SeqExprView& seq) {
   return Normalize(builder_, new_seq);
 }
 
-ObjectRef Mutator::RewriteBlock(const BlockView& block) {
+void Mutator::RewriteBlock(const BlockView& block) {
   std::vector<ObjectRef> outer_bindings = std::exchange(bindings_, {});
+  const bool outer_in_block = std::exchange(in_block_, true);
   const bool outer_in_dataflow = std::exchange(in_dataflow_block_, block.is_dataflow());
   if (block.bindings().defined()) {
     for (const ObjectRef& binding : block.bindings()) {
@@ -144,13 +173,27 @@ ObjectRef Mutator::RewriteBlock(const BlockView& block) {
     }
   }
   in_dataflow_block_ = outer_in_dataflow;
+  in_block_ = outer_in_block;
   const std::vector<ObjectRef> bindings = std::exchange(bindings_, std::move(outer_bindings));
-
-  bool changed = !block.bindings().defined() || bindings.size() != block.bindings().size();
-  for (size_t i = 0; !changed && i < bindings.size(); ++i) {
-    changed = !bindings[i].same_as(block.bindings()[i]);
+  if (IsSame(bindings, block.bindings())) {
+    blocks_.push_back(block.ref());
+  } else if (!bindings.empty()) {
+    blocks_.push_back(MakeBlock(bindings, block.is_dataflow(), block.span()));
   }
-  return changed ? MakeBlock(bindings, block.is_dataflow(), block.span()) : block.ref();
+}
+
+ObjectRef Mutator::Splice(const ObjectRef& branch) {
+  if (!bindings_.empty()) {
+    blocks_.push_back(MakeBlock(std::exchange(bindings_, {}), false, ObjectRef(nullptr)));
+  }
+  auto seq = As<SeqExprView>(branch);
+  if (!seq) return RewriteExpr(branch);
+  if (seq->blocks().defined()) {
+    for (const ObjectRef& block : seq->blocks()) {
+      if (auto view = As<BlockView>(block)) RewriteBlock(*view);
+    }
+  }
+  return RewriteExpr(seq->body());
 }
 
 void Mutator::RewriteBinding(const BindingView& binding) {
@@ -160,15 +203,26 @@ void Mutator::RewriteBinding(const BindingView& binding) {
   if (StructuralEqual(TypeOf(binding.var()), TypeOf(binding.value()))) {
     return EmitVarBinding(binding, RewriteValue(value));
   }
-  Append(value.same_as(binding.value()) ? binding.ref()
-                                        : MakeVarBinding(binding.var(), value, binding.span()));
+  const ObjectRef stated = RewriteType(TypeOf(binding.var()));
+  if (value.same_as(binding.value()) && stated.same_as(TypeOf(binding.var()))) {
+    return Append(binding.ref());
+  }
+  const VarView var(binding.var().get());
+  const ObjectRef new_var =
+      stated.same_as(TypeOf(binding.var())) ? binding.var() : Retype(var, stated);
+  Append(MakeVarBinding(new_var, value, binding.span()));
 }
 
 void Mutator::RewriteMatchCast(const BindingView& binding) {
   const ObjectRef value = RewriteExpr(binding.value());
-  Append(value.same_as(binding.value())
-             ? binding.ref()
-             : MakeMatchCast(binding.var(), value, binding.cast_ty(), binding.span()));
+  const ObjectRef ty = RewriteType(binding.cast_ty());
+  if (value.same_as(binding.value()) && ty.same_as(binding.cast_ty())) {
+    return Append(binding.ref());
+  }
+  ObjectRef var = binding.var();
+  if (!ty.same_as(binding.cast_ty()) && VarView::Is(var.get()))
+    var = Retype(VarView(var.get()), ty);
+  Append(MakeMatchCast(var, value, ty, binding.span()));
 }
 
 void Mutator::Append(const ObjectRef& binding) {
@@ -192,6 +246,12 @@ ObjectRef Mutator::Emit(const ObjectRef& value) {
   return var;
 }
 
+ObjectRef Mutator::EmitMatchCast(const String& name, const ObjectRef& value, const ObjectRef& ty) {
+  const ObjectRef var = MakeVar(name, ty, in_dataflow_block_);
+  Append(MakeMatchCast(var, value, ty, nodes.expr.span(value.get())));
+  return var;
+}
+
 ObjectRef Mutator::BoundValue(const ObjectRef& var) const {
   auto it = bound_.find(var);
   return it == bound_.end() ? ObjectRef(nullptr) : it->second;
@@ -206,7 +266,7 @@ bool Mutator::CanReplace(const VarView& var, const ObjectRef& value) const {
 }
 
 void Mutator::EmitVarBinding(const BindingView& original, const ObjectRef& value) {
-  if (value.same_as(original.value())) {
+  if (value.same_as(original.value()) && !original.is_match_cast()) {
     Append(original.ref());
     return;
   }
@@ -217,8 +277,7 @@ void Mutator::EmitVarBinding(const BindingView& original, const ObjectRef& value
   }
   ObjectRef new_var = original.var();
   if (!StructuralEqual(TypeOf(original.var()), TypeOf(value))) {
-    new_var = MakeVar(var.name(), TypeOf(value), var.is_dataflow());
-    replacement_[original.var()] = new_var;
+    new_var = Retype(var, TypeOf(value));
   }
   Append(MakeVarBinding(new_var, value, original.span()));
 }

@@ -65,6 +65,20 @@ class Mutator {
    */
   virtual ObjectRef RewriteValue(const ObjectRef& value) { return value; }
 
+  /*! \brief The hook for a shape, a scalar, or a variable that nothing replaces. */
+  virtual ObjectRef RewriteLeaf(const ObjectRef& leaf) { return leaf; }
+
+  /*! \brief The hook for a type that a binding, a parameter or an argument states. */
+  virtual ObjectRef RewriteType(const ObjectRef& type) { return type; }
+
+  /*! \brief The hook around a branch of an If, which has no parameters, and a function's body. */
+  virtual ObjectRef RewriteScope(const Array<ObjectRef>& /*params*/, const ObjectRef& body) {
+    return RewriteExpr(body);
+  }
+
+  /*! \brief The hook that infers the type of a call whose operands changed. */
+  virtual ObjectRef InferCall(const CallView& original, const ObjectRef& call);
+
   /*! \brief Rewrite one binding of the current block and emit what takes its place. */
   virtual void RewriteBinding(const BindingView& binding);
 
@@ -81,8 +95,28 @@ class Mutator {
   /*! \brief Bind a new variable to `value` in the current block; returns the variable. */
   ObjectRef Emit(const ObjectRef& value);
 
-  /*! \brief Bind `var`, or a variable that replaces it, to `value` in the current block. */
+  /*! \brief Bind the variable of `original`, or one that replaces it, to `value` in the current
+   * block; a MatchCast becomes a VarBinding. */
   void EmitVarBinding(const BindingView& original, const ObjectRef& value);
+
+  /*! \brief Check, in the current block, that `value` is of type `ty`; returns the variable. */
+  ObjectRef EmitMatchCast(const String& name, const ObjectRef& value, const ObjectRef& ty);
+
+  /*! \brief Read `value` in place of `var` in what follows. */
+  void Replace(const ObjectRef& var, const ObjectRef& value) {
+    replacement_.insert_or_assign(var, value);
+  }
+
+  /*!
+   * \brief Rewrite a branch and put its blocks into the current sequence, at the current place.
+   *
+   * The current block must not be a dataflow block: it is ended, and begun anew behind them.
+   * \return What the branch evaluates to.
+   */
+  ObjectRef Splice(const ObjectRef& branch);
+
+  /*! \brief Whether there is a block that a binding can be emitted to. */
+  bool in_block() const { return in_block_; }
 
   /*! \brief Whether the current block is a dataflow block, in which every value is pure. */
   bool in_dataflow_block() const { return in_dataflow_block_; }
@@ -94,20 +128,27 @@ class Mutator {
   ObjectRef RewriteCall(const CallView& call);
   ObjectRef RewriteIf(const IfView& if_expr);
   ObjectRef RewriteSeqExpr(const SeqExprView& seq);
-  ObjectRef RewriteBlock(const BlockView& block);
+  /*! \brief Rewrite a block and append what it becomes to the current sequence. */
+  void RewriteBlock(const BlockView& block);
   void RewriteMatchCast(const BindingView& binding);
+  Array<ObjectRef> RewriteParams(const Array<ObjectRef>& params);
   /*! \brief Whether uses of `var` can read `value` in place of it. */
   bool CanReplace(const VarView& var, const ObjectRef& value) const;
   Array<ObjectRef> RewriteAll(const Array<ObjectRef>& exprs);
   /*! \brief Append a binding to the current block. */
   void Append(const ObjectRef& binding);
+  /*! \brief A variable like `var`, of type `ty`, that takes its place. */
+  ObjectRef Retype(const VarView& var, const ObjectRef& ty);
 
   ObjectRef builder_;
   /*! \brief What to read in place of a variable. */
   std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> replacement_;
   /*! \brief The bindings emitted so far, by variable. */
   std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> bound_;
+  /*! \brief The blocks of the current sequence, and the bindings of the block behind them. */
+  std::vector<ObjectRef> blocks_;
   std::vector<ObjectRef> bindings_;
+  bool in_block_ = false;
   bool in_dataflow_block_ = false;
 };
 

@@ -238,6 +238,14 @@ inline bool IsSingleElement(const ObjectRef& expr) {
   return shape && std::all_of(shape->begin(), shape->end(), IsOne);
 }
 
+/*! \brief Whether a function becomes a kernel as a whole: no call can stand in it. */
+inline bool IsKernel(const FunctionView& function) {
+  const char* const names[] = {"Primitive", "Composite", "Codegen"};
+  return std::any_of(std::begin(names), std::end(names), [&](const char* name) {
+    return FunctionAttr(function.attrs(), name).has_value();
+  });
+}
+
 }  // namespace tvm_fixes
 
 #endif  // TVM_FIXES_RELAX_IR_VIEWS_H_

@@ -333,14 +333,6 @@ class CheckInserter : public Mutator {
   RuntimeChecks checks_;
 };
 
-/*! \brief Whether a function becomes a kernel as a whole: no call can stand in it. */
-bool IsKernel(const FunctionView& function) {
-  const char* const names[] = {"Primitive", "Composite", "Codegen"};
-  return std::any_of(std::begin(names), std::end(names), [&](const char* name) {
-    return FunctionAttr(function.attrs(), name).has_value();
-  });
-}
-
 /*! \brief A function with checks; itself where there is nothing to check. */
 ObjectRef InsertChecks(const ObjectRef& function, const ObjectRef& mod, Verifier* verifier) {
   static const GlobalFunction with_attr("ir.BaseFuncWithAttr");

@@ -26,6 +26,8 @@
  *
  * Removal: delete this file when a module keeps the types of its GlobalVars up to date.
  */
+#include "refresh_types.h"
+
 #include <tvm/ffi/container/tuple.h>
 #include <tvm/ffi/extra/structural_visit.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -95,6 +97,8 @@ ObjectRef ReplaceUses(const ObjectRef& function, const Replacements& replacement
       .cast<ObjectRef>();
 }
 
+}  // namespace
+
 ObjectRef RefreshTypes(const ObjectRef& mod) {
   const Map<ObjectRef, ObjectRef>& functions = nodes.module.functions(mod.get());
   const Replacements replacements = ReplaceStale(functions);
@@ -109,6 +113,8 @@ ObjectRef RefreshTypes(const ObjectRef& mod) {
   }
   return WithFields(mod, {{"functions", fresh}, {"global_var_map_", by_name}});
 }
+
+namespace {
 
 TVM_FIXES_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef().def("tvm_fixes.transform.RefreshTypes", []() {

@@ -1,0 +1,31 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The messages of the native passes, as Python's ``logging`` gives them out.
+
+A pass logs to ``tvm_fixes.`` and its name, at level ``DEBUG``::
+
+    logging.basicConfig()
+    logging.getLogger("tvm_fixes.DynamicToStatic").setLevel(logging.DEBUG)
+"""
+
+import logging
+
+
+def enabled(name: str) -> bool:
+    """Whether anybody reads the debug messages of the pass `name`."""
+    return logging.getLogger(f"tvm_fixes.{name}").isEnabledFor(logging.DEBUG)
+
+
+def debug(name: str, message: str) -> None:
+    """Log a debug message of the pass `name`."""
+    logging.getLogger(f"tvm_fixes.{name}").debug("%s", message)

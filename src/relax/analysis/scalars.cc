@@ -1,0 +1,351 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/scalars.cc
+ * \brief Arithmetic on scalar expressions, simplified as they are made.
+ */
+#include "scalars.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../../ffi/registration.h"
+#include "../../ffi/tir_nodes.h"
+#include "../ir/build.h"
+
+namespace tvm_fixes {
+
+namespace {
+
+constexpr DLDataType kUnknownDType = {kDLOpaqueHandle, 0, 0};
+
+ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
+
+/*! \brief Whether an expression is a scalar of int64, the type of extents. */
+bool IsInt64(const ObjectRef& expr) {
+  const DLDataType dtype = DTypeOf(TypeOf(expr));
+  return dtype.code == kDLInt && dtype.bits == 64 && dtype.lanes == 1;
+}
+
+bool IsBool(const ObjectRef& expr) {
+  return expr.defined() && KindOfDType(DTypeOf(TypeOf(expr))) == ScalarKind::kBool;
+}
+
+/*! \brief Two integers, or two floats, that are literals. */
+template <typename T>
+struct Literals {
+  T lhs;
+  T rhs;
+};
+
+std::optional<Literals<int64_t>> AsInts(const ObjectRef& lhs, const ObjectRef& rhs) {
+  auto left = AsInt(lhs), right = AsInt(rhs);
+  if (!left || !right) return std::nullopt;
+  return Literals<int64_t>{*left, *right};
+}
+
+std::optional<Literals<double>> AsFloats(const ObjectRef& lhs, const ObjectRef& rhs) {
+  auto left = AsFloat(lhs), right = AsFloat(rhs);
+  if (!left || !right) return std::nullopt;
+  return Literals<double>{*left, *right};
+}
+
+/*! \brief Whether `op` can be applied: TVM's constructors refuse operands of unequal types. */
+bool AreInt64(const ObjectRef& lhs, const ObjectRef& rhs) { return IsInt64(lhs) && IsInt64(rhs); }
+
+int64_t FloorQuotient(const Literals<int64_t>& of) {
+  const int64_t quotient = of.lhs / of.rhs;
+  return of.lhs % of.rhs != 0 && (of.lhs < 0) != (of.rhs < 0) ? quotient - 1 : quotient;
+}
+
+/*! \brief Whether the processor divides: it traps on the least integer divided by -1. */
+bool CanDivide(const Literals<int64_t>& of) {
+  return of.rhs != 0 && !(of.rhs == -1 && of.lhs == std::numeric_limits<int64_t>::min());
+}
+
+}  // namespace
+
+ScalarKind KindOfDType(DLDataType dtype) {
+  if (dtype.lanes != 1) return ScalarKind::kOther;
+  if (dtype.code == kDLBool || (dtype.code == kDLUInt && dtype.bits == 1)) return ScalarKind::kBool;
+  if (dtype.code == kDLInt || dtype.code == kDLUInt) return ScalarKind::kInt;
+  if (dtype.code == kDLFloat && (dtype.bits == 32 || dtype.bits == 64)) return ScalarKind::kFloat;
+  return ScalarKind::kOther;
+}
+
+DLDataType DTypeOf(const ObjectRef& type) {
+  const Object* node = type.get();
+  if (nodes.tensor_type.IsInstance(node)) node = nodes.tensor_type.dtype(node).get();
+  return nodes.prim_type.IsInstance(node) ? nodes.prim_type.dtype(node) : kUnknownDType;
+}
+
+std::optional<double> AsFloat(const ObjectRef& expr) {
+  if (!nodes.float_imm.IsInstance(expr.get())) return std::nullopt;
+  return nodes.float_imm.value(expr.get());
+}
+
+Scalars::Scalars() {
+  static const GlobalFunction analyzer("sym.Analyzer");
+  analyzer_ = analyzer();
+}
+
+void Scalars::MarkNonNegative(const ObjectRef& expr) {
+  static const GlobalFunction update("sym.AnalyzerConstIntBoundUpdate");
+  static const GlobalFunction const_int_bound("sym.ConstIntBound");
+  if (!VarView::Is(expr.get()) || !IsInt64(expr)) return;
+  // The greatest integer stands for infinity.
+  constexpr int64_t kInfinity = std::numeric_limits<int64_t>::max();
+  update(analyzer_, expr, const_int_bound(0, kInfinity).cast<ObjectRef>(), true);
+}
+
+ObjectRef Scalars::Simplify(const ObjectRef& expr) const {
+  static const GlobalFunction simplify("sym.AnalyzerSimplify");
+  if (!expr.defined() || AsInt(expr) || VarView::Is(expr.get())) return expr;
+  // The analyzer refuses what it has no rules for.
+  try {
+    return Ref(simplify(analyzer_, expr, 2));
+  } catch (const tvm::ffi::Error&) {
+    return expr;
+  }
+}
+
+std::optional<bool> Scalars::Decide(const ObjectRef& condition) const {
+  static const GlobalFunction can_prove("sym.AnalyzerCanProve");
+  static const GlobalFunction negate("prim.Not");
+  if (!IsBool(condition)) return std::nullopt;
+  if (auto value = AsInt(condition)) return *value != 0;
+  try {
+    if (can_prove(analyzer_, condition, 0).cast<bool>()) return true;
+    if (can_prove(analyzer_, negate(condition, nullptr), 0).cast<bool>()) return false;
+  } catch (const tvm::ffi::Error&) {
+  }
+  return std::nullopt;
+}
+
+bool Scalars::ProvesUnder(const ObjectRef& premise, const ObjectRef& condition) const {
+  static const GlobalFunction enter("sym.AnalyzerEnterConstraintContext");
+  if (!IsBool(premise)) return false;
+  const auto leave = enter(analyzer_, premise).cast<Function>();
+  const bool proved = Proves(condition);
+  leave();
+  return proved;
+}
+
+bool Scalars::ProvesEqual(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  if (!lhs.defined() || !rhs.defined()) return false;
+  if (lhs.same_as(rhs)) return true;
+  return Proves(Equal(lhs, rhs));
+}
+
+bool Scalars::ProvesAtLeast(const ObjectRef& expr, int64_t bound) const {
+  return Proves(LessEqual(Int(bound), expr));
+}
+
+bool Scalars::ProvesNegative(const ObjectRef& expr) const { return Proves(Less(expr, Int(0))); }
+
+ObjectRef Scalars::Int(int64_t value) { return MakeIntImm("int64", value); }
+
+ObjectRef Scalars::Bool(bool value) { return MakeIntImm("bool", value ? 1 : 0); }
+
+ObjectRef Scalars::Float(double value) {
+  static const GlobalFunction float_imm("ir.FloatImm");
+  return Ref(float_imm(DLDataType{kDLFloat, 64, 1}, value, nullptr));
+}
+
+ObjectRef Scalars::Add(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction add("prim._OpAdd");
+  if (auto of = AsInts(lhs, rhs)) {
+    int64_t sum;
+    return __builtin_add_overflow(of->lhs, of->rhs, &sum) ? ObjectRef(nullptr) : Int(sum);
+  }
+  if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs + of->rhs);
+  return AreInt64(lhs, rhs) ? Simplify(Ref(add(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::Subtract(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction subtract("prim._OpSub");
+  if (auto of = AsInts(lhs, rhs)) {
+    int64_t difference;
+    if (__builtin_sub_overflow(of->lhs, of->rhs, &difference)) return ObjectRef(nullptr);
+    return Int(difference);
+  }
+  if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs - of->rhs);
+  return AreInt64(lhs, rhs) ? Simplify(Ref(subtract(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::Multiply(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction multiply("prim._OpMul");
+  if (auto of = AsInts(lhs, rhs)) {
+    int64_t product;
+    return __builtin_mul_overflow(of->lhs, of->rhs, &product) ? ObjectRef(nullptr) : Int(product);
+  }
+  if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs * of->rhs);
+  return AreInt64(lhs, rhs) ? Simplify(Ref(multiply(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::FloorDivide(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction divide("prim._OpFloorDiv");
+  if (auto of = AsInts(lhs, rhs)) return CanDivide(*of) ? Int(FloorQuotient(*of)) : ObjectRef();
+  if (!AreInt64(lhs, rhs) || !ProvesAtLeast(rhs, 1)) return ObjectRef(nullptr);
+  return Simplify(Ref(divide(lhs, rhs, nullptr)));
+}
+
+ObjectRef Scalars::FloorModulo(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction modulo("prim._OpFloorMod");
+  if (auto of = AsInts(lhs, rhs)) {
+    return CanDivide(*of) ? Int(of->lhs - FloorQuotient(*of) * of->rhs) : ObjectRef();
+  }
+  if (!AreInt64(lhs, rhs) || !ProvesAtLeast(rhs, 1)) return ObjectRef(nullptr);
+  return Simplify(Ref(modulo(lhs, rhs, nullptr)));
+}
+
+ObjectRef Scalars::TruncDivide(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  if (auto of = AsInts(lhs, rhs)) return CanDivide(*of) ? Int(of->lhs / of->rhs) : ObjectRef();
+  if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs / of->rhs);
+  return ProvesAtLeast(lhs, 0) ? FloorDivide(lhs, rhs) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::TruncModulo(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  if (auto of = AsInts(lhs, rhs)) return CanDivide(*of) ? Int(of->lhs % of->rhs) : ObjectRef();
+  return ProvesAtLeast(lhs, 0) ? FloorModulo(lhs, rhs) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::Minimum(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction minimum("prim._OpMin");
+  if (auto of = AsInts(lhs, rhs)) return Int(std::min(of->lhs, of->rhs));
+  if (auto of = AsFloats(lhs, rhs)) return Float(std::min(of->lhs, of->rhs));
+  if (Proves(LessEqual(lhs, rhs))) return lhs;
+  if (Proves(LessEqual(rhs, lhs))) return rhs;
+  return AreInt64(lhs, rhs) ? Simplify(Ref(minimum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::Maximum(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction maximum("prim._OpMax");
+  if (auto of = AsInts(lhs, rhs)) return Int(std::max(of->lhs, of->rhs));
+  if (auto of = AsFloats(lhs, rhs)) return Float(std::max(of->lhs, of->rhs));
+  if (Proves(LessEqual(lhs, rhs))) return rhs;
+  if (Proves(LessEqual(rhs, lhs))) return lhs;
+  return AreInt64(lhs, rhs) ? Simplify(Ref(maximum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::Settle(const ObjectRef& condition) const {
+  const auto value = Decide(condition);
+  return value ? Bool(*value) : condition;
+}
+
+ObjectRef Scalars::Equal(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction equal("prim._OpEQ");
+  if (auto of = AsInts(lhs, rhs)) return Bool(of->lhs == of->rhs);
+  if (auto of = AsFloats(lhs, rhs)) return Bool(of->lhs == of->rhs);
+  return AreInt64(lhs, rhs) ? Settle(Ref(equal(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::Less(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction less("prim._OpLT");
+  if (auto of = AsInts(lhs, rhs)) return Bool(of->lhs < of->rhs);
+  if (auto of = AsFloats(lhs, rhs)) return Bool(of->lhs < of->rhs);
+  return AreInt64(lhs, rhs) ? Settle(Ref(less(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::LessEqual(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction less_equal("prim._OpLE");
+  if (auto of = AsInts(lhs, rhs)) return Bool(of->lhs <= of->rhs);
+  if (auto of = AsFloats(lhs, rhs)) return Bool(of->lhs <= of->rhs);
+  return AreInt64(lhs, rhs) ? Settle(Ref(less_equal(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+}
+
+ObjectRef Scalars::Not(const ObjectRef& condition) const {
+  static const GlobalFunction negate("prim.Not");
+  if (!IsBool(condition)) return ObjectRef(nullptr);
+  if (auto value = AsInt(condition)) return Bool(*value == 0);
+  return Simplify(Ref(negate(condition, nullptr)));
+}
+
+ObjectRef Scalars::And(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction both("prim._OpAnd");
+  for (const ObjectRef& operand : {lhs, rhs}) {
+    if (Decide(operand) == false) return Bool(false);
+  }
+  if (!IsBool(lhs) || !IsBool(rhs)) return ObjectRef(nullptr);
+  return Settle(Ref(both(lhs, rhs, nullptr)));
+}
+
+ObjectRef Scalars::Or(const ObjectRef& lhs, const ObjectRef& rhs) const {
+  static const GlobalFunction either("prim._OpOr");
+  for (const ObjectRef& operand : {lhs, rhs}) {
+    if (Decide(operand) == true) return Bool(true);
+  }
+  if (!IsBool(lhs) || !IsBool(rhs)) return ObjectRef(nullptr);
+  return Settle(Ref(either(lhs, rhs, nullptr)));
+}
+
+ObjectRef Scalars::Cast(const ObjectRef& value, DLDataType dtype) const {
+  if (!value.defined()) return value;
+  const auto integer = AsInt(value);
+  const auto real = AsFloat(value);
+  switch (KindOfDType(dtype)) {
+    case ScalarKind::kBool:
+      if (real) return Bool(*real != 0);
+      if (integer) return Bool(*integer != 0);
+      return IsBool(value) ? value : Not(Equal(value, Int(0)));
+    case ScalarKind::kInt: {
+      if (integer) return Int(*integer);
+      if (!real) return IsBool(value) ? ObjectRef(nullptr) : value;
+      // Beyond this, what a conversion gives depends on the processor.
+      if (!(std::abs(*real) < 0x1p62)) return ObjectRef(nullptr);
+      return Int(static_cast<int64_t>(*real));
+    }
+    case ScalarKind::kFloat:
+      if (real) return value;
+      if (!integer) return ObjectRef(nullptr);
+      return Float(dtype.bits == 32 ? static_cast<float>(*integer) : static_cast<double>(*integer));
+    default:
+      return ObjectRef(nullptr);
+  }
+}
+
+ObjectRef Scalars::Hold(const ObjectRef& value, DLDataType dtype) {
+  if (!value.defined()) return value;
+  const bool is_bool = IsBool(value);
+  switch (KindOfDType(dtype)) {
+    case ScalarKind::kBool:
+      return is_bool ? value : ObjectRef(nullptr);
+    case ScalarKind::kInt: {
+      if (is_bool || AsFloat(value)) return ObjectRef(nullptr);
+      const bool is_signed = dtype.code == kDLInt;
+      const auto literal = AsInt(value);
+      if (!literal) return is_signed && dtype.bits >= 32 ? value : ObjectRef(nullptr);
+      if (dtype.bits >= 64) return is_signed || *literal >= 0 ? value : ObjectRef(nullptr);
+      const int64_t least = is_signed ? -(int64_t{1} << (dtype.bits - 1)) : 0;
+      const int64_t end = int64_t{1} << (is_signed ? dtype.bits - 1 : dtype.bits);
+      return least <= *literal && *literal < end ? value : ObjectRef(nullptr);
+    }
+    case ScalarKind::kFloat: {
+      const auto real = AsFloat(value);
+      if (!real || !std::isfinite(*real)) return ObjectRef(nullptr);
+      // Sums, products, quotients and square roots of float32 are rounded twice to no harm.
+      if (dtype.bits == 64) return value;
+      const auto rounded = static_cast<float>(*real);
+      return std::isfinite(rounded) ? Float(rounded) : ObjectRef(nullptr);
+    }
+    default:
+      return ObjectRef(nullptr);
+  }
+}
+
+}  // namespace tvm_fixes

@@ -1,0 +1,37 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/transform/dead_code.h
+ * \brief Removal of what a rewrite of a function has made dead.
+ */
+#ifndef TVM_FIXES_RELAX_TRANSFORM_DEAD_CODE_H_
+#define TVM_FIXES_RELAX_TRANSFORM_DEAD_CODE_H_
+
+#include "../../ffi/node_layout.h"
+
+namespace tvm_fixes {
+
+/*!
+ * \brief `rewritten` without the bindings that nothing reads.
+ *
+ * What has an effect stays, and so do a check at run time and what nothing read in `original`
+ * either.
+ */
+ObjectRef RemoveMadeDead(const ObjectRef& rewritten, const ObjectRef& original,
+                         const ObjectRef& mod);
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_TRANSFORM_DEAD_CODE_H_
