@@ -412,7 +412,8 @@ IF = _fix(
     summary="If with a known condition is its taken branch; otherwise each branch is its own block",
     upstream=(17383,),
     probe=_probe(
-        _branch_that_is_not_taken, r"ValueError: Squeeze axis 0 has size 3, but only axes of size 1"
+        _branch_that_is_not_taken,
+        r"Squeeze (axis 0 has size 3, but only axes of size 1|'': shape of data is \[3\])",
     ),
 )
 

@@ -32,6 +32,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -168,6 +169,7 @@ class ShapeResolver : public Mutator {
     const ObjectRef value = BoundValue(rewritten);
     if (!value.defined()) return;
     if (ShapeExprView::Is(value.get())) {
+      shape_vars_[var.get()] = rewritten;
       Replace(var, value);
       substitution_.Set(var, value);
     }
@@ -203,11 +205,22 @@ class ShapeResolver : public Mutator {
       Define(symbol, fits ? (*actual)[i] : ObjectRef(nullptr), is_tensor);
     }
     const ObjectRef type = RewriteType(binding.cast_ty());
-    if (!fits || !IsProved(*DimsOfType(type), *actual)) return Mutator::RewriteBinding(binding);
+    if (!fits || !IsProved(*DimsOfType(type), *actual)) return KeepMatchCast(binding);
     if (is_tensor && !KeepsTensor(TensorTypeView(type.get()), TypeOf(value))) {
-      return Mutator::RewriteBinding(binding);
+      return KeepMatchCast(binding);
     }
     EmitVarBinding(binding, is_tensor ? value : MakeShapeExpr(*actual));
+  }
+
+  /*! \brief A check of a shape reads the variable: TVM does not lower one of expressions. */
+  void KeepMatchCast(const BindingView& binding) {
+    const ObjectRef original = binding.value();
+    auto var = shape_vars_.find(original.get());
+    if (var == shape_vars_.end()) return Mutator::RewriteBinding(binding);
+    const ObjectRef shape = RewriteExpr(original);
+    Replace(original, var->second);
+    Mutator::RewriteBinding(binding);
+    Replace(original, shape);
   }
 
   /*! \brief Take note of a symbol that a match_cast defines as `value`, null if that is unknown. */
@@ -337,6 +350,9 @@ class ShapeResolver : public Mutator {
   Scalars scalars_;
   Operands operands_;
   ShapeValues values_;
+  /*! \brief The variables of shapes, by what they were before; their values are put in their
+   * places. */
+  std::unordered_map<const Object*, ObjectRef> shape_vars_;
   /*! \brief The symbols that are in scope. */
   Symbols defined_;
   Substitution substitution_;

@@ -237,7 +237,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         if not switches.enabled(SHAPE_VALUES):
             return mod
         mod = relax.transform.DeadCodeElimination(["main"])(mod)
-        return _with_dataflow(mod)
+        has_if = any(node.op_type == "If" for node in graph.node)
+        return _with_dataflow(mod) if has_if else mod
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
