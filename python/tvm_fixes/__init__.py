@@ -29,11 +29,14 @@ from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import transform  # noqa: E402
 from .relax.legalize import batch_norm as _batch_norm  # noqa: E402
+from .relax.legalize import comparison as _comparison  # noqa: E402
 from .relax.legalize import conv as _conv  # noqa: E402
 from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
+from .relax.legalize import full as _full  # noqa: E402
 from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
 from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
+from .relax.legalize import reductions as _reductions  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
 from .relax.verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 from .runtime import CompiledModel  # noqa: E402
@@ -44,11 +47,14 @@ except _metadata.PackageNotFoundError:  # a source tree on the search path
     __version__ = "0+unknown"
 
 _batch_norm.register()
+_comparison.register()
 _conv.register()
 _conv_transpose.register()
+_full.register()
 _layout_transform.register()
 _norms.register()
 _pixel_shuffle.register()
+_reductions.register()
 _rms_norm.register()
 _register_pipeline()
 

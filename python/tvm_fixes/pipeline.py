@@ -25,6 +25,7 @@ from .relax.legalize import conv_transpose
 from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.transform import (
     DecomposeChannelwise,
+    DecomposeReduction,
     DynamicToStatic,
     FoldLayoutIntoConv,
     FuseTransposeMatmul,
@@ -123,7 +124,7 @@ def stages(
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` and ``Layout`` (where they are asked for),
-    ``Legalize``, ``Lower`` and ``CheckLowered``.
+    ``Legalize``, ``DecomposeReduction``, ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name != "cpu":
@@ -140,6 +141,8 @@ def stages(
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so
     # that the transform of a constant kernel is done now, and not fused into its reader.
     sequence.append(_target_stage("Legalize", stock.library_dispatch_passes, stock.legalize_passes))
+    # Kernels are whole now, and only now: fusion knows reductions by their initial values.
+    sequence.append(DecomposeReduction())
     # Phase 3: memory, shapes and calls in the virtual machine's terms.
     sequence.append(_target_stage("Lower", stock.dataflow_lower_passes, _finalize_passes))
     # Last, so that whatever an external code generator takes is gone: no false alarm.

@@ -10,9 +10,16 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The backend node tests of the ONNX project, run through an importer."""
+"""The backend node tests of the ONNX project, run through an importer.
+
+As a program it records how they end with TVM alone, which takes a quarter of an hour::
+
+    PYTHONPATH=python python tests/python/onnx_node_tests.py
+"""
 
 import importlib
+import importlib.metadata
+import json
 import os
 import pickle
 import pkgutil
@@ -24,6 +31,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from itertools import groupby
+from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import ml_dtypes
@@ -42,6 +51,7 @@ from tvm_fixes.isolate import run_forked
 _TIMEOUT = 240.0
 _TOGETHER = 40
 _COSTLY = {"averagepool", "lppool", "maxpool"}
+_STOCK = Path(__file__).with_name("onnx_node_tests_tvm.json")
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
 _Importer: TypeAlias = Callable[[onnx.ModelProto], tvm.IRModule]
@@ -187,6 +197,41 @@ def run_stock(cases: Sequence[Case]) -> list[Result]:
     return _run_all(cases, tvm_from_onnx, "default", disabled=",".join(switches.FIX_IDS))
 
 
+def stock_verdicts(cases: Sequence[Case]) -> list[Verdict]:
+    """How `cases`, which are all there are, end with TVM alone.
+
+    They are run unless these versions of TVM and ONNX are those of the record.
+    """
+    record = json.loads(_STOCK.read_text(encoding="utf-8"))
+    if record["versions"] != _versions():
+        return [result.verdict for result in run_stock(cases)]
+    verdicts = {verdict[0]: verdict for verdict in Verdict}
+    ended = [verdicts[initial] for initial in "".join(record["verdicts"].values())]
+    by_operator = {operator: len(initials) for operator, initials in record["verdicts"].items()}
+    assert by_operator == {name: len(list(group)) for name, group in _by_operator(cases)}
+    return ended
+
+
+def record_stock() -> None:
+    """Record the verdicts of every case with TVM alone, an initial each, in the order of cases."""
+    every = cases(costly=True)
+    ended = iter(run_stock(every))
+    verdicts = {
+        operator: "".join(next(ended).verdict[0] for _ in group)
+        for operator, group in _by_operator(every)
+    }
+    record = {"versions": _versions(), "verdicts": verdicts}
+    _STOCK.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _by_operator(cases: Sequence[Case]) -> Iterator[tuple[str, Iterator[Case]]]:
+    return groupby(cases, lambda case: case.operator)
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("apache-tvm", "onnx")}
+
+
 def _run_all(
     cases: Sequence[Case], importer: _Importer, pipeline: str, *, disabled: str
 ) -> list[Result]:
@@ -284,3 +329,7 @@ def _assert_close(got: Any, expected: Any, case: Case) -> None:
     if expected.dtype.kind not in "biufc":  # ml_dtypes, of which numpy knows no tolerance
         got, expected = got.astype("float32"), expected.astype("float32")
     np.testing.assert_allclose(got, expected, rtol=rtol, atol=case.atol)
+
+
+if __name__ == "__main__":
+    record_stock()

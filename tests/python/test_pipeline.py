@@ -47,7 +47,7 @@ def convolution(rank: int) -> tvm.IRModule:
 
 
 def test_stages_have_names():
-    names = ["DynamicToStatic", "Legalize", "Lower", "CheckLowered"]
+    names = ["DynamicToStatic", "Legalize", "DecomposeReduction", "Lower", "CheckLowered"]
     assert [stage.info.name for stage in stages()] == names
     assert stages(layout="NHWC")[1].info.name == "Layout"
 

@@ -16,8 +16,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 import tvm
 import tvm.testing
+from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from onnx_helpers import (
@@ -27,6 +29,7 @@ from onnx_helpers import (
     node_model,
     normal,
 )
+from relax_helpers import call, merge, run
 from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.reductions import REDUCED
@@ -39,25 +42,56 @@ def reduction(operator: str, x: np.ndarray, axes=(1,), **attributes: int):
     return node_model(operator, {"x": x}, attributes, constants=constants), {"x": x}
 
 
-@pytest.mark.parametrize("keepdims", (0, 1))
-def test_of_no_elements(keepdims: int) -> None:
+OF_NONE = {
+    "ReduceL1": 0,
+    "ReduceL2": 0,
+    "ReduceLogSum": -np.inf,
+    "ReduceLogSumExp": -np.inf,
+    "ReduceMax": -np.inf,
+    "ReduceMean": np.nan,
+    "ReduceMin": np.inf,
+    "ReduceProd": 1,
+    "ReduceSum": 0,
+    "ReduceSumSquare": 0,
+}
+"""What ONNX says of no elements; infinite is the end of an integer's range."""
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_of_no_elements(is_known: bool) -> None:
     x = np.ones((2, 0, 3), "float32")
-    for operator, expected in REDUCED.items():
-        model, _ = reduction(operator, x, keepdims=keepdims)
-        if not keepdims:
-            del model.graph.output[0].type.tensor_type.shape.dim[0]
-        [got] = imported_and_run(partial(from_onnx, shape_dict={"x": [2, 0, 3]}), model, x)
-        shape = (2, 1, 3) if keepdims else (2, 3)
-        np.testing.assert_array_equal(got, np.full(shape, expected, "float32"), operator)
+    models = {operator: reduction(operator, x, keepdims=0)[0] for operator in OF_NONE}
+    for model in models.values():
+        del model.graph.output[0].type.tensor_type.shape.dim[0]
+    static = partial(from_onnx, shape_dict={"x": [2, 0, 3]} if is_known else None)
+    built = merge({operator: static(model) for operator, model in models.items()})
+    vm = relax.VirtualMachine(relax.build(built, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    for operator, expected in OF_NONE.items():
+        np.testing.assert_array_equal(
+            call(vm, operator, x), np.full((2, 3), expected, "float32"), operator
+        )
 
 
 def test_of_no_integers() -> None:
     x = np.ones((2, 0), "int32")
     limits = np.iinfo("int32")
     for operator, expected in (("ReduceMax", limits.min), ("ReduceMin", limits.max)):
-        static = partial(from_onnx, shape_dict={"x": [2, 0]})
-        [got] = imported_and_run(static, reduction(operator, x)[0], x)
+        mod = from_onnx(reduction(operator, x)[0], shape_dict={"x": [2, 0]})
+        got = run(mod, x, pipeline="tvm_fixes")
         np.testing.assert_array_equal(got, np.full((2, 1), expected, "int32"))
+    message = "ReduceMean 'node': dtype of X is int32; expected a float: there is no mean"
+    static = partial(from_onnx, shape_dict={"x": [2, 0]})
+    assert_refused(static, reduction("ReduceMean", x)[0], message)
+
+
+@pytest.mark.parametrize("keepdims", (0, 1))
+def test_log_sum_exp_of_infinities(keepdims: int) -> None:
+    inf = np.inf
+    x = np.array([[-inf, -inf], [inf, 1], [inf, -inf], [np.nan, 1], [90, 90], [-inf, 2]], "float32")
+    model, _ = reduction("ReduceLogSumExp", x, keepdims=keepdims)
+    [got] = imported_and_run(from_onnx, model, x)
+    expected = torch.logsumexp(torch.tensor(x), 1, keepdim=bool(keepdims))
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_booleans() -> None:
@@ -92,7 +126,7 @@ def test_axes_that_are_none_are_refused() -> None:
 
 
 def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, _ = reduction("ReduceMax", np.ones((2, 3), bool))
+    model, _ = reduction("ReduceLogSumExp", normal(2, 3))
     with switches.collect() as acted:
         ours = from_onnx(model)
     assert acted == {FIX_ID}

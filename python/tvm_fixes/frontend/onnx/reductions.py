@@ -17,19 +17,16 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A reduction of no elements; ReduceMax and ReduceMin of booleans; axes that are computed.
+    ReduceLogSumExp of infinities; axes that are computed, or none of the data's.
 Symptom
-    Whatever was in the memory, silently; an error when the program is built; an AssertionError
-    that names no node.
+    NaN, silently; an AssertionError that names no node.
 Mechanism
-    The lowered loop sets its result where it begins, and a loop over no elements does not begin;
-    booleans have no least and largest value in TIR.
+    The maximum is subtracted, also if it is infinite; axes are asserted to be constants.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-reductions``.
 """
 
-import numpy as np
 from tvm import relax
 
 from ... import switches
@@ -40,19 +37,18 @@ __all__ = ["REDUCED", "REDUCTIONS", "convert_reduction"]
 
 REDUCTIONS = "onnx-reductions"
 
-REDUCED = {
-    "ReduceL1": 0,
-    "ReduceL2": 0,
-    "ReduceLogSum": -np.inf,
-    "ReduceLogSumExp": -np.inf,
-    "ReduceMax": -np.inf,
-    "ReduceMean": np.nan,
-    "ReduceMin": np.inf,
-    "ReduceProd": 1,
-    "ReduceSum": 0,
-    "ReduceSumSquare": 0,
-}
-"""The operators, and their results over no elements; infinite is the end of an integer's range."""
+REDUCED = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+)
 
 
 def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
@@ -61,7 +57,7 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If axes can't be known, or are none of the data's.
+        If axes can't be known, or are none of the data's; or if a mean of no integers is asked for.
     """
     data = node.operands[0]
     axes = node.attributes.get("axes")
@@ -72,40 +68,31 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         axes = constant.ravel().tolist()
     if not axes and node.attributes.get("noop_with_empty_axes", 0):
         return convert(node)
-    dtype = dtype_of(data)
-    extents = extents_of(data)
+    extents, dtype = extents_of(data), dtype_of(data)
     if extents is not None:
         rank = len(extents)
-        axes = axes or range(rank)
+        axes = list(axes or range(rank))
         if not all(-rank <= axis < rank for axis in axes):
-            raise node.invalid("axes", list(axes), f"expected axes of X, of rank {rank}")
-        reduced = {axis % rank for axis in axes}
-        keeps = node.attributes.get("keepdims", 1)
-        if any(extents[axis] == 0 for axis in reduced if isinstance(extents[axis], int)):
-            switches.note(REDUCTIONS)
-            shape = [
-                1 if axis in reduced else extent
-                for axis, extent in enumerate(extents)
-                if keeps or axis not in reduced
-            ]
-            # TVM does not lower a full of infinities.
-            return relax.op.broadcast_to(relax.const(_of_none(node, dtype), dtype), shape)
-    if dtype == "bool":
+            raise node.invalid("axes", axes, f"expected axes of X, of rank {rank}")
+        is_empty = any(extents[axis] == 0 for axis in axes if isinstance(extents[axis], int))
+        if is_empty and node.operator == "ReduceMean" and "float" not in dtype:
+            raise node.invalid(
+                "dtype of X", dtype, "expected a float: there is no mean of no elements"
+            )
+    if node.operator == "ReduceLogSumExp" and "float" in dtype:
         switches.note(REDUCTIONS)
-        wide = node.emit(relax.op.astype(data, "uint8"))
-        return relax.op.astype(convert(node.with_operands(wide, *node.operands[1:])), "bool")
+        return _log_sum_exp(node, data, axes or None, bool(node.attributes.get("keepdims", 1)))
     return convert(node)
 
 
-def _of_none(node: Node, dtype: str) -> float | int:
-    value = REDUCED[node.operator]
-    if dtype.startswith(("float", "bfloat")):
-        return value
-    if dtype == "bool":
-        return bool(value > 0)
-    if np.isnan(value):
-        raise node.invalid("dtype of X", dtype, "expected a float: there is no mean of no elements")
-    if np.isinf(value):
-        limits = np.iinfo(dtype)
-        return int(limits.max if value > 0 else limits.min)
-    return value
+def _log_sum_exp(
+    node: Node, data: relax.Expr, axes: list[int] | None, keepdims: bool
+) -> relax.Expr:
+    """The logarithm of sums of exponentials, of which the largest is 1 if it is finite."""
+    op = relax.op
+    largest = node.emit(op.max(data, axes, keepdims=True))
+    zero = relax.const(0, dtype_of(data))
+    shift = node.emit(op.where(op.isfinite(largest), largest, zero))
+    total = op.sum(op.exp(op.subtract(data, shift)), axes, keepdims=True)
+    result = op.add(op.log(total), shift)
+    return result if keepdims else op.squeeze(node.emit(result), axes)

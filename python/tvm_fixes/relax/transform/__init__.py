@@ -13,6 +13,7 @@
 """The passes, as ``tvm.transform.Pass`` objects: one a file."""
 
 from .decompose_channelwise import DecomposeChannelwise
+from .decompose_reduction import DecomposeReduction
 from .dynamic_to_static import DynamicToStatic
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
@@ -23,6 +24,7 @@ from .static_plan_block_memory import StaticPlanBlockMemory
 
 __all__ = [
     "DecomposeChannelwise",
+    "DecomposeReduction",
     "DynamicToStatic",
     "FoldLayoutIntoConv",
     "FuseTransposeMatmul",

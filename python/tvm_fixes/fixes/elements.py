@@ -1,0 +1,142 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+# TVMScript annotates with calls.
+# mypy: disable-error-code="valid-type"
+
+import re
+
+import numpy as np
+import tvm
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from ..pipeline import pipeline
+from ._run import run
+from .record import Fix, Kind, Probe
+
+
+@I.ir_module
+class _Product:
+    @R.function
+    def main(x: R.Tensor(("m", "n"), "float32")) -> R.Tensor(("m",), "float32"):
+        with R.dataflow():
+            out = R.prod(x, axis=[1])
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Argmax:
+    @R.function
+    def main(x: R.Tensor((2, 3), "uint8")) -> R.Tensor((2,), "int64"):
+        with R.dataflow():
+            out = R.argmax(x, axis=1)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Equal:
+    @R.function
+    def main(x: R.Tensor((3,), "bool")) -> R.Tensor((3,), "bool"):
+        with R.dataflow():
+            out = R.equal(x, x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Mask:
+    @R.function
+    def main() -> R.Tensor((2, 2), "float32"):
+        with R.dataflow():
+            out = R.full(R.shape([2, 2]), R.const(float("-inf"), "float32"), "float32")
+            R.output(out)
+        return out
+
+
+def _find_among_equal() -> None:
+    np.testing.assert_array_equal(run(_Argmax, np.zeros((2, 3), "uint8")), [0, 0])
+
+
+def _multiply_nothing(relax_pipeline: str | tvm.transform.Pass) -> None:
+    got = run(_Product, np.zeros((9, 0), "float32"), relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, np.ones(9))
+
+
+def _multiply_stock() -> None:
+    _multiply_nothing("default")
+
+
+def _multiply_decomposed() -> None:
+    _multiply_nothing(pipeline())
+
+
+def _compare_booleans() -> None:
+    np.testing.assert_array_equal(run(_Equal, np.array([True, False, True])), [True] * 3)
+
+
+def _fill_with_infinity() -> None:
+    np.testing.assert_array_equal(run(_Mask), np.full((2, 2), -np.inf))
+
+
+REDUCTION_LEGALIZE = Fix(
+    id="reduction-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="extrema of infinities and NaN are PyTorch's, and an argmax is never -1",
+    upstream=(),
+    probe=Probe(
+        stock=_find_among_equal,
+        fixed=_find_among_equal,
+        symptom=re.compile(r"AssertionError: .*Arrays are not equal.*-1", re.DOTALL),
+    ),
+)
+
+DECOMPOSE_REDUCTION = Fix(
+    id="decompose-reduction",
+    family="elements",
+    kind=Kind.PASS,
+    summary="sums, products and extrema of no elements have a value",
+    upstream=(),
+    probe=Probe(
+        stock=_multiply_stock,
+        fixed=_multiply_decomposed,
+        symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
+    ),
+)
+
+COMPARISON_LEGALIZE = Fix(
+    id="comparison-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="booleans can be compared",
+    upstream=(),
+    probe=Probe(
+        stock=_compare_booleans, fixed=_compare_booleans, symptom=re.compile(r"fcmp oeq i1")
+    ),
+)
+
+FULL_LEGALIZE = Fix(
+    id="full-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="a tensor can be filled with an infinity or NaN",
+    upstream=(),
+    probe=Probe(
+        stock=_fill_with_infinity,
+        fixed=_fill_with_infinity,
+        symptom=re.compile(r"TypeError: argument of type 'PrimType' is not iterable"),
+    ),
+)

@@ -1,0 +1,123 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DecomposeReduction: a result of no elements is set before the loop over them.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A sum, product, maximum, matrix product or any other reduction along an axis that has no
+    elements, be that known or seen at run time.
+Symptom
+    The result is what was in its memory, silently.
+Mechanism
+    The initial value is set in the first iteration of the innermost loop, of which there is none.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``decompose-reduction``.
+"""
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
+
+from ... import switches
+
+FIX_ID = "decompose-reduction"
+
+
+def DecomposeReduction() -> tvm.transform.Pass:
+    """Set the initial value of each reduction that may have no elements in a loop of its own.
+
+    A reduction has elements if the extents of its loops are proved to be positive; those that have
+    some stay as they are.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs.  The kinds of patterns by which they are fused change; so
+        it has its place behind the fusion.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        decomposed = {}
+        for variable, function in mod.functions_items():
+            if isinstance(function, tirx.PrimFunc) and _may_be_empty(function):
+                decomposed[variable] = _decompose(function)
+        if not decomposed:
+            return mod
+        switches.note(FIX_ID)
+        mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in decomposed.items():
+            mod.update_func(variable, function)
+        return mod
+
+    return tvm.transform.module_pass(run, opt_level=0, name="DecomposeReduction")
+
+
+def _may_be_empty(function: tirx.PrimFunc) -> bool:
+    """Whether a PrimFunc has a reduction, and a loop that is not proved to have an iteration."""
+    initialized, extents = [], []
+    callbacks = [
+        (SBlock, lambda block: initialized.append(block.init is not None)),
+        (tirx.For, lambda loop: extents.append(loop.extent)),
+    ]
+    structural_walk(function.body, callbacks)
+    return any(initialized) and not all(map(_is_positive, extents))
+
+
+def _is_positive(extent: tirx.Expr) -> bool:
+    return bool(Analyzer().can_prove(extent > 0))
+
+
+def _decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    schedule, bound = Schedule(function), {}
+
+    def remember(realize: SBlockRealize) -> None:
+        bound[realize.block] = realize.iter_values
+
+    structural_walk(schedule.mod["main"].body, (SBlockRealize, remember))
+    # All of them are found first: where one is decomposed the blocks around it are new.
+    targets = []
+    pending = [schedule.get_sblock("root")]
+    while pending:
+        block = pending.pop()
+        pending += schedule.get_child_blocks(block)
+        loops = _reduced(schedule, block, bound[schedule.get(block)])
+        if not all(_is_positive(schedule.get(loop).extent) for loop in loops):
+            targets.append((block, loops[0]))
+    for block, outermost in targets:
+        schedule.decompose_reduction(block, outermost)
+    return schedule.mod["main"]
+
+
+def _reduced(schedule: Schedule, block: SBlockRV, values: Sequence[tirx.Expr]) -> list[LoopRV]:
+    """The loops over which a block reduces, from the outermost to the innermost."""
+    node = schedule.get(block)
+    if node.init is None:
+        return []
+    variables: list[tirx.Var] = []
+    for value, iterator in zip(values, node.iter_vars, strict=True):
+        if iterator.iter_type == tirx.IterVar.CommReduce:
+            structural_walk(value, (tirx.Var, variables.append))
+    return [
+        loop
+        for loop in schedule.get_loops(block)
+        if any(schedule.get(loop).loop_var.same_as(variable) for variable in variables)
+    ]

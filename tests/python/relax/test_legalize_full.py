@@ -1,0 +1,71 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+
+from relax_helpers import build, call, merge, run, tensor
+from tvm_fixes import switches
+from tvm_fixes.relax.legalize.full import FIX_ID
+
+VALUES = {"least": -np.inf, "most": np.inf, "nan": np.nan}
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+
+
+def full(value, dtype="float32", rows=2):
+    fill = relax.const(value, dtype)
+    return build({}, lambda *_: relax.op.full((rows, 3), fill, dtype))
+
+
+@pytest.fixture(scope="module")
+def built():
+    mods = {
+        f"{name}_{dtype}": full(value, dtype) for name, value in VALUES.items() for dtype in DTYPES
+    }
+    return relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", VALUES)
+def test_no_finite_number(built, name, dtype):
+    got = call(built, f"{name}_{dtype}")
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got.astype("float64"), np.full((2, 3), VALUES[name]))
+
+
+def test_full_like_of_an_unknown_extent():
+    x = tensor(tvm.tirx.Var("n", "int64"), 2)
+    fill = relax.const(-np.inf, "float32")
+    mod = build({"x": x}, lambda _, x: relax.op.full_like(x, fill))
+    got = run(mod, np.zeros((3, 2), "float32"))
+    np.testing.assert_array_equal(got, np.full((3, 2), -np.inf))
+
+
+def test_finite_numbers_are_tvms(monkeypatch):
+    mod = full(0.5)
+    ours = relax.transform.LegalizeOps()(mod)
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    tvm.ir.assert_structural_equal(ours, relax.transform.LegalizeOps()(mod))
+
+
+def test_switch_restores_stock(monkeypatch):
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    with pytest.raises(TypeError, match="not iterable"):
+        run(full(np.inf))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
