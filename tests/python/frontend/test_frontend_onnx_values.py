@@ -67,6 +67,7 @@ EVALUATED = {
     "GatherElements": "y = GatherElements(s, pair)",
     "GatherND": "y = GatherND(s, places)",
     "Slice_negative_step": "y = Slice(s, most, least, none, last)",
+    "Slice_to_the_end_backwards": "y = Slice(s, last, most, none, last)",
     "Slice_beyond": "y = Slice(s, minus, most, none, two)",
     "Slice_axes_missing": "y = Slice(s, last, most)",
     "Concat": "y = Concat<axis=0>(n, three, m, last)",

@@ -38,8 +38,9 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ... import switches
+from .extents import choose, equal, expression, is_static
 from .node import Converter, Extent, Node
-from .parameters import choose, equal, expression, extents_or_symbols, is_static, require, shaped
+from .parameters import extents_or_symbols, require, shaped
 
 __all__ = ["EXPAND", "convert_constant_of_shape", "convert_expand", "convert_tile"]
 
@@ -82,7 +83,11 @@ def convert_expand(node: Node, convert: Converter) -> relax.Expr:
 def _require_broadcast(
     node: Node, source: Extent, asked: Extent, target: Sequence[Extent], reason: str
 ) -> None:
-    conditions = [equal(node, source, 1), equal(node, asked, 1), equal(node, source, asked)]
+    conditions = [
+        equal(node.known, source, 1),
+        equal(node.known, asked, 1),
+        equal(node.known, source, asked),
+    ]
     if True in conditions:
         return
     unknown = [condition for condition in conditions if condition is not False]
@@ -97,7 +102,7 @@ def _broadcast(node: Node, source: Extent, asked: Extent) -> Extent:
         return asked
     if node.known.equal(source, 1) is False and isinstance(source, int):
         return source
-    return choose(node, equal(node, asked, 1), source, asked)
+    return choose(node.known, equal(node.known, asked, 1), source, asked)
 
 
 def _broadcast_to(

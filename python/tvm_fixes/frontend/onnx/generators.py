@@ -35,8 +35,9 @@ from tvm.relax import op
 
 from ... import switches
 from ..dtypes import dtype_of
+from .extents import greatest, is_static
 from .node import Converter, Node
-from .parameters import greatest, is_static, shaped
+from .parameters import shaped
 from .selection import PARAMETERS
 
 __all__ = ["convert_eye_like", "convert_range"]
@@ -60,7 +61,7 @@ def convert_range(node: Node, convert: Converter) -> relax.Expr:
     switches.note(PARAMETERS)
     start, limit, _ = known
     span = limit - start if step > 0 else start - limit
-    count = greatest(node, (span + abs(step) - 1) // abs(step), 0)
+    count = greatest(node.known, (span + abs(step) - 1) // abs(step), 0)
     dtype = dtype_of(node.operands[0])
     result = node.emit(op.arange(0, count, 1, "int64"))
     if dtype != "int64":

@@ -38,10 +38,10 @@ from tvm.relax import op
 
 from ... import switches
 from ..dtypes import dtype_of
+from .extents import expression
 from .node import Converter, Extent, Node, extents_of
 from .parameters import (
     axes_of,
-    expression,
     integers,
     length_of,
     require_all,

@@ -12,25 +12,18 @@
 # and limitations under the License.
 """Operands that say what a node does: read while it is imported, or bound to symbols."""
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 
 from tvm import relax, tirx
 
+from .extents import simplified
 from .node import Extent, Node
 
 __all__ = [
     "axes_of",
-    "choose",
-    "equal",
-    "expression",
     "extents_or_symbols",
-    "greatest",
     "integers",
-    "is_static",
-    "least",
     "length_of",
-    "product",
     "require",
     "require_all",
     "shaped",
@@ -38,71 +31,6 @@ __all__ = [
     "to_shape_tensor",
     "vector",
 ]
-
-
-# Extents, which are ints or expressions
-
-
-def least(node: Node, *values: Extent) -> Extent:
-    """The least of some extents."""
-
-    def lesser(a: Extent, b: Extent) -> Extent:
-        if node.known.less(b, a) is False:
-            return a
-        if node.known.less(a, b) is False:
-            return b
-        return node.known.simplify(tirx.min(expression(a), expression(b)))
-
-    return reduce(lesser, values)
-
-
-def greatest(node: Node, *values: Extent) -> Extent:
-    """The greatest of some extents."""
-
-    def greater(a: Extent, b: Extent) -> Extent:
-        if node.known.less(a, b) is False:
-            return a
-        if node.known.less(b, a) is False:
-            return b
-        return node.known.simplify(tirx.max(expression(a), expression(b)))
-
-    return reduce(greater, values)
-
-
-def product(node: Node, values: Iterable[Extent]) -> Extent:
-    """The product of some extents; 1 of none."""
-    return node.known.simplify(reduce(lambda a, b: a * b, values, 1))
-
-
-def is_static(*values: Extent) -> bool:
-    """Whether no extent is an expression."""
-    return not any(isinstance(value, tirx.Expr) for value in values)
-
-
-def equal(node: Node, a: Extent, b: Extent) -> bool | tirx.Expr:
-    """Whether two extents are equal."""
-    verdict = node.known.equal(a, b)
-    return tirx.EQ(expression(a), expression(b)) if verdict is None else verdict
-
-
-def choose(node: Node, condition: bool | tirx.Expr, then: Extent, otherwise: Extent) -> Extent:
-    """One of two extents."""
-    condition = _simplified(node, condition)
-    if isinstance(condition, bool):
-        return then if condition else otherwise
-    if node.known.equal(then, otherwise):
-        return then
-    return node.known.simplify(tirx.Select(condition, expression(then), expression(otherwise)))
-
-
-def expression(value: Extent) -> tirx.Expr:
-    """An extent as an expression of dtype int64."""
-    return value if isinstance(value, tirx.Expr) else tirx.const(value, "int64")
-
-
-def _simplified(node: Node, condition: bool | tirx.Expr) -> bool | tirx.Expr:
-    condition = node.known.simplify(condition)
-    return condition if isinstance(condition, tirx.Expr) else bool(condition)
 
 
 # Checks
@@ -120,7 +48,7 @@ def require(
     tvm.error.OpAttributeInvalid
         If it never holds.
     """
-    condition = _simplified(node, condition)
+    condition = simplified(node.known, condition)
     if isinstance(condition, tirx.Expr):
         holds = tirx.Select(condition, tirx.const(1, "int64"), tirx.const(0, "int64"))
         # TVM lowers no match_cast of a ShapeExpr itself.

@@ -35,15 +35,12 @@ from tvm import relax
 from tvm.relax import op
 
 from ... import switches
+from .extents import equal, greatest, is_static, product
 from .node import Converter, Extent, Node
 from .parameters import (
     axes_of,
-    equal,
-    greatest,
     integers,
-    is_static,
     length_of,
-    product,
     require,
     require_all,
     shaped,
@@ -95,12 +92,12 @@ def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("operand shape", given, "expected one -1 at most")
     for axis in unknown:
         rest, others = _cancelled(node, extents, target[:axis] + target[axis + 1 :])
-        target[axis] = node.known.simplify(rest // greatest(node, others, 1))
+        target[axis] = node.known.simplify(rest // greatest(node.known, others, 1))
     for extent in target:
         require(node, extent >= 0, "operand shape", given, "expected -1 and no other negative")
     held, wanted = _cancelled(node, extents, target)
     reason = f"expected as many elements as in {extents}"
-    require(node, equal(node, held, wanted), "operand shape", given, reason)
+    require(node, equal(node.known, held, wanted), "operand shape", given, reason)
     if node.opset >= 5 and is_static(*extents, *given) and 0 not in target:
         return convert(node)
     switches.note(RESHAPE)
@@ -133,17 +130,23 @@ def _cancelled(
             kept.append(divisor)
         else:
             del left[index]
-    return product(node, left), product(node, kept)
+    return product(node.known, left), product(node.known, kept)
 
 
 def _resolve_at_run_time(node: Node, extents: list[Extent], zero_is_zero: bool) -> list[Extent]:
     target = vector(node, 1, "shape")
     rank = length_of(target)
     if rank == 0:
-        require(node, equal(node, product(node, extents), 1), "operand shape", [], "expected more")
+        require(
+            node,
+            equal(node.known, product(node.known, extents), 1),
+            "operand shape",
+            [],
+            "expected more",
+        )
         return []
     zero, one, minus_one = (relax.const(number, "int64") for number in (0, 1, -1))
-    total = to_shape_tensor(node, [product(node, extents)])
+    total = to_shape_tensor(node, [product(node.known, extents)])
     if not zero_is_zero:
         # Where there is no dim to copy, a 0 becomes a number that is refused.
         dims = to_shape_tensor(node, (list(extents) + [-2] * rank)[:rank])
@@ -174,7 +177,7 @@ def convert_flatten(node: Node, convert: Converter) -> relax.Expr:
     if extents and is_static(*extents) and 0 not in extents:
         return convert(node)
     switches.note(RESHAPE)
-    target = [product(node, extents[:split]), product(node, extents[split:])]
+    target = [product(node.known, extents[:split]), product(node.known, extents[split:])]
     return _reshape(data, target)
 
 
@@ -203,7 +206,7 @@ def convert_squeeze(node: Node, convert: Converter) -> relax.Expr:
         found = axes_of(node, axes, len(extents))
     for axis in found:
         reason = f"expected 1 for axis {axis}, which is squeezed"
-        require(node, equal(node, extents[axis], 1), "shape of data", extents, reason)
+        require(node, equal(node.known, extents[axis], 1), "shape of data", extents, reason)
     if is_static(*extents):
         return convert(node)
     switches.note(RESHAPE)
@@ -251,7 +254,7 @@ def _squeeze_at_run_time(
     kept, dims = _other_axes(node, axes, len(extents)), to_shape_tensor(node, extents)
     # With every axis that is kept once, and as many elements as before, the others are 1.
     target = symbols(node, node.emit(op.take(dims, kept, axis=0)), "shape")
-    equality = equal(node, product(node, extents), product(node, target))
+    equality = equal(node.known, product(node.known, extents), product(node.known, target))
     require(node, equality, "shape of data", extents, "expected 1 where it is squeezed")
     return _reshape(data, target)
 

@@ -35,8 +35,9 @@ from tvm.relax import op
 
 from ... import switches
 from ..dtypes import dtype_of
+from .extents import expression
 from .node import Converter, Extent, Node
-from .parameters import axes_of, expression, extents_or_symbols, require, shaped
+from .parameters import axes_of, extents_or_symbols, require, shaped
 from .slice import take_ranges
 
 __all__ = ["PARAMETERS", "convert_cum_sum", "convert_one_hot", "convert_top_k"]

@@ -36,16 +36,12 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ... import switches
+from .extents import END, equal, is_static, slice_range
 from .node import Converter, Extent, Node
 from .parameters import (
     axes_of,
-    choose,
-    equal,
     extents_or_symbols,
-    greatest,
     integers,
-    is_static,
-    least,
     length_of,
     require,
     require_all,
@@ -59,10 +55,7 @@ __all__ = ["SLICE", "convert_slice", "convert_split", "take_ranges"]
 
 SLICE = "onnx-slice"
 
-_END = 2**31 - 1
-"""A bound from which on it is the end of an axis (ONNX operator specification, Slice)."""
-
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_INT64_MAX = 2**63 - 1
 
 
 def convert_slice(node: Node, convert: Converter) -> relax.Expr:
@@ -98,7 +91,7 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("operand steps", steps, "expected no 0")
     axes = axes_of(node, axes, len(extents))
     ranges = [
-        _clamp(node, extents[axis], start, end, step)
+        slice_range(node.known, extents[axis], start, end, step)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
     ]
     bounds = [*starts, *ends, *(extents[axis] for axis in axes)]
@@ -114,41 +107,8 @@ def _check_counts(node: Node, counts: list[int]) -> None:
         raise node.invalid("number of starts, ends, axes, steps", counts, reason)
 
 
-def _clamp(
-    node: Node, extent: Extent, start: Extent, end: Extent, step: int
-) -> tuple[Extent, Extent]:
-    """The first index and the number of indices on an axis.
-
-    Bounds that are negative count from the end of the axis, and are then clamped to it (ONNX
-    operator specification, Slice; NumPy does not clamp ``start`` to 0 where the step is negative).
-    The largest integer as ``end`` stands for the end in the direction of the step, as in ONNX
-    Runtime.
-    """
-    if step < 0 and isinstance(end, int) and end in (_END, _INT64_MAX):
-        end = _INT64_MIN
-    start, end = (_from_end(node, bound, extent) for bound in (start, end))
-    if step > 0:
-        first = greatest(node, start, 0)
-        # The least of the differences of clamped bounds, in which extents cancel out.
-        span = least(node, extent, end, extent - start, end - start)
-    else:
-        first = greatest(node, least(node, start, extent - 1), 0)
-        last = greatest(node, least(node, end, extent - 1), -1)
-        span = choose(node, equal(node, extent, 0), 0, first - last)
-    return first, greatest(node, (span - 1) // abs(step) + 1, 0)
-
-
-def _from_end(node: Node, bound: Extent, extent: Extent) -> Extent:
-    if isinstance(bound, int):
-        if bound >= _END:
-            return extent
-        if bound < -_END:
-            return -1
-    return choose(node, bound < 0, bound + extent, bound)
-
-
 def _slice_at_run_time(node: Node, data: relax.Expr, extents: list[Extent]) -> relax.Expr:
-    """The same as :func:`_clamp`, of all axes at once."""
+    """The same as :func:`slice_range`, of all axes at once."""
     rank = len(extents)
     starts, ends = vector(node, 1, "starts"), vector(node, 2, "ends")
     count = length_of(starts)
@@ -184,7 +144,7 @@ def _clamp_at_run_time(
 ) -> tuple[relax.Expr, relax.Expr]:
     zero, one, minus_one = (relax.const(number, "int64") for number in (0, 1, -1))
     to_the_end = op.logical_or(
-        *(op.equal(end, relax.const(bound, "int64")) for bound in (_END, _INT64_MAX))
+        *(op.equal(end, relax.const(bound, "int64")) for bound in (END, _INT64_MAX))
     )
     start, end = (
         node.emit(op.where(op.less(bound, zero), op.add(bound, extent), bound))
@@ -273,7 +233,7 @@ def convert_split(node: Node, convert: Converter) -> relax.Expr:
     for size in sizes:
         firsts.append(node.known.simplify(firsts[-1] + size))
     reason = f"expected a sum of {extents[axis]}, the extent of axis {axis}"
-    require(node, equal(node, firsts[-1], extents[axis]), "split", sizes, reason)
+    require(node, equal(node.known, firsts[-1], extents[axis]), "split", sizes, reason)
     if _is_split_by_tvm(node, extents[axis], sizes):
         return convert(node)
     switches.note(SLICE)
@@ -310,7 +270,7 @@ def _split_sizes(node: Node, extent: Extent) -> list[Extent]:
         sizes.append(node.known.simplify(extent - size * (outputs - 1)))
         if node.opset < 18:
             reason = f"expected {outputs} equal parts"
-            require(node, equal(node, sizes[-1], size), "extent of the axis", extent, reason)
+            require(node, equal(node.known, sizes[-1], size), "extent of the axis", extent, reason)
     if len(sizes) != outputs:
         raise node.invalid("split", sizes, f"expected {outputs} elements, one an output")
     if node.operand(1) is None:

@@ -27,7 +27,7 @@ Mechanism
     Python int.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file,
-    ``evaluate.py``, their tests and the fix id ``onnx-shape-values``.
+    ``evaluate*.py``, ``operation.py``, their tests and the fix id ``onnx-shape-values``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

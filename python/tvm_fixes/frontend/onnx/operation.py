@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The node of a graph of which an evaluator gives the elements of the results."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from tvm import relax
+
+from .values import Element, Extent, KnownValues, Value, is_small
+
+__all__ = ["Evaluator", "Operation", "UnknownError", "filled", "positions"]
+
+
+class UnknownError(Exception):
+    """An element of a result is not known: the operator is left to run."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node whose operands are values where they are known and tensors where not.
+
+    An operand that is left out is None.
+    """
+
+    operands: Sequence[Value | relax.Expr | None]
+    attributes: dict[str, Any]
+    opset: int
+    known: KnownValues
+
+    def has(self, index: int) -> bool:
+        """Whether an operand is given."""
+        return index < len(self.operands) and self.operands[index] is not None
+
+    def value(self, index: int) -> Value:
+        """The value of an operand that is given."""
+        operand = self.operands[index]
+        value = operand if isinstance(operand, Value) else self.known.of(operand)
+        if value is None:
+            raise UnknownError
+        return value
+
+    def numbers(self, index: int) -> list[int]:
+        """The elements of an operand of integers that must be static."""
+        elements = self.value(index).extents()
+        if not all(isinstance(element, int) for element in elements):
+            raise UnknownError
+        return elements
+
+    def values(self) -> list[Value]:
+        """The values of all operands."""
+        return [self.value(index) for index in range(len(self.operands))]
+
+    def extents(self) -> list[Extent]:
+        """The shape of the first operand."""
+        [tensor] = self.operands
+        if isinstance(tensor, Value):
+            return list(tensor.shape)
+        extents = None if tensor is None else self.known.extents(tensor)
+        if extents is None:
+            raise UnknownError
+        return extents
+
+    def result(self, elements: Iterable[Element], shape: Sequence[int], dtype: str) -> Value:
+        value = self.known.value(elements, shape, dtype)
+        if value is None:
+            raise UnknownError
+        return value
+
+    def moved(self, elements: np.ndarray | Element) -> Value:
+        """The first operand with its `elements` in other places."""
+        if not isinstance(elements, np.ndarray):  # NumPy takes a single element out of its array
+            elements = filled([elements], ())
+        if not is_small(elements):
+            raise UnknownError
+        return Value(elements, self.value(0).dtype)
+
+    def axis(self, default: int = 0) -> int:
+        """The attribute axis as a position in the first operand."""
+        [axis] = positions([self.attributes.get("axis", default)], self.value(0).elements.ndim)
+        return axis
+
+
+Evaluator: TypeAlias = Callable[[Operation], Value | list[Value]]
+"""Gives the values of the outputs, or raises an error where one can't be known."""
+
+
+def positions(axes: Iterable[int], rank: int) -> list[int]:
+    """Axes, of which negative ones count from the end, as positions.
+
+    Raises
+    ------
+    ValueError
+        If an axis is not one of `rank`.
+    """
+    axes = list(axes)
+    if not all(-rank <= axis < rank for axis in axes):
+        raise ValueError(f"axes are {axes}; expected them from {-rank} to {rank - 1}")
+    return [axis % rank for axis in axes]
+
+
+def filled(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
+    """An array of `elements`; NumPy itself would ask an expression for its elements."""
+    array = np.empty(shape, object)
+    for index, element in enumerate(elements):
+        array.flat[index] = element
+    return array
