@@ -24,6 +24,7 @@ from .relax.analysis import bindings
 from .relax.legalize import conv_transpose
 from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.transform import (
+    BroadcastFreeMatmul,
     DecomposeChannelwise,
     DecomposeReduction,
     DynamicToStatic,
@@ -123,19 +124,22 @@ def stages(
 ) -> list[tvm.transform.Pass]:
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
-    ``DynamicToStatic``, ``InsertRuntimeChecks`` and ``Layout`` (where they are asked for),
-    ``Legalize``, ``DecomposeReduction``, ``Lower`` and ``CheckLowered``.
+    ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
+    ``Layout`` (where it is asked for), ``Legalize``, ``DecomposeReduction``, ``Lower`` and
+    ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name != "cpu":
         raise UsageError(f"unknown pipeline {name!r}; expected 'cpu'")
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}")
-    # Phase 1, on high-level operators: shapes, what operators ask of their operands, and the
-    # layouts of the convolutions.
+    # Phase 1, on high-level operators: shapes, what operators ask of their operands, what matmuls
+    # read, and the layouts of the convolutions.
     sequence = [DynamicToStatic()]
     if runtime_checks:
         sequence.append(InsertRuntimeChecks())
+    # Before constants are folded, and before a permute in front of a matmul is fused with it.
+    sequence.append(BroadcastFreeMatmul())
     if layout is not None:
         sequence.append(_convert_layout(layout))
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so

@@ -76,6 +76,7 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-boxes",
     "onnx-quantized",
     "dynamic-to-static",
+    "broadcast-free-matmul",
     "verify-types",
     "verify-functions",
     "verify-call-tir",

@@ -30,6 +30,7 @@ from . import (
     rms_norm,
     torch_importer,
     verifier,
+    weights,
 )
 from .record import Fix, Kind, Probe
 
@@ -92,6 +93,7 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.BOXES,
     onnx_importer.QUANTIZED,
     dynamic_shapes.DYNAMIC_TO_STATIC,
+    weights.BROADCAST_FREE_MATMUL,
     verifier.TYPES,
     verifier.FUNCTIONS,
     verifier.CALL_TIR,

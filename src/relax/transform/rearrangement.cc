@@ -27,6 +27,41 @@
 
 namespace tvm_fixes {
 
+std::optional<std::vector<CommonFactor>> CommonFactors(const Array<ObjectRef>& in,
+                                                       const Array<ObjectRef>& out) {
+  auto groups = GroupAxes(in, out);
+  if (!groups) return std::nullopt;
+  std::vector<CommonFactor> factors;
+  for (const AxisGroup& group : *groups) {
+    if (group.in.empty()) continue;
+    if (group.out.size() == 1) {
+      for (size_t i : group.in) factors.push_back({i, group.out[0], in[i]});
+      continue;
+    }
+    if (group.in.size() == 1) {
+      for (size_t j : group.out) {
+        if (!IsOne(out[j])) factors.push_back({group.in[0], j, out[j]});
+      }
+      continue;
+    }
+    // Many become many: no extent is symbolic then, and the products of both sides are the same.
+    int64_t in_left = 1;
+    int64_t out_left = 1;
+    for (auto i = group.in.begin(), j = group.out.begin(); i != group.in.end();) {
+      if (in_left == 1) in_left = *AsInt(in[*i]);
+      if (out_left == 1) out_left = *AsInt(out[*j]);
+      const int64_t factor = std::min(in_left, out_left);
+      if (factor <= 0 || in_left % factor != 0 || out_left % factor != 0) return std::nullopt;
+      if (factor != 1) factors.push_back({*i, *j, MakeIntImm("int64", factor)});
+      in_left /= factor;
+      out_left /= factor;
+      if (in_left == 1) ++i;
+      if (out_left == 1) ++j;
+    }
+  }
+  return factors;
+}
+
 Rearrangement::Rearrangement(const ObjectRef& source) : source_(source), shape_(*ShapeOf(source)) {
   for (size_t axis = 0; axis < shape_.size(); ++axis) {
     if (IsOne(shape_[axis])) continue;
@@ -45,36 +80,11 @@ Array<ObjectRef> Rearrangement::Extents() const {
 
 std::optional<std::vector<Rearrangement::Factor>> Rearrangement::FactorAtoms(
     const Array<ObjectRef>& shape) const {
-  const Array<ObjectRef> extents = Extents();
-  auto groups = GroupAxes(extents, shape);
-  if (!groups) return std::nullopt;
+  auto common = CommonFactors(Extents(), shape);
+  if (!common) return std::nullopt;
   std::vector<Factor> factors;
-  for (const AxisGroup& group : *groups) {
-    if (group.in.empty()) continue;
-    if (group.out.size() == 1) {
-      for (size_t in : group.in) factors.push_back({order_[in], group.out[0], extents[in]});
-      continue;
-    }
-    if (group.in.size() == 1) {
-      for (size_t out : group.out) {
-        if (!IsOne(shape[out])) factors.push_back({order_[group.in[0]], out, shape[out]});
-      }
-      continue;
-    }
-    // Many become many: no extent is symbolic then, and the products of both sides are the same.
-    int64_t in_left = 1;
-    int64_t out_left = 1;
-    for (auto in = group.in.begin(), out = group.out.begin(); in != group.in.end();) {
-      if (in_left == 1) in_left = *AsInt(extents[*in]);
-      if (out_left == 1) out_left = *AsInt(shape[*out]);
-      const int64_t factor = std::min(in_left, out_left);
-      if (factor <= 0 || in_left % factor != 0 || out_left % factor != 0) return std::nullopt;
-      if (factor != 1) factors.push_back({order_[*in], *out, MakeIntImm("int64", factor)});
-      in_left /= factor;
-      out_left /= factor;
-      if (in_left == 1) ++in;
-      if (out_left == 1) ++out;
-    }
+  for (const CommonFactor& factor : *common) {
+    factors.push_back({order_[factor.in], factor.out, factor.extent});
   }
   return factors;
 }

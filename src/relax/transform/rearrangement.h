@@ -27,6 +27,21 @@
 
 namespace tvm_fixes {
 
+/*! \brief A factor that an axis of one shape and an axis of another have in common. */
+struct CommonFactor {
+  size_t in;
+  size_t out;
+  ObjectRef extent;
+};
+
+/*!
+ * \brief The common factors of the axes of two shapes of as many elements, in order.
+ * \param in Extents other than 1.
+ * \return Nothing if there are none, or if symbolic extents do not tell.
+ */
+std::optional<std::vector<CommonFactor>> CommonFactors(const Array<ObjectRef>& in,
+                                                       const Array<ObjectRef>& out);
+
 /*!
  * \brief The order of the elements of a value, in terms of an earlier one, its source.
  *

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The passes, as ``tvm.transform.Pass`` objects: one a file."""
 
+from .broadcast_free_matmul import BroadcastFreeMatmul
 from .decompose_channelwise import DecomposeChannelwise
 from .decompose_reduction import DecomposeReduction
 from .dynamic_to_static import DynamicToStatic
@@ -23,6 +24,7 @@ from .refresh_types import RefreshTypes
 from .static_plan_block_memory import StaticPlanBlockMemory
 
 __all__ = [
+    "BroadcastFreeMatmul",
     "DecomposeChannelwise",
     "DecomposeReduction",
     "DynamicToStatic",

@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Fixes of what makes a library larger than the parameters of its model."""
+
+import math
+import re
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..pipeline import pipeline
+from ..relax.analysis import bindings
+from .record import Fix, Kind, Probe
+
+
+def _lower(mod: tvm.IRModule, relax_pipeline: tvm.transform.Pass) -> tvm.IRModule:
+    with tvm.target.Target("llvm"):
+        return relax_pipeline(mod)
+
+
+def _largest_tensor(mod: tvm.IRModule) -> int:
+    """The elements of the largest constant or result of a call."""
+    shapes = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor):
+            shapes.append(expr.value.shape)
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+            types = (binding.var.ty for binding in bindings(function))
+            shapes += [ty.shape for ty in types if isinstance(ty, relax.TensorType)]
+    return max(math.prod(map(int, list(shape))) for shape in shapes)
+
+
+def _module(
+    x: tuple[int, ...], weight: tuple[int, ...], wide: tuple[int, ...], op: str
+) -> tvm.IRModule:
+    """``op(x, broadcast_to(weight))`` with a constant weight."""
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType(x, "float32"))
+    values = np.random.default_rng(0).standard_normal(weight, "float32")
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            repeated = builder.emit(relax.op.broadcast_to(relax.const(values), wide))
+            out = builder.emit_output(getattr(relax.op, op)(data, repeated))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def _multiply_by_repeated(relax_pipeline: tvm.transform.Pass) -> None:
+    mod = _lower(_module((16, 7, 64), (64, 96), (16, 64, 96), "matmul"), relax_pipeline)
+    largest = _largest_tensor(mod)
+    assert largest <= 16 * 7 * 96, f"the weight takes {largest} elements, and has {64 * 96}"
+
+
+BROADCAST_FREE_MATMUL = Fix(
+    id="broadcast-free-matmul",
+    family="weights",
+    kind=Kind.PASS,
+    summary="a matmul reads a weight as it is, and not once for each element of the batch",
+    upstream=(17546,),
+    probe=Probe(
+        stock=lambda: _multiply_by_repeated(relax.get_pipeline("zero")),
+        fixed=lambda: _multiply_by_repeated(pipeline()),
+        symptom=re.compile("AssertionError: the weight takes 98304 elements, and has 6144"),
+    ),
+)

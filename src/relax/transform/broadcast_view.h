@@ -1,0 +1,78 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/transform/broadcast_view.h
+ * \brief What broadcasts, repetitions, permutes and reshapes in a row make of a smaller tensor.
+ */
+#ifndef TVM_FIXES_RELAX_TRANSFORM_BROADCAST_VIEW_H_
+#define TVM_FIXES_RELAX_TRANSFORM_BROADCAST_VIEW_H_
+
+#include <optional>
+#include <vector>
+
+#include "../analysis/scalars.h"
+#include "../ir/views.h"
+#include "axis_permutation.h"
+
+namespace tvm_fixes {
+
+/*! \brief A factor of an axis, other than 1, along which the elements vary or are the same. */
+struct AxisPart {
+  ObjectRef extent;
+  bool is_repeated;
+};
+using AxisParts = std::vector<AxisPart>;
+
+/*!
+ * \brief The axes of a value in terms of a smaller tensor, its source.
+ *
+ * The parts that are not repeated, outermost first, are the source in the order of its elements.
+ */
+struct BroadcastView {
+  std::vector<AxisParts> axes;
+
+  /*! \brief The extents of the parts that vary, in order. */
+  Array<ObjectRef> SourceShape() const;
+  bool IsRepeated() const;
+};
+
+bool IsRepeated(const AxisParts& parts);
+
+/*! \brief What one operator makes of a view. */
+struct BroadcastStep {
+  BroadcastView view;
+  /*! \brief How the source has to be permuted for it; nothing where the order stays. */
+  std::optional<AxisPermutation> permutation;
+};
+
+/*! \brief A tensor of this shape as the view of itself. */
+BroadcastView ViewOfShape(const Array<ObjectRef>& shape);
+
+/*! \brief Neighbours of one kind as one part; the last that is left has the extent `whole`. */
+AxisParts MergeParts(const Scalars& scalars, const AxisParts& parts, const ObjectRef& whole);
+
+/*! \brief Whether a call makes a view of its first operand: it moves or repeats elements. */
+bool IsBroadcastStep(const CallView& call);
+
+/*!
+ * \brief The result of a call of which `operand` is the view of the first argument.
+ * \return Nothing if it is no view, or if the extents do not tell.
+ */
+std::optional<BroadcastStep> FollowStep(const Scalars& scalars, const BroadcastView& operand,
+                                        const CallView& call);
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_TRANSFORM_BROADCAST_VIEW_H_
