@@ -40,6 +40,7 @@ from conv_checks import (
     batches,
     legalized,
     live_allocations,
+    loops,
     module,
     operators,
     prim_func,
@@ -238,6 +239,25 @@ def test_plain_layouts_that_tvm_leaves_or_gets_wrong(data: str, kernel: str, out
     assert_computes([case], scheduled=False)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group_out": 16},
+        {"group_out": 13, "stride": (2, 1), "padding": (1, 0, 2, 1)},
+        {"channels": 8, "groups": 2, "group_out": 8, "dilation": (1, 2)},
+        {"group_out": 32, "extent": (1, 1), "kernel": (1, 1)},
+        {"group_out": 24, "dynamic": True},
+    ],
+    ids=str,
+)
+def test_many_output_channels_are_vectorized(changes: dict, dtype: str) -> None:
+    case = Case(kernel_layout="OIHW", transposed=False, dtype=dtype, **changes)
+    assert_computes([case])
+    scheduled = loops(prim_func(legalized(module(case), CPU)))
+    assert any(loop.kind == tirx.ForKind.PARALLEL for loop in scheduled)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_what_tvm_lowers_right_is_left_to_it(
@@ -249,6 +269,17 @@ def test_what_tvm_lowers_right_is_left_to_it(
     tvm.ir.assert_structural_equal(ours, legalized(mod, CPU))
 
 
+@pytest.mark.parametrize("changes", [{"groups": 4, "group_out": 8, "channels": 4}, {}], ids=str)
+def test_many_output_channels_are_left_to_tvm_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, changes: dict
+) -> None:
+    mod = module(Case(kernel_layout="OIHW", transposed=False, **{"group_out": 16} | changes))
+    gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+    ours = legalized(mod, gpu), legalized(mod, None)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "conv-legalize")
+    tvm.ir.assert_structural_equal(ours, (legalized(mod, gpu), legalized(mod, None)))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bit_is_left_to_tvm_for_a_gpu(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     mod = module(Case(kernel_layout="OIHW", dtype=dtype, transposed=False))
@@ -258,8 +289,11 @@ def test_16_bit_is_left_to_tvm_for_a_gpu(monkeypatch: pytest.MonkeyPatch, dtype:
     tvm.ir.assert_structural_equal(ours, legalized(mod, gpu))
 
 
-def test_integers() -> None:
-    case = replace(PACKED, dtype="int8", out_dtype="int32")
+@pytest.mark.parametrize(
+    "case", [PACKED, Case(kernel_layout="OIHW", group_out=16, transposed=False)], ids=str
+)
+def test_integers(case: Case) -> None:
+    case = replace(case, dtype="int8", out_dtype="int32")
     data, kernel = (np.round(3 * array).astype("int8") for array in case.arrays())
     got = run(module(case), data, kernel)
     np.testing.assert_array_equal(got, case.reference(data, kernel))

@@ -18,15 +18,18 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     A call with blocks in a layout (NCHW4c, OIHW4i4o), with another layout of the output than of the
-    data, or with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats.
+    data, or with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats; for a CPU, any
+    call with eight or more output channels a group.
 Symptom
     With blocks and with another layout of the output the build ends in ``CodeGenVM cannot emit this
     Relax operator directly``. With spatial axes out of order the numbers or the shape are wrong.
     16-bit sums stop growing: a convolution over 4096 ones is 2048 in float16, 256 in bfloat16.
+    On a CPU a convolution takes some thirty times as long as PyTorch's.
 Mechanism
     TVM's lowering leaves the first two. It takes strides, paddings and dilations in the order in
     which the axes stand in the layout, and data and kernel axes likewise. It sums in the dtype of
-    the output, to which it rounds data and kernel before it multiplies them.
+    the output, to which it rounds data and kernel before it multiplies them. It sums one output
+    element after the other, with no loop that could be vectorized.
 How to remove
     When TVM lowers all of these right, delete this file, its test, its call in :mod:`tvm_fixes` and
     the fix id ``conv-legalize``.
@@ -78,7 +81,7 @@ class ConvAxis(convolution.SpatialAxis):
 
 
 def _applies(call: relax.Call) -> bool:
-    """Whether TVM leaves `call`, or computes it wrong."""
+    """Whether TVM leaves `call`, or computes it wrong or far slower than here."""
     attrs = call.attrs
     layouts = [Layout(attrs.data_layout), Layout(attrs.kernel_layout), Layout(attrs.out_layout)]
     if any(layout.blocks for layout in layouts):
@@ -91,7 +94,16 @@ def _applies(call: relax.Call) -> bool:
         spatial = [letter for letter in layout.plain if letter in "DHW"]
         if spatial != sorted(spatial):
             return True
-    return str(call.ty.dtype) in ("float16", "bfloat16") and convolution.schedules_for_cpu(call)
+    if not convolution.schedules_for_cpu(call):
+        return False
+    return str(call.ty.dtype) in ("float16", "bfloat16") or _is_vectorized_by_channels(call)
+
+
+def _is_vectorized_by_channels(call: relax.Call) -> bool:
+    """Whether the output channels of a group fill a vector; LLVM vectorizes along W otherwise."""
+    channels = Layout(call.attrs.kernel_layout).extents(list(call.args[1].ty.shape.values))["O"]
+    per_group = Analyzer().simplify(tirx.floordiv(channels, int(call.attrs.groups)))
+    return isinstance(per_group, tirx.IntImm) and per_group.value >= 8
 
 
 _FAMILY = convolution.Family(

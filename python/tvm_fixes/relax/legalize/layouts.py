@@ -19,7 +19,10 @@ wherever in the name the two stand. Where the blocks do not divide an extent the
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
@@ -126,29 +129,35 @@ def to_layout(
 ) -> relax.Expr:
     """Emit what brings `tensor` from the layout `present` to `wanted`, and nothing if they agree.
 
-    It is ``permute_dims`` and ``reshape``, which are folded for a constant. The blocks of `wanted`
-    divide the extents.
+    It is ``permute_dims`` and ``reshape``, or, of a constant, another constant. The blocks of
+    `wanted` divide the extents.
     """
     if present == wanted:
         return tensor
+    is_constant = isinstance(tensor, tvm.ir.GenericConst)
     extents = present.extents(list(tensor.ty.shape.values))
+    value = tensor.value.numpy() if is_constant else tensor
 
-    def permute(tensor: relax.Expr, letters: list[str], order: list[str]) -> relax.Expr:
+    def permute(value: Any, letters: list[str], order: list[str]) -> Any:
         axes = [letters.index(letter) for letter in order]
-        return bb.emit(relax.op.permute_dims(tensor, axes)) if axes != sorted(axes) else tensor
+        if axes == sorted(axes):
+            return value
+        return value.transpose(axes) if is_constant else bb.emit(relax.op.permute_dims(value, axes))
 
-    def reshape(tensor: relax.Expr, shape: list[tirx.Expr]) -> relax.Expr:
-        return bb.emit(relax.op.reshape(tensor, shape))
+    def reshape(value: Any, shape: list[tirx.Expr]) -> Any:
+        if is_constant:
+            return value.reshape([int(extent) for extent in shape])
+        return bb.emit(relax.op.reshape(value, shape))
 
     # The blocks of an axis behind it, which merges by a reshape; and the other way round.
     letters = present.letters
     together = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
-    tensor = permute(tensor, letters, together)
+    value = permute(value, letters, together)
     if present.blocks:
-        tensor = reshape(tensor, [extents[axis] for axis in wanted.plain])
+        value = reshape(value, [extents[axis] for axis in wanted.plain])
     if wanted.blocks:
         letters = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in wanted.letters]
         sizes = dict(zip(wanted.letters, wanted.shape(extents), strict=True))
-        tensor = reshape(tensor, [sizes[letter] for letter in letters])
-        tensor = permute(tensor, letters, wanted.letters)
-    return tensor
+        value = reshape(value, [sizes[letter] for letter in letters])
+        value = permute(value, letters, wanted.letters)
+    return relax.const(np.ascontiguousarray(value)) if is_constant else value

@@ -10,15 +10,17 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Transposed convolutions: PyTorch, TVM's lowering and ours, on one thread."""
+"""Convolutions, forward and transposed: PyTorch, TVM's lowering and ours, on one thread."""
 
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import tvm
+from torch.nn import functional
 from tvm import relax
 
 from tvm_fixes import pipeline, switches
@@ -26,26 +28,58 @@ from tvm_fixes.target import resolve
 
 from .measure import Comparison, compare
 
-# In and out channels, kernel, stride, padding, extent: from generators and from a U-Net.
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution with the same kernel, stride, padding and extent in both spatial axes."""
+
+    transposed: bool
+    cin: int
+    cout: int
+    kernel: int
+    stride: int
+    padding: int
+    extent: int
+
+    @property
+    def operator(self) -> Callable[..., relax.Expr]:
+        """The operator in Relax."""
+        return relax.op.nn.conv2d_transpose if self.transposed else relax.op.nn.conv2d
+
+    @property
+    def fix_id(self) -> str:
+        """The fix that its lowering is."""
+        return "conv-transpose-legalize" if self.transposed else "conv-legalize"
+
+
 LAYERS = [
-    (512, 256, 4, 2, 1, 8),
-    (128, 64, 4, 2, 1, 32),
-    (64, 3, 4, 2, 1, 64),
-    (64, 32, 2, 2, 0, 64),
+    # ResNet.
+    Layer(False, 3, 64, 7, 2, 3, 224),
+    Layer(False, 64, 64, 3, 1, 1, 56),
+    Layer(False, 256, 64, 1, 1, 0, 56),
+    Layer(False, 512, 512, 3, 1, 1, 7),
+    # Generators, and a U-Net.
+    Layer(True, 512, 256, 4, 2, 1, 8),
+    Layer(True, 128, 64, 4, 2, 1, 32),
+    Layer(True, 64, 3, 4, 2, 1, 64),
+    Layer(True, 64, 32, 2, 2, 0, 64),
 ]
 
 
-def build(layer: tuple[int, ...], layout: str, weight: np.ndarray) -> relax.VirtualMachine:
+def build(layer: Layer, layout: str, weight: np.ndarray) -> relax.VirtualMachine:
     """A layer whose kernel is a constant, lowered by the pipeline of this project."""
-    cin, _, _, stride, padding, extent = layer
-    shape = _shape(cin, extent, layout)
+    shape = _shape(layer.cin, layer.extent, layout)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(shape, "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
             out = builder.emit_output(
-                relax.op.nn.conv2d_transpose(
-                    x, relax.const(weight), strides=stride, padding=padding, data_layout=layout
+                layer.operator(
+                    x,
+                    relax.const(weight),
+                    strides=layer.stride,
+                    padding=layer.padding,
+                    data_layout=layout,
                 )
             )
         builder.emit_func_output(out)
@@ -62,23 +96,22 @@ def _shape(channels: int, extent: int, layout: str) -> tuple[int, ...]:
 
 
 def comparisons() -> list[Comparison]:
-    """One table a layer. TVM's own lowering takes NCHW alone."""
+    """One table a layer, in the layouts that divide its channels, and TVM's lowering in NCHW."""
     torch.set_num_threads(1)
     os.environ["TVM_NUM_THREADS"] = "1"
     return [_compare(layer) for layer in LAYERS]
 
 
-def _compare(layer: tuple[int, ...]) -> Comparison:
-    cin, cout, kernel, stride, padding, extent = layer
+def _compare(layer: Layer) -> Comparison:
     rng = np.random.default_rng(0)
-    data = rng.standard_normal((1, cin, extent, extent), "float32")
-    weight = rng.standard_normal((cin, cout, kernel, kernel), "float32")
+    data = rng.standard_normal((1, layer.cin, layer.extent, layer.extent), "float32")
+    channels = (layer.cin, layer.cout) if layer.transposed else (layer.cout, layer.cin)
+    weight = rng.standard_normal((*channels, layer.kernel, layer.kernel), "float32")
     torch_data, torch_weight = torch.from_numpy(data), torch.from_numpy(weight)
+    in_pytorch = functional.conv_transpose2d if layer.transposed else functional.conv2d
 
     def in_torch() -> torch.Tensor:
-        return torch.nn.functional.conv_transpose2d(
-            torch_data, torch_weight, stride=stride, padding=padding
-        )
+        return in_pytorch(torch_data, torch_weight, stride=layer.stride, padding=layer.padding)
 
     def in_layout(array: np.ndarray, layout: str) -> np.ndarray:
         """An array in NCHW, in another layout."""
@@ -89,11 +122,11 @@ def _compare(layer: tuple[int, ...]) -> Comparison:
         blocks = array.reshape(1, -1, 16, *array.shape[2:])
         return blocks.transpose(0, 1, 3, 4, 2).copy()
 
-    os.environ[switches.ENVIRONMENT_VARIABLE] = "conv-transpose-legalize"
+    os.environ[switches.ENVIRONMENT_VARIABLE] = layer.fix_id
     built = {"TVM, NCHW": (build(layer, "NCHW", weight), "NCHW")}
     os.environ[switches.ENVIRONMENT_VARIABLE] = ""
     for layout in ("NCHW", "NHWC", "NCHW16c"):
-        if layout != "NCHW16c" or cin % 16 == cout % 16 == 0:
+        if layout != "NCHW16c" or layer.cin % 16 == layer.cout % 16 == 0:
             built[f"tvm-fixes, {layout}"] = build(layer, layout, weight), layout
     ways: dict[str, Callable[[], object]] = {"PyTorch": in_torch}
     expected = in_torch().numpy()
@@ -107,5 +140,9 @@ def _compare(layer: tuple[int, ...]) -> Comparison:
             err_msg=name,
         )
         ways[name] = functools.partial(vm["main"], argument)
-    title = f"{cin} -> {cout}, {kernel}x{kernel}, stride {stride}, {extent}x{extent}"
+    kind = "conv_transpose2d" if layer.transposed else "conv2d"
+    title = (
+        f"{kind} {layer.cin} -> {layer.cout}, {layer.kernel}x{layer.kernel}, "
+        f"stride {layer.stride}, {layer.extent}x{layer.extent}"
+    )
     return compare(title, ways, runs=5)
