@@ -32,6 +32,7 @@ from .relax.transform import (
     FuseTransposeMatmul,
     InsertRuntimeChecks,
     PrepareLayout,
+    SplitDataflow,
     StaticPlanBlockMemory,
 )
 
@@ -125,8 +126,8 @@ def stages(
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
-    ``Layout`` (where it is asked for), ``Legalize``, ``DecomposeReduction``, ``Lower`` and
-    ``CheckLowered``.
+    ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``DecomposeReduction``,
+    ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name != "cpu":
@@ -142,6 +143,8 @@ def stages(
     sequence.append(BroadcastFreeMatmul())
     if layout is not None:
         sequence.append(_convert_layout(layout))
+    # Fusion does not know what a symbol is bound by.
+    sequence.append(SplitDataflow())
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so
     # that the transform of a constant kernel is done now, and not fused into its reader.
     sequence.append(_target_stage("Legalize", stock.library_dispatch_passes, stock.legalize_passes))

@@ -28,6 +28,7 @@ FIX_IDS: tuple[str, ...] = (
     "norm-variance",
     "reduction-legalize",
     "decompose-reduction",
+    "split-dataflow",
     "comparison-legalize",
     "full-legalize",
     "layout-transform-legalize",

@@ -24,6 +24,9 @@ from onnx import TensorProto, helper
 SIZES = ({"n": 2, "m": 3}, {"n": 1, "m": 4}, {"n": 4, "m": 1})
 """Values of the symbols; no two give the data the same shape."""
 
+EMPTY_SIZES = ({"n": 2, "m": 3}, {"n": 0, "m": 4}, {"n": 4, "m": 0})
+"""The same, where data may be empty."""
+
 _INPUTS = {"x": ("n", 3, "m"), "w": ("m", 2)}
 _ELEMENTS = {"int64": TensorProto.INT64, "bool": TensorProto.BOOL, "float32": TensorProto.FLOAT}
 _LARGEST = 60
@@ -36,30 +39,31 @@ def inputs(size: dict[str, int]) -> list[np.ndarray]:
     return [rng.integers(-4, 5, shape).astype("float32") for shape in shapes]
 
 
-def expected(model: onnx.ModelProto) -> list[list[np.ndarray]]:
-    """The outputs of a model of such inputs for each of :data:`SIZES`, by ONNX Runtime."""
+def expected(model: onnx.ModelProto, sizes: Sequence[dict[str, int]]) -> list[list[np.ndarray]]:
+    """The outputs of a model of such inputs for each of `sizes`, by ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads take long to start
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return [session.run(None, dict(zip(_INPUTS, inputs(size), strict=True))) for size in SIZES]
+    return [session.run(None, dict(zip(_INPUTS, inputs(size), strict=True))) for size in sizes]
 
 
 @dataclass
 class ShapeGraph:
     """A graph that grows by one valid node after the other.
 
-    `arrays` has, by the name of a tensor, what it is for each of :data:`SIZES`.
+    `arrays` has, by the name of a tensor, what it is for each of `sizes`.
     """
 
     choose: random.Random
+    sizes: Sequence[dict[str, int]] = SIZES
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        columns = zip(*map(inputs, SIZES), strict=True)
+        columns = zip(*map(inputs, self.sizes), strict=True)
         self.arrays = dict(zip(_INPUTS, map(list, columns), strict=True))
 
     def model(
@@ -92,7 +96,7 @@ class ShapeGraph:
                 "Constant", [], [name], **{f"value_int{'s' * isinstance(values, list)}": values}
             )
         )
-        self.arrays[name] = [np.array(values, "int64")] * len(SIZES)
+        self.arrays[name] = [np.array(values, "int64")] * len(self.sizes)
         return name
 
     def integers(self, rank: int) -> str:
@@ -109,7 +113,7 @@ class ShapeGraph:
         model = self.model([], [node])
         model.graph.output.append(onnx.ValueInfoProto(name=name))
         try:
-            found = [outputs[0] for outputs in expected(model)]
+            found = [outputs[0] for outputs in expected(model, self.sizes)]
         except Exception:  # its exceptions have no base of their own
             return None
         if len({array.ndim for array in found}) > 1 or max(array.size for array in found) > 200:
@@ -231,8 +235,10 @@ class ShapeGraph:
 
     def _reshape(self) -> None:
         data = self.named("float32")
+        # A dim that is computed and is 0 when the model runs is to be 0, and no dim of the data.
+        zeros = {"allowzero": 1} if any(0 in size.values() for size in self.sizes) else {}
         if self.choose.random() < 0.3:
-            self.add("Reshape", data, self.integers(1))
+            self.add("Reshape", data, self.integers(1), **zeros)
             return
         shape = self.add("Shape", data)
         if shape is None:
@@ -245,7 +251,7 @@ class ShapeGraph:
             rest = self.choose.choice([self.constant([-1]), product])
             target = self.add("Concat", *self.choose.sample([head, rest], 2), axis=0)
             if target:
-                self.add("Reshape", data, target)
+                self.add("Reshape", data, target, **zeros)
 
     def _expand(self) -> None:
         target = self.choose.choice([self.integers(1), self.add("Shape", self.named("float32"))])
@@ -296,14 +302,14 @@ class ShapeGraph:
 
 
 def random_shape_graph(
-    seed: int, steps: int = 25
+    seed: int, sizes: Sequence[dict[str, int]] = SIZES, steps: int = 25
 ) -> tuple[onnx.ModelProto, list[list[np.ndarray]]]:
-    """A model, and for each of :data:`SIZES` what ONNX Runtime gives."""
-    graph = ShapeGraph(random.Random(seed))
+    """A model, and for each of `sizes` what ONNX Runtime gives."""
+    graph = ShapeGraph(random.Random(seed), sizes)
     for _ in range(steps):
         graph.grow()
     used = {name for node in graph.nodes for name in node.input}
     made = [name for name in graph.arrays if name.startswith("t")]
     ends = [name for name in made if name not in used]
     model = graph.model(ends[-6:])
-    return model, expected(model)
+    return model, expected(model, sizes)

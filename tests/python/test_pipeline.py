@@ -48,7 +48,7 @@ def convolution(rank: int) -> tvm.IRModule:
 
 def test_stages_have_names():
     names = [
-        *("DynamicToStatic", "BroadcastFreeMatmul"),
+        *("DynamicToStatic", "BroadcastFreeMatmul", "SplitDataflow"),
         *("Legalize", "DecomposeReduction", "Lower", "CheckLowered"),
     ]
     assert [stage.info.name for stage in stages()] == names

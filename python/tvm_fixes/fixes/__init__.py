@@ -45,6 +45,7 @@ FIXES: tuple[Fix, ...] = (
     norms.NORM_VARIANCE,
     elements.REDUCTION_LEGALIZE,
     elements.DECOMPOSE_REDUCTION,
+    elements.SPLIT_DATAFLOW,
     elements.COMPARISON_LEGALIZE,
     elements.FULL_LEGALIZE,
     layout.LAYOUT_TRANSFORM_LEGALIZE,

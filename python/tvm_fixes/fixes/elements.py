@@ -18,8 +18,10 @@ import re
 
 import numpy as np
 import tvm
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from ..pipeline import pipeline
 from ._run import run
@@ -42,6 +44,22 @@ class _Argmax:
     def main(x: R.Tensor((2, 3), "uint8")) -> R.Tensor((2,), "int64"):
         with R.dataflow():
             out = R.argmax(x, axis=1)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Range:
+    @R.function
+    def main(x: R.Tensor((1,), "int64")) -> R.Tensor(dtype="int64", ndim=1):
+        n = T.int64()
+        with R.dataflow():
+            y = R.add(x, R.const(1, "int64"))
+            z = R.add(x, R.const(2, "int64"))
+            shape = R.tensor_to_shape(z)
+            _ = R.match_cast(shape, R.Shape([n]))
+            numbers = R.arange(0, n, 1, dtype="int64")
+            out = R.multiply(numbers, y)
             R.output(out)
         return out
 
@@ -83,6 +101,20 @@ def _multiply_decomposed() -> None:
     _multiply_nothing(pipeline())
 
 
+def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
+    got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, [0, 3, 6, 9])
+
+
+def _count_stock() -> None:
+    # The pipeline named "default" fuses nothing.
+    _count(relax.get_default_pipeline(tvm.target.Target("llvm")))
+
+
+def _count_split() -> None:
+    _count(pipeline())
+
+
 def _compare_booleans() -> None:
     np.testing.assert_array_equal(run(_Equal, np.array([True, False, True])), [True] * 3)
 
@@ -114,6 +146,19 @@ DECOMPOSE_REDUCTION = Fix(
         stock=_multiply_stock,
         fixed=_multiply_decomposed,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
+    ),
+)
+
+SPLIT_DATAFLOW = Fix(
+    id="split-dataflow",
+    family="elements",
+    kind=Kind.PASS,
+    summary="an operator of computed extents is not fused with what is in front of them",
+    upstream=(),
+    probe=Probe(
+        stock=_count_stock,
+        fixed=_count_split,
+        symptom=re.compile(r"has not been computed|is not defined"),
     ),
 )
 

@@ -122,11 +122,11 @@ def _static(extents: Sequence[Extent]) -> list[int]:
 def _cancelled(
     node: Node, dividends: Sequence[Extent], divisors: Sequence[Extent]
 ) -> tuple[Extent, Extent]:
-    """Two products without the factors that are in both."""
+    """Two products without the factors that are in both and not 0."""
     left, kept = list(dividends), []
     for divisor in divisors:
         index = next((i for i, e in enumerate(left) if node.known.equal(e, divisor)), None)
-        if index is None:
+        if index is None or _is(divisor, 0):
             kept.append(divisor)
         else:
             del left[index]

@@ -21,6 +21,7 @@ from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
 from .prepare_layout import PrepareLayout
 from .refresh_types import RefreshTypes
+from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
 
 __all__ = [
@@ -33,5 +34,6 @@ __all__ = [
     "InsertRuntimeChecks",
     "PrepareLayout",
     "RefreshTypes",
+    "SplitDataflow",
     "StaticPlanBlockMemory",
 ]

@@ -1,0 +1,128 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""SplitDataflow: what an extent is used for stays behind the ``match_cast`` that finds it.
+
+Upstream
+    No thread is known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An extent that is known when the model runs (Range, NonZero, a Slice by an input), and an
+    operator of it that can be fused with one in front of the ``match_cast``.
+Symptom
+    ``PrimExpr … has not been computed``, or ``Var … is not defined``.
+Mechanism
+    FuseOps orders its groups by their operands.  A symbol is none: a group that uses it goes where
+    its other operands are.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``split-dataflow``.
+"""
+
+from collections.abc import Iterable
+
+import tvm
+from tvm import relax, tirx
+from tvm_ffi import structural_map, structural_walk
+
+from ... import switches
+
+FIX_ID = "split-dataflow"
+
+
+def SplitDataflow() -> tvm.transform.Pass:
+    """Take each ``match_cast`` that binds a symbol out of its dataflow block, which ends there.
+
+    No operator is fused with one of another block.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the blocks of functions; those in branches stay as they are.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        found = {
+            variable: _split(function)
+            for variable, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+        }
+        split = {variable: function for variable, function in found.items() if function is not None}
+        if not split:
+            return mod
+        switches.note(FIX_ID)
+        functions = dict(mod.functions_items()) | split
+        return relax.transform.Normalize()(tvm.IRModule(functions, attrs=mod.attrs))
+
+    return tvm.transform.module_pass(run, opt_level=0, name="SplitDataflow")
+
+
+def _split(function: relax.Function) -> relax.Function | None:
+    """`function` with more blocks, or None if it needs none."""
+    bound = _symbols(parameter.ty for parameter in function.params)
+    blocks: list[relax.BindingBlock] = []
+    for block in function.body.blocks:
+        is_dataflow = isinstance(block, relax.DataflowBlock)
+        pending: list[relax.Binding] = []
+        for binding in block.bindings:
+            found = _symbols([binding.ty]) if isinstance(binding, relax.MatchCast) else set()
+            if is_dataflow and not found <= bound:
+                if pending:
+                    blocks.append(relax.DataflowBlock(pending))
+                blocks.append(relax.BindingBlock([binding]))
+                pending = []
+            else:
+                pending.append(binding)
+            bound |= found
+        if pending:
+            blocks.append(relax.DataflowBlock(pending) if is_dataflow else block)
+    if len(blocks) == len(function.body.blocks):
+        return None
+    body = relax.SeqExpr(blocks, function.body.body)
+    return _with_outputs(
+        relax.Function(
+            function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
+        )
+    )
+
+
+def _symbols(types: Iterable[tvm.ir.Type]) -> set[tirx.Var]:
+    found: set[tirx.Var] = set()
+    for ty in types:
+        structural_walk(ty, (tirx.Var, found.add))
+    return found
+
+
+def _with_outputs(function: relax.Function) -> relax.Function:
+    """`function` with no dataflow variable that is bound or used outside of its dataflow block."""
+    home: dict[relax.Var, int] = {}
+    shared: dict[relax.Var, relax.Var] = {}
+
+    def share(variable: relax.Var) -> None:
+        shared[variable] = relax.Var(variable.name, variable.ty)
+
+    for number, block in enumerate(function.body.blocks):
+        home.update((binding.var, number) for binding in block.bindings)
+
+        def use(variable: relax.DataflowVar, number: int = number) -> None:
+            if home.get(variable, number) != number:
+                share(variable)
+
+        for binding in block.bindings:
+            structural_walk(binding.value, (relax.DataflowVar, use))
+            if not isinstance(block, relax.DataflowBlock):
+                if isinstance(binding.var, relax.DataflowVar):
+                    share(binding.var)
+    return structural_map(function, (relax.DataflowVar, lambda old: shared.get(old, old)))

@@ -1,0 +1,99 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from relax_helpers import run
+from tvm_fixes import pipeline, switches
+from tvm_fixes.relax.transform import SplitDataflow
+from tvm_fixes.relax.transform.split_dataflow import FIX_ID
+
+
+@I.ir_module
+class Before:
+    @R.function
+    def main(x: R.Tensor((1,), "int64")) -> R.Tensor(dtype="int64", ndim=1):
+        n = T.int64()
+        with R.dataflow():
+            y = R.add(x, R.const(1, "int64"))
+            z = R.add(x, R.const(2, "int64"))
+            shape = R.tensor_to_shape(z)
+            _ = R.match_cast(shape, R.Shape([n]))
+            numbers = R.arange(0, n, 1, dtype="int64")
+            out = R.multiply(numbers, y)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class Checked:
+    """Its match_cast binds nothing new."""
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")) -> R.Tensor(
+        ("n",), "float32"
+    ):
+        n = T.int64()
+        with R.dataflow():
+            z = R.match_cast(y, R.Tensor((n,), "float32"))
+            w = R.add(x, z)
+            out = R.exp(w)
+            R.output(out)
+        return out
+
+
+def blocks(mod):
+    return [isinstance(block, relax.DataflowBlock) for block in mod["main"].body.blocks]
+
+
+def test_what_binds_a_symbol_stands_between_blocks():
+    after = SplitDataflow()(Before)
+    assert blocks(after) == [True, False, True]
+    assert [len(block.bindings) for block in after["main"].body.blocks] == [3, 1, 2]
+    relax.analysis.well_formed(after)  # raises an error if it is not
+    shared = after["main"].body.blocks[0].bindings[0].var
+    assert not isinstance(shared, relax.DataflowVar)
+    assert after["main"].body.blocks[2].bindings[1].value.args[1].same_as(shared)
+    others = [binding.var for binding in after["main"].body.blocks[0].bindings[1:2]]
+    assert all(isinstance(variable, relax.DataflowVar) for variable in others)
+
+
+def test_numbers():
+    np.testing.assert_array_equal(run(Before, np.array([2]), pipeline=pipeline()), [0, 3, 6, 9])
+
+
+def test_a_check_ends_none():
+    assert SplitDataflow()(Checked).same_as(Checked)
+
+
+def test_twice_is_once():
+    once = SplitDataflow()(Before)
+    assert SplitDataflow()(once).same_as(once)
+
+
+def test_switch_restores_stock(monkeypatch):
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    assert SplitDataflow()(Before).same_as(Before)
+    with pytest.raises(Exception, match=r"not been computed|not defined"):
+        run(Before, np.array([2]), pipeline=pipeline())
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
