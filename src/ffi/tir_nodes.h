@@ -36,6 +36,11 @@ struct CastNode : NodeLayout {
   Field<ObjectRef> value{this, {"value"}};
 };
 
+struct NotNode : NodeLayout {
+  NotNode() : NodeLayout(Kind::kOther, {"prim.Not", "tir.Not"}) {}
+  Field<ObjectRef> a{this, {"a"}};
+};
+
 struct PrimFuncNode : NodeLayout {
   PrimFuncNode() : NodeLayout(Kind::kOther, {"tirx.PrimFunc", "tir.PrimFunc"}) {}
   Field<ObjectRef> attrs{this, {"attrs"}};
@@ -55,6 +60,7 @@ struct SelectNode : NodeLayout {
   SelectNode() : NodeLayout(Kind::kOther, {"prim.Select"}) {}
   Field<ObjectRef> condition{this, {"condition"}};
   Field<ObjectRef> true_value{this, {"true_value"}};
+  Field<ObjectRef> false_value{this, {"false_value"}};
 };
 
 struct LetNode : NodeLayout {
@@ -193,6 +199,7 @@ struct TirNodes {
   BinaryOpNode ge{"prim.GE", "tir.GE"};
   BinaryOpNode logical_and{"prim.And", "tir.And"};
   BinaryOpNode logical_or{"prim.Or", "tir.Or"};
+  NotNode logical_not;
   CastNode cast;
   SelectNode select;
   LetNode let;

@@ -23,16 +23,21 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "../../ffi/registration.h"
 #include "../../ffi/tir_nodes.h"
 #include "../ir/build.h"
+#include "integer_division.h"
 
 namespace tvm_fixes {
 
 namespace {
 
 constexpr DLDataType kUnknownDType = {kDLOpaqueHandle, 0, 0};
+
+/*! \brief Expressions of more parts are not followed: TVM's time for one may double with each. */
+constexpr size_t kMaxParts = 40;
 
 ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
 
@@ -68,14 +73,32 @@ std::optional<Literals<double>> AsFloats(const ObjectRef& lhs, const ObjectRef& 
 /*! \brief Whether `op` can be applied: TVM's constructors refuse operands of unequal types. */
 bool AreInt64(const ObjectRef& lhs, const ObjectRef& rhs) { return IsInt64(lhs) && IsInt64(rhs); }
 
-int64_t FloorQuotient(const Literals<int64_t>& of) {
-  const int64_t quotient = of.lhs / of.rhs;
-  return of.lhs % of.rhs != 0 && (of.lhs < 0) != (of.rhs < 0) ? quotient - 1 : quotient;
+/*! \brief The operands of an expression, none of what has no operands. */
+std::vector<ObjectRef> OperandsOf(const Object* node) {
+  const TirNodes& tir = tir_nodes;
+  for (const BinaryOpNode* binary :
+       {&tir.add, &tir.sub, &tir.mul, &tir.floordiv, &tir.floormod, &tir.truncdiv, &tir.truncmod,
+        &tir.min, &tir.max, &tir.eq, &tir.ne, &tir.lt, &tir.le, &tir.gt, &tir.ge, &tir.logical_and,
+        &tir.logical_or}) {
+    if (binary->IsInstance(node)) return {binary->a(node), binary->b(node)};
+  }
+  if (tir.cast.IsInstance(node)) return {tir.cast.value(node)};
+  if (tir.logical_not.IsInstance(node)) return {tir.logical_not.a(node)};
+  auto call = As<CallView>(node);
+  if (!call || !call->args().defined()) return {};
+  return {call->args().begin(), call->args().end()};
 }
 
-/*! \brief Whether the processor divides: it traps on the least integer divided by -1. */
-bool CanDivide(const Literals<int64_t>& of) {
-  return of.rhs != 0 && !(of.rhs == -1 && of.lhs == std::numeric_limits<int64_t>::min());
+bool IsLarge(const ObjectRef& expr) {
+  std::vector<ObjectRef> open = {expr};
+  for (size_t num_parts = 0; !open.empty(); ++num_parts) {
+    if (num_parts == kMaxParts) return true;
+    const ObjectRef part = open.back();
+    open.pop_back();
+    const std::vector<ObjectRef> operands = OperandsOf(part.get());
+    open.insert(open.end(), operands.begin(), operands.end());
+  }
+  return false;
 }
 
 }  // namespace
@@ -115,7 +138,7 @@ void Scalars::MarkNonNegative(const ObjectRef& expr) {
 
 ObjectRef Scalars::Simplify(const ObjectRef& expr) const {
   static const GlobalFunction simplify("sym.AnalyzerSimplify");
-  if (!expr.defined() || AsInt(expr) || VarView::Is(expr.get())) return expr;
+  if (!expr.defined() || AsInt(expr) || VarView::Is(expr.get()) || IsLarge(expr)) return expr;
   // The analyzer refuses what it has no rules for.
   try {
     return Ref(simplify(analyzer_, expr, 2));
@@ -124,11 +147,16 @@ ObjectRef Scalars::Simplify(const ObjectRef& expr) const {
   }
 }
 
+ObjectRef Scalars::Follow(const ObjectRef& expr) const {
+  return IsLarge(expr) ? ObjectRef(nullptr) : Simplify(expr);
+}
+
 std::optional<bool> Scalars::Decide(const ObjectRef& condition) const {
   static const GlobalFunction can_prove("sym.AnalyzerCanProve");
   static const GlobalFunction negate("prim.Not");
   if (!IsBool(condition)) return std::nullopt;
   if (auto value = AsInt(condition)) return *value != 0;
+  if (IsLarge(condition)) return std::nullopt;
   try {
     if (can_prove(analyzer_, condition, 0).cast<bool>()) return true;
     if (can_prove(analyzer_, negate(condition, nullptr), 0).cast<bool>()) return false;
@@ -139,7 +167,7 @@ std::optional<bool> Scalars::Decide(const ObjectRef& condition) const {
 
 bool Scalars::ProvesUnder(const ObjectRef& premise, const ObjectRef& condition) const {
   static const GlobalFunction enter("sym.AnalyzerEnterConstraintContext");
-  if (!IsBool(premise)) return false;
+  if (!IsBool(premise) || IsLarge(premise)) return false;
   const auto leave = enter(analyzer_, premise).cast<Function>();
   const bool proved = Proves(condition);
   leave();
@@ -174,7 +202,7 @@ ObjectRef Scalars::Add(const ObjectRef& lhs, const ObjectRef& rhs) const {
     return __builtin_add_overflow(of->lhs, of->rhs, &sum) ? ObjectRef(nullptr) : Int(sum);
   }
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs + of->rhs);
-  return AreInt64(lhs, rhs) ? Simplify(Ref(add(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? Follow(Ref(add(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Subtract(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -185,7 +213,7 @@ ObjectRef Scalars::Subtract(const ObjectRef& lhs, const ObjectRef& rhs) const {
     return Int(difference);
   }
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs - of->rhs);
-  return AreInt64(lhs, rhs) ? Simplify(Ref(subtract(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? Follow(Ref(subtract(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Multiply(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -195,33 +223,36 @@ ObjectRef Scalars::Multiply(const ObjectRef& lhs, const ObjectRef& rhs) const {
     return __builtin_mul_overflow(of->lhs, of->rhs, &product) ? ObjectRef(nullptr) : Int(product);
   }
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs * of->rhs);
-  return AreInt64(lhs, rhs) ? Simplify(Ref(multiply(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? Follow(Ref(multiply(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::FloorDivide(const ObjectRef& lhs, const ObjectRef& rhs) const {
   static const GlobalFunction divide("prim._OpFloorDiv");
-  if (auto of = AsInts(lhs, rhs)) return CanDivide(*of) ? Int(FloorQuotient(*of)) : ObjectRef();
+  if (auto of = AsInts(lhs, rhs))
+    return CanDivide(of->lhs, of->rhs) ? Int(FloorQuotient(of->lhs, of->rhs)) : ObjectRef();
   if (!AreInt64(lhs, rhs) || !ProvesAtLeast(rhs, 1)) return ObjectRef(nullptr);
-  return Simplify(Ref(divide(lhs, rhs, nullptr)));
+  return Follow(Ref(divide(lhs, rhs, nullptr)));
 }
 
 ObjectRef Scalars::FloorModulo(const ObjectRef& lhs, const ObjectRef& rhs) const {
   static const GlobalFunction modulo("prim._OpFloorMod");
   if (auto of = AsInts(lhs, rhs)) {
-    return CanDivide(*of) ? Int(of->lhs - FloorQuotient(*of) * of->rhs) : ObjectRef();
+    return CanDivide(of->lhs, of->rhs) ? Int(FloorRemainder(of->lhs, of->rhs)) : ObjectRef();
   }
   if (!AreInt64(lhs, rhs) || !ProvesAtLeast(rhs, 1)) return ObjectRef(nullptr);
-  return Simplify(Ref(modulo(lhs, rhs, nullptr)));
+  return Follow(Ref(modulo(lhs, rhs, nullptr)));
 }
 
 ObjectRef Scalars::TruncDivide(const ObjectRef& lhs, const ObjectRef& rhs) const {
-  if (auto of = AsInts(lhs, rhs)) return CanDivide(*of) ? Int(of->lhs / of->rhs) : ObjectRef();
+  if (auto of = AsInts(lhs, rhs))
+    return CanDivide(of->lhs, of->rhs) ? Int(of->lhs / of->rhs) : ObjectRef();
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs / of->rhs);
   return ProvesAtLeast(lhs, 0) ? FloorDivide(lhs, rhs) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::TruncModulo(const ObjectRef& lhs, const ObjectRef& rhs) const {
-  if (auto of = AsInts(lhs, rhs)) return CanDivide(*of) ? Int(of->lhs % of->rhs) : ObjectRef();
+  if (auto of = AsInts(lhs, rhs))
+    return CanDivide(of->lhs, of->rhs) ? Int(of->lhs % of->rhs) : ObjectRef();
   return ProvesAtLeast(lhs, 0) ? FloorModulo(lhs, rhs) : ObjectRef(nullptr);
 }
 
@@ -231,7 +262,7 @@ ObjectRef Scalars::Minimum(const ObjectRef& lhs, const ObjectRef& rhs) const {
   if (auto of = AsFloats(lhs, rhs)) return Float(std::min(of->lhs, of->rhs));
   if (Proves(LessEqual(lhs, rhs))) return lhs;
   if (Proves(LessEqual(rhs, lhs))) return rhs;
-  return AreInt64(lhs, rhs) ? Simplify(Ref(minimum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? Follow(Ref(minimum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Maximum(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -240,10 +271,11 @@ ObjectRef Scalars::Maximum(const ObjectRef& lhs, const ObjectRef& rhs) const {
   if (auto of = AsFloats(lhs, rhs)) return Float(std::max(of->lhs, of->rhs));
   if (Proves(LessEqual(lhs, rhs))) return rhs;
   if (Proves(LessEqual(rhs, lhs))) return lhs;
-  return AreInt64(lhs, rhs) ? Simplify(Ref(maximum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? Follow(Ref(maximum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Settle(const ObjectRef& condition) const {
+  if (IsLarge(condition)) return ObjectRef(nullptr);
   const auto value = Decide(condition);
   return value ? Bool(*value) : condition;
 }
@@ -273,7 +305,7 @@ ObjectRef Scalars::Not(const ObjectRef& condition) const {
   static const GlobalFunction negate("prim.Not");
   if (!IsBool(condition)) return ObjectRef(nullptr);
   if (auto value = AsInt(condition)) return Bool(*value == 0);
-  return Simplify(Ref(negate(condition, nullptr)));
+  return Follow(Ref(negate(condition, nullptr)));
 }
 
 ObjectRef Scalars::And(const ObjectRef& lhs, const ObjectRef& rhs) const {

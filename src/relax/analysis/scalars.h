@@ -45,7 +45,8 @@ std::optional<double> AsFloat(const ObjectRef& expr);
  *
  * A null reference stands for a scalar that is not known, as an operand and as a result. What
  * would overflow int64, divide by what may be zero, or round otherwise than the operator does, is
- * not known. A symbolic expression is taken not to overflow, as TVM does with indices.
+ * not known, nor is an expression of more than 40 parts. A symbolic expression is taken not to
+ * overflow, as TVM does with indices.
  */
 class Scalars {
  public:
@@ -96,6 +97,8 @@ class Scalars {
   static ObjectRef Hold(const ObjectRef& value, DLDataType dtype);
 
  private:
+  /*! \brief An expression that was made, simplified; null if it is too large to be followed. */
+  ObjectRef Follow(const ObjectRef& expr) const;
   /*! \brief A condition with its truth value in place of it where that is known. */
   ObjectRef Settle(const ObjectRef& condition) const;
 

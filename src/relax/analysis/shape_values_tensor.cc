@@ -277,9 +277,11 @@ Value EvaluateConcat(const ShapeValues& values, const CallView& call) {
     parts.push_back(*std::move(part));
   }
   Index shape = parts[0].shape;
-  shape[*axis] = 0;
   for (const ShapeValue& part : parts) {
     if (part.shape.size() != shape.size()) return std::nullopt;
+  }
+  shape[*axis] = 0;
+  for (const ShapeValue& part : parts) {
     for (size_t i = 0; i < shape.size(); ++i) {
       if (i != *axis && part.shape[i] != shape[i]) return std::nullopt;
     }
@@ -378,7 +380,7 @@ Fields EvaluateSplit(const ShapeValues& values, const CallView& call) {
   const ObjectRef& given = nodes.split_attrs.indices_or_sections(attrs);
   Index ends;
   if (auto sections = AsInt(given)) {
-    if (*sections < 1) return std::nullopt;
+    if (*sections < 1 || *sections > ShapeValues::kMaxElements) return std::nullopt;
     const int64_t size = (extent + *sections - 1) / *sections;
     for (int64_t i = 1; i < *sections; ++i) ends.push_back(i * size);
   } else {

@@ -214,6 +214,8 @@ std::optional<ObjectRef> ResolveReshape(const ShapeValues& values, const CallVie
   if (!shape || shape->shape.size() != 1 || !shape->IsKnown()) return std::nullopt;
   int num_open = 0;
   for (const ObjectRef& dim : shape->elements) {
+    // For the operator's function a literal 0 is the extent of the operand.
+    if (AsInt(dim) == 0) return std::nullopt;
     if (!values.scalars().ProvesNegative(dim)) continue;
     if (AsInt(dim) != -1) return std::nullopt;
     ++num_open;

@@ -124,6 +124,9 @@ class CheckCollector : public Visitor {
     } else if (call && nodes.op.IsInstance(call->op().get()) && As<VarView>(binding.var())) {
       Collect(VarView(binding.var().get()), *call);
     }
+    if (As<VarView>(binding.var())) {
+      verifier_->Bind(binding.var().get(), binding.value().get());
+    }
     Visitor::VisitBinding(binding);
   }
 
@@ -135,7 +138,7 @@ class CheckCollector : public Visitor {
       call.args.push_back(verifier_->types().Intern(TypeOf(arg)));
     }
     for (Obligation& obligation : verifier::ObligationsOf(verifier_, call)) {
-      if (obligation.relation != verifier::Relation::kUnknown || !CanBeStated(obligation)) continue;
+      if (!IsOpen(obligation) || !CanBeStated(obligation)) continue;
       const bool is_early = num_ifs_ == 0 && IsKnownAtBegin(obligation);
       const auto key =
           std::make_tuple(obligation.requirement, obligation.actual.dim, obligation.expected.dim);
@@ -182,6 +185,13 @@ class CheckCollector : public Visitor {
     if (found == there_.end() || std::get<0>(*found) != text) return false;
     there_.erase(found);
     return true;
+  }
+
+  /*! \brief Whether the run is to tell. A wrong index is read in silence: it is told there too. */
+  static bool IsOpen(const Obligation& obligation) {
+    return obligation.relation == verifier::Relation::kUnknown ||
+           (obligation.relation == verifier::Relation::kDisproved &&
+            obligation.requirement == Requirement::kIndicesOf);
   }
 
   /*! \brief Whether TVM takes both extents as arguments: a choice such as T.if_then_else is a call.

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -27,6 +27,7 @@ import relax_helpers
 from relax_helpers import count, tensor
 from tvm_fixes import verify
 from tvm_fixes.relax.transform import DynamicToStatic
+from verifier_helpers import put
 
 pytestmark = pytest.mark.native
 
@@ -667,6 +668,43 @@ def test_a_call_that_tvm_refuses_once_more_is_known():
 
     resolved = resolve(Before)
     assert count(resolved, "relax.matmul") == 1
+
+
+def test_an_open_extent_beside_a_literal_of_0():
+    """For the operator's function 0 is the extent of the operand, for the operator it is 0."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(dtype="float32", ndim=2):
+            shape = R.tensor_to_shape(R.const(np.array([0, -1]), "int64"))
+            y = R.reshape(x, shape)
+            return y
+
+    stays(Before)
+
+
+@pytest.mark.parametrize(
+    "emit, attribute, value",
+    [
+        (lambda x, y: relax.op.concat([x, y], axis=0), "axis", 2),
+        (lambda x, y: relax.op.split(x, 2), "indices_or_sections", tirx.IntImm("int64", 2**40)),
+    ],
+)
+def test_calls_that_are_not_what_their_types_say(emit, attribute, value):
+    """What TVM would not infer a type for is not followed."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", [relax.Var("p", tensor(2))]):
+        x, y = relax.const(np.array([1, 2])), relax.const(np.array([3, 4]))
+        made = builder.emit(emit(x, y))
+        last = made if isinstance(made.ty, relax.TensorType) else relax.TupleGetItem(made, 0)
+        builder.emit_func_output(builder.emit(last))
+    mod = builder.get()
+    call = mod["main"].body.blocks[0].bindings[0].value
+    put(call.attrs, attribute, value)
+    if attribute == "axis":
+        put(call.args[0], "fields", [x, relax.const(np.ones((1, 1, 2), "int64"))])
+    stays(mod)
 
 
 def test_switch(monkeypatch):

@@ -230,6 +230,10 @@ LITERAL = {
         lambda b: b.emit(op.full([2, 2], relax.const(6, "int64"))),
         np.full((2, 2), 6),
     ),
+    "least_by_3": (
+        lambda b: b.emit(op.floor_mod(const(ints(-(2**63), 7)), const(ints(3)))),
+        [1, 1],
+    ),
     "floor": (of_floats(op.floor, "float32"), [2, 3, 7]),
     "ceil": (of_floats(op.ceil, "float32"), [3, 3, 8]),
     "sqrt": (of_floats(op.sqrt, "float64"), [1, 1, 2]),
@@ -262,7 +266,24 @@ def test_literal(name):
     assert dims(1, 1) == (np.asarray(expected).astype("int64").ravel() + OFFSET).tolist()
 
 
+def grown(step):
+    """What grows with each step: TVM's time for it may double."""
+
+    def compute(builder, s):
+        value = s
+        for k in range(40):
+            value = builder.emit(step(builder, value, s, const(ints(k + 2))))
+        return value
+
+    return compute
+
+
 UNKNOWN = {
+    "of_divisions": grown(lambda b, v, s, k: op.add(b.emit(op.floor_divide(v, k)), s)),
+    "of_remainders": grown(
+        lambda b, v, s, k: op.maximum(b.emit(op.floor_mod(b.emit(op.add(v, s)), k)), s)
+    ),
+    "of_products": grown(lambda b, v, s, k: op.multiply(b.emit(op.add(v, k)), v)),
     # What it means depends on the values of the symbols.
     "where": lambda b, s: b.emit(
         op.where(b.emit(op.less(s, relax.const(4, "int64"))), const(ints(1, 1, 1)), s)

@@ -142,6 +142,30 @@ def test_computed_indices(extent):
             run(values, np.array(wrong, "int64"))
 
 
+@pytest.mark.parametrize("indices, got", [([0, -2, 3], None), ([0, -2, 9], "0 to 9")])
+def test_indices_that_are_computed_from_constants(indices, got):
+    """As an importer counts them from the end: only what is not proved is checked."""
+    x, i = tensor("x", 4, 3), relax.const(np.array(indices), "int64")
+
+    def take(builder):
+        is_negative = builder.emit(relax.op.less(i, relax.const(0, "int64")))
+        from_end = builder.emit(relax.op.add(i, relax.const(4, "int64")))
+        chosen = builder.emit(relax.op.where(is_negative, from_end, i))
+        return builder.emit(relax.op.take(x, chosen, axis=0))
+
+    mod = module([x], take)
+    checked = InsertRuntimeChecks()(mod)
+    assert checked.same_as(mod) == (got is None)
+    machine = relax.VirtualMachine(relax.build(checked, "llvm"), tvm.cpu())
+    values = data(4, 3)
+    if got is None:
+        result = machine["main"](tvm.runtime.tensor(values)).numpy()
+        np.testing.assert_array_equal(result, values[indices])
+        return
+    with pytest.raises(AssertionError, match=f"the indices .*: expected less than 4, got {got}$"):
+        machine["main"](tvm.runtime.tensor(values))
+
+
 def test_a_symbol_that_a_cast_defines():
     """What is known in the middle alone is checked there."""
     x, w = tensor("x", 3, 5), relax.Var("w", relax.TensorType(dtype="float32", ndim=2))

@@ -27,6 +27,7 @@
 #include "../../../ffi/registration.h"
 #include "../../../ffi/tir_nodes.h"
 #include "../../ir/build.h"
+#include "../integer_division.h"
 
 namespace tvm_fixes {
 namespace verifier {
@@ -52,10 +53,7 @@ bool IsIntegerType(const ObjectRef& ty) {
 /*! \brief Whether the values of an integer type go as far as extents do. */
 bool IsWide(const ObjectRef& ty) { return nodes.prim_type.dtype(ty.get()).bits >= 32; }
 
-int64_t FloorDiv(int64_t lhs, int64_t rhs) {
-  const int64_t quotient = lhs / rhs;
-  return lhs % rhs != 0 && (lhs < 0) != (rhs < 0) ? quotient - 1 : quotient;
-}
+bool IsUnsigned(const ObjectRef& ty) { return nodes.prim_type.dtype(ty.get()).code == kDLUInt; }
 
 }  // namespace
 
@@ -113,9 +111,14 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   } else if (tir_nodes.max.IsInstance(node)) {
     id = binary(Op::kMax, tir_nodes.max);
   } else if (tir_nodes.cast.IsInstance(node) && IsWide(nodes.expr.ty(node))) {
-    // A cast among integers keeps what an extent can be; one to 8 or 16 bits may cut an index.
-    id = Compute(tir_nodes.cast.value(node), depth + 1);
-    if (id == kUnknownDim) id = OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
+    // A cast among integers keeps what an extent can be; one to 8 or 16 bits may cut an index, and
+    // what is negative is none of an unsigned type.
+    const ObjectRef& value = tir_nodes.cast.value(node);
+    id = Compute(value, depth + 1);
+    const bool may_wrap = id != kUnknownDim && IsUnsigned(nodes.expr.ty(node)) &&
+                          !IsUnsigned(nodes.expr.ty(value.get())) &&
+                          AtLeast(id, 0) != Relation::kProved;
+    if (id == kUnknownDim || may_wrap) id = OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
   } else {
     id = OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
   }
@@ -235,8 +238,8 @@ DimId DimTable::FloorDivide(DimId lhs, int64_t divisor) {
   Polynomial quotient;
   Polynomial rest;
   for (const auto& [monomial, factor] : dims_[lhs].polynomial) {
-    const int64_t whole = FloorDiv(factor, divisor);
-    const int64_t left = factor - whole * divisor;
+    const int64_t whole = FloorQuotient(factor, divisor);
+    const int64_t left = FloorRemainder(factor, divisor);
     if (left == 0 || monomial.empty()) {
       if (whole != 0) quotient[monomial] = whole;
       if (left != 0) rest[monomial] = left;
@@ -362,78 +365,6 @@ std::optional<DimId> DimTable::Substitute(DimId dim, const Substitution& values)
   return sum;
 }
 
-std::optional<int64_t> DimTable::Apply(Op op, int64_t lhs, int64_t rhs) {
-  int64_t result = 0;
-  switch (op) {
-    case Op::kAdd:
-      return __builtin_add_overflow(lhs, rhs, &result) ? std::nullopt : std::optional(result);
-    case Op::kMul:
-      return __builtin_mul_overflow(lhs, rhs, &result) ? std::nullopt : std::optional(result);
-    case Op::kMin:
-      return std::min(lhs, rhs);
-    case Op::kMax:
-      return std::max(lhs, rhs);
-    default:
-      break;
-  }
-  // The one quotient that leaves 64 bits ends the process, as a division by zero does.
-  if (rhs == 0 || (lhs == INT64_MIN && rhs == -1)) return std::nullopt;
-  switch (op) {
-    case Op::kFloorDiv:
-      return FloorDiv(lhs, rhs);
-    case Op::kFloorMod:
-      return lhs - FloorDiv(lhs, rhs) * rhs;
-    case Op::kTruncDiv:
-      return lhs / rhs;
-    case Op::kTruncMod:
-      return lhs % rhs;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<int64_t> DimTable::Evaluate(
-    DimId dim, const std::unordered_map<const Object*, int64_t>& numbers) const {
-  if (dim == kUnknownDim) return std::nullopt;
-  std::optional<int64_t> sum = 0;
-  for (const auto& [monomial, factor] : dims_[dim].polynomial) {
-    std::optional<int64_t> product = factor;
-    for (AtomId id : monomial) {
-      const Atom& atom = atoms_[id];
-      std::optional<int64_t> value;
-      if (atom.op == Op::kVar) {
-        auto found = numbers.find(atom.node);
-        if (found != numbers.end()) value = found->second;
-      } else if (atom.op != Op::kOther) {
-        const auto lhs = Evaluate(atom.lhs, numbers);
-        const auto rhs = Evaluate(atom.rhs, numbers);
-        if (lhs && rhs) value = Apply(atom.op, *lhs, *rhs);
-      }
-      if (!value) return std::nullopt;
-      product = Apply(Op::kMul, *product, *value);
-      if (!product) return std::nullopt;
-    }
-    sum = Apply(Op::kAdd, *sum, *product);
-    if (!sum) return std::nullopt;
-  }
-  return sum;
-}
-
-std::set<int64_t> DimTable::Divisors(DimId dim) const {
-  std::set<int64_t> divisors;
-  for (const auto& [monomial, factor] : dims_[dim].polynomial) {
-    for (AtomId id : monomial) {
-      const Atom& atom = atoms_[id];
-      if (atom.op == Op::kVar || atom.op == Op::kOther) continue;
-      const auto divisor = AsInt(atom.rhs);
-      if (divisor && *divisor > 0) divisors.insert(*divisor);
-      divisors.merge(Divisors(atom.lhs));
-      divisors.merge(Divisors(atom.rhs));
-    }
-  }
-  return divisors;
-}
-
 Relation DimTable::Solve(DimId pattern, DimId actual, Substitution* values) {
   if (pattern == kUnknownDim || actual == kUnknownDim) return Relation::kUnknown;
   if (auto known = Substitute(pattern, *values)) return Equal(*known, actual);
@@ -460,8 +391,7 @@ Relation DimTable::Solve(DimId pattern, DimId actual, Substitution* values) {
   const DimId right = Subtract(actual, *known);
   Polynomial quotient;
   for (const auto& [monomial, factor] : dims_[right].polynomial) {
-    // The one quotient that leaves 64 bits ends the process.
-    if (factor == INT64_MIN && coefficient == -1) return Relation::kUnknown;
+    if (!CanDivide(factor, coefficient)) return Relation::kUnknown;
     if (factor % coefficient != 0) {
       return AsInt(right) ? Relation::kDisproved : Relation::kUnknown;
     }

@@ -47,6 +47,12 @@ inline Relation Both(Relation lhs, Relation rhs) {
   return lhs == Relation::kProved ? rhs : lhs;
 }
 
+/*! \brief The opposite of a statement. */
+inline Relation Not(Relation relation) {
+  if (relation == Relation::kUnknown) return relation;
+  return relation == Relation::kProved ? Relation::kDisproved : Relation::kProved;
+}
+
 /*! \brief An extent; equal ids are equal extents. */
 using DimId = uint32_t;
 /*! \brief An extent of which nothing is known. */

@@ -18,6 +18,7 @@
  */
 #include "prim_func.h"
 
+#include <algorithm>
 #include <string>
 
 #include "verifier.h"
@@ -28,13 +29,12 @@ namespace verifier {
 namespace {
 
 /*! \brief "load from `A`: dim 0: index i + 1 reaches 64, expected less than 64". */
-std::string Explain(const DimTable& dims, const Reach& reach, const DimRange& range, DimId extent,
-                    bool is_below) {
+std::string Explain(const DimTable& dims, const Reach& reach, bool is_below) {
   const std::string name = NameOf(reach.var);
+  const auto& [place, dim, written, range, extent] = reach.index;
   std::string text;
-  const std::string where = reach.dim == Reach::kAllDims
-                                ? ": a vector over all dims: element "
-                                : ": dim " + std::to_string(reach.dim) + ": index ";
+  const std::string where = dim == kAllDims ? ": a vector over all dims: element "
+                                            : ": dim " + std::to_string(dim) + ": index ";
   switch (reach.kind) {
     case Reach::Kind::kLoad:
       text = "load from " + name + where;
@@ -47,7 +47,7 @@ std::string Explain(const DimTable& dims, const Reach& reach, const DimRange& ra
       break;
   }
   const std::string reached = dims.Text(is_below ? range.least : range.greatest);
-  const std::string value = reach.value == kUnknownDim ? "" : dims.Text(reach.value) + " ";
+  const std::string value = written == kUnknownDim ? "" : dims.Text(written) + " ";
   text += value == reached + " " ? reached : value + "reaches " + reached;
   return text + (is_below ? ", expected at least 0" : ", expected less than " + dims.Text(extent));
 }
@@ -56,22 +56,23 @@ const char* RuleOf(const Reach& reach) {
   return reach.kind == Reach::Kind::kIterator ? "tir.domain" : "tir.bounds";
 }
 
-/*! \brief Whether an open reach is outside by the values of the symbols at a call. */
-bool IsOutsideAt(DimTable* dims, const Reach& reach, const DimTable::Substitution& symbols) {
-  const auto least = dims->Substitute(reach.range.least, symbols);
-  const auto greatest = dims->Substitute(reach.range.greatest, symbols);
-  const auto extent = dims->Substitute(reach.extent, symbols);
-  if (!least || !greatest || !extent) return false;
-  const auto begin = dims->AsInt(*least);
-  const auto room = dims->AsInt(dims->Subtract(*extent, *greatest));
-  if (!(begin && *begin < 0) && !(room && *room < 1)) return false;
-  std::vector<DimId> loops;
-  for (DimId loop : reach.loops) {
-    const auto extent_at = dims->Substitute(loop, symbols);
-    if (!extent_at) return false;
-    loops.push_back(*extent_at);
-  }
-  return MayRun(dims, loops);
+bool IsBelow(DimTable* dims, const Reach& reach) {
+  return dims->AtLeast(reach.index.range.least, 0) == Relation::kDisproved;
+}
+
+/*! \brief What goes outside at these values, but for what does so at all. */
+std::vector<Reach> FindOthersAt(Verifier* verifier, const Object* global_var,
+                                const PrimFuncReaches& reaches,
+                                const DimTable::Substitution& values) {
+  std::vector<Reach> outside = verifier->FindReachesAt(global_var, values).outside;
+  auto is_known = [&](const Reach& reach) {
+    return std::any_of(reaches.outside.begin(), reaches.outside.end(), [&](const Reach& known) {
+      return known.var == reach.var && known.index.dim == reach.index.dim &&
+             known.index.value == reach.index.value;
+    });
+  };
+  outside.erase(std::remove_if(outside.begin(), outside.end(), is_known), outside.end());
+  return outside;
 }
 
 }  // namespace
@@ -79,9 +80,8 @@ bool IsOutsideAt(DimTable* dims, const Reach& reach, const DimTable::Substitutio
 void CheckReaches(Verifier* verifier, const Object* global_var) {
   DimTable& dims = verifier->dims();
   for (const Reach& reach : verifier->ReachesOf(global_var).outside) {
-    const bool is_below = dims.AtLeast(reach.range.least, 0) == Relation::kDisproved;
-    Diagnostic& found = verifier->Error(RuleOf(reach), reach.path,
-                                        Explain(dims, reach, reach.range, reach.extent, is_below));
+    Diagnostic& found =
+        verifier->Error(RuleOf(reach), reach.path, Explain(dims, reach, IsBelow(&dims, reach)));
     if (reach.kind == Reach::Kind::kIterator) {
       found.Hint("a domain holds all values of the loops that its iterator is bound to");
     } else {
@@ -94,7 +94,7 @@ void CheckReaches(Verifier* verifier, const Object* global_var) {
 void CheckReachesAt(Verifier* verifier, const Object* global_var,
                     const DimTable::Substitution& symbols, const Path& call) {
   PrimFuncReaches& reaches = verifier->ReachesOf(global_var);
-  if (reaches.open.empty()) return;
+  if (!reaches.may_vary || reaches.symbols.empty()) return;
   DimTable& dims = verifier->dims();
   std::vector<DimId> values;
   for (const Object* symbol : reaches.symbols) {
@@ -102,22 +102,12 @@ void CheckReachesAt(Verifier* verifier, const Object* global_var,
     values.push_back(found == symbols.end() ? kUnknownDim : found->second);
   }
   auto [it, is_new] = reaches.outside_at.try_emplace(values);
-  if (is_new) {
-    for (size_t i = 0; i < reaches.open.size(); ++i) {
-      if (IsOutsideAt(&dims, reaches.open[i], symbols)) it->second.push_back(i);
-    }
-  }
+  if (is_new) it->second = FindOthersAt(verifier, global_var, reaches, symbols);
   const std::string name = Quote(std::string(nodes.global_var.name_hint(global_var)));
-  for (size_t index : it->second) {
-    const Reach& reach = reaches.open[index];
-    const DimRange range{*dims.Substitute(reach.range.least, symbols),
-                         *dims.Substitute(reach.range.greatest, symbols)};
-    const DimId extent = *dims.Substitute(reach.extent, symbols);
-    const auto begin = dims.AsInt(range.least);
-    Diagnostic& found =
-        verifier->Error(RuleOf(reach), call,
-                        name + " goes out of bounds at these shapes: " +
-                            Explain(dims, reach, range, extent, begin && *begin < 0));
+  for (const Reach& reach : it->second) {
+    Diagnostic& found = verifier->Error(RuleOf(reach), call,
+                                        name + " goes out of bounds at these shapes: " +
+                                            Explain(dims, reach, IsBelow(&dims, reach)));
     found.Note("here in " + name, reach.path);
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i] == kUnknownDim) continue;

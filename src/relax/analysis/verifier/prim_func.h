@@ -26,7 +26,7 @@
 
 #include "diagnostic.h"
 #include "dims.h"
-#include "tir_bounds.h"
+#include "prim_func_access.h"
 
 namespace tvm_fixes {
 namespace verifier {
@@ -45,33 +45,27 @@ struct Reach {
   Kind kind;
   /*! \brief The buffer, or the iterator. */
   const Object* var;
-  /*! \brief The axis of the buffer, kAllDims where the elements of all are counted in a row. */
-  size_t dim;
-  static constexpr size_t kAllDims = SIZE_MAX;
-  /*! \brief The index as written, kUnknownDim for a vector; the value of an iterator. */
-  DimId value;
-  /*! \brief The least and the greatest value, both taken. */
-  DimRange range;
-  /*! \brief The extent of the axis, or of the iterator's domain; values begin at 0. */
-  DimId extent;
-  /*! \brief The extents of the loops around it. */
-  std::vector<DimId> loops;
+  /*! \brief The value of an iterator counts as its only index, the extent of its domain as that
+   * of the axis. */
+  IndexReach index;
   KeptPath path;
 };
 
-/*! \brief The accesses of a PrimFunc that are not proved to stay inside. */
+/*! \brief The accesses of a PrimFunc that go outside of their buffers. */
 struct PrimFuncReaches {
-  /*! \brief Outside whatever the shapes are. */
+  /*! \brief Outside whatever the symbols are that have no value. */
   std::vector<Reach> outside;
-  /*! \brief Inside or outside as the shapes are. */
-  std::vector<Reach> open;
-  /*! \brief The symbols that the open ones depend on. */
+  /*! \brief The symbols of the buffers, and the scalar parameters. */
   std::vector<const Object*> symbols;
-  /*! \brief Which of the open ones are outside, by the values of the symbols at a call. */
-  std::map<std::vector<DimId>, std::vector<size_t>> outside_at;
+  /*! \brief Whether more may be known where symbols have values. */
+  bool may_vary = false;
+  /*! \brief Which are outside, of others than the above, by the values of the symbols at a call. */
+  std::map<std::vector<DimId>, std::vector<Reach>> outside_at;
 };
 
-PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path);
+/*! \param values What symbols of the function are taken to be; those without stand for all. */
+PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path,
+                            const DimTable::Substitution& values);
 
 /*! \brief Report the accesses of a PrimFunc that are outside at every call. */
 void CheckReaches(Verifier* verifier, const Object* global_var);

@@ -29,6 +29,7 @@
 #include "../../ir/views.h"
 #include "call_effect.h"
 #include "prim_func.h"
+#include "prim_func_access.h"
 
 namespace tvm_fixes {
 namespace verifier {
@@ -45,7 +46,7 @@ class Walk {
  public:
   Walk(DimTable* dims, const Path& path) : dims_(dims), nest_(dims), path_(path) {}
 
-  PrimFuncReaches Run(const Object* function);
+  PrimFuncReaches Run(const Object* function, const DimTable::Substitution& values);
 
  private:
   /*! \brief One step from the function's body to the node that is visited. */
@@ -72,6 +73,7 @@ class Walk {
    public:
     Under(Walk* walk, bool is_conditional) : walk_(walk), before_(walk->is_conditional_) {
       walk->is_conditional_ |= is_conditional;
+      walk->found_.may_vary |= is_conditional;
     }
     ~Under() { walk_->is_conditional_ = before_; }
     Under(const Under&) = delete;
@@ -88,6 +90,7 @@ class Walk {
   static const Handlers& ExprHandlers();
 
   void AddSymbols(const Array<ObjectRef>& params);
+  void AddSymbol(const Object* var);
   bool MayVisit(const ObjectRef& node);
   void Visit(const ObjectRef& stmt);
   void Visit(const ObjectRef& stmt, const char* attr);
@@ -111,6 +114,7 @@ class Walk {
   void VisitBinary(const Object* node);
   template <BinaryOpNode TirNodes::* layout>
   void VisitLogical(const Object* node);
+  void VisitNot(const Object* node);
   void VisitCast(const Object* node);
   void VisitBroadcast(const Object* node);
   void VisitSelect(const Object* node);
@@ -121,12 +125,8 @@ class Walk {
   /*! \brief Give an iterator its value; true if it stands for a loop over its domain instead. */
   bool BindIterator(const Object* iter_var, const ObjectRef& value);
   void VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices);
-  /*! \brief A vector, the elements of which are counted over all dims of the buffer. */
-  void VisitVector(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices,
-                   size_t axis);
-  std::optional<DimRange> RangeOfLanes(DimId first, DimId stride, int64_t lanes);
-  /*! \brief Hold a range that is not proved to lie inside; what it proved to be is returned. */
-  Place Hold(Reach reach);
+  /*! \brief Hold a range that lies outside; where it was proved to lie is returned. */
+  Place Hold(Reach::Kind kind, const Object* var, const IndexReach& reach);
   Path CurrentPath() const;
 
   DimTable* dims_;
@@ -142,21 +142,15 @@ class Walk {
   CallEffects effects_;
 };
 
-PrimFuncReaches Walk::Run(const Object* function) {
+PrimFuncReaches Walk::Run(const Object* function, const DimTable::Substitution& values) {
   if (!tir_nodes.prim_func.IsInstance(function)) return {};
   AddSymbols(tir_nodes.prim_func.params(function));
+  for (const Object* symbol : found_.symbols) {
+    auto value = values.find(symbol);
+    if (value != values.end()) nest_.Define(symbol, value->second);
+  }
   Visit(tir_nodes.prim_func.body(function), "body");
   if (has_jump_) return {};
-  for (const Reach& reach : found_.open) {
-    std::vector<DimId> parts = reach.loops;
-    parts.insert(parts.end(), {reach.range.least, reach.range.greatest, reach.extent});
-    for (DimId part : parts) {
-      for (const Object* var : dims_->Vars(part)) {
-        auto& symbols = found_.symbols;
-        if (std::find(symbols.begin(), symbols.end(), var) == symbols.end()) symbols.push_back(var);
-      }
-    }
-  }
   return std::move(found_);
 }
 
@@ -164,14 +158,23 @@ void Walk::AddSymbols(const Array<ObjectRef>& params) {
   if (!params.defined()) return;
   for (const ObjectRef& param : params) {
     const Object* type = TypeOf(param).get();
-    if (nodes.prim_type.IsInstance(type)) nest_.AddSymbol(param.get(), false);
+    if (nodes.prim_type.IsInstance(type)) AddSymbol(param.get());
     if (!tir_nodes.buffer_type.IsInstance(type)) continue;
     const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(type);
     if (!shape.defined()) continue;
     for (const ObjectRef& extent : shape) {
-      for (const Object* var : dims_->Vars(dims_->Intern(extent))) nest_.AddSymbol(var, true);
+      for (const Object* var : dims_->Vars(dims_->Intern(extent))) {
+        AddSymbol(var);
+        dims_->MarkExtent(dims_->Intern(tvm::ffi::GetRef<ObjectRef>(var)));
+      }
     }
   }
+}
+
+void Walk::AddSymbol(const Object* var) {
+  nest_.AddSymbol(var);
+  auto& symbols = found_.symbols;
+  if (std::find(symbols.begin(), symbols.end(), var) == symbols.end()) symbols.push_back(var);
 }
 
 bool Walk::MayVisit(const ObjectRef& node) {
@@ -215,6 +218,7 @@ const Walk::Handlers& Walk::ExprHandlers() {
       {tir_nodes.ge.type_info()->type_index, &Walk::VisitBinary<&TirNodes::ge>},
       {tir_nodes.logical_and.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_and>},
       {tir_nodes.logical_or.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_or>},
+      {tir_nodes.logical_not.type_info()->type_index, &Walk::VisitNot},
       {tir_nodes.cast.type_info()->type_index, &Walk::VisitCast},
       {tir_nodes.broadcast.type_info()->type_index, &Walk::VisitBroadcast},
       {tir_nodes.select.type_info()->type_index, &Walk::VisitSelect},
@@ -291,11 +295,12 @@ void Walk::VisitFor(const Object* node) {
 void Walk::VisitIf(const Object* node) {
   const ObjectRef& condition = tir_nodes.if_then_else.condition(node);
   VisitExpr(condition, "condition");
+  const Relation holds = nest_.Holds(condition);
   {
-    Under under(this, !nest_.Holds(condition));
+    Under under(this, holds != Relation::kProved);
     Visit(tir_nodes.if_then_else.then_case(node), "then_case");
   }
-  Under under(this, true);
+  Under under(this, holds != Relation::kDisproved);
   Visit(tir_nodes.if_then_else.else_case(node), "else_case");
 }
 
@@ -349,7 +354,7 @@ void Walk::VisitBlockRealize(const Object* node) {
   VisitExprs(values, "iter_values");
   const bool is_sound =
       values.defined() && iter_vars.defined() && values.size() == iter_vars.size();
-  Under under(this, !is_sound || !nest_.Holds(layout.predicate(node)));
+  Under under(this, !is_sound || nest_.Holds(layout.predicate(node)) != Relation::kProved);
   size_t num_loops = 0;
   if (!is_conditional_) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -379,88 +384,34 @@ bool Walk::BindIterator(const Object* iter_var, const ObjectRef& value) {
   if (!extent || AsInt(tir_nodes.range.min(domain)) != 0) return false;
   const auto range = nest_.Taken(*bound);
   if (!range) return false;
-  const Place place = Hold({Reach::Kind::kIterator, var, 0, dims_->Intern(value), *range, *extent,
-                            nest_.Extents(), path_});
+  const Place place =
+      Hold(Reach::Kind::kIterator, var, {0, 0, dims_->Intern(value), *range, *extent});
   if (place == Place::kInside || place == Place::kUnknown) return false;
   // What the domain says is believed from here on, so that one fault is one finding.
   nest_.Enter(var, dims_->FromInt(0), extent, 1, "");
   return true;
 }
 
-std::optional<DimRange> Walk::RangeOfLanes(DimId first, DimId stride, int64_t lanes) {
-  auto range = nest_.Taken(first);
-  const DimId span = dims_->Multiply(stride, dims_->FromInt(lanes - 1));
-  const auto distance = dims_->AsInt(span);
-  if (!range || !distance) return std::nullopt;
-  DimId& end = *distance < 0 ? range->least : range->greatest;
-  end = dims_->Add(end, span);
-  return range;
-}
-
 void Walk::VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices) {
   if (is_conditional_ || has_jump_ || !indices.defined()) return;
   VisitExprs(indices, "indices");
-  if (!As<VarView>(buffer)) return;
-  const Object* type = nodes.expr.ty(buffer).get();
-  if (!tir_nodes.buffer_type.IsInstance(type)) return;
-  const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(type);
-  if (!shape.defined() || shape.size() != indices.size()) return;
   At at(this, "indices");
-  for (size_t i = 0; i < indices.size(); ++i) {
-    At item(this, i);
-    if (tir_nodes.ramp.IsInstance(indices[i].get())) {
-      VisitVector(kind, buffer, indices, i);
-      continue;
-    }
-    const auto value = nest_.Value(indices[i]);
-    const auto extent = nest_.Value(shape[i]);
-    if (!value || !extent) continue;
-    const auto range = nest_.Taken(*value);
-    if (!range) continue;
-    Hold({kind, buffer, i, dims_->Intern(indices[i]), *range, *extent, nest_.Extents(), path_});
+  const std::vector<IndexReach> reaches = ReachesOfAccess(dims_, &nest_, buffer, indices);
+  found_.may_vary |= reaches.size() < indices.size();
+  for (const IndexReach& reach : reaches) {
+    At item(this, reach.index);
+    Hold(kind, buffer, reach);
   }
 }
 
-void Walk::VisitVector(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices,
-                       size_t axis) {
-  const auto& ramp = tir_nodes.ramp;
-  const Object* node = indices[axis].get();
-  const auto lanes = AsInt(ramp.lanes(node));
-  const auto& strides = tir_nodes.buffer_type.strides(nodes.expr.ty(buffer).get());
-  // Where rows do not follow one another, what lies between them is not known.
-  if (!lanes || *lanes < 1 || (indices.size() > 1 && strides.defined() && !strides.empty())) return;
-  // A vector may run on into the next row: its elements are counted from the buffer's begin.
-  DimId first = dims_->FromInt(0);
-  DimId stride = dims_->FromInt(0);
-  DimId extent = dims_->FromInt(1);
-  const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(nodes.expr.ty(buffer).get());
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const bool is_ramp = i == axis;
-    const auto value = nest_.Value(is_ramp ? ramp.base(node) : indices[i]);
-    const auto size = nest_.Value(shape[i]);
-    if (!value || !size) return;
-    first = dims_->Add(dims_->Multiply(first, *size), *value);
-    stride = dims_->Multiply(stride, *size);
-    if (is_ramp) stride = dims_->Intern(ramp.stride(node));
-    extent = dims_->Multiply(extent, *size);
-  }
-  const auto range = RangeOfLanes(first, stride, *lanes);
-  if (!range) return;
-  Hold({kind, buffer, indices.size() > 1 ? Reach::kAllDims : 0, kUnknownDim, *range, extent,
-        nest_.Extents(), path_});
-}
-
-Place Walk::Hold(Reach reach) {
-  Place place = nest_.Compare(reach.range, reach.extent);
+Place Walk::Hold(Reach::Kind kind, const Object* var, const IndexReach& reach) {
+  const Place place = nest_.Compare(reach.range, reach.extent);
   if (place == Place::kInside) return place;
-  const bool is_outside = place != Place::kUnknown;
-  if (is_outside && !MayRun(dims_, reach.loops)) return Place::kUnknown;
-  const bool is_new =
-      held_.emplace(reach.var, reach.dim, reach.range.least, reach.range.greatest, reach.extent)
-          .second;
-  if (!is_new) return place;
-  reach.path = CurrentPath();
-  (is_outside ? found_.outside : found_.open).push_back(std::move(reach));
+  found_.may_vary = true;
+  if (place == Place::kUnknown || !MayRun(dims_, nest_.Extents())) return Place::kUnknown;
+  const auto key =
+      std::make_tuple(var, reach.dim, reach.range.least, reach.range.greatest, reach.extent);
+  if (held_.insert(key).second) found_.outside.push_back({kind, var, reach, CurrentPath()});
   return place;
 }
 
@@ -476,6 +427,8 @@ void Walk::VisitLogical(const Object* node) {
   VisitExpr((tir_nodes.*layout).a(node), "a");
 }
 
+void Walk::VisitNot(const Object* node) { VisitExpr(tir_nodes.logical_not.a(node), "a"); }
+
 void Walk::VisitCast(const Object* node) { VisitExpr(tir_nodes.cast.value(node), "value"); }
 
 void Walk::VisitBroadcast(const Object* node) {
@@ -485,7 +438,10 @@ void Walk::VisitBroadcast(const Object* node) {
 void Walk::VisitSelect(const Object* node) {
   const ObjectRef& condition = tir_nodes.select.condition(node);
   VisitExpr(condition, "condition");
-  if (nest_.Holds(condition)) VisitExpr(tir_nodes.select.true_value(node), "true_value");
+  const Relation holds = nest_.Holds(condition);
+  found_.may_vary |= holds == Relation::kUnknown;
+  if (holds == Relation::kProved) VisitExpr(tir_nodes.select.true_value(node), "true_value");
+  if (holds == Relation::kDisproved) VisitExpr(tir_nodes.select.false_value(node), "false_value");
 }
 
 void Walk::VisitLet(const Object* node) {
@@ -510,9 +466,12 @@ void Walk::VisitCall(const Object* node) {
     At item(this, size_t{0});
     VisitExpr(call.args()[0]);
   }
-  if (call.args().size() < 2 || !nest_.Holds(call.args()[0])) return;
-  At item(this, size_t{1});
-  VisitExpr(call.args()[1]);
+  const Relation holds = nest_.Holds(call.args()[0]);
+  found_.may_vary |= holds == Relation::kUnknown;
+  const size_t taken = holds == Relation::kProved ? 1 : 2;
+  if (holds == Relation::kUnknown || taken >= call.args().size()) return;
+  At item(this, taken);
+  VisitExpr(call.args()[taken]);
 }
 
 Path Walk::CurrentPath() const {
@@ -525,8 +484,9 @@ Path Walk::CurrentPath() const {
 
 }  // namespace
 
-PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path) {
-  return Walk(dims, path).Run(function);
+PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path,
+                            const DimTable::Substitution& values) {
+  return Walk(dims, path).Run(function, values);
 }
 
 }  // namespace verifier

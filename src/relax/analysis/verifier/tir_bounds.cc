@@ -25,6 +25,7 @@
 
 #include "../../../ffi/tir_nodes.h"
 #include "../../ir/views.h"
+#include "../integer_division.h"
 
 namespace tvm_fixes {
 namespace verifier {
@@ -62,11 +63,8 @@ bool MayRun(DimTable* dims, const std::vector<DimId>& extents) {
   return false;
 }
 
-void LoopNest::AddSymbol(const Object* var, bool is_extent) {
+void LoopNest::AddSymbol(const Object* var) {
   Define(var, dims_->Intern(tvm::ffi::GetRef<ObjectRef>(var)));
-  if (!is_extent) return;
-  extents_.insert(var);
-  dims_->MarkExtent(dims_->Intern(tvm::ffi::GetRef<ObjectRef>(var)));
 }
 
 void LoopNest::Define(const Object* var, std::optional<DimId> value) {
@@ -80,27 +78,23 @@ void LoopNest::Define(const Object* var, std::optional<DimId> value) {
 bool LoopNest::Enter(const Object* var, std::optional<DimId> min, std::optional<DimId> extent,
                      int64_t step, const std::string& thread_tag) {
   values_.erase(var);
-  loops_.push_back({var, thread_tag, std::nullopt, std::nullopt, kUnknownDim, step});
-  Loop& loop = loops_.back();
-  if (var == nullptr || !min || !extent || step < 1) return false;
+  loops_.push_back({var, thread_tag, std::nullopt, std::nullopt, kUnknownDim, step,
+                    narrowed_.size(), extents_.size()});
+  if (var == nullptr || !min || !extent || step < 1 || !RunOnlyWith(*extent)) return false;
   const auto span = Range(*extent);
-  if (!span || dims_->AtLeast(span->greatest, 1) == Relation::kDisproved) return false;
-  // A loop whose extent varies with another one must run in each of its rounds.
-  if (span->least != span->greatest && !IsAtLeast(span->least, 1)) return false;
+  if (!span) return false;
+  Loop& loop = loops_.back();
   if (span->least == span->greatest) loop.extent = span->least;
   if (!thread_tag.empty()) {
     auto outer = std::find_if(loops_.begin(), loops_.end() - 1,
                               [&](const Loop& other) { return other.thread_tag == thread_tag; });
     if (outer != loops_.end() - 1) {
-      if (outer->extent != loop.extent) return false;
+      if (loop.extent == kUnknownDim || outer->extent != loop.extent) return false;
       loop.value = outer->value;
       Define(var, loop.value);
       return true;
     }
   }
-  // Division in DimTable takes variables for extents, which are not negative.
-  const auto begin = Range(*min);
-  if (!begin || !IsAtLeast(begin->least, 0)) return true;
   const DimId rounds = dims_->FloorDivide(dims_->Subtract(*extent, dims_->FromInt(1)), step);
   const DimId last = dims_->Add(*min, dims_->Multiply(rounds, dims_->FromInt(step)));
   loop.range = DimRange{*min, last};
@@ -110,8 +104,52 @@ bool LoopNest::Enter(const Object* var, std::optional<DimId> min, std::optional<
 }
 
 void LoopNest::Leave() {
-  values_.erase(loops_.back().var);
+  const Loop& loop = loops_.back();
+  values_.erase(loop.var);
+  extents_.resize(loop.num_extents);
+  for (; narrowed_.size() > loop.num_narrowed; narrowed_.pop_back()) {
+    loops_[narrowed_.back().loop].range = narrowed_.back().before;
+  }
   loops_.pop_back();
+}
+
+LoopNest::Loop* LoopNest::OnlyLoopOf(DimId dim) {
+  Loop* only = nullptr;
+  for (const Object* var : dims_->Vars(dim)) {
+    auto loop = std::find_if(loops_.begin(), loops_.end(),
+                             [var](const Loop& one) { return one.var == var && one.range; });
+    if (loop == loops_.end()) continue;
+    if (only != nullptr) return nullptr;
+    only = &*loop;
+  }
+  return only;
+}
+
+bool LoopNest::RunOnlyWith(DimId extent) {
+  const auto span = Range(extent);
+  if (!span || dims_->AtLeast(span->greatest, 1) == Relation::kDisproved) return false;
+  if (IsAtLeast(span->least, 1)) return true;
+  if (span->least == span->greatest) {
+    extents_.push_back(span->least);
+    return true;
+  }
+  // The rounds with c * i + rest >= 1: from the least such i on, or up to the greatest.
+  Loop* loop = OnlyLoopOf(extent);
+  const auto linear = loop ? dims_->AsLinear(extent, loop->var) : std::nullopt;
+  const auto factor = linear ? dims_->AsInt(linear->coefficient) : std::nullopt;
+  if (!factor || loop->step != 1 || *factor == 0 || *factor == INT64_MIN) return false;
+  DimRange range = *loop->range;
+  if (*factor > 0) {
+    range.least = dims_->FloorDivide(dims_->Subtract(linear->coefficient, linear->rest), *factor);
+    if (!IsAtLeast(dims_->Subtract(range.least, loop->range->least), 0)) return false;
+  } else {
+    range.greatest = dims_->FloorDivide(dims_->Subtract(linear->rest, dims_->FromInt(1)), -*factor);
+    if (!IsAtLeast(dims_->Subtract(loop->range->greatest, range.greatest), 0)) return false;
+  }
+  narrowed_.push_back({static_cast<size_t>(loop - loops_.data()), *loop->range});
+  loop->range = range;
+  // The rounds that are left may vary with the loops around in their turn.
+  return RunOnlyWith(dims_->Add(dims_->Subtract(range.greatest, range.least), dims_->FromInt(1)));
 }
 
 std::optional<DimId> LoopNest::Value(const ObjectRef& expr) {
@@ -151,7 +189,7 @@ std::optional<LoopNest::Axis> LoopNest::AxisOf(const Object* var) const {
   if (loop == loops_.end()) return std::nullopt;
   const auto first = dims_->AsInt(loop->range->least);
   const auto last = dims_->AsInt(loop->range->greatest);
-  if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
+  if (!first || !last || *last < *first) return std::nullopt;
   return Axis{var, *first, *last, loop->step};
 }
 
@@ -161,8 +199,8 @@ std::vector<int64_t> LoopNest::Ends(const Axis& axis, const std::set<int64_t>& d
   for (int64_t divisor : divisors) {
     // The ends of the first and of the last whole block, and what follows it.
     if (step != 1 || divisor > last - first) continue;
-    const int64_t end = last - last % divisor;
-    for (int64_t point : {first + divisor - 1 - first % divisor, end - 1, end}) {
+    const int64_t end = last - FloorRemainder(last, divisor);
+    for (int64_t point : {first + divisor - 1 - FloorRemainder(first, divisor), end - 1, end}) {
       if (point >= first && point <= last) found.insert(point);
     }
   }
@@ -223,51 +261,47 @@ std::optional<DimRange> LoopNest::Taken(DimId value) const {
   return DimRange{dims_->FromInt(least), dims_->FromInt(greatest)};
 }
 
-bool LoopNest::Holds(const ObjectRef& condition, int depth) {
+Relation LoopNest::Exceeds(const ObjectRef& high, const ObjectRef& low, int64_t margin) {
+  const auto upper = Value(high);
+  const auto lower = Value(low);
+  const auto range = upper && lower ? Range(dims_->Subtract(*upper, *lower)) : std::nullopt;
+  if (!range) return Relation::kUnknown;
+  if (IsAtLeast(range->least, margin)) return Relation::kProved;
+  const bool never = dims_->AtLeast(range->greatest, margin) == Relation::kDisproved;
+  return never ? Relation::kDisproved : Relation::kUnknown;
+}
+
+Relation LoopNest::Holds(const ObjectRef& condition, int depth) {
   const Object* node = condition.get();
-  if (auto literal = AsInt(condition)) return *literal != 0;
-  if (depth > kMaxConditions) return false;
-  auto exceeds = [&](const ObjectRef& high, const ObjectRef& low, int64_t margin) {
-    const auto upper = Value(high);
-    const auto lower = Value(low);
-    if (!upper || !lower) return false;
-    const auto range = Range(dims_->Subtract(*upper, *lower));
-    return range && IsAtLeast(range->least, margin);
-  };
+  if (auto literal = AsInt(condition)) {
+    return *literal != 0 ? Relation::kProved : Relation::kDisproved;
+  }
+  if (depth > kMaxConditions) return Relation::kUnknown;
   const TirNodes& tir = tir_nodes;
-  if (tir.lt.IsInstance(node)) return exceeds(tir.lt.b(node), tir.lt.a(node), 1);
-  if (tir.le.IsInstance(node)) return exceeds(tir.le.b(node), tir.le.a(node), 0);
-  if (tir.gt.IsInstance(node)) return exceeds(tir.gt.a(node), tir.gt.b(node), 1);
-  if (tir.ge.IsInstance(node)) return exceeds(tir.ge.a(node), tir.ge.b(node), 0);
-  if (!tir.logical_and.IsInstance(node)) return false;
-  return Holds(tir.logical_and.a(node), depth + 1) && Holds(tir.logical_and.b(node), depth + 1);
+  if (tir.lt.IsInstance(node)) return Exceeds(tir.lt.b(node), tir.lt.a(node), 1);
+  if (tir.le.IsInstance(node)) return Exceeds(tir.le.b(node), tir.le.a(node), 0);
+  if (tir.gt.IsInstance(node)) return Exceeds(tir.gt.a(node), tir.gt.b(node), 1);
+  if (tir.ge.IsInstance(node)) return Exceeds(tir.ge.a(node), tir.ge.b(node), 0);
+  for (const BinaryOpNode* equality : {&tir.eq, &tir.ne}) {
+    if (!equality->IsInstance(node)) continue;
+    const Relation equal = Both(Exceeds(equality->a(node), equality->b(node), 0),
+                                Exceeds(equality->b(node), equality->a(node), 0));
+    return equality == &tir.eq ? equal : Not(equal);
+  }
+  if (tir.logical_not.IsInstance(node)) return Not(Holds(tir.logical_not.a(node), depth + 1));
+  const bool is_or = tir.logical_or.IsInstance(node);
+  if (!is_or && !tir.logical_and.IsInstance(node)) return Relation::kUnknown;
+  const BinaryOpNode& layout = is_or ? tir.logical_or : tir.logical_and;
+  const Relation lhs = Holds(layout.a(node), depth + 1);
+  const Relation rhs = Holds(layout.b(node), depth + 1);
+  return is_or ? Not(Both(Not(lhs), Not(rhs))) : Both(lhs, rhs);
 }
 
 Place LoopNest::Compare(const DimRange& range, DimId extent) const {
   const DimId room = dims_->Subtract(extent, range.greatest);
-  if (IsOfExtents(range.least) && dims_->AtLeast(range.least, 0) == Relation::kDisproved) {
-    return Place::kBelow;
-  }
-  if (IsOfExtents(room) && dims_->AtLeast(room, 1) == Relation::kDisproved) return Place::kAbove;
+  if (dims_->AtLeast(range.least, 0) == Relation::kDisproved) return Place::kBelow;
+  if (dims_->AtLeast(room, 1) == Relation::kDisproved) return Place::kAbove;
   return IsAtLeast(range.least, 0) && IsAtLeast(room, 1) ? Place::kInside : Place::kUnknown;
-}
-
-std::vector<DimId> LoopNest::Extents() const {
-  std::vector<DimId> extents;
-  for (const Loop& loop : loops_) {
-    if (loop.extent != kUnknownDim && !dims_->AsInt(loop.extent)) extents.push_back(loop.extent);
-  }
-  return extents;
-}
-
-bool LoopNest::IsOfExtents(DimId dim) const {
-  const auto& vars = dims_->Vars(dim);
-  return std::all_of(vars.begin(), vars.end(),
-                     [this](const Object* var) { return extents_.count(var) != 0; });
-}
-
-bool LoopNest::IsAtLeast(DimId dim, int64_t bound) const {
-  return IsOfExtents(dim) && dims_->AtLeast(dim, bound) == Relation::kProved;
 }
 
 }  // namespace verifier

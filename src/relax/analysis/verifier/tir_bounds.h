@@ -22,7 +22,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "dims.h"
@@ -47,14 +46,17 @@ class LoopNest {
  public:
   explicit LoopNest(DimTable* dims) : dims_(dims) {}
 
-  /*! \brief Add a symbol of the function; that of a buffer's shape is not negative. */
-  void AddSymbol(const Object* var, bool is_extent);
+  /*! \brief Add a symbol of the function, which stands for itself. */
+  void AddSymbol(const Object* var);
 
   /*! \brief Give a variable its value; nothing if that is not known. */
   void Define(const Object* var, std::optional<DimId> value);
 
   /*!
    * \brief Enter a loop over `min`, `min + step`, … below `min + extent`.
+   *
+   * Of a loop that runs in some rounds of the loops around it alone, it is these rounds that count
+   * inside of it.
    * \param thread_tag The threads that the loop is spread over, empty for a serial loop. A loop
    *        inside another one over the same threads has its value.
    * \return Whether its body runs if all loops around it do; Leave must be called in any case.
@@ -77,13 +79,13 @@ class LoopNest {
    */
   std::optional<DimRange> Taken(DimId value) const;
 
-  /*! \brief Whether a condition is true in every round of the loops; false where it is unknown. */
-  bool Holds(const ObjectRef& condition, int depth = 0);
+  /*! \brief Whether a condition is true in every round of the loops, or in none of them. */
+  Relation Holds(const ObjectRef& condition, int depth = 0);
 
   Place Compare(const DimRange& range, DimId extent) const;
 
-  /*! \brief The extents of the loops around, less those that are known to run. */
-  std::vector<DimId> Extents() const;
+  /*! \brief What must be positive for the loops around to run, less what is known to be. */
+  const std::vector<DimId>& Extents() const { return extents_; }
 
  private:
   struct Loop {
@@ -94,6 +96,15 @@ class LoopNest {
     std::optional<DimRange> range;
     DimId extent = kUnknownDim;
     int64_t step = 1;
+    /*! \brief How much of what loops around it have given up, and need, was there before it. */
+    size_t num_narrowed = 0;
+    size_t num_extents = 0;
+  };
+
+  /*! \brief The range of a loop before rounds were left out. */
+  struct Narrowed {
+    size_t loop;
+    DimRange before;
   };
 
   /*! \brief A variable of a loop over numbers. */
@@ -106,9 +117,16 @@ class LoopNest {
     int64_t rounds() const { return (last - first) / step + 1; }
   };
 
-  /*! \brief Whether all variables of `dim` are extents of buffers. */
-  bool IsOfExtents(DimId dim) const;
-  bool IsAtLeast(DimId dim, int64_t bound) const;
+  bool IsAtLeast(DimId dim, int64_t bound) const {
+    return dims_->AtLeast(dim, bound) == Relation::kProved;
+  }
+  /*! \brief Leave out the rounds in which `extent` is not positive; false if that cannot be told,
+   *         or leaves none. */
+  bool RunOnlyWith(DimId extent);
+  /*! \brief The only loop that `dim` varies with, null if there are none, or several. */
+  Loop* OnlyLoopOf(DimId dim);
+  /*! \brief Whether `high - low` is at least `margin` in every round, or in none. */
+  Relation Exceeds(const ObjectRef& high, const ObjectRef& low, int64_t margin);
   /*! \brief The loop over numbers that a variable is of; nothing for any other variable. */
   std::optional<Axis> AxisOf(const Object* var) const;
   /*! \brief The first and the last value of an axis, and those around multiples of divisors. */
@@ -121,7 +139,8 @@ class LoopNest {
   DimTable* dims_;
   std::vector<Loop> loops_;
   DimTable::Substitution values_;
-  std::unordered_set<const Object*> extents_;
+  std::vector<Narrowed> narrowed_;
+  std::vector<DimId> extents_;
 };
 
 }  // namespace verifier

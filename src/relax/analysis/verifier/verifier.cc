@@ -168,8 +168,13 @@ void Verifier::NoteOrigin(Diagnostic* diagnostic, const Object* expr) {
 
 PrimFuncReaches& Verifier::ReachesOf(const Object* global_var) {
   auto [it, is_new] = reaches_.try_emplace(global_var);
-  if (is_new) it->second = FindReaches(&dims_, FindFunction(global_var), PathOf(global_var));
+  if (is_new) it->second = FindReachesAt(global_var, {});
   return it->second;
+}
+
+PrimFuncReaches Verifier::FindReachesAt(const Object* global_var,
+                                        const DimTable::Substitution& values) {
+  return FindReaches(&dims_, FindFunction(global_var), PathOf(global_var), values);
 }
 
 void Verifier::Overwrite(const Object* var, const Path& path) {

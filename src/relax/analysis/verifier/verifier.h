@@ -132,6 +132,8 @@ class Verifier {
   void CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path);
   /*! \brief A variable in scope, null for any other expression. */
   Variable* FindVariable(const Object* var);
+  /*! \brief Know what a variable is bound to, in a function that is not verified. */
+  void Bind(const Object* var, const Object* value) { variables_[var].value = value; }
   /*! \brief What an expression is, seen through the variables that it is bound to. */
   const Object* ValueOf(const Object* expr);
   /*! \brief Add to a finding where the value of `expr` comes from. */
@@ -139,6 +141,8 @@ class Verifier {
 
   /*! \brief What the accesses of the PrimFunc that a GlobalVar names reach. */
   PrimFuncReaches& ReachesOf(const Object* global_var);
+  /*! \brief What they reach where symbols of the PrimFunc have these values. */
+  PrimFuncReaches FindReachesAt(const Object* global_var, const DimTable::Substitution& values);
 
   /*! \brief A call that writes over memory. */
   struct Overwritten {

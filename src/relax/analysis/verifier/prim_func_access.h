@@ -1,0 +1,55 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/analysis/verifier/prim_func_access.h
+ * \brief What one access of a buffer reaches.
+ */
+#ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_ACCESS_H_
+#define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_ACCESS_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "dims.h"
+#include "tir_bounds.h"
+
+namespace tvm_fixes {
+namespace verifier {
+
+/*! \brief Stands for an axis where the elements of all axes are counted in a row. */
+constexpr size_t kAllDims = SIZE_MAX;
+
+/*! \brief The values that an index of a buffer takes. */
+struct IndexReach {
+  /*! \brief The place of the index among all of the access. */
+  size_t index;
+  /*! \brief The axis of the buffer, or kAllDims. */
+  size_t dim;
+  /*! \brief The index as written, kUnknownDim for a vector. */
+  DimId value;
+  /*! \brief The least and the greatest value, both taken. */
+  DimRange range;
+  /*! \brief The extent of the axis, or of all; values begin at 0. */
+  DimId extent;
+};
+
+/*! \brief What the indices of an access reach, those left out of which it is not known. */
+std::vector<IndexReach> ReachesOfAccess(DimTable* dims, LoopNest* nest, const Object* buffer,
+                                        const Array<ObjectRef>& indices);
+
+}  // namespace verifier
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_ACCESS_H_
