@@ -121,7 +121,11 @@ MODELS = {
     ),
     # Attention multiplies matrices, which are not packed: it is left and entered once.
     "autoencoder_kl": Model(
-        autoencoder_kl.factory, picture_dims, transforms=1, packed_transforms=2
+        autoencoder_kl.factory,
+        picture_dims,
+        transforms=1,
+        packed_transforms=2,
+        layouts=("NHWC", "NCHW4c", "NCHW8c", "NCHW16c"),
     ),
     # Of a pixel shuffle at the end, the transform at that end is a part.
     "superres_at_the_end": Model(
@@ -130,7 +134,7 @@ MODELS = {
         ),
         picture_dims,
         transforms=1,
-        packed_transforms=2,
+        packed_transforms=1,
     ),
     # Blocks of channels are left for good at the shuffle.
     "superres": Model(
@@ -139,7 +143,7 @@ MODELS = {
         ),
         picture_dims,
         transforms=2,
-        packed_transforms=2,
+        packed_transforms=1,
     ),
     "hifigan": Model(
         hifigan.factory,
@@ -186,7 +190,8 @@ def imported(name: str, source: str, shapes: str) -> tvm.IRModule:
 @cache
 def converted(name: str, source: str, shapes: str, layout: str) -> tvm.IRModule:
     (convert,) = (stage for stage in stages(layout=layout) if stage.info.name == "Layout")
-    return convert(imported(name, source, shapes))
+    with tvm.target.Target("llvm"):
+        return convert(imported(name, source, shapes))
 
 
 def run(name: str, mod: tvm.IRModule, shapes: str) -> np.ndarray:

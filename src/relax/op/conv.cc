@@ -32,12 +32,14 @@
  * that of conv2d looks at the extents of data and kernel alone.
  *
  * Here one rule serves all six: packed where the blocks of data, kernel and result divide the
- * channels of a group, and otherwise in a plain layout.
+ * channels of a group, and otherwise in a plain layout. For a CPU, where this project lowers every
+ * combination of layouts, the result is packed even if the data cannot be, as of an image.
  *
  * Removal: delete this file once its probes pass on the oldest TVM that is supported.
  */
 #include <string>
 
+#include "../../ffi/registration.h"
 #include "../ir/build.h"
 #include "infer_layout.h"
 #include "op_attr.h"
@@ -54,6 +56,9 @@ struct Convolution {
 
   const char* fix_id() const {
     return transposed ? "conv-transpose-infer-layout" : "conv-infer-layout";
+  }
+  const char* legalize_fix_id() const {
+    return transposed ? "conv-transpose-legalize" : "conv-legalize";
   }
   const ConvAttrsNode& attrs() const {
     return transposed ? nodes.conv_transpose_attrs[spatial_axes - 1]
@@ -134,6 +139,15 @@ Layouts FollowInputs(const Layouts& present, const CallView& call, const VarLayo
           present.out == present.data ? data : InitialLayout(present.out.size())};
 }
 
+/*! \brief Whether calls are lowered for a CPU, by this project, whatever their layouts are. */
+bool IsLoweredInAnyLayouts(const Convolution& conv) {
+  static const GlobalFunction current("target.TargetCurrent");
+  static const GlobalFunction device_type("target.TargetGetDeviceType");
+  const auto target = current(true).cast<tvm::ffi::Optional<ObjectRef>>();
+  return target.has_value() && device_type(target.value()).cast<int>() == kDLCPU &&
+         IsEnabled(conv.legalize_fix_id());
+}
+
 ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,
                       const DesiredLayouts& desired_layouts, const VarLayouts& var_layouts) {
   auto call = As<CallView>(call_ref);
@@ -160,7 +174,14 @@ ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,
            BlocksDivide(call_ref, present.out, 'C', groups, wanted.out);
   };
   auto decision = Desired(conv.stock.op_name(), present, desired_layouts);
-  if (!decision || !can_have(*decision)) decision = FollowInputs(present, *call, var_layouts);
+  if (!decision || !can_have(*decision)) {
+    const Layouts plain = FollowInputs(present, *call, var_layouts);
+    // The layout of the data decides how a convolution in groups is vectorized.
+    const bool packs_out = decision && IsPacked(decision->out) && groups == 1 &&
+                           BlocksDivide(call_ref, present.out, 'C', groups, decision->out) &&
+                           IsLoweredInAnyLayouts(conv);
+    decision = {plain.data, plain.kernel, packs_out ? decision->out : plain.out};
+  }
   const ObjectRef new_attrs = WithFields(
       call->attrs(), {{"data_layout", String(ApplyLayout(present.data, decision->data))},
                       {"kernel_layout", String(ApplyLayout(present.kernel, decision->kernel))},

@@ -345,6 +345,38 @@ class TestNotPossible:
         assert layouts(after, op, 1) == asked(desired)
 
 
+class TestForACpu:
+    """Its lowering takes any layouts together."""
+
+    @each_operator
+    def test_result_is_packed_where_the_data_cannot_be(self, op):
+        kernel = (1,) * len(op.spatial)
+        chain = [op.case(*channels, kernel=kernel) for channels in ((3, 8), (8, 8), (8, 3))]
+        desired = [op.layout("NC*4c"), op.layout("OI*4i4o")]
+        before = sequence(chain)
+        with tvm.target.Target("llvm"):
+            after = convert(before, {op.name: desired})
+        plain = layouts_of(chain[0])
+        assert layouts(after, op, 0) == (*plain[:2], desired[0])
+        assert layouts(after, op, 1) == asked(desired)
+        assert layouts(after, op, 2) == plain
+        assert count(after, "relax.layout_transform") == 2  # the middle kernel's, and the way back
+        check_values([(before, after, arguments(chain))])
+
+    @pytest.mark.parametrize("target", ["cuda", "qcom/adreno-opencl"])
+    def test_all_stay_plain_for_a_gpu(self, target):
+        before = sequence([CONV2D.case(3, 8)])
+        with tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if target == "cuda" else target):
+            after = convert(before, {CONV2D.name: ["NCHW4c", "OIHW4i4o"]})
+        tvm.ir.assert_structural_equal(after, before)
+
+    def test_groups_stay_plain(self):
+        before = sequence([CONV2D.case(6, 8, 2)])
+        with tvm.target.Target("llvm"):
+            after = convert(before, {CONV2D.name: ["NCHW4c", "OIHW4i4o"]})
+        tvm.ir.assert_structural_equal(after, before)
+
+
 class TestUnlisted:
     @pytest.mark.parametrize("spatial", ["W", "HW", "DHW"])
     @pytest.mark.parametrize("transposed", [False, True])
@@ -518,6 +550,8 @@ def test_random_requests_keep_values(conversions):
     for chain, symbols, desired in conversions:
         before = sequence(chain, symbols)
         cases.append((before, convert(before, desired), arguments(chain)))
+        with tvm.target.Target("llvm"):
+            cases.append((before, convert(before, desired), arguments(chain)))
     check_values(cases)
 
 
