@@ -32,7 +32,7 @@ from .relax.legalize import batch_norm as _batch_norm  # noqa: E402
 from .relax.legalize import comparison as _comparison  # noqa: E402
 from .relax.legalize import conv as _conv  # noqa: E402
 from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
-from .relax.legalize import full as _full  # noqa: E402
+from .relax.legalize import creation as _creation  # noqa: E402
 from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
 from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
@@ -50,7 +50,7 @@ _batch_norm.register()
 _comparison.register()
 _conv.register()
 _conv_transpose.register()
-_full.register()
+_creation.register()
 _layout_transform.register()
 _norms.register()
 _pixel_shuffle.register()

@@ -30,7 +30,7 @@ FIX_IDS: tuple[str, ...] = (
     "decompose-reduction",
     "split-dataflow",
     "comparison-legalize",
-    "full-legalize",
+    "creation-legalize",
     "layout-transform-legalize",
     "reshape-infer-layout",
     "permute-dims-infer-layout",

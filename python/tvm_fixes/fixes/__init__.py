@@ -47,7 +47,7 @@ FIXES: tuple[Fix, ...] = (
     elements.DECOMPOSE_REDUCTION,
     elements.SPLIT_DATAFLOW,
     elements.COMPARISON_LEGALIZE,
-    elements.FULL_LEGALIZE,
+    elements.CREATION_LEGALIZE,
     layout.LAYOUT_TRANSFORM_LEGALIZE,
     layout.RESHAPE_INFER_LAYOUT,
     layout.PERMUTE_DIMS_INFER_LAYOUT,

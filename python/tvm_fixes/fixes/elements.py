@@ -173,11 +173,11 @@ COMPARISON_LEGALIZE = Fix(
     ),
 )
 
-FULL_LEGALIZE = Fix(
-    id="full-legalize",
+CREATION_LEGALIZE = Fix(
+    id="creation-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="a tensor can be filled with an infinity or NaN",
+    summary="a tensor can be filled with an infinity or NaN, and with extents that are broadcast",
     upstream=(),
     probe=Probe(
         stock=_fill_with_infinity,

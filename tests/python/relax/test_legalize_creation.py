@@ -18,8 +18,8 @@ import tvm.testing
 from tvm import relax
 
 from relax_helpers import build, call, merge, run, tensor
-from tvm_fixes import switches
-from tvm_fixes.relax.legalize.full import FIX_ID
+from tvm_fixes import pipeline, switches
+from tvm_fixes.relax.legalize.creation import FIX_ID
 
 VALUES = {"least": -np.inf, "most": np.inf, "nan": np.nan}
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
@@ -54,6 +54,28 @@ def test_full_like_of_an_unknown_extent():
     np.testing.assert_array_equal(got, np.full((3, 2), -np.inf))
 
 
+def extents_as_a_tensor():
+    """Broadcast to one of the extents, so that both are fused."""
+    n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
+
+    def emit(builder, x):
+        extents = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([n, n * m + 1, 3])))
+        return relax.op.broadcast_to(extents, relax.ShapeExpr([m, 3]))
+
+    return build({"x": tensor(n, m)}, emit)
+
+
+def test_extents_that_are_broadcast():
+    got = run(extents_as_a_tensor(), np.zeros((2, 4), "float32"), pipeline=pipeline())
+    np.testing.assert_array_equal(got, [[2, 9, 3]] * 4)
+
+
+def test_extents_that_are_known():
+    shape = relax.ShapeExpr([2, 5])
+    got = run(build({}, lambda *_: relax.op.shape_to_tensor(shape)))
+    np.testing.assert_array_equal(got, [2, 5])
+
+
 def test_finite_numbers_are_tvms(monkeypatch):
     mod = full(0.5)
     ours = relax.transform.LegalizeOps()(mod)
@@ -65,6 +87,8 @@ def test_switch_restores_stock(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     with pytest.raises(TypeError, match="not iterable"):
         run(full(np.inf))
+    with pytest.raises(Exception, match="VarRemapGet"):
+        run(extents_as_a_tensor(), np.zeros((2, 4), "float32"), pipeline=pipeline())
 
 
 if __name__ == "__main__":
