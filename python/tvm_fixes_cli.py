@@ -183,6 +183,12 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="store_true",
         help="have the model check, when it runs, what could not be proved",
     )
+    parser.add_argument(
+        "--max-growth",
+        type=float,
+        metavar="TIMES",
+        help="how many times as large as the model's constants folded ones may be (default: 1.2)",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
 
@@ -246,6 +252,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
             from tvm_fixes.compiler import compile as compile_model
             from tvm_fixes.console import StepPrinter, render
             from tvm_fixes.errors import CompileError, UsageError
+        given = {} if arguments.max_growth is None else {"max_growth": arguments.max_growth}
         try:
             with StepPrinter(_console(stderr=True)) as printer:
                 model = compile_model(
@@ -262,6 +269,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     verify=not arguments.no_verify,
                     verify_each=arguments.verify_each,
                     runtime_checks=arguments.runtime_checks,
+                    **given,
                     progress=None if arguments.quiet else printer,
                 )
         except CompileError as error:

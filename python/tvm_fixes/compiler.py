@@ -37,6 +37,7 @@ from .isolate import OutcomeKind, run_forked
 from .pipeline import stages
 from .relax import verifier
 from .relax.analysis import activation_transforms
+from .relax.transform.fold_constant import MAX_GROWTH, collect_unfolded
 from .runtime.compiled_model import CompiledModel, check_destination
 from .runtime.manifest import (
     LIBRARY,
@@ -92,6 +93,7 @@ def compile(
     verify: bool = True,
     verify_each: bool = False,
     runtime_checks: bool = False,
+    max_growth: float = MAX_GROWTH,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and hold its answers against the original's.
@@ -130,6 +132,10 @@ def compile(
     runtime_checks : bool
         Have the model check what could not be proved, and raise an ``AssertionError`` that names
         operator and values.
+    max_growth : float
+        How many times as large as the model's constants what is computed of them at compile time
+        may be; what would be larger is computed when the model runs, and ``report.unfolded`` says
+        what that is.
     progress : callable, optional
         Called with a :class:`Step` as each begins and ends.
 
@@ -157,7 +163,7 @@ def compile(
             _check_switches()
             checks = _Checks(verify, verify_each)
             resolved = targets.resolve(target)
-            lowering = stages(layout=layout, runtime_checks=runtime_checks)
+            lowering = stages(layout=layout, runtime_checks=runtime_checks, max_growth=max_growth)
             _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol, seed=seed)
             opened = open_source(source, shapes)
             if static:
@@ -171,7 +177,8 @@ def compile(
         if compare:
             with run.step("reference"):
                 expected = _Expectation.of(opened, seed)
-        mod, transforms = _lower(mod, resolved, lowering, run, checks)
+        with collect_unfolded() as unfolded:
+            mod, transforms = _lower(mod, resolved, lowering, run, checks)
         with run.step("build"):
             executable = relax.build(mod, resolved, relax_pipeline=None)
         with run.step("export"):
@@ -187,6 +194,7 @@ def compile(
         fixes=sorted(fixes),
         warnings=warned,
         unproved=checks.unproved,
+        unfolded=unfolded,
     )
     if expected is not None:
         with run.step("compare"):

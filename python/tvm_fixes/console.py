@@ -114,6 +114,7 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
         rows.append(("activation transforms", str(report.activation_transforms)))
     if report.unproved:
         rows.append(("left unproved", f"{report.unproved} (tvm-fixes verify shows them)"))
+    rows += [("not folded", line) for line in report.unfolded]
     rows.append(("fixes that took part", ", ".join(report.fixes) or "none"))
     if output is not None and report.equal is not False:
         rows.append(("saved to", escape(output)))

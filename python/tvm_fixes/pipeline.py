@@ -28,13 +28,16 @@ from .relax.transform import (
     DecomposeChannelwise,
     DecomposeReduction,
     DynamicToStatic,
+    FoldConstant,
     FoldLayoutIntoConv,
     FuseTransposeMatmul,
     InsertRuntimeChecks,
     PrepareLayout,
+    ReadTransposedWeights,
     SplitDataflow,
     StaticPlanBlockMemory,
 )
+from .relax.transform.fold_constant import MAX_GROWTH
 
 
 def _by_operator(
@@ -81,7 +84,11 @@ _EMITTED = frozenset(
 
 
 def pipeline(
-    name: str = "cpu", *, layout: str | None = None, runtime_checks: bool = False
+    name: str = "cpu",
+    *,
+    layout: str | None = None,
+    runtime_checks: bool = False,
+    max_growth: float = MAX_GROWTH,
 ) -> tvm.transform.Pass:
     """Make the pass that lowers a module for ``relax.build``.
 
@@ -100,6 +107,9 @@ def pipeline(
     runtime_checks : bool
         Check at run time what cannot be proved: see
         :func:`~tvm_fixes.relax.transform.InsertRuntimeChecks`.
+    max_growth : float
+        How many times as large as the model's constants what is computed of them at compile time
+        may be: see :func:`~tvm_fixes.relax.transform.FoldConstant`.
 
     Returns
     -------
@@ -109,19 +119,23 @@ def pipeline(
     Raises
     ------
     UsageError
-        If `name` or `layout` is unknown.
+        If `name` or `layout` is unknown, or if `max_growth` is negative.
 
     Notes
     -----
     The pass raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` where an operator call
     cannot be lowered.  A call that an external code generator has taken by then is none of these.
     """
-    passes = stages(name, layout=layout, runtime_checks=runtime_checks)
+    passes = stages(name, layout=layout, runtime_checks=runtime_checks, max_growth=max_growth)
     return tvm.transform.Sequential(passes, name="tvm_fixes")
 
 
 def stages(
-    name: str = "cpu", *, layout: str | None = None, runtime_checks: bool = False
+    name: str = "cpu",
+    *,
+    layout: str | None = None,
+    runtime_checks: bool = False,
+    max_growth: float = MAX_GROWTH,
 ) -> list[tvm.transform.Pass]:
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
@@ -147,7 +161,20 @@ def stages(
     sequence.append(SplitDataflow())
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so
     # that the transform of a constant kernel is done now, and not fused into its reader.
-    sequence.append(_target_stage("Legalize", stock.library_dispatch_passes, stock.legalize_passes))
+    fold = FoldConstant(max_growth)
+
+    def legalize_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+        return [
+            fold if step.info.name == fold.info.name else step
+            for step in stock.legalize_passes(target)
+        ]
+
+    def weight_passes(_target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+        return [ReadTransposedWeights(max_growth)]
+
+    sequence.append(
+        _target_stage("Legalize", stock.library_dispatch_passes, weight_passes, legalize_passes)
+    )
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
     sequence.append(DecomposeReduction())
     # Phase 3: memory, shapes and calls in the virtual machine's terms.

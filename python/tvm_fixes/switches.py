@@ -78,6 +78,7 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-quantized",
     "dynamic-to-static",
     "broadcast-free-matmul",
+    "fold-constant",
     "verify-types",
     "verify-functions",
     "verify-call-tir",

@@ -95,6 +95,7 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.QUANTIZED,
     dynamic_shapes.DYNAMIC_TO_STATIC,
     weights.BROADCAST_FREE_MATMUL,
+    weights.FOLD_CONSTANT,
     verifier.TYPES,
     verifier.FUNCTIONS,
     verifier.CALL_TIR,

@@ -21,6 +21,7 @@ from tvm import relax
 
 from ..pipeline import pipeline
 from ..relax.analysis import bindings
+from ..relax.transform.fold_plan import tensor_of
 from .record import Fix, Kind, Probe
 
 
@@ -29,20 +30,30 @@ def _lower(mod: tvm.IRModule, relax_pipeline: tvm.transform.Pass) -> tvm.IRModul
         return relax_pipeline(mod)
 
 
-def _largest_tensor(mod: tvm.IRModule) -> int:
-    """The elements of the largest constant or result of a call."""
-    shapes = []
+def _constant_elements(mod: tvm.IRModule) -> int:
+    sizes = []
 
     def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor):
-            shapes.append(expr.value.shape)
+        tensor = tensor_of(expr)
+        if tensor is not None:
+            sizes.append(math.prod(tensor.shape))
 
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-            types = (binding.var.ty for binding in bindings(function))
-            shapes += [ty.shape for ty in types if isinstance(ty, relax.TensorType)]
-    return max(math.prod(map(int, list(shape))) for shape in shapes)
+    return sum(sizes)
+
+
+def _largest_result(mod: tvm.IRModule) -> int:
+    """The elements of the largest result of a call."""
+    types = [
+        binding.var.ty
+        for _, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        for binding in bindings(function)
+    ]
+    shapes = [list(ty.shape) for ty in types if isinstance(ty, relax.TensorType)]
+    return max(math.prod(map(int, shape)) for shape in shapes)
 
 
 def _module(
@@ -62,7 +73,7 @@ def _module(
 
 def _multiply_by_repeated(relax_pipeline: tvm.transform.Pass) -> None:
     mod = _lower(_module((16, 7, 64), (64, 96), (16, 64, 96), "matmul"), relax_pipeline)
-    largest = _largest_tensor(mod)
+    largest = max(_largest_result(mod), _constant_elements(mod))
     assert largest <= 16 * 7 * 96, f"the weight takes {largest} elements, and has {64 * 96}"
 
 
@@ -76,5 +87,25 @@ BROADCAST_FREE_MATMUL = Fix(
         stock=lambda: _multiply_by_repeated(relax.get_pipeline("zero")),
         fixed=lambda: _multiply_by_repeated(pipeline()),
         symptom=re.compile("AssertionError: the weight takes 98304 elements, and has 6144"),
+    ),
+)
+
+
+def _add_repeated(relax_pipeline: tvm.transform.Pass) -> None:
+    mod = _lower(_module((256, 64, 64), (64, 64), (256, 64, 64), "add"), relax_pipeline)
+    constants = _constant_elements(mod)
+    assert constants <= 64 * 64, f"the constants have {constants} elements, of {64 * 64}"
+
+
+FOLD_CONSTANT = Fix(
+    id="fold-constant",
+    family="weights",
+    kind=Kind.PASS,
+    summary="folding does not make constants larger than a budget; tied weights are held once",
+    upstream=(17546,),
+    probe=Probe(
+        stock=lambda: _add_repeated(relax.get_pipeline("zero")),
+        fixed=lambda: _add_repeated(pipeline()),
+        symptom=re.compile("AssertionError: the constants have 1048576 elements, of 4096"),
     ),
 )

@@ -88,6 +88,9 @@ class Report:
     unproved : int or None
         How many obligations, such as equal extents, the verifier could neither prove nor disprove,
         after import and once more on calls of kernels; None where it did not run.
+    unfolded : list of str
+        What is computed of constants whenever the model runs, since it would make the library
+        larger: operator and sizes.
     """
 
     source: str
@@ -103,6 +106,7 @@ class Report:
     reference_latency_ms: float | None = None
     warnings: list[str] = field(default_factory=list)
     unproved: int | None = None
+    unfolded: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool | None:

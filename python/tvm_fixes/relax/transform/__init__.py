@@ -16,10 +16,12 @@ from .broadcast_free_matmul import BroadcastFreeMatmul
 from .decompose_channelwise import DecomposeChannelwise
 from .decompose_reduction import DecomposeReduction
 from .dynamic_to_static import DynamicToStatic
+from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
 from .prepare_layout import PrepareLayout
+from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
 from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
@@ -29,10 +31,12 @@ __all__ = [
     "DecomposeChannelwise",
     "DecomposeReduction",
     "DynamicToStatic",
+    "FoldConstant",
     "FoldLayoutIntoConv",
     "FuseTransposeMatmul",
     "InsertRuntimeChecks",
     "PrepareLayout",
+    "ReadTransposedWeights",
     "RefreshTypes",
     "SplitDataflow",
     "StaticPlanBlockMemory",

@@ -1,0 +1,274 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Folding of constants with a budget of bytes.
+
+Upstream
+    https://github.com/apache/tvm/issues/17546
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``W.expand``, ``repeat``, ``a @ b`` of a low-rank adapter, an upcast of float16 weights, int8
+    weights that are dequantized, a weight that is read both as it is and transposed.
+Symptom
+    The library is many times as large as the parameters of its model.
+Mechanism
+    ``FoldConstant`` computes whatever depends on constants alone; a limit of 1024 elements holds
+    only for what has no tensor as an operand.
+How to remove
+    When TVM's pass has a limit on what a constant may grow by, use it in
+    :mod:`tvm_fixes.pipeline`; delete this file, ``fold_plan``, ``read_transposed_weights``,
+    ``src/relax/transform/rebind.cc``, their tests and the fix id ``fold-constant``.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import tvm
+from tvm import relax
+
+from ... import _ffi, logs, switches
+from ...errors import UsageError
+from ..analysis import bindings
+from .fold_plan import FoldPlan, Value, tensor_of
+
+FIX_ID = "fold-constant"
+NAME = "FoldConstant"
+
+MAX_GROWTH = 1.2
+"""By how much constants may grow unless something else is asked for."""
+
+_collected: ContextVar[list[str] | None] = ContextVar("tvm_fixes_unfolded", default=None)
+
+
+@contextmanager
+def collect_unfolded() -> Iterator[list[str]]:
+    """Collect what :func:`FoldConstant` does not fold within the ``with`` block.
+
+    Yields
+    ------
+    list of str
+        Grows while the block runs: a line with function, variable, operator and both sizes.
+    """
+    collected: list[str] = []
+    token = _collected.set(collected)
+    try:
+        yield collected
+    finally:
+        _collected.reset(token)
+
+
+def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
+    """Compute what depends on constants alone, unless the constants would grow by it.
+
+    TVM's pass of this name, with a budget.  Before::
+
+        transposed = R.permute_dims(w)                                  # w, v: constants
+        y = R.matmul(x, transposed)
+        wide = R.broadcast_to(R.multiply(v, R.const(2)), R.shape([256, 64, 64]))
+        z = R.add(y, wide)
+
+    and after::
+
+        y = R.matmul(x, w_transposed)                                   # constants as large as
+        z = R.add(y, R.broadcast_to(v_doubled, R.shape([256, 64, 64])))   # w and v
+
+    What is folded takes the place of the constants that it is computed of, as far as nothing else
+    reads them: a weight that is read as it is and transposed is not transposed at compile time,
+    since that would be a second weight.  Equal computations count once.  Where a value is not
+    folded, those that it is computed of may be.
+
+    Parameters
+    ----------
+    max_growth : float
+        How many times as large as the constants that they take the place of the folded ones may
+        be: 1 lets nothing grow, ``math.inf`` folds everything.  A value of up to 8 KiB is always
+        folded.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, for high-level operators in dataflow blocks and for calls of kernels.
+
+    Raises
+    ------
+    UsageError
+        If `max_growth` is negative or not a number.
+
+    Notes
+    -----
+    What is not folded is computed whenever the model runs: it is logged with its size at level
+    ``DEBUG`` to Python's logger ``tvm_fixes.FoldConstant``, and :func:`collect_unfolded` collects
+    it.  The time is in proportion to the module's, and that of the kernels that are run.
+    """
+    if not max_growth >= 0:
+        raise UsageError(f"max_growth must be a number that is not negative, got {max_growth}")
+    stock = relax.transform.FoldConstant()
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return stock(mod)
+        plan = FoldPlan(mod, max_growth)
+        constants = _evaluate(plan, mod, stock)
+        if plan.unfolded:
+            switches.note(FIX_ID)
+        for value in plan.unfolded:
+            logs.debug(NAME, str(value))
+        collected = _collected.get()
+        if collected is not None:
+            collected += map(str, plan.unfolded)
+        return _fold_rest(_put_in(plan, constants, mod), plan, stock)
+
+    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+
+
+def _evaluate(
+    plan: FoldPlan, mod: tvm.IRModule, stock: tvm.transform.Pass
+) -> dict[Value, tvm.ir.GenericConst]:
+    """The constants that the values to fold become, computed by TVM's pass."""
+    kernels = {
+        var: kernel
+        for var, kernel in mod.functions_items()
+        if not isinstance(kernel, relax.Function)
+    }
+    known: dict[relax.Var, tvm.ir.GenericConst] = {}
+    while plan.folded:
+        folded = list(dict.fromkeys(v for v in plan.values.values() if v in plan.folded))
+        if not _compute(plan.computation(), [v.binding.var for v in folded], kernels, stock, known):
+            left = {value for value in folded if value.binding.var not in known}
+            if not left:
+                return {value: known[value.binding.var] for value in folded}
+            plan.refuse(left)
+    return {}
+
+
+def _compute(
+    computation: list[relax.VarBinding],
+    results: list[relax.Var],
+    kernels: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc],
+    stock: tvm.transform.Pass,
+    known: dict[relax.Var, tvm.ir.GenericConst],
+) -> bool:
+    """Add to what is known of the variables, as far as TVM's pass goes at once; whether it did.
+
+    It does not go beyond a field that is taken of a tuple.
+    """
+    if all(var in known for var in results):
+        return False
+    out = relax.Var("out", relax.TupleType([var.ty for var in results]))
+    block = relax.DataflowBlock(
+        [
+            *(relax.VarBinding(b.var, known.get(b.var, b.value)) for b in computation),
+            relax.VarBinding(out, relax.Tuple(results)),
+        ]
+    )
+    function = relax.Function([], relax.SeqExpr([block], out), out.ty)
+    name = tvm.ir.GlobalVar("tvm_fixes_fold")
+    computed = stock(tvm.IRModule({**kernels, name: function}))["tvm_fixes_fold"]
+    found: dict[relax.Var, relax.Expr] = {}
+
+    def resolve(expr: relax.Expr) -> relax.Expr:
+        if isinstance(expr, relax.TupleGetItem):
+            whole = resolve(expr.tuple_value)
+            return resolve(whole.fields[expr.index]) if isinstance(whole, relax.Tuple) else expr
+        return found.get(expr, expr) if isinstance(expr, relax.Var) else expr
+
+    for binding in bindings(computed):
+        found[binding.var] = resolve(binding.value)
+    fields = map(resolve, found.pop(out).fields)
+    found |= dict(zip(results, fields, strict=True))
+    number = len(known)
+    known |= {var: value for var, value in found.items() if tensor_of(value) is not None}
+    return len(known) > number
+
+
+def _put_in(
+    plan: FoldPlan, constants: dict[Value, tvm.ir.GenericConst], mod: tvm.IRModule
+) -> tvm.IRModule:
+    """The module with the constants in the place of their computations."""
+    by_function: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
+    for global_var, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            by_function[global_var] = {
+                binding.var: constants[plan.values[binding.var]]
+                for binding in bindings(function)
+                if plan.values.get(binding.var) in constants
+            }
+    return rebind(mod, by_function)
+
+
+def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> tvm.IRModule:
+    """TVM's pass, which folds shapes too, kept from what is not to be folded.
+
+    The constants that it must not see are parameters meanwhile.
+    """
+    hidden: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
+    calls: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
+    functions = dict(mod.functions_items())
+    for global_var, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        params: dict[relax.Var, relax.Expr] = {}
+        calls[global_var] = {
+            binding.var: _hide(binding.value, params)
+            for binding in bindings(function)
+            if plan.values.get(binding.var) in plan.kept and isinstance(binding.value, relax.Call)
+        }
+        if params:
+            hidden[global_var] = params
+            functions[global_var] = relax.Function(
+                [*function.params, *params],
+                function.body,
+                function.ret_ty,
+                function.is_pure,
+                function.attrs,
+                function.span,
+            )
+    if not hidden:
+        return stock(mod)
+    opened = tvm.IRModule(functions, mod.attrs, mod.global_infos)
+    return rebind(stock(rebind(opened, calls)), hidden)
+
+
+def _hide(call: relax.Call, params: dict[relax.Var, relax.Expr]) -> relax.Call:
+    """The call with parameters, which are added to `params`, in the place of its constants."""
+
+    def replace(expr: relax.Expr) -> relax.Expr:
+        if tensor_of(expr) is not None:
+            param = relax.Var(f"constant{len(params)}", expr.ty)
+            params[param] = expr
+            return param
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple(list(map(replace, expr.fields)))
+        return expr
+
+    args = list(map(replace, call.args))
+    return relax.BlockBuilder().normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
+
+
+def rebind(
+    mod: tvm.IRModule, values: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]]
+) -> tvm.IRModule:
+    """The module with other values for variables, by function, and without what that makes dead.
+
+    Parameters that have a value go.
+    """
+    rebind_function = _ffi.get("tvm_fixes.relax.Rebind")
+    changed = {
+        global_var: rebind_function(mod[global_var], new, mod)
+        for global_var, new in values.items()
+        if new
+    }
+    if not changed:
+        return mod
+    return tvm.IRModule(dict(mod.functions_items()) | changed, mod.attrs, mod.global_infos)

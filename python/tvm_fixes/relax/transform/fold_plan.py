@@ -1,0 +1,314 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Which values of a module are computed at compile time, by how large they become."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+SMALL = 8192
+"""A value of this many bytes or less is folded, whatever its operands are: 1024 numbers of 64 bits,
+up to which TVM folds what has no operands."""
+
+_LITERALS = (tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm)
+
+
+@dataclass(eq=False)
+class Value:
+    """What a binding computes of constants alone; equal computations are one.
+
+    Attributes
+    ----------
+    function : str
+        Where it is bound first.
+    binding : relax.VarBinding
+        That binding.
+    operands : tuple of Value and tvm.runtime.Tensor
+        What it is computed of; the tensors are those of constants.
+    constants : tuple of tvm.runtime.Tensor
+        What it is computed of in the end.
+    nbytes : int or None
+        The size; None for what cannot be a constant, a tuple.
+    """
+
+    function: str
+    binding: relax.VarBinding
+    operands: tuple["Operand", ...]
+    constants: tuple[tvm.runtime.Tensor, ...]
+    nbytes: int | None
+
+    @property
+    def operator(self) -> str:
+        value = self.binding.value
+        if not isinstance(value, relax.Call):
+            return "field of a tuple"
+        callee = value.args[0] if value.op.name == "relax.call_tir" else value.op
+        return str(callee.name_hint if isinstance(callee, tvm.ir.GlobalVar) else callee.name)
+
+    def __str__(self) -> str:
+        of = sum(map(bytes_of, self.constants))
+        return (
+            f"{self.function}: `{self.binding.var.name}`: {self.operator} of constants of {of} "
+            f"bytes is not folded, which would take {self.nbytes} bytes"
+        )
+
+
+Operand: TypeAlias = Value | tvm.runtime.Tensor
+
+
+def bytes_of(tensor: tvm.runtime.Tensor) -> int:
+    """The size of the elements of a tensor."""
+    return _bytes(list(tensor.shape), str(tensor.dtype))
+
+
+class FoldPlan:
+    """What is folded, and what is not because it would become too large.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Its functions are normalized.
+    max_growth : float
+        How many times as large as the constants that it takes the place of a constant may be.  One
+        that something else still reads is not replaced.
+
+    Attributes
+    ----------
+    values : dict of relax.Var to Value
+        All that is computed of constants, by variable.
+    bindings : dict of relax.Var to relax.VarBinding
+        Theirs, and those of shapes and constants that have a variable.
+    folded : set of Value
+        What is read by something else than a value that is folded, and is folded.
+    kept : set of Value
+        What has to be computed when the model runs.
+    unfolded : list of Value
+        That of it which could be a constant, in program order.
+    """
+
+    def __init__(self, mod: tvm.IRModule, max_growth: float):
+        self.values: dict[relax.Var, Value] = {}
+        self.folded: set[Value] = set()
+        self.kept: set[Value] = set()
+        self.unfolded: list[Value] = []
+        self._mod = mod
+        self._max_growth = max_growth
+        # By variable, what it stands for: an operand, or None for a shape that is known.
+        self._known: dict[relax.Var, Operand | None] = {}
+        self.bindings: dict[relax.Var, relax.VarBinding] = {}
+        self._unique: dict[Any, Value] = {}
+        self._read: set[Operand] = set()
+        self._refused: set[Value] = set()
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                self._function = str(global_var.name_hint)
+                self._visit(function.body)
+        self._decide()
+
+    def refuse(self, values: set[Value]) -> None:
+        """Leave out what TVM cannot compute."""
+        self._refused |= values
+        self._decide()
+
+    def computation(self) -> list[relax.VarBinding]:
+        """The bindings that compute what is folded, in program order."""
+        pending = [value.binding.var for value in self.folded]
+        needed = set()
+        while pending:
+            var = pending.pop()
+            if var not in needed:
+                needed.add(var)
+                pending += _variables(self.bindings[var].value)
+        return [binding for var, binding in self.bindings.items() if var in needed]
+
+    def _visit(self, expr: relax.Expr) -> None:
+        if isinstance(expr, relax.SeqExpr):
+            for block in expr.blocks:
+                for binding in block.bindings:
+                    self._visit_binding(binding, isinstance(block, relax.DataflowBlock))
+            self._visit(expr.body)
+        elif isinstance(expr, relax.Function):
+            self._visit(expr.body)
+        elif isinstance(expr, relax.If):
+            self._visit(expr.cond)
+            self._visit(expr.true_branch)
+            self._visit(expr.false_branch)
+        else:
+            self._read.update(self._operands_among(expr))
+
+    def _visit_binding(self, binding: relax.Binding, in_dataflow: bool) -> None:
+        value, var = binding.value, binding.var
+        if not isinstance(binding, relax.VarBinding) or isinstance(
+            value, relax.If | relax.Function
+        ):
+            return self._visit(value)
+        operands: list[Operand] = []
+        key = self._key(value, operands, in_dataflow)
+        if key is None:
+            return self._visit(value)
+        self.bindings[var] = binding
+        if isinstance(value, relax.ShapeExpr):
+            self._known[var] = None
+        elif isinstance(value, relax.Var | tvm.ir.GenericConst):
+            self._known[var] = operands[0] if operands else None
+        else:
+            unique = self._unique.get(key)
+            if unique is None:
+                constants: dict[tvm.runtime.Tensor, None] = {}
+                for operand in operands:
+                    found = operand.constants if isinstance(operand, Value) else (operand,)
+                    constants |= dict.fromkeys(found)
+                nbytes = _bytes_of_type(var.ty)
+                unique = Value(self._function, binding, tuple(operands), tuple(constants), nbytes)
+                self._unique[key] = unique
+            self._known[var] = self.values[var] = unique
+        return None
+
+    def _key(self, value: relax.Expr, operands: list[Operand], in_dataflow: bool) -> Any:
+        """What equal computations have in common; None for what depends on more than constants."""
+        if isinstance(value, relax.Call):
+            if not self._can_evaluate(value, in_dataflow):
+                return None
+            args = [self._argument_key(arg, operands) for arg in value.args]
+            if any(arg is None for arg in args):
+                return None
+            parts = [part for part in (value.attrs, *value.ty_args) if part is not None]
+            return value.op, *args, *map(tvm_ffi.StructuralKey, parts)
+        if isinstance(value, relax.TupleGetItem):
+            key = self._argument_key(value.tuple_value, operands)
+            return None if key is None else ("field", int(value.index), key)
+        key = self._argument_key(value, operands)
+        return None if key is None else ("value", key)
+
+    def _can_evaluate(self, call: relax.Call, in_dataflow: bool) -> bool:
+        """Whether TVM's pass would try, with constants as operands."""
+        if not isinstance(call.op, tvm.ir.Op):
+            return False
+        if call.op.name == "relax.call_tir":
+            return isinstance(self._mod.functions.get(call.args[0]), tirx.PrimFunc)
+        return in_dataflow and call.op.get_attr("FLegalize") is not None
+
+    def _argument_key(self, expr: relax.Expr, operands: list[Operand]) -> Any:
+        if isinstance(expr, relax.Var):
+            if expr not in self._known:
+                return None
+            operand = self._known[expr]
+            if operand is None:
+                return self._argument_key(self.bindings[expr].value, operands)
+            operands.append(operand)
+            return operand
+        tensor = tensor_of(expr)
+        if tensor is not None:
+            operands.append(tensor)
+            return tensor
+        if isinstance(expr, relax.Tuple):
+            keys = tuple(self._argument_key(field, operands) for field in expr.fields)
+            return None if any(key is None for key in keys) else keys
+        if isinstance(expr, relax.ShapeExpr):
+            is_known = all(isinstance(dim, tirx.IntImm) for dim in expr.values)
+            return tvm_ffi.StructuralKey(expr) if is_known else None
+        if isinstance(expr, tvm.ir.GlobalVar):
+            return expr
+        return tvm_ffi.StructuralKey(expr) if isinstance(expr, _LITERALS) else None
+
+    def _operands_among(self, expr: relax.Expr) -> Iterator[Operand]:
+        """What an expression reads of constants and what is computed of them."""
+        for leaf in leaves(expr):
+            operand = self._known.get(leaf) if isinstance(leaf, relax.Var) else tensor_of(leaf)
+            if operand is not None:
+                yield operand
+
+    def _decide(self) -> None:
+        values = list(self._unique.values())
+        while True:
+            needed = set(self._read)
+            fold: list[Value] = []
+            for value in reversed(values):
+                if value not in needed:
+                    continue
+                if value.nbytes is not None and value not in self._refused:
+                    fold.append(value)
+                else:
+                    needed.update(value.operands)
+            too_large = self._too_large(fold[::-1], needed)
+            if not too_large:
+                break
+            self._refused |= too_large
+        self.folded = set(fold)
+        self.kept = {value for value in values if value in needed and value not in self.folded}
+        self.unfolded = [v for v in values if v in self.kept and v.nbytes is not None]
+
+    def _too_large(self, fold: list[Value], needed: set[Operand]) -> set[Value]:
+        """The values for which the constants that they take the place of leave no room."""
+        room: dict[tvm.runtime.Tensor, float] = {}
+        too_large = set()
+        for value in fold:
+            for constant in value.constants:
+                if constant not in room:
+                    left = self._max_growth - (1 if constant in needed else 0)
+                    room[constant] = max(left, 0) * bytes_of(constant)
+            nbytes: float = value.nbytes or 0
+            if nbytes <= SMALL:
+                continue
+            if nbytes > sum(room[constant] for constant in value.constants):
+                too_large.add(value)
+                continue
+            for constant in value.constants:
+                taken = min(room[constant], nbytes)
+                room[constant] -= taken
+                nbytes -= taken
+        return too_large
+
+
+def _variables(expr: relax.Expr) -> list[relax.Var]:
+    """The variables that a value of a normalized function reads."""
+    return [leaf for leaf in leaves(expr) if isinstance(leaf, relax.Var)]
+
+
+def tensor_of(expr: relax.Expr) -> tvm.runtime.Tensor | None:
+    """The tensor that a constant holds."""
+    is_tensor = isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor)
+    return expr.value if is_tensor else None
+
+
+def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
+    if isinstance(expr, relax.Call):
+        yield from leaves(expr.op)
+        for arg in expr.args:
+            yield from leaves(arg)
+    elif isinstance(expr, relax.Tuple):
+        for field in expr.fields:
+            yield from leaves(field)
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from leaves(expr.tuple_value)
+    else:
+        yield expr
+
+
+def _bytes_of_type(ty: tvm.ir.Type) -> int | None:
+    """The size of a tensor that can be a constant; None for any other type."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    extents = list(ty.shape.values)
+    if ty.vdevice is not None or not all(isinstance(dim, tirx.IntImm) for dim in extents):
+        return None
+    return None if ty.dtype is None else _bytes([int(dim) for dim in extents], str(ty.dtype))
+
+
+def _bytes(shape: list[int], dtype: str) -> int:
+    return int(prod(shape)) * tvm_ffi.dtype(dtype).itemsize
