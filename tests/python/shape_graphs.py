@@ -249,6 +249,8 @@ class ShapeGraph:
         if head and tail:
             product = self.add("ReduceProd", tail, keepdims=1)
             rest = self.choose.choice([self.constant([-1]), product])
+            if zeros:  # beside a 0 a -1 may be anything
+                rest = product
             target = self.add("Concat", *self.choose.sample([head, rest], 2), axis=0)
             if target:
                 self.add("Reshape", data, target, **zeros)

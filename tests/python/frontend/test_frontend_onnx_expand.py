@@ -35,6 +35,39 @@ def vector(*elements: int) -> np.ndarray:
     return np.array(elements, "int64")
 
 
+# Operators that broadcast
+
+
+SHAPES = (((3, 4), (3, 4)), ((1, 4), (3, 4)), ((3, 1), (1, 4)), ((0, 4), (1, 4)), ((3, 4), (2, 4)))
+"""Of two operands; the last do not broadcast."""
+
+
+def test_operands_of_two_symbols() -> None:
+    """Refused where neither dim is 1 and they differ."""
+    nodes = {
+        "sum": ("Add", ["x", "z"]),
+        "most": ("Max", ["x", "z", "one"]),
+        "less": ("Less", ["x", "z"]),
+        "y": ("Where", ["less", "x", "z"]),
+        "row": ("Sub", ["x", "v"]),
+    }
+    model = program(
+        nodes,
+        {"x": ("float32", ("n", "p")), "z": ("float32", ("m", "q")), "v": ("float32", ("k",))},
+        {"one": np.ones(1, "float32")},
+        ["sum", "most", "y", "row"],
+    )
+    runs = [[normal(*x), normal(*z), normal(z[1])] for x, z in SHAPES]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_operands_that_never_broadcast_are_refused() -> None:
+    inputs = {"x": normal(2, 3), "z": normal(2, 4)}
+    shapes = {"x": ("n", 3), "z": ("m", 4)}
+    message = "Add 'node': shapes of the operands is [[n, 3], [m, 4]]; expected extents that are"
+    assert_refused(from_onnx, node_model("Add", inputs, shapes=shapes), message)
+
+
 # Expand
 
 

@@ -19,7 +19,8 @@ Versions
 Trigger
     An Expand between two symbols, or to a shape that is known at run time alone and holds a 1;
     symbolic data expanded to a constant shape; fewer dims asked for than there are. Repeats that
-    depend on dims. A constant of a shape that is computed, or of no dims.
+    depend on dims. A constant of a shape that is computed, or of no dims. Operands that broadcast
+    along dims of two symbols.
 Symptom
     Wrong elements or a wrong shape, silently; ``AttributeError``; errors of the build.
 Mechanism
@@ -42,9 +43,43 @@ from .extents import choose, equal, expression, is_static
 from .node import Converter, Extent, Node
 from .parameters import extents_or_symbols, require, shaped
 
-__all__ = ["EXPAND", "convert_constant_of_shape", "convert_expand", "convert_tile"]
+__all__ = [
+    "BROADCASTING",
+    "EXPAND",
+    "convert_broadcasting",
+    "convert_constant_of_shape",
+    "convert_expand",
+    "convert_tile",
+]
 
 EXPAND = "onnx-expand"
+
+BROADCASTING = (
+    "Add",
+    "And",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Div",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Max",
+    "Mean",
+    "Min",
+    "Mod",
+    "Mul",
+    "Or",
+    "Pow",
+    "Sub",
+    "Sum",
+    "Where",
+    "Xor",
+)
+"""The operators whose operands broadcast to one shape."""
 
 
 def convert_expand(node: Node, convert: Converter) -> relax.Expr:
@@ -70,7 +105,7 @@ def convert_expand(node: Node, convert: Converter) -> relax.Expr:
     for axis, (source, asked) in enumerate(zip(sources, target, strict=True)):
         reason = f"expected what {extents} broadcasts to (axis {axis} of {rank})"
         require(node, asked >= 0, "operand shape", target, reason)
-        _require_broadcast(node, source, asked, target, reason)
+        _require_broadcast(node, source, asked, "operand shape", target, reason)
     result = [
         _broadcast(node, source, asked) for source, asked in zip(sources, target, strict=True)
     ]
@@ -80,8 +115,47 @@ def convert_expand(node: Node, convert: Converter) -> relax.Expr:
     return _broadcast_to(node, data, extents, result)
 
 
+def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
+    """Convert one of :data:`BROADCASTING`, whose operands are given one shape where it needs be.
+
+    That dims of which neither is known to be 1 broadcast is checked at run time.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If dims do not broadcast.
+    """
+    found = [node.known.extents(operand) for operand in node.operands]
+    shapes = [shape for shape in found if shape is not None]
+    if len(found) < 2 or len(shapes) < len(found):
+        return convert(node)
+    rank = max(map(len, shapes))
+    columns = list(zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True))
+    if all(_is_broadcast_by_tvm(node, column) for column in columns):
+        return convert(node)
+    switches.note(EXPAND)
+    reason = "expected extents that are equal or 1"
+    result = []
+    for column in columns:
+        extent = column[0]
+        for other in column[1:]:
+            _require_broadcast(node, extent, other, "shapes of the operands", shapes, reason)
+            extent = _broadcast(node, extent, other)
+        result.append(extent)
+    operands = [
+        node.emit(_broadcast_to(node, operand, shape, result))
+        for operand, shape in zip(node.operands, shapes, strict=True)
+    ]
+    return convert(node.with_operands(*operands))
+
+
+def _is_broadcast_by_tvm(node: Node, extents: Sequence[Extent]) -> bool:
+    others = [extent for extent in extents if not node.known.equal(extent, 1)]
+    return all(node.known.equal(extent, others[0]) for extent in others[1:])
+
+
 def _require_broadcast(
-    node: Node, source: Extent, asked: Extent, target: Sequence[Extent], reason: str
+    node: Node, source: Extent, asked: Extent, subject: str, value: object, reason: str
 ) -> None:
     conditions = [
         equal(node.known, source, 1),
@@ -91,7 +165,7 @@ def _require_broadcast(
     if True in conditions:
         return
     unknown = [condition for condition in conditions if condition is not False]
-    require(node, tirx.any(*unknown) if unknown else False, "operand shape", target, reason)
+    require(node, tirx.any(*unknown) if unknown else False, subject, value, reason)
 
 
 def _broadcast(node: Node, source: Extent, asked: Extent) -> Extent:

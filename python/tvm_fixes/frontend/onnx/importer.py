@@ -47,7 +47,14 @@ from .elementwise import (
     convert_space_to_depth,
 )
 from .evaluate import evaluate
-from .expand import EXPAND, convert_constant_of_shape, convert_expand, convert_tile
+from .expand import (
+    BROADCASTING,
+    EXPAND,
+    convert_broadcasting,
+    convert_constant_of_shape,
+    convert_expand,
+    convert_tile,
+)
 from .functions import FUNCTIONS, expand_functions
 from .generators import convert_eye_like, convert_range
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
@@ -172,7 +179,10 @@ def corrected_operators() -> frozenset[str]:
 
 def _corrections(operator: str) -> list[Correction]:
     """Those of an operator that are in force."""
-    return [c for fix, c in _CORRECTIONS.get(operator, []) if switches.enabled(fix)]
+    passed = list(_CORRECTIONS.get(operator, []))
+    if operator in BROADCASTING:
+        passed.insert(0, (EXPAND, convert_broadcasting))
+    return [correction for fix, correction in passed if switches.enabled(fix)]
 
 
 def _has_if(function: relax.Function) -> bool:
