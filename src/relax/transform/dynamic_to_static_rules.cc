@@ -87,12 +87,14 @@ bool Resolve(const Scalars& scalars, AxisSlice* slice) {
   const ObjectRef begin = Clamp(scalars, slice->begin, slice->extent, is_backwards);
   const ObjectRef end = Clamp(scalars, slice->end, slice->extent, is_backwards);
   const ObjectRef zero = Scalars::Int(0);
-  const ObjectRef distance = scalars.Maximum(
-      is_backwards ? scalars.Subtract(begin, end) : scalars.Subtract(end, begin), zero);
+  const ObjectRef span = is_backwards ? scalars.Subtract(begin, end) : scalars.Subtract(end, begin);
+  const ObjectRef distance = scalars.Maximum(span, zero);
   const int64_t stride = std::abs(slice->step);
   slice->length =
       scalars.FloorDivide(scalars.Add(distance, Scalars::Int(stride - 1)), Scalars::Int(stride));
   if (!slice->length.defined()) return false;
+  // TVM counts the elements of a slice backwards as if its bounds never crossed.
+  if (is_backwards && !AsInt(slice->length) && !scalars.ProvesAtLeast(span, 0)) return false;
   if (AsInt(slice->length) == 0) {
     slice->begin = slice->end = zero;
   } else if (!is_backwards) {

@@ -331,6 +331,30 @@ def test_bounds_that_cross():
     assert relax_helpers.run(resolve(literal), data(3, 4)).shape == (0, 4)
 
 
+def test_bounds_of_a_slice_backwards():
+    """TVM counts its elements as if they never crossed."""
+    n = tvm.tirx.Var("n", "int64")
+
+    def backwards(start, stop):
+        def emit(builder, x):
+            shape = builder.emit(relax.op.shape_to_tensor(builder.emit(relax.op.shape_of(x))))
+            bounds = [start(builder, shape), stop(builder, shape), relax.const([-1], "int64")]
+            return builder.emit(relax.op.dynamic_strided_slice(x, *bounds))
+
+        return relax_helpers.build({"x": tensor(n)}, emit)
+
+    def part(divisor):
+        return lambda b, s: b.emit(relax.op.floor_divide(s, relax.const(divisor, "int64")))
+
+    resolved = resolve(backwards(part(1), part(2)))
+    assert count(resolved, "relax.dynamic_strided_slice") == 0
+    for rows in (1, 2, 5):
+        found = relax_helpers.run(resolved, data(rows))
+        np.testing.assert_array_equal(found, data(rows)[: rows // 2 : -1])
+    may_cross = DynamicToStatic()(backwards(part(3), part(2)))
+    assert count(may_cross, "relax.dynamic_strided_slice") == 1
+
+
 def test_a_promise_that_is_broken():
     n = tvm.tirx.Var("n", "int64")
 
