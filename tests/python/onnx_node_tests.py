@@ -30,10 +30,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -55,6 +55,8 @@ _STOCK = Path(__file__).with_name("onnx_node_tests_tvm.json")
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
 _Importer: TypeAlias = Callable[[onnx.ModelProto], tvm.IRModule]
+
+AnyCase = TypeVar("AnyCase")
 
 
 class Parameters(StrEnum):
@@ -189,12 +191,14 @@ def _with_initializers(case: Case) -> list[Case]:
 
 def run_ours(cases: Sequence[Case]) -> list[Result]:
     """`cases` with the corrected importer and pipeline."""
-    return _run_all(cases, from_onnx, "tvm_fixes", disabled="")
+    return run_each(cases, partial(_run, importer=from_onnx, pipeline="tvm_fixes"))
 
 
 def run_stock(cases: Sequence[Case]) -> list[Result]:
     """`cases` with TVM's importer and pipeline, and every fix switched off."""
-    return _run_all(cases, tvm_from_onnx, "default", disabled=",".join(switches.FIX_IDS))
+    return run_each(
+        cases, partial(_run, importer=tvm_from_onnx, pipeline="default"), disabled=switches.FIX_IDS
+    )
 
 
 def stock_verdicts(cases: Sequence[Case]) -> list[Verdict]:
@@ -232,20 +236,22 @@ def _versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("apache-tvm", "onnx")}
 
 
-def _run_all(
-    cases: Sequence[Case], importer: _Importer, pipeline: str, *, disabled: str
+def run_each(
+    cases: Sequence[AnyCase], run: Callable[[AnyCase], Result], *, disabled: Sequence[str] = ()
 ) -> list[Result]:
-    """One child runs many cases, since forking takes longer than most of them.
+    """What `run` makes of each of `cases`, in children, with the fixes `disabled`.
+
+    One child runs many cases, since forking takes longer than most of them.
 
     A case that ends a child has another child for itself, which tells what it did; the next one
     goes on behind it.
     """
 
-    def run_each(todo: Sequence[Case], results: IO[bytes]) -> None:
-        os.environ[switches.ENVIRONMENT_VARIABLE] = disabled
+    def run_some(todo: Sequence[AnyCase], results: IO[bytes]) -> None:
+        os.environ[switches.ENVIRONMENT_VARIABLE] = ",".join(disabled)
         warnings.simplefilter("ignore")
         for case in todo:
-            pickle.dump(_run(case, importer, pipeline), results)
+            pickle.dump(run(case), results)
             results.flush()
 
     done: list[Result] = []
@@ -253,7 +259,7 @@ def _run_all(
     while len(done) < len(cases):
         todo = cases[len(done) : len(done) + together]
         with tempfile.TemporaryFile() as results:
-            outcome = run_forked(lambda t=todo, r=results: run_each(t, r), timeout=_TIMEOUT)
+            outcome = run_forked(lambda t=todo, r=results: run_some(t, r), timeout=_TIMEOUT)
             results.seek(0)
             ended = list(_unpickled(results))
         done += ended

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 import tvm
 import tvm.testing
 from torch.utils._sympy import functions
-from tvm import tirx
+from tvm import relax, tirx
 
 from torch_helpers import Call, check_function, import_exported, random
 from tvm_fixes import switches
@@ -128,6 +128,75 @@ def test_inputs_with_expressions() -> None:
         extent, more = (param.ty.shape[0] for param in main.params)
         assert isinstance(extent, tirx.Var)
         assert tvm.sym.Analyzer().can_prove_equal(more, extent + 1)
+
+
+def test_squeezes() -> None:
+    """What is symbolic is not 1."""
+    check_function(
+        lambda x: (x.unsqueeze(1).squeeze(), x.squeeze(0), x[None].squeeze((0, 1, 2))),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_numbers_of_elements_that_are_found() -> None:
+    check_function(
+        lambda x: (x.nonzero(), x[x > 0], x[x[:, 0] > 0], (x[x > 9] + 1).sum()),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_masks_beside_indices_are_refused() -> None:
+    with pytest.raises(tvm.error.OpNotImplemented, match="expected integers, or one tensor of boo"):
+        import_exported(Call(lambda x: x[:, x[0] > 0]), (X,))
+
+
+def test_floats_of_sizes() -> None:
+    check_function(
+        lambda x: (x / x.shape[0] ** 0.5, x * (1 / x.shape[0])),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_as_many_of_the_largest_as_a_size_says() -> None:
+    check_function(
+        lambda x: (*x.topk(x.shape[0] - 2, 0), *x.topk(x.shape[0] - 2, 0, largest=False)),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def halves_and_thirds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.view(2, -1, 3).sum(0) + y[1:].view(-1, 3, 3).sum(1)
+
+
+def test_multiples() -> None:
+    """Of a symbol that no input has; others are refused when the model runs."""
+    rows = torch.export.Dim("rows", min=2, max=9)
+    inputs = [
+        (
+            random(2 * n, 3, dtype=torch.float32, seed=n),
+            random(3 * n + 1, 3, dtype=torch.float32, seed=n),
+        )
+        for n in (4, 2, 5)
+    ]
+    program = torch.export.export(
+        Call(halves_and_thirds), inputs[0], dynamic_shapes=(({0: 2 * rows}, {0: 3 * rows + 1}),)
+    )
+    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    for x, y in inputs:
+        got = vm["main"](*map(tvm.runtime.from_dlpack, (x, y)))
+        torch.testing.assert_close(torch.from_dlpack(got), halves_and_thirds(x, y))
+    for x, y in ((inputs[0][0][1:], inputs[0][1]), (inputs[0][0], inputs[0][1][:-1])):
+        with pytest.raises(RuntimeError, match="match_cast error"):
+            vm["main"](*(tvm.runtime.from_dlpack(z.clone()) for z in (x, y)))
 
 
 def test_a_type_that_pytorch_does_not_give_is_refused() -> None:

@@ -29,6 +29,7 @@ How to remove
     and, with ``selection.py``, the fix id ``onnx-parameters``.
 """
 
+import tvm
 from onnx import helper
 from tvm import relax
 from tvm.relax import op
@@ -36,30 +37,31 @@ from tvm.relax import op
 from ... import switches
 from ..dtypes import dtype_of
 from .extents import greatest, is_static
-from .node import Converter, Node
+from .node import Converter, Extent, Node
 from .parameters import shaped
 from .selection import PARAMETERS
 
 __all__ = ["convert_eye_like", "convert_range"]
 
+_ASTYPE = tvm.ir.Op.get("relax.astype")
+
 
 def convert_range(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Range, whose extent is an expression where integers and the step are known.
+
+    They may be cast to floats, which PyTorch's exporters do with the extents of positions.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
         If the step is 0.
     """
-    values = [node.value(index) for index in range(3)]
-    step = None if values[2] is None or not values[2].is_static else values[2].elements.item()
-    if step == 0:
+    start, limit, step = (_whole_number(node, index) for index in range(3))
+    if step is not None and node.known.equal(step, 0):
         raise node.invalid("operand delta", step, "expected another step")
-    known = [value.extents()[0] for value in values if value and "int" in value.dtype]
-    if len(known) < 3 or not isinstance(step, int) or is_static(*known):
+    if start is None or limit is None or not isinstance(step, int) or is_static(start, limit):
         return convert(node)
     switches.note(PARAMETERS)
-    start, limit, _ = known
     span = limit - start if step > 0 else start - limit
     count = greatest(node.known, (span + abs(step) - 1) // abs(step), 0)
     dtype = dtype_of(node.operands[0])
@@ -71,6 +73,22 @@ def convert_range(node: Node, convert: Converter) -> relax.Expr:
     if not node.known.equal(start, 0):
         result = op.add(result, node.operands[0])
     return result
+
+
+def _whole_number(node: Node, index: int) -> Extent | None:
+    """An operand that is known to be whole, or None."""
+    operand, value = node.operands[index], node.value(index)
+    if value is None:
+        is_bound = isinstance(operand, relax.Var)
+        source = node.builder.lookup_binding(operand) if is_bound else operand
+        if isinstance(source, relax.Call) and source.op == _ASTYPE:
+            value = node.known.of(source.args[0])
+    if value is None:
+        return None
+    element = value.elements.item()
+    if isinstance(element, float) and element.is_integer():
+        return int(element)
+    return None if isinstance(element, bool | float) else element
 
 
 def convert_eye_like(node: Node, convert: Converter) -> relax.Expr:

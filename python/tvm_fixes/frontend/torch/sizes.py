@@ -20,7 +20,9 @@ Versions
 Trigger
     A program with dynamic dims that computes with sizes (``x.shape[1] // 2``, ``max``), slices,
     splits or pads by them; an element from the end of a dynamic axis; negative padding; ``cat``
-    with an empty tensor or of several dtypes.  A converter that gives another type than PyTorch.
+    with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes; indices of
+    what is not 0.  An input whose size is a multiple of a symbol that no input has.  A converter
+    that gives another type than PyTorch.
 Symptom
     ``x[-1]`` reads memory that is not ``x``'s, and an output has another shape or dtype than
     PyTorch's, silently.  Errors at import or build: ``Unsupported function types ['sym_max']``,
@@ -40,7 +42,7 @@ import sympy
 import torch
 import tvm
 from torch import fx
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
 from ... import switches
@@ -79,6 +81,9 @@ class Sizes(Corrections):
 
     def __init__(self) -> None:
         self._symbols = Symbols()
+        # Of inputs whose sizes are multiples: what they are, and what they have to be.
+        self._multiples: dict[sympy.Expr, tirx.Var] = {}
+        self._unchecked: list[tuple[relax.Var, relax.TensorType]] = []
         # A branch of torch.cond is a function, with variables of its own.
         self._is_in_branch = False
         super().__init__()
@@ -94,6 +99,13 @@ class Sizes(Corrections):
             "split_with_sizes.default": self._split_converter(stock["split_with_sizes.default"]),
             "var.correction": self._variance_converter(stock["var.correction"]),
             "cat.default": self._cat_converter(stock["cat.default"]),
+            "index.Tensor": self._index_converter(stock["index.Tensor"]),
+            "nonzero.default": self._places_of_nonzero,
+            "topk.default": self._top_k_converter(stock["topk.default"]),
+            **{
+                name: self._squeeze_converter(stock[name])
+                for name in ("squeeze.default", "squeeze.dim", "squeeze.dims")
+            },
         }
 
     def typed_converter(self, convert: Convert) -> Convert:
@@ -103,6 +115,8 @@ class Sizes(Corrections):
             value = node.meta.get("val")
             if self._is_in_branch:
                 return convert(node)
+            while self._unchecked:
+                self.block_builder.match_cast(*self._unchecked.pop())
             if isinstance(value, _NUMBERS):
                 return self._number(node, convert)
             result = convert(node)
@@ -172,6 +186,8 @@ class Sizes(Corrections):
         self, symbol: sympy.Expr, torch_symbol_to_relax_var: dict[str, tirx.Var]
     ) -> tuple[str, tirx.Expr | None]:
         """The name and the expression of an input's size."""
+        if symbol in self._multiples:
+            return str(symbol), self._multiples[symbol]
         if isinstance(symbol, sympy.Symbol) or not switches.enabled(FIX_ID):
             return super()._process_derived_symbol(symbol, torch_symbol_to_relax_var)
         for free in symbol.free_symbols:
@@ -181,6 +197,8 @@ class Sizes(Corrections):
 
     def create_input_vars(self, exported_program: torch.export.ExportedProgram) -> Any:
         """TVM's, and the symbols of the program learn which variables they are."""
+        if switches.enabled(FIX_ID):
+            self._bind_multiples(exported_program)
         created = super().create_input_vars(exported_program)
         variables = created[0] | created[1]
         for node in exported_program.graph.find_nodes(op="placeholder"):
@@ -188,9 +206,51 @@ class Sizes(Corrections):
                 shape = variables[node.name].ty.shape
                 for size, extent in zip(node.meta["val"].shape, shape, strict=True):
                     self._symbols.bind(size, extent)
+                self._check_multiples(variables[node.name], node.meta["val"].shape)
         for symbol, found in exported_program.range_constraints.items():
             self._symbols.restrict(symbol, found.lower, found.upper)
         return created
+
+    def _check_multiples(self, variable: relax.Var, sizes: torch.Size) -> None:
+        """Have it checked that the symbols of an input's `sizes` are whole numbers."""
+        extents = self._symbols.shape(sizes)
+        if not all(map(self._symbols.equal, extents, variable.ty.shape)):
+            type_ = relax.TensorType(extents, variable.ty.dtype)
+            self._unchecked.append((variable, type_))
+
+    def _bind_multiples(self, program: torch.export.ExportedProgram) -> None:
+        """Give an input's size such as ``2*s`` a variable, where no input's size is ``s`` itself.
+
+        That it is a multiple is checked at run time.
+
+        Raises
+        ------
+        tvm.error.OpNotImplemented
+            If the sizes of the inputs do not tell what a symbol is.
+        """
+        placeholders = program.graph.find_nodes(op="placeholder")
+        shapes = {
+            node.name: [size.node.expr for size in value.shape if isinstance(size, torch.SymInt)]
+            for node in placeholders
+            if isinstance(value := node.meta.get("val"), torch.Tensor)
+        }
+        found = {size for sizes in shapes.values() for size in sizes if size.is_Symbol}
+        for name, sizes in shapes.items():
+            for size in sizes:
+                if size.free_symbols <= found:
+                    continue
+                [symbol, *others] = size.free_symbols - found
+                factor = size.coeff(symbol)
+                rest = sympy.expand(size - factor * symbol)
+                if others or not (factor.is_Integer and factor > 0 and rest.is_Integer):
+                    raise tvm.error.OpNotImplemented(
+                        f"input {name!r}: a size is {size}; expected a size of the inputs that is "
+                        f"{symbol}, or a multiple of it"
+                    )
+                variable = tirx.Var(f"{name}_{size}", "int64")
+                self._symbols.bind_multiple(symbol, variable, int(factor), int(rest))
+                self._multiples[size] = variable
+                found.add(symbol)
 
     def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
         if switches.enabled(FIX_ID):
@@ -212,6 +272,15 @@ class Sizes(Corrections):
             return super()._import_branch_subgraph(*args, **kwargs)
         finally:
             self._is_in_branch = was_in_branch
+
+    def _prim_value_to_scalar_tensor(self, value: relax.Expr, dtype: str) -> relax.Expr:
+        """A number that is computed from sizes as a tensor without axes; TVM has none of floats."""
+        if not str(value.ty).startswith("float"):
+            return super()._prim_value_to_scalar_tensor(value, dtype)
+        switches.note(FIX_ID)
+        return self.block_builder.emit_te(
+            lambda number: te.compute((), lambda: number.astype(dtype), name="number"), value
+        )
 
     def _slices(self, x: relax.Expr, axis: int, begin: Size, length: Size) -> relax.Expr:
         """``x[begin : begin + length]`` along `axis`, which lies within the axis."""
@@ -369,5 +438,66 @@ class Sizes(Corrections):
             if len(tensors) == 1:
                 return tensors[0]
             return self.block_builder.emit(relax.op.concat(tensors, axis))
+
+        return convert
+
+    def _squeeze_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axes = self._arguments(node, input=None, dim=None)
+            extents = [static_extent(extent) for extent in x.ty.shape]
+            if None not in extents:
+                return stock(node)
+            switches.note(FIX_ID)
+            axes = range(len(extents)) if axes is None else axes
+            axes = [axes] if isinstance(axes, int) else axes
+            # What PyTorch exports as symbolic is not 1.
+            ones = [axis for axis in axes if extents[axis] == 1]
+            return self.block_builder.emit(relax.op.squeeze(x, ones)) if ones else x
+
+        return convert
+
+    def _places_of_nonzero(self, node: fx.Node) -> relax.Expr:
+        switches.note(FIX_ID)
+        return self._places(self.env[node.args[0]], node.meta["val"].shape[0])
+
+    def _places(self, x: relax.Expr, count: torch.SymInt) -> relax.Expr:
+        """The indices of the elements that are not 0, a row each, of which there are `count`."""
+        shape = [x.ty.ndim, self._symbols.convert(count)]
+        columns = self.block_builder.match_cast(
+            self.block_builder.emit(relax.op.nonzero(x)), relax.TensorType(shape, "int64")
+        )
+        return self.block_builder.emit(relax.op.permute_dims(columns))
+
+    def _index_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, indices = self.retrieve_args(node)
+            masks = [i for i in indices if i is not None and dtype_of(i) == "bool"]
+            if not masks:
+                return stock(node)
+            if len(masks) < len(indices) or len(masks) > 1:
+                raise tvm.error.OpNotImplemented(
+                    f"{node.target} {node.name!r}: the indices are of the dtypes "
+                    f"{[None if i is None else dtype_of(i) for i in indices]}; "
+                    "expected integers, or one tensor of booleans alone"
+                )
+            switches.note(FIX_ID)
+            places = self._places(masks[0], node.meta["val"].shape[0])
+            return self.block_builder.emit(relax.op.gather_nd(x, places))
+
+        return convert
+
+    def _top_k_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, k, axis, largest, _ = self._arguments(
+                node, input=None, k=None, dim=-1, largest=True, sorted=True
+            )
+            if isinstance(k, int):
+                return stock(node)
+            switches.note(FIX_ID)
+            emit = self.block_builder.emit
+            every = emit(relax.op.topk(x, -1, axis, "both", largest, "int64"))
+            parts = [emit(relax.TupleGetItem(every, index)) for index in range(2)]
+            axis %= x.ty.ndim
+            return emit(relax.Tuple([self._slices(part, axis, 0, k) for part in parts]))
 
         return convert

@@ -72,6 +72,10 @@ class _Arithmetic:
         return result
 
     @staticmethod
+    def pow(base: Any, exponent: Any) -> Any:
+        return tirx.pow(_float(base), _float(exponent))
+
+    @staticmethod
     def minimum(lhs: Any, rhs: Any) -> Any:
         return tirx.min(lhs, rhs)
 
@@ -166,6 +170,12 @@ class Symbols:
         expression = _expression(size)
         if isinstance(expression, sympy.Symbol):
             self._variables.setdefault(expression, extent)
+
+    def bind_multiple(
+        self, symbol: sympy.Symbol, variable: tirx.Var, factor: int, rest: int
+    ) -> None:
+        """Let `variable` stand for ``factor * symbol + rest``."""
+        self.bind(symbol, self.analyzer.simplify((variable - rest) // factor))
 
     def restrict(self, symbol: sympy.Symbol, lower: Any, upper: Any) -> None:
         """Take note of the range that ``torch.export`` has found for `symbol`."""
