@@ -314,7 +314,7 @@ def chunks(layers: list[Layer]) -> list[list[Layer]]:
     "layers",
     [
         chunk
-        for opset, every, count in ((7, 7, 1), (14, 1, 6), (22, 4, 1))
+        for opset, every, count in ((7, 7, 1), (14, 1, 4), (22, 4, 1))
         for chunk in chunks(sample(grid(opset)[::every], count))
     ],
     ids=lambda layers: f"opset{layers[0].opset}-{layers[0].operator}",
@@ -341,7 +341,7 @@ def test_activations() -> None:
                 "activation_beta": [0.4, 0.5, 0.3, 0.2, 0.6, 0.1],
             }
             layers.append(Layer(operator, direction="bidirectional", attributes=attributes))
-    assert_right(sample(layers, 3))
+    assert_right(sample(layers, 2))
 
 
 def test_default_alphas_and_betas() -> None:
@@ -374,7 +374,7 @@ def test_what_onnx_runtime_lacks() -> None:
         Layer(operator, steps, direction, dtype="float64")
         for operator, steps, direction in itertools.product(GATES, (3, 9), DIRECTIONS)
     ]
-    assert_right(sample(layouts + doubles, 4), in_onnx_runtime=False)
+    assert_right(sample(layouts + doubles, 2), in_onnx_runtime=False)
     first = [Layer(operator, opset=1, attributes={"output_sequence": 1}) for operator in GATES]
     assert_right(sample(first, 1), in_onnx_runtime=False)
 
@@ -423,11 +423,15 @@ class Stacked(nn.Module):
 
 @pytest.mark.parametrize(
     "kind, batch_first, dynamo",
-    (
-        pytest.param(nn.LSTM, True, True, id="LSTM-dynamo"),
-        pytest.param(nn.LSTM, False, False, id="LSTM-torchscript"),
-        pytest.param(nn.GRU, True, False, id="GRU-torchscript"),
-        pytest.param(nn.RNN, False, False, id="RNN-torchscript"),
+    sample(
+        (
+            pytest.param(nn.LSTM, True, True, id="LSTM-dynamo"),
+            pytest.param(nn.LSTM, False, False, id="LSTM-torchscript"),
+            pytest.param(nn.GRU, True, False, id="GRU-torchscript"),
+            pytest.param(nn.RNN, False, False, id="RNN-torchscript"),
+        ),
+        1,
+        seed=1,
     ),
 )
 @pytest.mark.filterwarnings("ignore:.*")
