@@ -17,9 +17,10 @@
  * \brief What an operator asks of its operands, and the verifier can neither prove nor disprove,
  *        is checked when the model runs.
  *
- * A check of extents that are known when the function begins stands at its begin, once; any other
- * stands before the call that it is about. It raises an AssertionError that names the call and both
- * values.
+ * So is an index that is disproved: where the verifier was not asked, it would be read by in
+ * silence. A check of extents that are known when the function begins stands at its begin, once;
+ * any other stands before the call that it is about. It raises an AssertionError that names the
+ * call and both values.
  *
  *     lv = R.matmul(x, w)           R.assert_op(k == j, k, j, format="`lv` = R.matmul: … {} … {}")
  *     # x: (4, k), w: (j, 4)   =>   lv = R.matmul(x, w)

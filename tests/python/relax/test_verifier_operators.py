@@ -24,6 +24,8 @@ from tvm.relax import op
 from relax_helpers import tensor
 from verifier_helpers import assert_found, found, module, typed
 
+pytestmark = pytest.mark.native
+
 n = tirx.Var("n", "int64")
 m = tirx.Var("m", "int64")
 VALUE = "main.body.blocks[0].bindings[0].value"
