@@ -19,12 +19,12 @@ As a program it records how they end with TVM alone, which takes a quarter of an
 
 import importlib
 import importlib.metadata
-import json
 import os
 import pickle
 import pkgutil
 import re
 import tempfile
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -51,7 +51,7 @@ from tvm_fixes.isolate import run_forked
 _TIMEOUT = 240.0
 _TOGETHER = 40
 _COSTLY = {"averagepool", "lppool", "maxpool"}
-_STOCK = Path(__file__).with_name("onnx_node_tests_tvm.json")
+_STOCK = Path(__file__).with_name("onnx_node_tests_tvm.toml")
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
 _Importer: TypeAlias = Callable[[onnx.ModelProto], tvm.IRModule]
@@ -206,7 +206,7 @@ def stock_verdicts(cases: Sequence[Case]) -> list[Verdict]:
 
     They are run unless these versions of TVM and ONNX are those of the record.
     """
-    record = json.loads(_STOCK.read_text(encoding="utf-8"))
+    record = tomllib.loads(_STOCK.read_text(encoding="utf-8"))
     if record["versions"] != _versions():
         return [result.verdict for result in run_stock(cases)]
     verdicts = {verdict[0]: verdict for verdict in Verdict}
@@ -224,8 +224,14 @@ def record_stock() -> None:
         operator: "".join(next(ended).verdict[0] for _ in group)
         for operator, group in _by_operator(every)
     }
-    record = {"versions": _versions(), "verdicts": verdicts}
-    _STOCK.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    header = Path(__file__).read_text(encoding="utf-8").partition('"""')[0]
+    tables = {"versions": _versions(), "verdicts": verdicts}
+    lines = [
+        line
+        for name, table in tables.items()
+        for line in (f"\n[{name}]", *(f'{key} = "{value}"' for key, value in table.items()))
+    ]
+    _STOCK.write_text(header + "\n".join(lines).lstrip() + "\n", encoding="utf-8")
 
 
 def _by_operator(cases: Sequence[Case]) -> Iterator[tuple[str, Iterator[Case]]]:
