@@ -31,6 +31,11 @@ def use_tier(tier: str) -> None:
     _tier = tier
 
 
+def is_full() -> bool:
+    """Whether the tier is that of every case."""
+    return _tier == "full"
+
+
 def sample(cases: Sequence[Case], count: int, seed: int = 0) -> list[Case]:
     """The cases of a grid that this tier runs.
 
@@ -55,7 +60,7 @@ def sample(cases: Sequence[Case], count: int, seed: int = 0) -> list[Case]:
     """
     if count <= 0 or not cases:
         raise ValueError(f"nothing to sample: {count} of {len(cases)} cases")
-    if _tier == "full" or count >= len(cases):
+    if is_full() or count >= len(cases):
         return list(cases)
     chosen = random.Random(seed).sample(range(len(cases)), count)
     return [cases[index] for index in sorted(chosen)]

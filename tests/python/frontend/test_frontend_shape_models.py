@@ -210,5 +210,30 @@ def test_of_tvm_alone(coverage_table: CoverageTables) -> None:
     assert any(result.verdict is Verdict.WRONG for result in results)
 
 
+@pytest.mark.skipif("config.getoption('tier') != 'full'", reason="hundreds are built")
+@pytest.mark.parametrize(
+    "package, simplify",
+    (
+        ("onnxsim", lambda package, model: package.simplify(model)[0]),
+        ("onnxslim", lambda package, model: package.slim(model)),
+    ),
+    ids=("onnxsim", "onnxslim"),
+)
+def test_of_tvm_behind_a_simplifier(
+    package: str, simplify: Callable[..., onnx.ModelProto], coverage_table: CoverageTables
+) -> None:
+    """For the table, where the package is installed."""
+    simplifier = pytest.importorskip(package, reason=f"compares with {package}, if it is there")
+    cases = [case for case in CASES if case.form is not Form.EXPORTED]
+    importers = {onnx.ModelProto: lambda model: tvm_from_onnx(simplify(simplifier, model))}
+    run = partial(outcome, importers=importers, pipeline="default")
+    for case in cases:
+        source_of(case)
+    results = run_each(cases, run, disabled=switches.FIX_IDS)
+    for case, result in zip(cases, results, strict=True):
+        count(coverage_table, f"{package}, tvm", case, result)
+    assert any(result.verdict is Verdict.PASSED for result in results)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

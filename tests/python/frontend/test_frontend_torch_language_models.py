@@ -30,14 +30,16 @@ from tvm import relax
 
 from coverage_tables import CoverageTables
 from examples._random import seeded
-from grids import sample
+from grids import is_full, sample
 from tvm_fixes.frontend.torch import from_exported_program
 
 transformers = pytest.importorskip("transformers")
 
 pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore")]
 
-VOCABULARY, HEAD, LAYERS = 50, 16, 2
+VOCABULARY, HEAD = 50, 16
+# PyTorch takes most of a test's time, a layer for a layer, to export and decompose.
+LAYERS = 2 if is_full() else 1
 SMALL = {
     "vocab_size": VOCABULARY,
     "hidden_size": 2 * HEAD,
@@ -278,7 +280,7 @@ def dims(spec: Any) -> Any:
     return pytree.tree_map(by_name.__getitem__, spec)
 
 
-@pytest.mark.parametrize("name, attention, shapes", sample(CASES, 2, seed=7))
+@pytest.mark.parametrize("name, attention, shapes", sample(CASES, 2, seed=11))
 @torch.no_grad()
 def test_model(name: str, attention: str, shapes: str, coverage_table: CoverageTables) -> None:
     model = MODELS[name]
