@@ -21,9 +21,10 @@ from onnx_helpers import (
     assert_refused,
     node_model,
     normal,
+    onnx_runtime,
     program,
 )
-from relax_helpers import calls, count
+from relax_helpers import calls, count, run
 from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
 
@@ -126,6 +127,27 @@ def test_reshape_of_no_elements() -> None:
             {"shape": vector(2, 0)},
         )
         assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 4)] for n in sizes))
+
+
+@pytest.mark.parametrize(
+    ("target", "attributes", "expected"),
+    [
+        ((-1,), {}, (0,)),
+        ((0,), {"allowzero": 1}, (0,)),
+        ((-1, 3), {}, (0, 3)),
+        ((3, -1), {}, (3, 0)),
+    ],
+)
+def test_reshape_of_known_extents_to_no_elements(
+    target: tuple[int, ...], attributes: dict[str, int], expected: tuple[int, ...]
+) -> None:
+    x = np.zeros((0, 3), "float32")
+    constants = {"shape": vector(*target)}
+    outputs = {"y": ("float32", len(expected))}
+    model = node_model("Reshape", {"x": x}, attributes, constants=constants, outputs=outputs)
+    [wanted] = onnx_runtime(model, x)
+    got = run(from_onnx(model, shape_dict={"x": [0, 3]}), x)
+    assert got.shape == wanted.shape == expected
 
 
 def test_reshape_of_an_old_opset() -> None:
