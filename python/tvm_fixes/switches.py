@@ -51,6 +51,7 @@ FIX_IDS: tuple[str, ...] = (
     "torch-fx-pad",
     "torch-tile",
     "torch-prelu",
+    "torch-linear",
     "torch-promotion",
     "torch-dynamic-shapes",
     "torch-attention",

@@ -68,6 +68,7 @@ FIXES: tuple[Fix, ...] = (
     torch_importer.PAD,
     torch_importer.TILE,
     torch_importer.PRELU,
+    torch_importer.LINEAR,
     torch_importer.PROMOTION,
     torch_importer.DYNAMIC_SHAPES,
     torch_importer.ATTENTION,

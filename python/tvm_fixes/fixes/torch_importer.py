@@ -149,6 +149,22 @@ def _import_prelu(importers: ModuleType) -> None:
     assert operators == ["relax.nn.prelu"], f"a PReLU is imported as {operators}"
 
 
+def _import_linear_of_transposed(importers: ModuleType) -> None:
+    import torch
+
+    class Mix(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x.transpose(1, 2))
+
+    program = torch.export.export(Mix().eval(), (torch.zeros(2, 3, 4),))
+    mod = importers.from_exported_program(program)
+    assert "broadcast_to" not in mod.script(show_meta=False), "the weight is broadcast"
+
+
 def _import_integers_by_a_half(importers: ModuleType) -> None:
     import torch
 
@@ -266,6 +282,15 @@ PRELU = Fix(
     summary="a PReLU stays one operator, through which a layout propagates",
     upstream=(17816,),
     probe=_probe(_import_prelu, r"AssertionError: a PReLU is imported as"),
+)
+
+LINEAR = Fix(
+    id="torch-linear",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="linear layers and matmul on any input keep their weights unrepeated; Bilinear",
+    upstream=(17546,),
+    probe=_probe(_import_linear_of_transposed, r"AssertionError: the weight is broadcast"),
 )
 
 PROMOTION = Fix(

@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
+import tvm_fixes
 from grids import batched
 from relax_helpers import build, count, integers, run, tensor
 from tvm_fixes import switches, transform
@@ -256,6 +257,19 @@ def test_switched_off(monkeypatch):
     )
     assert constants(transform.FoldConstant()(mod)) == [(16, 64, 96)]
     assert transform.ReadTransposedWeights()(mod).same_as(mod)
+
+
+def test_the_option_and_the_report_of_a_compilation():
+    mod = build(
+        {"x": tensor(32, 64, 96)},
+        lambda b, x: op.add(x, b.emit(op.broadcast_to(relax.const(W), (32, 64, 96)))),
+    )
+    small = tvm_fixes.compile(mod, compare=False).report
+    assert len(small.unfolded) == 1
+    assert f"which would take {32 * W.nbytes} bytes" in small.unfolded[0]
+    large = tvm_fixes.compile(mod, compare=False, max_growth=32).report
+    assert large.unfolded == []
+    assert large.artifact_bytes > small.artifact_bytes + 30 * W.nbytes
 
 
 @pytest.mark.parametrize("growth", [-1, math.nan])

@@ -36,6 +36,7 @@ How to remove
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ BATCH_NORM = "torch-batch-norm"
 INSTANCE_NORM = "torch-instance-norm"
 TILE = "torch-tile"
 PRELU = "torch-prelu"
+LINEAR = "torch-linear"
 
 Converters = Mapping[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]
 
@@ -145,6 +147,13 @@ def _convolution_method(
 
 class Corrections(BaseFXGraphImporter):
     """What both importers override; in each it stands before TVM's class."""
+
+    # Within a branch of torch.cond, which is a function with variables of its own.
+    _is_in_branch = False
+
+    @cached_property
+    def _transposed_weights(self) -> dict[relax.Expr, relax.Expr]:
+        return {}
 
     def corrected_converters(self) -> Mapping[str, Converters]:
         """The converters that replace TVM's or join them, by the fix they belong to."""
@@ -256,9 +265,41 @@ class Corrections(BaseFXGraphImporter):
         self, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None
     ) -> relax.Expr:
         dtype, sum_dtype = dtypes(x)
+        emit = self.block_builder.emit
         if bias is not None:
             bias = self._astype(bias, sum_dtype)
-        out = self.block_builder.emit(relax.op.linear(x, weight, bias, sum_dtype))
+        out = emit(relax.op.matmul(x, self._transposed(weight), sum_dtype))
+        if bias is not None:
+            out = emit(relax.op.add(out, bias))
+        return self._astype(out, dtype)
+
+    def _transposed(self, weight: relax.Expr) -> relax.Expr:
+        """A weight with its axes reversed; one value for all layers that share it."""
+        if self._is_in_branch:
+            return self.block_builder.emit(relax.op.permute_dims(weight))
+        if weight not in self._transposed_weights:
+            transposed = self.block_builder.emit(relax.op.permute_dims(weight))
+            self._transposed_weights[weight] = transposed
+        return self._transposed_weights[weight]
+
+    def _bilinear_call(self, node: fx.Node) -> relax.Expr:
+        """``sum(x[..., i] * weight[:, i, j] * y[..., j]) + bias``, without an outer product.
+
+        The weight is read as one matrix, of a row for each output and element of `x`.
+        """
+        switches.note(LINEAR)
+        x, y, weight, bias = self._arguments(node, input1=None, input2=None, weight=None, bias=None)
+        emit = self.block_builder.emit
+        dtype, sum_dtype = dtypes(x)
+        outputs, rows, columns = weight.ty.shape
+        *batch, _ = x.ty.shape
+        matrix = emit(relax.op.reshape(weight, (outputs * rows, columns)))
+        products = emit(relax.op.linear(y, matrix, None, sum_dtype))
+        products = emit(relax.op.reshape(products, (*batch, outputs, rows)))
+        x = emit(relax.op.expand_dims(self._astype(x, sum_dtype), -1))
+        out = emit(relax.op.squeeze(emit(relax.op.matmul(products, x, sum_dtype)), [-1]))
+        if bias is not None:
+            out = emit(relax.op.add(out, self._astype(bias, sum_dtype)))
         return self._astype(out, dtype)
 
     def _matmul_of_dtype(self, node: fx.Node) -> relax.Expr:

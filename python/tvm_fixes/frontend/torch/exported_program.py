@@ -15,22 +15,26 @@
 Upstream
     https://github.com/apache/tvm/pull/17752 (batch norm), https://github.com/apache/tvm/pull/17932
     and https://github.com/apache/tvm/pull/18500 (interpolation),
-    https://github.com/apache/tvm/pull/17816 (PReLU); no thread names the causes.
+    https://github.com/apache/tvm/pull/17816 (PReLU), https://github.com/apache/tvm/issues/17546
+    (weights that are repeated); no thread names the causes.
 Versions
     Seen in 0.27.0.post1.
 Trigger
     Nearest interpolation that does not double the extents; linear interpolation by a scale factor
     that is not the ratio of the extents, in float64, or antialiased; a batch norm of a program that
-    is not decomposed; an instance norm; a PReLU.  The causes in ``corrections`` come on top.
+    is not decomposed; an instance norm; a PReLU; a linear layer or matmul on an input that is not
+    contiguous; nn.Bilinear.  The causes in ``corrections`` come on top.
 Symptom
     Other numbers, silently; 1-D and 3-D interpolation to other extents is refused.  PReLU becomes a
     comparison, a product and a selection, which keep a layout from propagating.  An instance norm
-    merges batch and channels, which does so too, and is refused where the batch is symbolic.
+    merges batch and channels, which does so too, and is refused where the batch is symbolic.  A
+    weight is broadcast along the batch; Bilinear is refused.
 Mechanism
     Nearest elements are found with half-pixel coordinates, rounded; scale factors and antialiasing
     are dropped.  The converter of ``batch_norm`` always trains, and takes the momentum for epsilon.
-    Decomposition rewrites PReLU, instance norms and most interpolations before the converters see
-    them; that of an instance norm takes the running variance for epsilon.
+    Decomposition rewrites PReLU, instance norms, linear layers and most interpolations before the
+    converters see them; that of an instance norm takes the running variance for epsilon, that of a
+    linear layer expands both operands for a bmm.
 How to remove
     See ``corrections``.
 """
@@ -56,6 +60,7 @@ from .corrections import (
     CONV_TRANSPOSE,
     DTYPE,
     INSTANCE_NORM,
+    LINEAR,
     PRELU,
     TILE,
     Converters,
@@ -118,6 +123,7 @@ class ExportedProgramImporter(Attention, Promotion, Sizes, Corrections, TVMExpor
                 f"{name}.vec": self._upsample for name in chain(_NEAREST, _WEIGHTED)
             },
             TILE: {"tile.default": self._tile_call, "repeat.default": self._tile_call},
+            LINEAR: {"bilinear.default": self._bilinear_call},
             PRELU: {"prelu.default": self._prelu_call},
             attention.FIX_ID: {"scaled_dot_product_attention.default": self._attention},
         }
@@ -191,6 +197,11 @@ def _decompose(program: ExportedProgram) -> ExportedProgram:
     decompositions = torch.export.default_decompositions()
     kept: dict[str, list[torch._ops.OpOverload]] = {
         attention.FIX_ID: [torch.ops.aten.scaled_dot_product_attention.default],
+        LINEAR: [
+            torch.ops.aten.linear.default,
+            torch.ops.aten.matmul.default,
+            torch.ops.aten.bilinear.default,
+        ],
         PRELU: [torch.ops.aten.prelu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
         interpolation.FIX_ID: [

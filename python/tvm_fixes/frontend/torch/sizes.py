@@ -84,8 +84,6 @@ class Sizes(Corrections):
         # Of inputs whose sizes are multiples: what they are, and what they have to be.
         self._multiples: dict[sympy.Expr, tirx.Var] = {}
         self._unchecked: list[tuple[relax.Var, relax.TensorType]] = []
-        # A branch of torch.cond is a function, with variables of its own.
-        self._is_in_branch = False
         super().__init__()
 
     def sizing_converters(self, stock: Converters) -> Converters:
