@@ -224,7 +224,8 @@ def test_of_tvm_behind_a_simplifier(
 ) -> None:
     """For the table, where the package is installed."""
     simplifier = pytest.importorskip(package, reason=f"compares with {package}, if it is there")
-    cases = [case for case in CASES if case.form is not Form.EXPORTED]
+    # The shapes of outputs, without which simplifiers refuse a model, are known to exporters alone.
+    cases = [case for case in CASES if case.form in (Form.TORCHSCRIPT, Form.DYNAMO)]
     importers = {onnx.ModelProto: lambda model: tvm_from_onnx(simplify(simplifier, model))}
     run = partial(outcome, importers=importers, pipeline="default")
     for case in cases:
