@@ -26,6 +26,8 @@ from tvm_fixes.frontend.onnx.importer import corrected_operators
 EXPECTED_WRONG = {
     # ONNX Runtime, which is followed, puts out something else.
     r"test_resize_downsample_scales_(cubic|linear)_align_corners": "ONNX Runtime",
+    # Each step rounds to 16 bits: two of 576 elements are off by four units in the last place.
+    r"test_attention_4d_gqa_with_past_and_present_fp16(_expanded)?": "rounding",
 }
 """Cases in which the numbers differ from what ONNX expects, and why."""
 
