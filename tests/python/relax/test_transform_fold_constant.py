@@ -249,6 +249,21 @@ def test_log_and_note(caplog):
     assert used == {"fold-constant"}
 
 
+def test_instruments_see_one_pass():
+    seen = []
+
+    @tvm.ir.instrument.pass_instrument
+    class Names:
+        def run_before_pass(self, _mod, info):
+            seen.append(str(info.name))
+
+    mod = build(X, lambda b, x: op.matmul(x, b.emit(op.permute_dims(relax.const(W)))))
+    with tvm.transform.PassContext(instruments=[Names()]):
+        fold_once = transform.FoldConstant()(mod)
+    assert constants(fold_once) == [(96, 64)]
+    assert seen == ["FoldConstant"]
+
+
 def test_switched_off(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "fold-constant")
     mod = build(

@@ -115,9 +115,14 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         raise UsageError(f"max_growth must be a number that is not negative, got {max_growth}")
     stock = relax.transform.FoldConstant()
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return stock(mod)
+        # What is folded in between is no module of the caller's, for instruments to see.
+        with tvm.transform.PassContext(opt_level=context.opt_level, config=context.config):
+            return fold(mod)
+
+    def fold(mod: tvm.IRModule) -> tvm.IRModule:
         plan = FoldPlan(mod, max_growth)
         constants = _evaluate(plan, mod, stock)
         if plan.unfolded:
