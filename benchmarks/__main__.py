@@ -26,7 +26,7 @@ from rich.table import Table
 
 from .measure import Comparison
 
-NAMES = ("visitor", "conv2d", "verifier", "runtime_checks")
+NAMES = ("visitor", "conv2d", "matmul", "verifier", "runtime_checks")
 
 
 def table(comparison: Comparison) -> Table:

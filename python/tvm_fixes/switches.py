@@ -23,6 +23,7 @@ FIX_IDS: tuple[str, ...] = (
     "conv-transpose-output-padding",
     "conv-legalize",
     "conv-infer-layout",
+    "matmul-legalize",
     "pixel-shuffle-legalize",
     "rms-norm-legalize",
     "norm-variance",

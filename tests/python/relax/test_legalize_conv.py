@@ -21,7 +21,7 @@ import tvm.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax, tirx
-from tvm.relax.transform import FoldConstant, LegalizeOps
+from tvm.relax.transform import LegalizeOps
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -196,11 +196,13 @@ def test_no_copy_of_the_data() -> None:
     assert np.prod([int(extent) for extent in sums.shape]) <= 8 * 16
 
 
-def test_constant_kernel_is_transformed_at_compile_time() -> None:
-    data, kernel = PACKED.arrays()
-    mod = FoldConstant()(legalized(module(PACKED, constant_kernel=kernel), CPU))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_constant_kernel_is_transformed_at_compile_time(dtype: str) -> None:
+    case = replace(PACKED, dtype=dtype)
+    data, kernel = case.arrays()
+    mod = legalized(module(case, constant_kernel=kernel), CPU)
     assert operators(mod) == ["conv2d"]
-    assert_close(PACKED, run(mod, data), data, kernel)
+    assert_close(case, run(mod, data), data, kernel)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -47,6 +47,7 @@ from tvm.sym import Analyzer
 
 from . import convolution
 from .layouts import SPATIAL_AXES, Layout
+from .targets import schedules_for_cpu, target_of
 
 FIX_ID = "conv-legalize"
 
@@ -86,7 +87,7 @@ def _applies(call: relax.Call) -> bool:
     layouts = [Layout(attrs.data_layout), Layout(attrs.kernel_layout), Layout(attrs.out_layout)]
     if any(layout.blocks for layout in layouts):
         # TVM's pipeline for Adreno lowers these itself, after it has lowered all the rest.
-        target = convolution.target_of(call)
+        target = target_of(call)
         return target is None or "adreno" not in target.keys
     if attrs.data_layout != attrs.out_layout:
         return True
@@ -94,7 +95,7 @@ def _applies(call: relax.Call) -> bool:
         spatial = [letter for letter in layout.plain if letter in "DHW"]
         if spatial != sorted(spatial):
             return True
-    if not convolution.schedules_for_cpu(call):
+    if not schedules_for_cpu(call):
         return False
     return str(call.ty.dtype) in ("float16", "bfloat16") or _is_vectorized_by_channels(call)
 

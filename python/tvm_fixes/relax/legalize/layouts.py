@@ -160,4 +160,4 @@ def to_layout(
         sizes = dict(zip(wanted.letters, wanted.shape(extents), strict=True))
         value = reshape(value, [sizes[letter] for letter in letters])
         value = permute(value, letters, wanted.letters)
-    return relax.const(np.ascontiguousarray(value)) if is_constant else value
+    return relax.const(np.ascontiguousarray(value), str(tensor.ty.dtype)) if is_constant else value

@@ -23,7 +23,7 @@ tile by tile.
 """
 
 from .compute import Convolution, SpatialAxis, Tile, kernel_layout
-from .lower import Family, schedules_for_cpu, target_of
+from .lower import Family
 
 __all__ = [
     "Convolution",
@@ -31,6 +31,4 @@ __all__ = [
     "SpatialAxis",
     "Tile",
     "kernel_layout",
-    "schedules_for_cpu",
-    "target_of",
 ]

@@ -21,6 +21,7 @@ from tvm import te, tirx
 from tvm.sym import Analyzer
 
 from ..layouts import Layout
+from ..targets import accumulator_dtype
 
 
 @dataclass(frozen=True)
@@ -264,10 +265,3 @@ def _bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer
     for var, extent in zip(position, shape, strict=True):
         analyzer.bind(var, tvm.ir.Range(0, extent))
     return analyzer
-
-
-def accumulator_dtype(data: str, kernel: str, out: str) -> str:
-    """The dtype to sum in: `out` for integers, at least float32 for floating point."""
-    if not any("float" in dtype for dtype in (data, kernel, out)):
-        return out
-    return "float64" if "float64" in (data, kernel, out) else "float32"

@@ -16,7 +16,6 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import tvm
 from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
@@ -24,7 +23,8 @@ from tvm.sym import Analyzer
 from .... import switches
 from ..layouts import Layout, to_layout
 from ..override import Legalize, override
-from .compute import Convolution, SpatialAxis, Tile, accumulator_dtype
+from ..targets import accumulator_dtype, schedules_for_cpu, target_of
+from .compute import Convolution, SpatialAxis, Tile
 from .schedule import choose_tile, schedule_for_cpu
 
 
@@ -163,23 +163,6 @@ def _with_extent(
     shape = list(tensor.ty.shape.values)
     shape[Layout(layout).letters.index(axis)] = Analyzer().simplify(tirx.floordiv(extent, block))
     return bb.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype, tensor.ty.vdevice))
-
-
-def schedules_for_cpu(call: relax.Call) -> bool:
-    """Whether `call` is known to run on a CPU, and has anything to compute.
-
-    A CPU's schedule would be in the way of a GPU's, so in doubt there is none.
-    """
-    if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in call.ty.shape):
-        return False
-    target = target_of(call)
-    return target is not None and "cpu" in target.keys
-
-
-def target_of(call: relax.Call) -> tvm.target.Target | None:
-    """The target that `call` is for, None if that is unknown."""
-    vdevice = call.ty.vdevice
-    return vdevice.target if vdevice is not None else tvm.target.Target.current(allow_none=True)
 
 
 def _tile(call: relax.Call, family: Family, out_extent: dict[str, tirx.Expr]) -> Tile | None:

@@ -1,0 +1,310 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.matmul`` for CPUs.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A product of floating-point matrices that is compiled for a CPU.
+Symptom
+    16-bit sums stop growing: a row of 4096 ones times a column of ones is 2048 in float16, 256 in
+    bfloat16. A linear layer takes a hundred times as long as PyTorch's.
+Mechanism
+    TVM's lowering sums in the dtype of the output, one element after the other; the elements of a
+    column, which it reads for that, lie a row apart.
+How to remove
+    When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test, its
+    call in :mod:`tvm_fixes` and the fix id ``matmul-legalize``.
+
+Here one tile of the output is summed after the other, in registers: for each element of the common
+axis a vector of columns is read once, and multiplied with one element of each row of the tile. A
+constant matrix that all of the batch share is laid out tile by tile at compile time, another one of
+which the tiles do not divide the columns at run time. Calls that are not known to be for a CPU, and
+those of unknown shapes, go to TVM's function.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, te, tirx
+from tvm.relax.utils import gen_call_tir_inputs
+from tvm.sym import Analyzer
+from tvm.target.codegen import target_has_features
+
+from ... import switches
+from .override import Legalize, override
+from .targets import accumulator_dtype, schedules_for_cpu, target_of
+
+FIX_ID = "matmul-legalize"
+
+# Below that, the time to wake other threads is longer than they would save.
+_PARALLEL_FROM = 1 << 16
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """How many rows and columns of the output are summed at once; the columns are vectorized.
+
+    Where `columns` is None it is all of them, in memory instead of in registers.
+    """
+
+    rows: int
+    columns: int | None
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The product of two matrices, or of the matrices of two batches.
+
+    Attributes
+    ----------
+    out_dtype : str
+        The dtype of the output.
+    tile : _Tile
+        How it is computed.
+    packed_columns : tirx.Expr or None
+        If the second operand is laid out as :func:`_pack` does, how many columns it has.
+    """
+
+    out_dtype: str
+    tile: _Tile
+    packed_columns: tirx.Expr | None
+
+    def compute(self, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
+        """The output, of shape (*batch, rows, columns)."""
+        *lhs_batch, row_count, depth = lhs.shape
+        rhs_batch = [] if self.packed_columns is not None else list(rhs.shape)[:-2]
+        column_count = rhs.shape[-1] if self.packed_columns is None else self.packed_columns
+        batch_extents = cast(list[tirx.Expr], _broadcast(lhs_batch, rhs_batch))
+        rows, columns = tirx.const(self.tile.rows, "int64"), self.tile.columns
+        row_tiles = tirx.ceildiv(row_count, rows)
+        column_tiles = 1 if columns is None else tirx.ceildiv(column_count, columns)
+        common = te.reduce_axis((0, depth), "k")
+        dtype = accumulator_dtype(str(lhs.dtype), str(rhs.dtype), self.out_dtype)
+        in_tiles = self.packed_columns is not None
+        if columns is not None and not in_tiles and not _divides(columns, column_count):
+            rhs, in_tiles = _in_tiles(rhs, columns), True
+
+        def sums(*position: tirx.Var) -> tirx.Expr:
+            *batch, row_tile, column_tile, row, column = position
+            # Rows beyond the matrix are the last one again, and are not stored.
+            lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
+            lhs_at = (*_batch_index(batch, lhs_batch), lhs_row, common.var)
+            rhs_at = _batch_index(batch, rhs_batch)
+            if in_tiles:
+                rhs_at += [column_tile, common.var, column]
+            else:
+                rhs_at += [
+                    common.var,
+                    column if columns is None else column_tile * columns + column,
+                ]
+            return te.sum(lhs(*lhs_at).astype(dtype) * rhs(*rhs_at).astype(dtype), axis=common)
+
+        tile = (rows, column_count if columns is None else columns)
+        acc = te.compute((*batch_extents, row_tiles, column_tiles, *tile), sums, name="matmul")
+
+        def element(*position: tirx.Var) -> tirx.Expr:
+            *batch, row, column = position
+            column_tile = 0 if columns is None else tirx.floordiv(column, columns)
+            within = (row % rows, column if columns is None else column % columns)
+            value = acc(*batch, tirx.floordiv(row, rows), column_tile, *within)
+            return value.astype(self.out_dtype)
+
+        return te.compute((*batch_extents, row_count, column_count), element, name="out")
+
+
+def _divides(divisor: int, extent: tirx.Expr) -> bool:
+    return Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0)
+
+
+def _in_tiles(matrices: te.Tensor, columns: int) -> te.Tensor:
+    """(…, K, N) -> (…, ceil(N / columns), K, columns); the last column fills up the last tile."""
+    *batch_extents, depth, column_count = matrices.shape
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        *batch, tile, row, column = position
+        return matrices(*batch, row, tirx.min(tile * columns + column, column_count - 1))
+
+    tiles = tirx.ceildiv(column_count, columns)
+    return te.compute((*batch_extents, tiles, depth, columns), element, name="in_tiles")
+
+
+def _batch_index(batch: list[tirx.Var], extents: list[tirx.Expr]) -> list[tirx.Expr]:
+    """Where in an operand's batch the element of the output's is; an extent of 1 is repeated."""
+    own = batch[len(batch) - len(extents) :]
+    return [
+        tirx.const(0, "int64") if Analyzer().can_prove_equal(extent, 1) else index
+        for index, extent in zip(own, extents, strict=True)
+    ]
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """Lower `call`, or hand it to `stock` where the fix is off or does not apply."""
+    if not (switches.enabled(FIX_ID) and _applies(call)):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    lhs, rhs = call.args
+    *lhs_rows, depth = lhs.ty.shape.values
+    if len(rhs.ty.shape.values) == 1:
+        rhs = _reshape(bb, rhs, [depth, tirx.const(1, "int64")])
+    shares_rhs = len(rhs.ty.shape.values) == 2
+    if shares_rhs or not lhs_rows:
+        lhs = _reshape(bb, lhs, [_count(lhs_rows), depth])
+    rows, columns = lhs.ty.shape.values[-2], rhs.ty.shape.values[-1]
+    out_dtype = str(call.ty.dtype)
+    dtype = accumulator_dtype(str(lhs.ty.dtype), str(rhs.ty.dtype), out_dtype)
+    packed = isinstance(rhs, tvm.ir.GenericConst) and shares_rhs
+    tile = _choose_tile(target_of(call), dtype, rows, columns, packed)
+    if packed and tile.columns is not None:
+        rhs = relax.const(_pack(rhs.value.numpy(), tile.columns), str(rhs.ty.dtype))
+        product = _Product(out_dtype, tile, columns)
+    else:
+        product = _Product(out_dtype, tile, None)
+    func, args, out_type = gen_call_tir_inputs(product.compute, lhs, rhs)
+    func = _schedule(func, tile)
+    out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
+    return _reshape(bb, bb.emit(out), list(call.ty.shape.values))
+
+
+def _applies(call: relax.Call) -> bool:
+    """Whether `call` is of floating point, for a CPU, and its extents are known to agree."""
+    if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
+        return False
+    lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
+    dtypes = [str(expr.ty.dtype) for expr in (*call.args, call)]
+    if not all("float" in dtype and "float8" not in dtype for dtype in dtypes):
+        return False
+    analyzer = Analyzer()
+    depths = lhs[-1], rhs[-2] if len(rhs) > 1 else rhs[0]
+    return (
+        schedules_for_cpu(call)
+        and analyzer.can_prove_equal(*depths)
+        and not analyzer.can_prove_equal(depths[0], 0)
+        and _broadcast(lhs[:-2], rhs[:-2]) is not None
+    )
+
+
+def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | None:
+    """The batch of the output; None where it is not known which extents are repeated."""
+    rank = max(len(lhs), len(rhs))
+    one, analyzer = tirx.const(1, "int64"), Analyzer()
+    result = []
+    for a, b in zip([one] * (rank - len(lhs)) + lhs, [one] * (rank - len(rhs)) + rhs, strict=True):
+        if analyzer.can_prove_equal(a, b) or analyzer.can_prove_equal(b, 1):
+            result.append(a)
+        elif analyzer.can_prove_equal(a, 1):
+            result.append(b)
+        else:
+            return None
+    return result
+
+
+def _choose_tile(
+    target: tvm.target.Target, dtype: str, rows: tirx.Expr, columns: tirx.Expr, packed: bool
+) -> _Tile:
+    """As many sums as fit into the registers, next to the operands.
+
+    A tile of more rows reads the second operand less often, one of more columns the first.
+    """
+    if target_has_features("avx512f", target):
+        vector, registers = 64, 32
+    elif target_has_features("avx", target):
+        vector, registers = 32, 16
+    else:
+        vector, registers = 16, 16
+    lanes = vector // (tvm.DataType(dtype).bits // 8)
+    tile_rows = _even_part(rows.value, most=6) if isinstance(rows, tirx.IntImm) else 6
+    # One register holds an element of the first operand; the others a row of tiles and operands.
+    # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
+    vectors = max((registers - 2) // (tile_rows + 1), 1)
+    vectors = min(vectors, 8, 1023 // (tile_rows * vector))
+    if isinstance(columns, tirx.IntImm):
+        vectors = min(vectors, -(-columns.value // lanes))
+    # To lay out a matrix that few rows are multiplied with takes as long as to multiply them.
+    has_few_rows = isinstance(rows, tirx.IntImm) and rows.value <= 4
+    if has_few_rows and not packed and not _divides(vectors * lanes, columns):
+        return _Tile(tile_rows, None)
+    return _Tile(tile_rows, vectors * lanes)
+
+
+def _even_part(extent: int, most: int) -> int:
+    """How many of `extent` a tile takes: no more than `most`, the last tile as full as can be."""
+    return -(-extent // -(-extent // most))
+
+
+def _pack(matrix: np.ndarray, columns: int) -> np.ndarray:
+    """(K, N) -> (ceil(N / columns), K, columns), zeros where N is no multiple."""
+    depth, extent = matrix.shape
+    padded = np.zeros((depth, -(-extent // columns) * columns), matrix.dtype)
+    padded[:, :extent] = matrix
+    return np.ascontiguousarray(padded.reshape(depth, -1, columns).transpose(1, 0, 2))
+
+
+def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
+    """Compute one tile after the other, rows innermost, so that the second operand is read once."""
+    # That the tiles cover the output cannot be proved for an unknown number of rows.
+    sch = s_tir.Schedule(func, enable_check=False)
+    acc, out = sch.get_sblock("matmul"), sch.get_sblock("out")
+    *batch, row, column = sch.get_loops(out)
+    rows, row = sch.split(row, [None, tile.rows])
+    outer = [*batch, rows]
+    if tile.columns is not None:
+        columns, column = sch.split(column, [None, tile.columns])
+        outer = [*batch, columns, rows]
+    sch.reorder(*outer, row, column)
+    sch.compute_at(acc, outer[-1], preserve_unit_loops=True)
+    *_, acc_row, acc_column, common = sch.get_loops(acc)
+    sch.reorder(common, acc_row, acc_column)
+    if tile.columns is not None:
+        sch.unroll(acc_row)
+        sch.vectorize(acc_column)
+    work = _count([sch.get(loop).extent for loop in (*outer, row, column, common)])
+    if not isinstance(work, tirx.IntImm) or work.value >= _PARALLEL_FROM:
+        is_static = all(isinstance(sch.get(loop).extent, tirx.IntImm) for loop in outer[1:])
+        sch.parallel(sch.fuse(*outer) if is_static else outer[0])
+    if (in_tiles := _find(sch, "in_tiles")) is not None:
+        sch.parallel(sch.get_loops(in_tiles)[0])
+    init = sch.decompose_reduction(acc, common)
+    if tile.columns is not None:
+        *_, row, column = sch.get_loops(init)
+        sch.unroll(row)
+        sch.vectorize(column)
+    return sch.mod["main"]
+
+
+def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
+    """The block of that name."""
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    return next((block for block in blocks if sch.get(block).name_hint == name), None)
+
+
+def _count(extents: list[tirx.Expr]) -> tirx.Expr:
+    return Analyzer().simplify(
+        functools.reduce(lambda a, b: a * b, extents, tirx.const(1, "int64"))
+    )
+
+
+def _reshape(bb: relax.BlockBuilder, tensor: relax.Expr, shape: list[tirx.Expr]) -> relax.Expr:
+    if tvm_ffi.structural_equal(tensor.ty.shape, relax.ShapeExpr(shape)):
+        return tensor
+    return bb.emit(relax.op.reshape(tensor, shape))
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    override("relax.matmul", _legalize)
