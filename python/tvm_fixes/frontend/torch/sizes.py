@@ -113,8 +113,7 @@ class Sizes(Corrections):
             value = node.meta.get("val")
             if self._is_in_branch:
                 return convert(node)
-            while self._unchecked:
-                self.block_builder.match_cast(*self._unchecked.pop())
+            self._check_inputs()
             if isinstance(value, _NUMBERS):
                 return self._number(node, convert)
             result = convert(node)
@@ -122,6 +121,14 @@ class Sizes(Corrections):
             return self._typed(node, result) if is_tensor and node.users else result
 
         return typed
+
+    def _check_inputs(self) -> None:
+        """Cast the inputs whose sizes are multiples, so that what reads them has these sizes."""
+        while self._unchecked:
+            given, ty = self._unchecked.pop()
+            checked = self.block_builder.match_cast(given, ty)
+            reads = [n for n, value in self.env.items() if given.same_as(value)]
+            self.env.update(dict.fromkeys(reads, checked))
 
     def _number(self, node: fx.Node, convert: Convert) -> Any:
         """A size, or what is computed from sizes."""
