@@ -249,7 +249,7 @@ def test_small_products_start_no_threads() -> None:
         (Case((4, 0), (0, 8)), CPU),
         (Case((2, 4, 5), (3, 5, 8), symbolic=frozenset([("lhs", 0), ("rhs", 0)])), CPU),
     ],
-    ids=str,
+    ids=["gpu", "no target", "int8", "int8 to int32", "no rows", "no depth", "unlike batches"],
 )
 def test_left_to_tvm(
     case: Case, target: tvm.target.Target | None, monkeypatch: pytest.MonkeyPatch
