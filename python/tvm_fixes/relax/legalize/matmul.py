@@ -47,6 +47,7 @@ from tvm.target.codegen import target_has_features
 
 from ... import switches
 from .override import Legalize, override
+from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of
 
 FIX_ID = "matmul-legalize"
@@ -274,8 +275,7 @@ def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
         sch.vectorize(acc_column)
     work = _count([sch.get(loop).extent for loop in (*outer, row, column, common)])
     if not isinstance(work, tirx.IntImm) or work.value >= _PARALLEL_FROM:
-        is_static = all(isinstance(sch.get(loop).extent, tirx.IntImm) for loop in outer[1:])
-        sch.parallel(sch.fuse(*outer) if is_static else outer[0])
+        parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
         sch.parallel(sch.get_loops(in_tiles)[0])
     init = sch.decompose_reduction(acc, common)

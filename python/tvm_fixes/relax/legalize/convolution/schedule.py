@@ -20,6 +20,7 @@ from tvm.sym import Analyzer
 from tvm.target.codegen import target_has_features
 
 from ..layouts import Layout
+from ..parallel import parallelize
 from .compute import Convolution
 
 
@@ -88,7 +89,7 @@ def schedule_for_cpu(
     if convolution.tile is None:
         outer.append(column)
         _consume(sch, block, column, layout, out_extent)
-        _parallelize(sch, outer)
+        parallelize(sch, outer)
         return sch.mod["main"]
 
     vector = convolution.tile.channels
@@ -112,7 +113,7 @@ def schedule_for_cpu(
         outer = [*outer, tile]  # in 1-D there are no rows
     sch.reorder(*order, *reductions, column, channel)
     _consume(sch, block, order[-1] if by_vector else tile, layout, out_extent)
-    _parallelize(sch, outer)
+    parallelize(sch, outer)
     if vector > 1:
         sch.unroll(column)
         sch.vectorize(channel)
@@ -144,13 +145,4 @@ def _consume(
         if not is_apart:
             sch.reverse_compute_at(consumer, loop)
         else:
-            _parallelize(sch, sch.get_loops(consumer)[:-1])
-
-
-def _parallelize(sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV]) -> None:
-    """Run the outermost of `loops` in parallel: all, as far as TVM can tell them apart again.
-
-    With i < n * (2*h - 1) * 2 it fails to prove that 4*h - 2 is a multiple of 2*h - 1.
-    """
-    is_static = all(isinstance(sch.get(loop).extent, tirx.IntImm) for loop in loops[1:])
-    sch.parallel(sch.fuse(*(loops if is_static else loops[:2])))
+            parallelize(sch, sch.get_loops(consumer)[:-1])
