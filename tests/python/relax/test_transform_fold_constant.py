@@ -306,6 +306,21 @@ class TestReadTransposedWeights:
 
         return build({"tokens": tensor(tvm.tirx.Var("n", "int64"), 5, dtype="int64")}, emit)
 
+    def test_sums_of_16_bit_do_not_stop_growing(self):
+        """In float16, 2048 + 1 is 2048."""
+        matrix = relax.const(np.ones((8, 4096), "float16"), "float16")
+
+        def emit(builder, x, index):
+            rows = builder.emit(relax.op.take(matrix, index, axis=0))
+            transposed = builder.emit(relax.op.permute_dims(matrix))
+            return relax.Tuple([rows, builder.emit(relax.op.matmul(x, transposed))])
+
+        inputs = {"x": tensor(1, 4096, dtype="float16"), "index": tensor(2, dtype="int64")}
+        mod = transform.ReadTransposedWeights()(build(inputs, emit))
+        assert count(mod, "relax.matmul") == 0
+        _, product = run(mod, np.ones((1, 4096), "float16"), np.array([0, 1]))
+        np.testing.assert_array_equal(product, np.full((1, 8), 4096, "float16"))
+
     @pytest.mark.parametrize("bias", [False, True])
     def test_numbers(self, bias):
         mod = self.tied(bias=bias)

@@ -17,6 +17,7 @@ from tvm import relax, te
 
 from ... import switches
 from ..analysis import bindings
+from ..legalize.targets import accumulator_dtype
 from .fold_constant import FIX_ID, MAX_GROWTH, rebind
 from .fold_plan import FoldPlan, leaves
 
@@ -122,11 +123,16 @@ def _is_matmul(binding: relax.Binding) -> bool:
 
 
 def _multiply(x: te.Tensor, matrix: te.Tensor, dtype: str) -> te.Tensor:
-    """The products of the rows of both, summed in `dtype`."""
+    """The products of the rows of both, summed in float32 or wider and rounded once to `dtype`."""
     k = te.reduce_axis((0, matrix.shape[1]), "k")
+    wide = accumulator_dtype(str(x.dtype), str(matrix.dtype), dtype)
 
     def element(*indices: tvm.tirx.Expr) -> tvm.tirx.Expr:
         *row, column = indices
-        return te.sum(x(*row, k).astype(dtype) * matrix(column, k).astype(dtype), axis=k)
+        return te.sum(x(*row, k).astype(wide) * matrix(column, k).astype(wide), axis=k)
 
-    return te.compute((*x.shape[:-1], matrix.shape[0]), element, name="NT_matmul")
+    shape = (*x.shape[:-1], matrix.shape[0])
+    product = te.compute(shape, element, name="NT_matmul")
+    if wide == dtype:
+        return product
+    return te.compute(shape, lambda *at: product(*at).astype(dtype), name="narrowed")
