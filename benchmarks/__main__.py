@@ -13,8 +13,8 @@
 """Runs the benchmarks: ``python -m benchmarks [name …]``.
 
 Each compares ways to do one thing, in turn within one run, and prints the medians with their
-spread and the ratio to the first way. A module may have a ``check``, which raises where a
-comparison is not what it must be.
+spread and the ratio to the first way, taken turn by turn, with its quartiles. A module may have a
+``check``, which raises where a comparison is not what it must be.
 """
 
 import argparse
@@ -30,15 +30,18 @@ NAMES = ("visitor", "conv2d", "matmul", "verifier", "runtime_checks")
 
 
 def table(comparison: Comparison) -> Table:
-    """One row a way: median, least and greatest time in ms, and the ratio of the medians."""
-    result = Table("way", "median ms", "min to max ms", "ratio", title=comparison.title)
+    """One row a way: median, least and greatest time in ms, and the ratio with its quartiles."""
+    columns = ("way", "median ms", "min to max ms", "ratio", "quartiles")
+    result = Table(*columns, title=comparison.title)
     for way in comparison.ways:
         low, high = min(way.seconds), max(way.seconds)
+        lower, upper = comparison.spread(way)
         result.add_row(
             way.name,
             f"{way.median * 1e3:.3g}",
             f"{low * 1e3:.3g} to {high * 1e3:.3g}",
-            f"{way.median / comparison.ways[0].median:.3g}",
+            f"{comparison.ratio(way):.4g}",
+            f"{lower:.4g} to {upper:.4g}",
         )
     return result
 
