@@ -35,6 +35,7 @@ from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
 from .relax.legalize import creation as _creation  # noqa: E402
 from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
 from .relax.legalize import matmul as _matmul  # noqa: E402
+from .relax.legalize import max_pool as _max_pool  # noqa: E402
 from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
@@ -54,6 +55,7 @@ _conv_transpose.register()
 _creation.register()
 _layout_transform.register()
 _matmul.register()
+_max_pool.register()
 _norms.register()
 _pixel_shuffle.register()
 _reductions.register()

@@ -31,7 +31,7 @@ How to remove
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
@@ -100,6 +100,36 @@ class _Reduction:
         return index
 
 
+def extremum_reducer(operator: str) -> Callable[..., tirx.Expr]:
+    """Make the reduction to the largest or smallest element, or to a NaN where there is one.
+
+    Parameters
+    ----------
+    operator : str
+        A name that ends in ``max`` or ``min``.
+
+    Returns
+    -------
+    callable
+        As :func:`tvm.te.max` and :func:`tvm.te.min` are called, with an element of a dtype of
+        :func:`comparable`.
+    """
+    least = operator.endswith("max")
+
+    def identity(dtype: str) -> tirx.Expr:
+        if "float" in str(dtype):
+            return tirx.const(float("-inf" if least else "inf"), dtype)
+        return tirx.const(0 if least else 1, dtype)
+
+    def combine(kept: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
+        # A NaN that is kept stays, since nothing is beyond it.
+        beyond = other > kept if least else other < kept
+        return tirx.Select(any_of(beyond, _is_nan(other)), other, kept)
+
+    reducer: Callable[..., tirx.Expr] = te.comm_reducer(combine, identity, name="extremum")
+    return reducer
+
+
 def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool) -> te.Tensor:
     """Compute the largest or smallest elements along `axes`.
 
@@ -119,21 +149,8 @@ def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool
     te.Tensor
         NaN where one is among them; an infinity, false or true where there are none.
     """
-    compared = _comparable(data)
-    least = operator.endswith("max")
-
-    def identity(dtype: str) -> tirx.Expr:
-        if "float" in str(dtype):
-            return tirx.const(float("-inf" if least else "inf"), dtype)
-        return tirx.const(0 if least else 1, dtype)
-
-    def combine(kept: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
-        # A NaN that is kept stays, since nothing is beyond it.
-        beyond = other > kept if least else other < kept
-        return tirx.Select(any_of(beyond, _is_nan(other)), other, kept)
-
-    reducer = te.comm_reducer(combine, identity, name="extremum")
-    over = _Reduction(compared, axes, keepdims)
+    reducer = extremum_reducer(operator)
+    over = _Reduction(comparable(data), axes, keepdims)
     along = over.along
     found = te.compute(over.shape, lambda *at: reducer(over.element(at), along), name="extremum")
     if found.dtype == data.dtype:
@@ -141,10 +158,20 @@ def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool
     return te.compute(over.shape, lambda *at: found(*at).astype(data.dtype), name="narrowed")
 
 
-def _comparable(data: te.Tensor) -> te.Tensor:
-    """`data` in a dtype of which the elements can be compared, in a reduction too.
+def comparable(data: te.Tensor) -> te.Tensor:
+    """Cast `data` to a dtype of which the elements can be compared, in a reduction too.
 
     Of booleans and of floats other than IEEE 754's LLVM has no comparison.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of any dtype.
+
+    Returns
+    -------
+    te.Tensor
+        `data` itself where it needs no cast, and else in uint8 or float32.
     """
     dtype = str(data.dtype)
     wide = "uint8" if dtype == "bool" else "float32" if "float" in dtype else dtype
@@ -184,7 +211,7 @@ def arg_extremum(
         lambda index, value: (tirx.const(-1, index), tirx.const(0, value)),
         name="arg_extremum",
     )
-    over = _Reduction(_comparable(data), axes, keepdims)
+    over = _Reduction(comparable(data), axes, keepdims)
     along = over.along
     indices, _ = te.compute(
         over.shape,

@@ -1,0 +1,133 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of the pooling that keeps the largest element of each window.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.nn.max_pool1d``, ``max_pool2d`` and ``max_pool3d`` of floating-point data with a window
+    of negative infinities, or with a NaN.
+Symptom
+    Wrong numbers, silently: the least finite number, and a NaN that is found or not by where it
+    lies.
+Mechanism
+    Data is padded with the least finite number, which the comparison begins with too; a comparison
+    with a NaN is false.
+How to remove
+    When TVM passes the tests of this file, delete it, its test and its call in :mod:`tvm_fixes`.
+"""
+
+import functools
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx, topi
+
+from ... import switches
+from .layouts import SPATIAL_AXES, Layout
+from .override import Legalize, override
+from .reductions import FIX_ID, comparable, extremum_reducer
+
+
+def max_pool(
+    data: te.Tensor,
+    shape: Sequence[tirx.Expr],
+    axes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    padding: tuple[Sequence[int], Sequence[int]],
+) -> te.Tensor:
+    """Compute the largest element of each window.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of floating-point numbers, in any layout.
+    shape : sequence of tirx.Expr
+        Of the result.
+    axes : sequence of int
+        The spatial axes, to which the elements of `kernel`, `strides`, `dilation` and `padding`
+        belong in turn.
+    kernel, strides, dilation : sequence of int
+        The extent of a window, the distance of two, and that of two elements of one.
+    padding : pair of sequence of int
+        At least as many positions before and after the data as windows reach into.
+
+    Returns
+    -------
+    te.Tensor
+        In the dtype of `data`: NaN where a window has one, negative infinity where it has padding
+        alone.
+    """
+    wide = comparable(data)
+    before, after = ([0] * len(data.shape) for _ in range(2))
+    for axis, first, last in zip(axes, *padding, strict=True):
+        before[axis], after[axis] = first, last
+    if any(before) or any(after):
+        lowest = tirx.const(float("-inf"), wide.dtype)
+        wide = topi.nn.pad(wide, before, after, pad_value=lowest)
+    along = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+
+    def element(at: Sequence[tirx.Expr]) -> tirx.Expr:
+        position = list(at)
+        for axis, offset, stride, step in zip(axes, along, strides, dilation, strict=True):
+            position[axis] = at[axis] * stride + offset.var * step
+        return wide(*position)
+
+    reducer = extremum_reducer("max")
+    found = te.compute(shape, lambda *at: reducer(element(at), along), name="max_pool")
+    if found.dtype == data.dtype:
+        return found
+    return te.compute(shape, lambda *at: found(*at).astype(data.dtype), name="narrowed")
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    (data,), attrs = call.args, call.attrs
+    layout, out_layout = str(attrs.layout), str(attrs.out_layout)
+    is_ours = (
+        switches.enabled(FIX_ID)
+        and "float" in str(data.ty.dtype)
+        and out_layout in ("", layout)
+        and isinstance(data.ty.shape, relax.ShapeExpr)
+        and isinstance(call.ty.shape, relax.ShapeExpr)
+    )
+    if not is_ours:
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    kernel, strides, dilation, padding = (
+        [int(value) for value in listed]
+        for listed in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
+    )
+    rank = len(kernel)
+    before, after = padding[:rank], padding[rank:]
+    if attrs.ceil_mode:
+        after = [last + stride - 1 for last, stride in zip(after, strides, strict=True)]
+    letters = Layout(layout).letters
+    return bb.call_te(
+        max_pool,
+        data,
+        list(call.ty.shape.values),
+        [letters.index(letter) for letter in SPATIAL_AXES[rank]],
+        kernel,
+        strides,
+        dilation,
+        (before, after),
+        primfunc_name_hint=str(call.op.name).rpartition(".")[2],
+    )
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    for rank in SPATIAL_AXES:
+        override(f"relax.nn.max_pool{rank}d", _legalize)

@@ -1,0 +1,158 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+import tvm
+import tvm.testing
+from tvm import relax
+
+from relax_helpers import build, call, count, merge, run, tensor
+from tvm_fixes import pipeline, switches
+from tvm_fixes.relax.legalize.reductions import FIX_ID
+
+INF, NAN = np.inf, np.nan
+POOLS = {1: torch.nn.functional.max_pool1d, 2: torch.nn.functional.max_pool2d}
+POOLS[3] = torch.nn.functional.max_pool3d
+DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
+DTYPES["float64"] = np.float64
+# pool_size, strides, padding before and after, dilation, ceil_mode; of each axis
+WINDOWS = {
+    "plain": (2, 2, 0, 0, 1, False),
+    "padded": (3, 2, 1, 1, 1, False),
+    "lopsided": (3, 1, 0, 2, 1, False),
+    "dilated": (2, 1, 1, 1, 2, False),
+    "ceil": (3, 2, 0, 0, 1, True),
+    "ceil-padded": (2, 3, 1, 1, 1, True),
+    "gaps": (1, 3, 0, 0, 1, False),
+}
+
+
+def pool(shape, window, dtype="float32", layout=None):
+    size, stride, before, after, dilation, ceil = WINDOWS[window]
+    rank = 2 if layout else len(shape) - 2
+    operator = getattr(relax.op.nn, f"max_pool{rank}d")
+    options = {"layout": layout} if layout else {}
+    return build(
+        {"x": tensor(*shape, dtype=dtype)},
+        lambda _, x: operator(
+            x,
+            pool_size=[size] * rank,
+            strides=[stride] * rank,
+            padding=[before] * rank + [after] * rank,
+            dilation=[dilation] * rank,
+            ceil_mode=ceil,
+            **options,
+        ),
+    )
+
+
+def expected(x, window):
+    """What PyTorch gives; its padding is the same before and after."""
+    size, stride, before, after, dilation, ceil = WINDOWS[window]
+    rank = x.ndim - 2
+    more = [(0, 0)] * 2 + [(0, after - before)] * rank
+    data = torch.tensor(np.pad(x.astype("float64"), more, constant_values=-INF))
+    arguments = ([value] * rank for value in (size, stride, before, dilation))
+    return POOLS[rank](data, *arguments, ceil).numpy()
+
+
+def hostile(*shape, seed=0):
+    """Numbers, infinities and NaNs, and blocks of negative infinities alone."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 9, shape).astype("float64")
+    x[rng.random(shape) < 0.05] = NAN
+    x[rng.random(shape) < 0.3] = -INF
+    x[0, 0] = -INF
+    x[-1, -1, 0] = INF
+    return x
+
+
+@pytest.fixture(scope="module")
+def built():
+    mods = {
+        f"{rank}_{window}": pool((2, 3, *(7, 8, 5)[:rank]), window)
+        for rank in POOLS
+        for window in WINDOWS
+    }
+    mods |= {dtype: pool((2, 3, 7, 8), "padded", dtype) for dtype in DTYPES}
+    return relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("rank", POOLS)
+def test_windows_are_as_in_pytorch(built, rank, window):
+    x = hostile(2, 3, *(7, 8, 5)[:rank])
+    got = call(built, f"{rank}_{window}", x.astype("float32"))
+    np.testing.assert_array_equal(got, expected(x, window))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes(built, dtype):
+    x = hostile(2, 3, 7, 8, seed=1)
+    got = call(built, dtype, x.astype(DTYPES[dtype]))
+    assert got.dtype == DTYPES[dtype]
+    np.testing.assert_array_equal(got.astype("float64"), expected(x, "padded"))
+
+
+@pytest.mark.parametrize("window", ["padded", "ceil"])
+def test_layouts(window):
+    x = hostile(2, 4, 7, 8, seed=2)
+    in_layout = {
+        "NHWC": lambda a: a.transpose(0, 2, 3, 1),
+        "NCHW2c": lambda a: a.reshape(2, 2, 2, *a.shape[2:]).transpose(0, 1, 3, 4, 2),
+    }
+    for layout, convert in in_layout.items():
+        data = convert(x).astype("float32")
+        got = run(pool(data.shape, window, layout=layout), data)
+        np.testing.assert_array_equal(got, convert(expected(x, window)))
+
+
+@pytest.mark.parametrize("window", ["padded", "ceil"])
+def test_symbolic_extents(window):
+    n, h, w = (tvm.tirx.Var(name, "int64") for name in "nhw")
+    mod = pool((n, 3, h, w), window)
+    executable = relax.build(mod, "llvm", relax_pipeline=pipeline())
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    for seed, shape in enumerate([(1, 3, 7, 8), (2, 3, 4, 3)]):
+        x = hostile(*shape, seed=seed)
+        got = call(vm, "main", x.astype("float32"))
+        np.testing.assert_array_equal(got, expected(x, window))
+
+
+def test_integers_are_lowered_by_tvm():
+    with switches.collect() as used:
+        x = np.array([[[-128, -128, 3]]], "int8")
+        mod = pool((1, 1, 3), "padded", "int8")
+        np.testing.assert_array_equal(run(mod, x), [[[-128, 3]]])
+    assert FIX_ID not in used
+
+
+def test_another_output_layout_stays():
+    mod = build(
+        {"x": tensor(1, 2, 4, 4)},
+        lambda _, x: relax.op.nn.max_pool2d(x, layout="NCHW", out_layout="NHWC"),
+    )
+    assert count(relax.transform.LegalizeOps()(mod), "relax.nn.max_pool2d") == 1
+
+
+def test_switched_off(monkeypatch):
+    monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
+    x = np.full((1, 1, 2), -INF, "float32")
+    assert run(pool((1, 1, 2), "plain"), x) == np.finfo("float32").min
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
