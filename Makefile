@@ -76,9 +76,9 @@ test-sanitize: build-sanitize  ## Run the native tests under the sanitizers.
 	@bash ci/sanitize.sh
 
 .PHONY: native build-sanitize
-native: build/build.ninja  ## Build build/libtvm_fixes.so.
+native: build/build.ninja  ## Build the native library and the extension module into build.
 	@.venv/bin/ninja -C build
-build-sanitize: build-sanitize/build.ninja  ## Build build-sanitize/libtvm_fixes.so.
+build-sanitize: build-sanitize/build.ninja  ## Build them with the sanitizers.
 	@.venv/bin/ninja -C build-sanitize
 build-sanitize/build.ninja: cmake_flags := -DTVM_FIXES_SANITIZE=ON
 

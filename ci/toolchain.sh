@@ -24,6 +24,9 @@ elif ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   echo "tvm-fixes needs Python 3.11 or newer, but $python is $version (PYTHON=... names another)"
 elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
   echo "tvm-fixes needs the venv and ensurepip modules, which $python $version lacks (on Debian they are in python3-venv)"
+elif ! headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))') ||
+     [[ ! -f $headers/Python.h ]]; then
+  echo "tvm-fixes needs the headers of Python, but there is no $headers/Python.h (on Debian they are in python3-dev)"
 elif ! command -v "${cxx%% *}" >/dev/null; then
   echo "tvm-fixes needs a C++17 compiler, but there is no ${cxx%% *} (install g++, or name another with CXX=...)"
 # shellcheck disable=SC2086  # CXX may hold a launcher and options

@@ -39,5 +39,21 @@ package = Path(tvm_fixes.__file__).parent
 assert package == Path(os.environ["PYTHONPATH"].partition(":")[0]) / "tvm_fixes", package
 assert (package / "py.typed").is_file()
 assert _ffi.load() == package / "lib" / "libtvm_fixes.so", _ffi.load()
+extension = Path(_ffi.artifact_extension().__file__)
+assert extension.parent == package / "lib", extension
 PY
 .venv/bin/python -S -m tvm_fixes_cli --version
+
+# The extension module is of one interpreter, the library of none.
+if nm -D --undefined-only "$scratch/site/tvm_fixes/lib/libtvm_fixes.so" | grep -E ' _?Py'; then
+  echo "libtvm_fixes.so needs a Python" >&2
+  exit 1
+fi
+.venv/bin/python - "$scratch"/*.whl <<'PY'
+import sys
+from pathlib import Path
+
+name = Path(sys.argv[1]).name
+tag = "cp{0}{1}-cp{0}{1}-linux".format(*sys.version_info)
+assert tag in name, f"{name}: expected {tag}"
+PY

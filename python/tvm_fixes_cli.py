@@ -41,6 +41,7 @@ examples:
   tvm-fixes compile package.module:factory --target '{"kind": "llvm", "mcpu": "skylake-avx512"}'
   tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
   tvm-fixes verify model.onnx
+  tvm-fixes inspect out/
   tvm-fixes doctor
 """
 
@@ -68,6 +69,21 @@ examples:
   tvm-fixes verify model.onnx --warnings-as-errors
   tvm-fixes verify module.py:Module
   tvm-fixes verify module.json --json
+"""
+
+
+_INSPECT_HELP = """\
+Show where the bytes of an artifact are: sections of the library, the TVM modules in it, and each
+constant with its size, type and parameter, the largest first. Nothing is loaded or run.
+
+exit status: 0 shown, 1 not a whole artifact of TVM's, 2 wrong use
+"""
+
+_INSPECT_EXAMPLES = """\
+examples:
+  tvm-fixes inspect out/
+  tvm-fixes inspect out/model.so --all
+  tvm-fixes inspect out/ --json
 """
 
 
@@ -129,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_compile(commands)
     _add_verify(commands)
+    _add_inspect(commands)
     _add_doctor(commands)
     return parser
 
@@ -189,6 +206,13 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="TIMES",
         help="how many times as large as the model's constants folded ones may be (default: 1.2)",
     )
+    parser.add_argument(
+        "--max-size-ratio",
+        type=float,
+        metavar="TIMES",
+        help="refuse a model whose constants are more than so many times as large as its "
+        "parameters, 256 KiB apart (default: warn from 1.2 times on)",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
 
@@ -213,6 +237,27 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--warnings-as-errors", action="store_true", help="exit with 1 for what is unproved, too"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "inspect",
+        help="show where the bytes of an artifact are",
+        description=_INSPECT_HELP,
+        epilog=_INSPECT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=_inspect)
+    parser.add_argument(
+        "path",
+        metavar="DIR|FILE.so",
+        help="an artifact of tvm-fixes compile, or a library of TVM's export_library, whose "
+        "constants have no names",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every section and constant, not the largest alone"
+    )
+    parser.add_argument("--json", action="store_true", help="print all of it as one JSON object")
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
@@ -270,6 +315,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     verify_each=arguments.verify_each,
                     runtime_checks=arguments.runtime_checks,
                     **given,
+                    max_size_ratio=arguments.max_size_ratio,
                     progress=None if arguments.quiet else printer,
                 )
         except CompileError as error:
@@ -311,6 +357,26 @@ def _verify(arguments: argparse.Namespace) -> _Result:
             render_diagnostics(found, _console())
 
     return FAILED if is_wrong else EQUAL, write
+
+
+def _inspect(arguments: argparse.Namespace) -> _Result:
+    with _stdout_to_stderr():
+        with _loading():
+            from tvm_fixes.console import render_inspection
+            from tvm_fixes.errors import ArtifactError
+            from tvm_fixes.runtime.inspection import inspect
+        try:
+            found = inspect(arguments.path)
+        except ArtifactError as error:
+            raise _Failure(error.message) from error
+
+    def write() -> None:
+        if arguments.json:
+            print(found.to_json())
+        else:
+            render_inspection(found, _console(), show_all=arguments.all)
+
+    return EQUAL, write
 
 
 def _doctor(arguments: argparse.Namespace) -> _Result:

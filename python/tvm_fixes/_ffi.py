@@ -12,14 +12,19 @@
 # and limitations under the License.
 """Finds, checks and loads the native library, and gives access to what it registers."""
 
+import importlib.util
 import os
+import sys
+import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 LIBRARY_NAME = "libtvm_fixes.so"
 LIBRARY_VARIABLE = "TVM_FIXES_LIBRARY"
+EXTENSION_NAME = "_artifact"
 
 
 def library_path() -> Path:
@@ -90,6 +95,33 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
         name = f"{function.__module__}.{function.__name__}"
         tvm_ffi.register_global_func(name, function, override=True)
     return path
+
+
+@cache
+def artifact_extension() -> ModuleType:
+    """The module ``_artifact``, which lies beside the native library, and is not part of it.
+
+    Raises
+    ------
+    ImportError
+        If there is none for this interpreter, or it does not load.
+    """
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    path = library_path().parent / f"{EXTENSION_NAME}{suffix}"
+    if not path.is_file():
+        raise ImportError(
+            f"the extension module that reads artifacts is missing: Python "
+            f"{sys.version_info.major}.{sys.version_info.minor} expects {path}; 'make native' "
+            "builds it in a checkout, 'pip install .' with this interpreter elsewhere"
+        )
+    spec = importlib.util.spec_from_file_location(EXTENSION_NAME, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise ImportError(f"the extension module {path} cannot be loaded: {error}") from None
+    return module
 
 
 @cache

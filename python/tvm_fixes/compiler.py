@@ -38,9 +38,11 @@ from .pipeline import stages
 from .relax import verifier
 from .relax.analysis import activation_transforms
 from .relax.transform.fold_constant import MAX_GROWTH, collect_unfolded
+from .relax.transform.origins import Origins, track_origins
 from .runtime.compiled_model import CompiledModel, check_destination
 from .runtime.manifest import (
     LIBRARY,
+    ConstantRecord,
     Manifest,
     TensorSpec,
     describe_function,
@@ -50,6 +52,7 @@ from .runtime.manifest import (
 )
 from .runtime.report import Report
 from .source import Reference, Shapes, Source, open_source
+from .volume import check_ratio, check_volume
 
 # With less than this left, in bytes, it is the disk that a failure to write is about.
 _FULL_DISK = 1 << 20
@@ -94,6 +97,7 @@ def compile(
     verify_each: bool = False,
     runtime_checks: bool = False,
     max_growth: float = MAX_GROWTH,
+    max_size_ratio: float | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and hold its answers against the original's.
@@ -136,6 +140,9 @@ def compile(
         How many times as large as the model's constants what is computed of them at compile time
         may be; what would be larger is computed when the model runs, and ``report.unfolded`` says
         what that is.
+    max_size_ratio : float, optional
+        Refuse a model whose constants would be more than so many times as large as its parameters,
+        256 KiB apart.  By default there is no limit, and a warning from 1.2 times on.
     progress : callable, optional
         Called with a :class:`Step` as each begins and ends.
 
@@ -150,7 +157,8 @@ def compile(
     UsageError
         If what is asked for does not exist or does not fit the model.
     CompileError
-        If the model cannot be compiled; the message names operator and node where one is at fault.
+        If the model cannot be compiled, or is larger than `max_size_ratio` lets it be; the message
+        names operator and node where one is at fault.
     VerifyError
         If a module on the way is wrong, as :func:`tvm_fixes.verify` finds it; ``stage`` tells when.
     ArtifactError
@@ -161,6 +169,7 @@ def compile(
         with run.step("load"):
             # What is certain to fail later fails before the work.
             _check_switches()
+            check_ratio(max_size_ratio)
             checks = _Checks(verify, verify_each)
             resolved = targets.resolve(target)
             lowering = stages(layout=layout, runtime_checks=runtime_checks, max_growth=max_growth)
@@ -168,7 +177,7 @@ def compile(
             opened = open_source(source, shapes)
             if static:
                 opened.make_static()
-        mod, warned = _import(opened, static, run)
+        mod, origins, warned = _import(opened, static, run)
         checks.check(mod, run, "verify")
         specs = describe_function(
             mod["main"], [spec.name for spec in opened.inputs], opened.output_names
@@ -177,12 +186,16 @@ def compile(
         if compare:
             with run.step("reference"):
                 expected = _Expectation.of(opened, seed)
-        with collect_unfolded() as unfolded:
+        with collect_unfolded() as unfolded, track_origins(origins):
             mod, transforms = _lower(mod, resolved, lowering, run, checks)
+            origins.forget_others(mod)
         with run.step("build"):
+            constant_bytes, large = check_volume(
+                mod, origins, opened.parameter_bytes, max_size_ratio
+            )
             executable = relax.build(mod, resolved, relax_pipeline=None)
         with run.step("export"):
-            model = _export(executable, resolved, specs)
+            model = _export(executable, resolved, specs, origins.records())
 
     report = Report(
         source=opened.name,
@@ -192,7 +205,8 @@ def compile(
         parameter_bytes=opened.parameter_bytes,
         activation_transforms=transforms,
         fixes=sorted(fixes),
-        warnings=warned,
+        constant_bytes=constant_bytes,
+        warnings=warned + large,
         unproved=checks.unproved,
         unfolded=unfolded,
     )
@@ -340,16 +354,17 @@ def _check_options(
         check_destination(output)
 
 
-def _import(source: Source, static: bool, run: _Run) -> tuple[tvm.IRModule, list[str]]:
-    """Import the model; return what the importer warned of, too."""
+def _import(source: Source, static: bool, run: _Run) -> tuple[tvm.IRModule, Origins, list[str]]:
+    """Import the model; return where its constants come from and what the importer warned of."""
     with run.step("import"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         mod = source.to_relax()
         if static:
             _check_static(mod["main"])
+        origins = Origins(mod, source.parameters())
     # Not what libraries say of themselves: deprecations are subclasses or others.
     texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
-    return mod, list(dict.fromkeys(texts))
+    return mod, origins, list(dict.fromkeys(texts))
 
 
 def _check_static(main: relax.Function) -> None:
@@ -382,7 +397,10 @@ def _lower(
 
 
 def _export(
-    executable: relax.VMExecutable, target: tvm.target.Target, specs: _Specs
+    executable: relax.VMExecutable,
+    target: tvm.target.Target,
+    specs: _Specs,
+    constants: tuple[ConstantRecord, ...],
 ) -> CompiledModel:
     """Link the library into a directory of its own, and load it from there if it runs here."""
     owner = tempfile.TemporaryDirectory(prefix="tvm-fixes-")
@@ -401,6 +419,7 @@ def _export(
             versions=package_versions(),
             sha256=hash_file(directory / LIBRARY),
             size=(directory / LIBRARY).stat().st_size,
+            constants=constants,
         )
         return CompiledModel(directory, manifest, owner=owner)
     except BaseException:

@@ -19,7 +19,11 @@ from rich.table import Table
 
 from .compiler import Step
 from .relax.verifier import Diagnostics
+from .runtime.inspection import Constant, Inspection
 from .runtime.report import Report
+
+# How many rows a table of an inspection has where not all are asked for.
+_SHOWN = 20
 
 
 class StepPrinter:
@@ -83,6 +87,56 @@ def render_diagnostics(found: Diagnostics, console: Console) -> None:
         else:
             line = escape(line)
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def render_inspection(found: Inspection, console: Console, *, show_all: bool = False) -> None:
+    """Print where the bytes of an artifact are, for a person to read; the largest parts alone."""
+    limit = None if show_all else _SHOWN
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_row("artifact", escape(found.path))
+    for name, size in found.files.items():
+        table.add_row("file", f"{escape(name)}, {_bytes(size)}")
+    for module in found.modules:
+        table.add_row("TVM module", f"{escape(module.kind)}, {_bytes(module.nbytes)}")
+    table.add_row("parameters", _times(found.parameter_bytes, None))
+    table.add_row("constants", _times(found.constant_bytes, found.constant_ratio))
+    table.add_row("of them twice", _bytes(found.duplicate_bytes))
+    table.add_row("all files", _times(found.nbytes, found.size_ratio))
+    console.print(table, highlight=False)
+    sections = sorted(found.sections, key=lambda section: -section.nbytes)
+    tensors = sorted(
+        (c for c in found.constants if c.kind == "tensor"), key=lambda constant: -constant.nbytes
+    )
+    rows = Table("section", "offset", "size")
+    for section in sections[:limit]:
+        if section.name:
+            rows.add_row(escape(section.name), str(section.offset), _bytes(section.nbytes))
+    console.print(rows, highlight=False)
+    rows = Table("constant", "type", "size", "parameter")
+    for constant in tensors[:limit]:
+        index = str(constant.index)
+        rows.add_row(index, str(constant), _bytes(constant.nbytes), escape(_origin(constant)))
+    console.print(rows, highlight=False)
+    left = len(tensors[limit:] if limit else [])
+    if left:
+        console.print(f"and {left} smaller constants (--all shows them)", highlight=False)
+
+
+def _times(count: int | None, ratio: float | None) -> str:
+    if count is None:
+        return "unknown (no manifest says)"
+    times = "" if ratio is None else f", {ratio:.2f} times the parameters"
+    return f"{_bytes(count)}{times}"
+
+
+def _origin(constant: Constant) -> str:
+    parts = [", ".join(constant.parameters)]
+    if constant.made_by:
+        parts.append(f"by {constant.made_by}")
+    if constant.duplicate_of is not None:
+        parts.append(f"the same as {constant.duplicate_of}")
+    return "; ".join(part for part in parts if part) or "-"
 
 
 def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:

@@ -132,6 +132,7 @@ class TestCompile:
             (["models:conv_net", "--shape", "x=1,2"], 2, "expected shape (1, 3, 8, 8), got (1, 2)"),
             (["models:conv_net", "--shape", "x=1", "--shape", "x=1"], 2, "an input is given twice"),
             (["models:conv_net", "--seed", "-1"], 2, "seed must not be negative, got -1"),
+            (["models:conv_net", "--max-size-ratio", "0"], 2, "max_size_ratio must be positive"),
             (["models:conv_net", "--target", "{"], 2, "target '{': "),
             (["models:conv_net", "-o", "/dev/null"], 2, "exists and is not a directory"),
         ],
@@ -412,6 +413,40 @@ class TestVerify:
         with suppress(SystemExit):
             verify("--help")
         assert "A file .py runs as Python does: verify what you trust." in capfd.readouterr().out
+
+
+class TestInspect:
+    @pytest.fixture
+    def artifact(self, onnx_file, tmp_path, capfd):
+        assert compile_(onnx_file, "-o", tmp_path / "out", "--no-compare", "--quiet") == 0
+        capfd.readouterr()
+        return tmp_path / "out"
+
+    def test_for_a_person(self, artifact, capfd):
+        assert main(["inspect", str(artifact)]) == 0
+        out, err = capfd.readouterr()
+        assert err == ""
+        assert re.search(r"^parameters +432 B *$", out, re.MULTILINE)
+        assert re.search(r"\.text +│", out)
+        assert re.search(r"float32 \(.*\) +│ 432 B +│ w", out)
+        assert main(["inspect", str(artifact / "model.so"), "--all"]) == 0
+        out, _ = capfd.readouterr()
+        assert "unknown (no manifest says)" in out
+        assert "432 B" in out
+
+    def test_json(self, artifact, capfd):
+        assert main(["inspect", str(artifact), "--json"]) == 0
+        document = json.loads(capfd.readouterr().out)
+        assert document["parameter_bytes"] == document["constant_bytes"] == 432
+        [tensor] = [c for c in document["constants"] if c["kind"] == "tensor"]
+        assert tensor["parameters"] == ["w"]
+
+    @pytest.mark.parametrize("as_json", [False, True])
+    def test_error_is_one_line(self, onnx_file, capfd, as_json):
+        assert main(["inspect", str(onnx_file), *["--json"] * as_json]) == 1
+        out, err = capfd.readouterr()
+        assert err == f"tvm-fixes: error: {onnx_file}: not an ELF file\n"
+        assert ("not an ELF file" in json.loads(out)["error"]["message"]) if as_json else not out
 
 
 class TestDoctor:

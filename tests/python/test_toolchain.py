@@ -94,6 +94,21 @@ def test_a_python_without_ensurepip(tmp_path, compiler):
     )
 
 
+def test_a_python_without_headers(tmp_path, compiler):
+    python = program(
+        tmp_path / "bare",
+        'case "$2" in',
+        "  *sysconfig*) echo /no/such/include ;;",
+        f'  *) exec "{sys.executable}" "$@" ;;',
+        "esac",
+    )
+    [line] = said(python, compiler)
+    assert line == (
+        "tvm-fixes needs the headers of Python, but there is no /no/such/include/Python.h "
+        "(on Debian they are in python3-dev)"
+    )
+
+
 @pytest.mark.parametrize("cxx", ["no-such-compiler", "no-such-compiler -O2"])
 def test_a_missing_compiler(cxx):
     [line] = said(sys.executable, cxx)

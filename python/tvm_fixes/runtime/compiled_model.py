@@ -28,7 +28,15 @@ from tvm import relax
 
 from .. import target as targets
 from ..errors import ArtifactError, InputError, UsageError, summarize
-from .manifest import LIBRARY, MANIFEST, Manifest, TensorSpec, describe_shape, hash_file
+from .manifest import (
+    LIBRARY,
+    MANIFEST,
+    Manifest,
+    TensorSpec,
+    describe_shape,
+    hash_file,
+    read_manifest,
+)
 from .tensors import dtype_of, from_tvm, is_torch, to_tvm
 
 
@@ -247,15 +255,11 @@ class CompiledModel:
             describes, or it cannot run on this CPU.
         """
         path = Path(directory)
+        manifest = read_manifest(path)
         try:
-            text = (path / MANIFEST).read_text()
             digest = hash_file(path / LIBRARY)
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise ArtifactError(f"{path}: not an artifact: {summarize(error)}") from error
-        try:
-            manifest = Manifest.from_json(text)
-        except ArtifactError as error:
-            raise ArtifactError(f"{path / MANIFEST}: {error.message}") from error
         if digest != manifest.sha256:
             raise ArtifactError(
                 f"{path / LIBRARY}: not the library of {MANIFEST}: expected SHA-256 "

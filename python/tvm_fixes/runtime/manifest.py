@@ -23,7 +23,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..errors import ArtifactError, UnsupportedOperatorError
+from ..errors import ArtifactError, UnsupportedOperatorError, summarize
 from .report import Report
 
 FORMAT = "tvm-fixes/1"
@@ -56,6 +56,25 @@ class TensorSpec:
         return f"{self.name}: {self.dtype} {describe_shape(self.shape)}"
 
 
+@dataclass(frozen=True)
+class ConstantRecord:
+    """Where a constant of the library comes from.
+
+    Attributes
+    ----------
+    sha256 : str
+        Of its bytes, by which it is found.
+    parameters : tuple of str
+        The parameters of the model that it is, or was computed of.
+    made_by : str
+        The operator, variable and function that computed it of them; empty for one as it was.
+    """
+
+    sha256: str
+    parameters: tuple[str, ...]
+    made_by: str
+
+
 def describe_shape(shape: Sequence[Dim] | None) -> str:
     """Write `shape` as a person would: ``(n, 3, 64, 64)``."""
     return "(any rank)" if shape is None else f"({', '.join(map(str, shape))})"
@@ -83,6 +102,8 @@ class Manifest:
         Of the library ``model.so``.
     function : str
         The function of the library that is the model.
+    constants : tuple of ConstantRecord
+        Where the constants come from, as far as that is known.
     report : Report or None
         What its compilation found, the fixes that took part among it.
     """
@@ -97,6 +118,7 @@ class Manifest:
     sha256: str
     size: int
     function: str = "main"
+    constants: tuple[ConstantRecord, ...] = ()
     report: Report | None = None
 
     def to_json(self) -> str:
@@ -122,6 +144,10 @@ class Manifest:
             values = {key: value for key, value in values.items() if key in known}
             for key in ("inputs", "outputs"):
                 values[key] = tuple(map(_read_spec, values[key]))
+            values["constants"] = tuple(
+                ConstantRecord(entry["sha256"], tuple(entry["parameters"]), entry["made_by"])
+                for entry in values.get("constants", ())
+            )
             values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
             if values.get("report") is not None:
                 values["report"] = Report.from_dict(values["report"])
@@ -174,6 +200,24 @@ def describe_function(
         if name in lower or name in upper
     }
     return inputs, outputs, bounds
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of an artifact.
+
+    Raises
+    ------
+    ArtifactError
+        If `directory` has none, or none that this version reads.
+    """
+    try:
+        text = (directory / MANIFEST).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{directory}: not an artifact: {summarize(error)}") from error
+    try:
+        return Manifest.from_json(text)
+    except ArtifactError as error:
+        raise ArtifactError(f"{directory / MANIFEST}: {error.message}") from error
 
 
 def package_versions() -> dict[str, str]:

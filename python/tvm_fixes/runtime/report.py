@@ -83,8 +83,11 @@ class Report:
     latency_ms, reference_latency_ms : float or None
         The median of a few calls in a row, in the calmest of a few such blocks, on the threads
         that each takes by default.  An indication, not a benchmark.
+    constant_bytes : int or None
+        The size of the constants in the artifact; None where they were not counted.
     warnings : list of str
-        What the importer warned of.
+        What the importer warned of, and which constants are to blame where these are many times as
+        large as the parameters.
     unproved : int or None
         How many obligations, such as equal extents, the verifier could neither prove nor disprove,
         after import and once more on calls of kernels; None where it did not run.
@@ -99,6 +102,7 @@ class Report:
     artifact_bytes: int
     parameter_bytes: int
     activation_transforms: int | None = None
+    constant_bytes: int | None = None
     fixes: list[str] = field(default_factory=list)
     reference: str | None = None
     outputs: list[OutputComparison] = field(default_factory=list)

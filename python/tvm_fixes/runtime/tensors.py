@@ -12,11 +12,14 @@
 # and limitations under the License.
 """Arrays of NumPy, PyTorch and TVM, from one to the other."""
 
+import math
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +67,21 @@ def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
 
         return torch.from_dlpack(value).clone()
     return value.numpy()
+
+
+def nbytes_of(shape: Sequence[int], dtype: str) -> int:
+    """The size in memory of a tensor of `shape` and TVM's `dtype`, in whole bytes.
+
+    Elements of fewer than 8 bits lie side by side.
+    """
+    kind = tvm_ffi.dtype(dtype)
+    return (math.prod(map(int, shape)) * kind.bits * kind.lanes + 7) // 8
+
+
+def raw_bytes(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor on the CPU, as an array of uint8 of one dimension."""
+    size = nbytes_of(tensor.shape, str(tensor.dtype))
+    return np.from_dlpack(tensor._create_view((size,), "uint8")) if size else np.empty(0, "uint8")
 
 
 def to_torch(array: np.ndarray) -> "torch.Tensor":

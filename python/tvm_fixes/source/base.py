@@ -67,6 +67,18 @@ class Source(ABC):
         """Import the model, as a function ``main`` whose parameters are constants."""
 
     @abstractmethod
+    def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The parameters and constants: the model's own names, and their bytes.
+
+        Yields
+        ------
+        name : str
+            Empty where the model has no names.
+        data : numpy.ndarray
+            Of dtype uint8 and one dimension; it may be a view of the model's memory.
+        """
+
+    @abstractmethod
     def reference(self) -> tuple[str, Reference]:
         """Make what answers for the model.
 

@@ -66,7 +66,9 @@ class OnnxSource(Source):
             self._spec(value, dims) for value in model.graph.input if value.name not in initializers
         )
         self.output_names = tuple(value.name for value in model.graph.output)
-        self.parameter_bytes = sum(map(_onnx_bytes, _onnx_constants(model.graph)))
+        self.parameter_bytes = sum(
+            _onnx_bytes(tensor) for _, tensor in _onnx_constants(model.graph)
+        )
         self.check_shapes()
 
     @classmethod
@@ -148,6 +150,14 @@ class OnnxSource(Source):
             error, missing=missing, nodes=[_describe_onnx_node(node) for node in nodes]
         )
 
+    def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
+        import onnx
+
+        for name, tensor in _onnx_constants(self._model.graph):
+            if tensor.data_type != onnx.TensorProto.STRING:
+                array = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor))
+                yield name, array.reshape(-1).view("uint8")
+
     def reference(self) -> tuple[str, Reference]:
         try:
             import onnxruntime
@@ -175,12 +185,14 @@ def _describe_onnx_node(node: "onnx.NodeProto") -> str:
     return f"{domain}{node.op_type} (node {label})"
 
 
-def _onnx_constants(graph: "onnx.GraphProto") -> "Iterator[onnx.TensorProto]":
-    yield from graph.initializer
+def _onnx_constants(graph: "onnx.GraphProto") -> "Iterator[tuple[str, onnx.TensorProto]]":
+    """The constants of a graph and of those within it, each with its name."""
+    for tensor in graph.initializer:
+        yield tensor.name, tensor
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                yield attribute.t
+                yield ", ".join(node.output), attribute.t
             if attribute.HasField("g"):
                 yield from _onnx_constants(attribute.g)
 

@@ -12,12 +12,15 @@
 # and limitations under the License.
 """Models that are Relax modules already."""
 
-import math
+from collections.abc import Iterator
 
+import numpy as np
 import tvm
 
 from ..errors import UsageError
-from .base import Reference, Source, numpy_dtype
+from ..relax.transform.origins import constants_of
+from ..runtime.tensors import raw_bytes
+from .base import Reference, Source
 
 
 class RelaxSource(Source):
@@ -36,22 +39,14 @@ class RelaxSource(Source):
             raise UsageError("the module has no function 'main'")
         self.inputs = ()
         self.output_names = ()
-        self.parameter_bytes = _constant_bytes(module["main"])
+        self.parameter_bytes = sum(raw_bytes(tensor).size for tensor in constants_of(module))
 
     def to_relax(self) -> tvm.IRModule:
         return self._module
 
+    def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
+        for tensor in constants_of(self._module):
+            yield "", raw_bytes(tensor)
+
     def reference(self) -> tuple[str, Reference]:
         raise UsageError("a Relax module has no reference to compare with: pass compare=False")
-
-
-def _constant_bytes(function: tvm.relax.Function) -> int:
-    sizes: dict[tvm.runtime.Tensor, int] = {}
-
-    def visit(expr: tvm.relax.Expr) -> None:
-        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor):
-            itemsize = numpy_dtype(str(expr.value.dtype)).itemsize
-            sizes[expr.value] = math.prod(map(int, expr.value.shape)) * itemsize
-
-    tvm.relax.analysis.post_order_visit(function, visit)
-    return sum(sizes.values())

@@ -161,16 +161,28 @@ class TorchSource(Source):
             name = ".".join(map(str, keys))
             yield name if name and not name[0].isdigit() else f"output{name}"
 
-    def _count_parameter_bytes(self) -> int:
+    def _tensors(self) -> "Iterator[tuple[str, torch.Tensor]]":
+        """The strided tensors among the parameters, buffers and constants, by name."""
         import torch
 
-        values = [*self._program.state_dict.values(), *self._program.constants.values()]
+        for name, value in (self._program.state_dict | self._program.constants).items():
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                yield name, value
+
+    def _count_parameter_bytes(self) -> int:
         storages = {
             value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
-            for value in values
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided
+            for _, value in self._tensors()
         }
         return sum(storages.values())
+
+    def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
+        import torch
+
+        for name, value in self._tensors():
+            if value.device.type == "cpu":
+                data = value.detach().resolve_conj().resolve_neg().contiguous()
+                yield name, data.reshape(-1).view(torch.uint8).numpy()
 
     def to_relax(self) -> tvm.IRModule:
         from ..frontend.torch import from_exported_program

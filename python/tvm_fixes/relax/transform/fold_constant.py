@@ -41,6 +41,7 @@ from ... import _ffi, logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
 from .fold_plan import FoldPlan, Value, tensor_of
+from .origins import note_folded
 
 FIX_ID = "fold-constant"
 NAME = "FoldConstant"
@@ -125,6 +126,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     def fold(mod: tvm.IRModule) -> tvm.IRModule:
         plan = FoldPlan(mod, max_growth)
         constants = _evaluate(plan, mod, stock)
+        note_folded(constants)
         if plan.unfolded:
             switches.note(FIX_ID)
         for value in plan.unfolded:

@@ -55,10 +55,7 @@ class Value:
     @property
     def operator(self) -> str:
         value = self.binding.value
-        if not isinstance(value, relax.Call):
-            return "field of a tuple"
-        callee = value.args[0] if value.op.name == "relax.call_tir" else value.op
-        return str(callee.name_hint if isinstance(callee, tvm.ir.GlobalVar) else callee.name)
+        return operator_of(value) if isinstance(value, relax.Call) else "field of a tuple"
 
     def __str__(self) -> str:
         of = sum(map(bytes_of, self.constants))
@@ -69,6 +66,16 @@ class Value:
 
 
 Operand: TypeAlias = Value | tvm.runtime.Tensor
+
+
+def operator_of(call: relax.Call) -> str:
+    """What a call is of: the name of an operator, a kernel or a function."""
+    is_kernel = isinstance(call.op, tvm.ir.Op) and call.op.name == "relax.call_tir"
+    callee = call.args[0] if is_kernel else call.op
+    for attribute in ("name_hint", "global_symbol", "name"):
+        if hasattr(callee, attribute):
+            return str(getattr(callee, attribute))
+    return type(callee).__name__
 
 
 def bytes_of(tensor: tvm.runtime.Tensor) -> int:

@@ -1,0 +1,252 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+"""Where the bytes of an artifact are: sections of the library, modules in it, their constants."""
+
+import hashlib
+import json
+import mmap
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+
+from .. import _ffi
+from ..errors import ArtifactError, summarize
+from .manifest import LIBRARY, Manifest, describe_shape, read_manifest
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the library.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``".text"``.
+    offset, nbytes : int
+        Where it lies in the file, and how much of the file it takes.
+    """
+
+    name: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class PackedModule:
+    """A TVM module that the library holds.
+
+    Attributes
+    ----------
+    kind : str
+        Such as ``"relax.VMExecutable"``; ``"_lib"`` is the library's own code, which has no bytes
+        here.
+    offset, nbytes : int
+        Where it lies in the file, and how much of the file it takes.
+    """
+
+    kind: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of the model.
+
+    Attributes
+    ----------
+    index : int
+        Its place in the list of constants.
+    kind : str
+        ``"tensor"``, ``"shape"``, ``"string"``, ``"int"``, ``"float"`` or ``"dtype"``.
+    dtype : str
+        Of a tensor; otherwise empty.
+    shape : tuple of int
+        Of a tensor, or the extents of a shape.
+    file : str
+        The file that it lies in.
+    offset, nbytes : int
+        Where it lies in the file, and the size of its elements.
+    parameters : tuple of str
+        The parameters of the model that it is, or was computed of, where the manifest knows.
+    made_by : str
+        The operator, variable and function that computed it of them; empty for one as it was.
+    duplicate_of : int or None
+        The first tensor with the same bytes.
+    """
+
+    index: int
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    offset: int
+    nbytes: int
+    parameters: tuple[str, ...] = ()
+    made_by: str = ""
+    duplicate_of: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {describe_shape(self.shape)}" if self.dtype else self.kind
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What :func:`inspect` found.
+
+    Attributes
+    ----------
+    path : str
+        The artifact.
+    files : dict of str to int
+        The sizes of its files, by name.
+    sections : tuple of Section
+        Of the library.
+    modules : tuple of PackedModule
+        That the library holds.
+    constants : tuple of Constant
+        Of the model.
+    parameter_bytes : int or None
+        The size of the model's parameters; None where no manifest says.
+    """
+
+    path: str
+    files: dict[str, int]
+    sections: tuple[Section, ...]
+    modules: tuple[PackedModule, ...]
+    constants: tuple[Constant, ...]
+    parameter_bytes: int | None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all files."""
+        return sum(self.files.values())
+
+    @property
+    def constant_bytes(self) -> int:
+        """The size of the tensors among the constants."""
+        return sum(constant.nbytes for constant in self.constants if constant.kind == "tensor")
+
+    @property
+    def duplicate_bytes(self) -> int:
+        """How much of that is there a second time."""
+        return sum(c.nbytes for c in self.constants if c.duplicate_of is not None)
+
+    @property
+    def size_ratio(self) -> float | None:
+        """The size of all files over the parameters'; None where that is unknown or zero."""
+        return self.nbytes / self.parameter_bytes if self.parameter_bytes else None
+
+    @property
+    def constant_ratio(self) -> float | None:
+        """The size of the constants over the parameters'; None where that is unknown or zero."""
+        return self.constant_bytes / self.parameter_bytes if self.parameter_bytes else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values, with what is computed from them."""
+        computed = ("nbytes", "constant_bytes", "duplicate_bytes", "size_ratio", "constant_ratio")
+        return asdict(self) | {name: getattr(self, name) for name in computed}
+
+    def to_json(self) -> str:
+        """All of it as one JSON object, indented."""
+        return json.dumps(self.to_dict(), indent=2)
+
+
+def inspect(path: str | os.PathLike[str]) -> Inspection:
+    """Find out where the bytes of an artifact are.
+
+    Parameters
+    ----------
+    path : path
+        A directory of :meth:`CompiledModel.save`, or a library of TVM's ``export_library``.  Its
+        files are mapped, not loaded, and no code of theirs runs.
+
+    Returns
+    -------
+    found : Inspection
+
+    Raises
+    ------
+    ArtifactError
+        If it is neither, not whole, or of another format than this version reads.
+    """
+    location = Path(path)
+    manifest = read_manifest(location) if location.is_dir() else None
+    library = location / LIBRARY if location.is_dir() else location
+    try:
+        extension = _ffi.artifact_extension()
+    except ImportError as error:
+        raise ArtifactError(str(error)) from error
+    try:
+        size, sections, modules, constants = extension.read_library(str(library))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ArtifactError(f"{library}: {reason}") from error
+    if manifest is not None and size != manifest.size:
+        raise ArtifactError(
+            f"{library}: not the library of its manifest: expected {manifest.size} bytes, "
+            f"got {size}"
+        )
+    found = list(_constants(library, constants))
+    return Inspection(
+        str(path),
+        {library.name: size},
+        tuple(Section(_text(name), offset, nbytes) for name, offset, nbytes in sections),
+        tuple(PackedModule(_text(kind), offset, nbytes) for kind, offset, nbytes in modules),
+        tuple(_identify(found, library, manifest)),
+        None if manifest is None or manifest.report is None else manifest.report.parameter_bytes,
+    )
+
+
+def _constants(library: Path, rows: Sequence[tuple[Any, ...]]) -> Iterator[Constant]:
+    for index, (kind, dtype, shape, offset, nbytes) in enumerate(rows):
+        try:
+            name = str(tvm_ffi.dtype.from_dlpack_data_type(dtype)) if kind == "tensor" else ""
+        except ValueError as error:
+            raise ArtifactError(f"{library}: constant {index}: {summarize(error)}") from error
+        yield Constant(index, kind, name, shape, library.name, offset, nbytes)
+
+
+def _identify(
+    constants: list[Constant], library: Path, manifest: Manifest | None
+) -> Iterator[Constant]:
+    """The constants with their names, and with what they are duplicates of."""
+    records = {} if manifest is None else {r.sha256: r for r in manifest.constants}
+    sizes = Counter(constant.nbytes for constant in constants if constant.kind == "tensor")
+    first: dict[bytes, int] = {}
+    with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        for constant in constants:
+            # What is alone in its size has no duplicate, and need not be read to know.
+            alone = not records and sizes[constant.nbytes] == 1
+            if constant.kind != "tensor" or not constant.nbytes or alone:
+                yield constant
+                continue
+            with memoryview(data) as view:
+                part = view[constant.offset : constant.offset + constant.nbytes]
+                digest = hashlib.sha256(part)
+                part.release()
+            record = records.get(digest.hexdigest())
+            if record is not None:
+                constant = replace(constant, parameters=record.parameters, made_by=record.made_by)
+            before = first.setdefault(digest.digest(), constant.index)
+            yield constant if before == constant.index else replace(constant, duplicate_of=before)
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
