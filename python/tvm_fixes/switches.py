@@ -81,6 +81,7 @@ FIX_IDS: tuple[str, ...] = (
     "dynamic-to-static",
     "broadcast-free-matmul",
     "fold-constant",
+    "lift-transform-params",
     "verify-types",
     "verify-functions",
     "verify-call-tir",

@@ -99,6 +99,7 @@ FIXES: tuple[Fix, ...] = (
     dynamic_shapes.DYNAMIC_TO_STATIC,
     weights.BROADCAST_FREE_MATMUL,
     weights.FOLD_CONSTANT,
+    weights.LIFT_TRANSFORM_PARAMS,
     verifier.TYPES,
     verifier.FUNCTIONS,
     verifier.CALL_TIR,

@@ -20,6 +20,7 @@ import tvm
 from tvm import relax
 
 from ..pipeline import pipeline
+from ..relax import transform
 from ..relax.analysis import bindings
 from ..relax.transform.fold_plan import tensor_of
 from .record import Fix, Kind, Probe
@@ -107,5 +108,40 @@ FOLD_CONSTANT = Fix(
         stock=lambda: _add_repeated(relax.get_pipeline("zero")),
         fixed=lambda: _add_repeated(pipeline()),
         symptom=re.compile("AssertionError: the constants have 1048576 elements, of 4096"),
+    ),
+)
+
+
+def _call_from_within(lift: tvm.transform.Pass) -> None:
+    """``caller`` calls ``main``, whose weight is transposed ahead."""
+    builder = relax.BlockBuilder()
+    matrix = relax.TensorType((2, 2), "float32")
+    x, w = relax.Var("x", matrix), relax.Var("w", matrix)
+    with builder.function("main", [x, w], attrs={"num_input": 1}):
+        with builder.dataflow():
+            transposed = builder.emit(relax.op.permute_dims(w))
+            out = builder.emit_output(relax.op.matmul(x, transposed))
+        main = builder.emit_func_output(out)
+    x, w = relax.Var("x", matrix), relax.Var("w", matrix)
+    with builder.function("caller", [x, w]):
+        builder.emit_func_output(builder.emit(relax.Call(main, [x, w])))
+    vm = relax.VirtualMachine(relax.build(lift(builder.get()), "llvm"), tvm.cpu())
+    values = np.array([[1, 2], [3, 4]], "float32"), np.array([[0, 10], [0, 0]], "float32")
+    got = vm["caller"](*map(tvm.runtime.tensor, values)).numpy()
+    difference = np.abs(got - values[0] @ values[1].T).max()
+    assert difference == 0, f"the caller is wrong by {difference:g}"
+
+
+LIFT_TRANSFORM_PARAMS = Fix(
+    id="lift-transform-params",
+    family="weights",
+    kind=Kind.PASS,
+    summary="lifted weights do not grow; callers, outputs of weights alone and shared transforms "
+    "stay right",
+    upstream=(17231, 17232),
+    probe=Probe(
+        stock=lambda: _call_from_within(relax.transform.LiftTransformParams()),
+        fixed=lambda: _call_from_within(transform.LiftTransformParams()),
+        symptom=re.compile("AssertionError: the caller is wrong by 40"),
     ),
 )

@@ -20,6 +20,7 @@ from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
+from .lift_transform_params import LiftTransformParams
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
@@ -35,6 +36,7 @@ __all__ = [
     "FoldLayoutIntoConv",
     "FuseTransposeMatmul",
     "InsertRuntimeChecks",
+    "LiftTransformParams",
     "PrepareLayout",
     "ReadTransposedWeights",
     "RefreshTypes",

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Which values of a module are computed at compile time, by how large they become."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -242,44 +242,94 @@ class FoldPlan:
 
     def _decide(self) -> None:
         values = list(self._unique.values())
-        while True:
-            needed = set(self._read)
-            fold: list[Value] = []
-            for value in reversed(values):
-                if value not in needed:
-                    continue
-                if value.nbytes is not None and value not in self._refused:
-                    fold.append(value)
-                else:
-                    needed.update(value.operands)
-            too_large = self._too_large(fold[::-1], needed)
-            if not too_large:
-                break
-            self._refused |= too_large
-        self.folded = set(fold)
+        budget = Budget(self._max_growth, bytes_of, SMALL)
+        chosen, needed = within_budget(values, self._read, self._refused, budget)
+        self.folded = set(chosen)
         self.kept = {value for value in values if value in needed and value not in self.folded}
         self.unfolded = [v for v in values if v in self.kept and v.nbytes is not None]
 
-    def _too_large(self, fold: list[Value], needed: set[Operand]) -> set[Value]:
-        """The values for which the constants that they take the place of leave no room."""
-        room: dict[tvm.runtime.Tensor, float] = {}
-        too_large = set()
-        for value in fold:
-            for constant in value.constants:
-                if constant not in room:
-                    left = self._max_growth - (1 if constant in needed else 0)
-                    room[constant] = max(left, 0) * bytes_of(constant)
-            nbytes: float = value.nbytes or 0
-            if nbytes <= SMALL:
+
+@dataclass(frozen=True)
+class Budget:
+    """How large what is computed ahead may be.
+
+    Attributes
+    ----------
+    max_growth : float
+        How many times as large as the constants that it takes the place of.
+    size_of : callable
+        The bytes of a constant.
+    small : int
+        A value of this many bytes or less is free.
+    """
+
+    max_growth: float
+    size_of: Callable[[Any], int]
+    small: int
+
+
+def within_budget(
+    values: Sequence[Any], read: Set[Any], refused: set[Any], budget: Budget
+) -> tuple[list[Any], set[Any]]:
+    """Choose what to compute ahead.
+
+    Parameters
+    ----------
+    values : sequence of Value
+        In an order in which operands come first.  Any class with ``operands``, ``constants`` and
+        ``nbytes`` (None for what cannot be computed ahead) serves.
+    read : set of Value and constants
+        What the rest of the program reads.
+    refused : set of Value
+        What is not to be chosen; that which would become too large is added.
+    budget : Budget
+
+    Returns
+    -------
+    chosen : list of Value
+        In the order of `values`.
+    needed : set of Value and constants
+        What is read once these are there: by the rest, and by values that are not chosen.
+    """
+    while True:
+        needed = set(read)
+        chosen: list[Any] = []
+        for value in reversed(values):
+            if value not in needed:
                 continue
-            if nbytes > sum(room[constant] for constant in value.constants):
-                too_large.add(value)
-                continue
-            for constant in value.constants:
-                taken = min(room[constant], nbytes)
-                room[constant] -= taken
-                nbytes -= taken
-        return too_large
+            if value.nbytes is not None and value not in refused:
+                chosen.append(value)
+            else:
+                needed.update(value.operands)
+        chosen.reverse()
+        too_large = _too_large(chosen, needed, budget)
+        if not too_large:
+            return chosen, needed
+        refused |= too_large
+
+
+def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
+    """The values for which the constants that they take the place of leave no room."""
+    room: dict[Any, float] = {}
+    too_large = set()
+    for value in chosen:
+        for constant in value.constants:
+            if constant not in room:
+                left = budget.max_growth - (1 if constant in needed else 0)
+                size = budget.size_of(constant)
+                # Not 0 * math.inf.
+                room[constant] = max(left, 0) * size if size else 0
+        nbytes: float = value.nbytes
+        if nbytes <= budget.small:
+            continue
+        if nbytes > sum(room[constant] for constant in value.constants):
+            too_large.add(value)
+            continue
+        for constant in value.constants:
+            taken = min(room[constant], nbytes)
+            room[constant] -= taken
+            nbytes -= taken
+    return too_large
 
 
 def _variables(expr: relax.Expr) -> list[relax.Var]:

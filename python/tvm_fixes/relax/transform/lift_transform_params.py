@@ -1,0 +1,487 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lifting of what is computed of weights alone, checked, and within a budget of bytes.
+
+Upstream
+    https://github.com/apache/tvm/issues/17231, https://github.com/apache/tvm/pull/17232
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An output that is computed of weights alone; an expression that stands twice in a function and
+    not in another one with which the transform is shared; a function that calls the lifted one;
+    ``num_input`` beyond the parameters; weights that are dequantized, upcast or repeated.
+Symptom
+    A module in which a variable is not defined; a caller that passes weights as they were, where
+    prepared ones are expected, and gets wrong numbers without a word; a segmentation fault;
+    prepared weights that are several times as large as the weights.
+Mechanism
+    ``LiftTransformParams`` looks for what is needed at run time among the values of bindings, not
+    in the result; it counts computations, not the functions that they stand in; it looks at
+    functions one by one; it lifts whatever it can.
+How to remove
+    When TVM's pass has a limit on what weights may grow by and rewrites callers, use it; delete
+    this file, ``lift_plan``, their tests and the fix id ``lift-transform-params``.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ... import logs, switches
+from ...errors import UsageError
+from ..analysis import bindings
+from .fold_constant import MAX_GROWTH, rebind
+from .lift_plan import LiftPlan, weights_of, with_body
+from .refresh_types import RefreshTypes
+
+FIX_ID = "lift-transform-params"
+NAME = "LiftTransformParams"
+RECORD = "lift_transform_params"
+"""The attribute that tells what the parameters of a lifted function were."""
+
+SUFFIX = "transform_params"
+SHARED_NAME = SUFFIX
+
+
+def LiftTransformParams(
+    shared_transform: bool | Sequence[str] = False, *, max_growth: float = MAX_GROWTH
+) -> tvm.transform.Pass:
+    """Compute what depends on weights alone in a function of its own.
+
+    TVM's pass of this name, checked and with a budget.  The parameters of a function after those
+    that its attribute ``num_input`` counts are weights.  Before::
+
+        def main(x, w):                          # num_input = 1
+            transposed = R.permute_dims(w)
+            return R.matmul(x, transposed)
+
+    and after::
+
+        def main_transform_params(model_params): # a tuple: (w,)
+            return (R.permute_dims(model_params[0]),)
+
+        def main(x, transposed):
+            return R.matmul(x, transposed)
+
+    **What main takes is not what it took**: in the place of ``main(x, w)`` the right call is
+    ``main(x, *main_transform_params([w]))``.  :func:`tvm_fixes.lift` makes an object that is called
+    as before.
+
+    Parameters
+    ----------
+    shared_transform : bool or sequence of str
+        False: a function ``NAME_transform_params`` for each function with ``num_input``.  True, or
+        the names of functions: one ``transform_params`` for all of them, with what all compute.
+        Their weights agree by position; names may differ, but a name that stands at another
+        position in another function is refused.
+    max_growth : float
+        How many times as large as the weights that they take the place of the prepared ones may be.
+        What would be larger is computed whenever the function runs: quantized weights stay
+        quantized.  ``math.inf`` lifts all that TVM's pass does.  A symbolic extent is taken for
+        256.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.  A lifted function gets the attribute ``lift_transform_params``, with the
+        name of the function that prepares its weights (``transform``), and the ``names`` and
+        ``types`` of its parameters as they were, in order, ``num_input`` of them inputs.  Such a
+        function is not lifted again.  The attribute ``params``, from which
+        ``relax.frontend.detach_params`` takes weights, goes to the function that takes them now.
+
+    Raises
+    ------
+    UsageError
+        If `max_growth` is negative, or `shared_transform` is neither a bool nor names, or empty.
+        From the pass: if a name is no Relax function with ``num_input``, or is reserved for
+        transforms; if ``num_input`` is not an integer or out of range; if functions that are to
+        share a transform differ in number or types of weights, name them in another order, or have
+        a ``match_cast``; if a function other than these uses a lifted one for something else than a
+        call, or calls it with another number of arguments; if a local function computes with
+        weights; if a function of the transform's name does not return the weights.
+
+    Warns
+    -----
+    UserWarning
+        If no function has ``num_input``; if a function computes with weights alone outside of
+        dataflow blocks, from where nothing is lifted; if a function that has weights is named
+        ``…transform_params`` and passed over.
+
+    Notes
+    -----
+    A result that is computed of weights alone is prepared whole, and ``main`` returns what it is
+    passed.  Functions of the module that call a lifted one get the transform in front of the call:
+    right, but done at each of their calls.  Where the weights are one tuple, as
+    ``BundleModelParams`` makes them, its fields are the weights: the transform takes the tuple as
+    it was.
+    """
+    shared = _check_shared(shared_transform)
+    if not max_growth >= 0:
+        raise UsageError(f"max_growth must be a number that is not negative, got {max_growth}")
+
+    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return relax.transform.LiftTransformParams(shared)(mod)
+        # What is lifted in between is no module of the caller's, for instruments to see.
+        with tvm.transform.PassContext(opt_level=context.opt_level, config=context.config):
+            return _lift(mod, shared, max_growth)
+
+    return tvm.transform.module_pass(run, opt_level=1, name=NAME)
+
+
+def _check_shared(shared: Any) -> bool | list[str]:
+    if isinstance(shared, bool):
+        return shared
+    is_names = isinstance(shared, Sequence) and not isinstance(shared, str)
+    if not is_names or not all(isinstance(name, str) for name in shared):
+        raise UsageError(f"shared_transform: expected a bool or names of functions, got {shared!r}")
+    if not shared:
+        raise UsageError("shared_transform: expected names of functions, got an empty list")
+    if len(set(shared)) != len(shared):
+        raise UsageError(f"shared_transform: a name stands twice in {list(shared)}")
+    return list(shared)
+
+
+def _lift(mod: tvm.IRModule, shared: bool | list[str], max_growth: float) -> tvm.IRModule:
+    targets = _targets(mod, shared)
+    if not targets:
+        return mod
+    callers = _callers(mod, targets)
+    transforms = {
+        var: SHARED_NAME if shared else f"{var.name_hint}_{SUFFIX}" for var, _ in targets.items()
+    }
+    _check_transforms(mod, targets, transforms, callers)
+    originals = targets
+    targets = {var: _unbundle(var, function, mod) for var, function in targets.items()}
+    if shared:
+        _check_agreement(targets)
+    groups = [list(targets)] if shared else [[var] for var in targets]
+    rewritten: dict[tvm.ir.GlobalVar, relax.Function] = {}
+    for group in groups:
+        plan = LiftPlan([targets[var] for var in group], max_growth)
+        rewritten |= {var: plan.rewrite(number) for number, var in enumerate(group)}
+    switches.note(FIX_ID)
+    for var in rewritten:
+        logs.debug(NAME, f"{var.name_hint}: its weights are prepared by {transforms[var]}")
+
+    # TVM's pass takes every function with `num_input` that is no transform, unless it gets names.
+    hidden = {
+        var: function
+        for var, function in mod.functions_items()
+        if _has_num_input(function)
+        and not (shared or var in rewritten or var.name_hint.endswith(SUFFIX))
+    }
+    shown = {var: function.without_attr("num_input") for var, function in hidden.items()}
+    names = [str(var.name_hint) for var in rewritten] if shared else False
+    lifted = relax.transform.LiftTransformParams(names)(_with(mod, rewritten | shown))
+    lifted = _with(lifted, hidden)
+    changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
+    for var, original in originals.items():
+        transform = lifted.get_global_var(transforms[var])
+        changed[var] = lifted[var].with_attr(RECORD, _record(original, transforms[var]))
+        if "params" in original.attrs:
+            changed[var] = changed[var].without_attr("params")
+            prepares = changed.get(transform, lifted[transform])
+            changed[transform] = prepares.with_attr("params", original.attrs["params"])
+    lifted = RefreshTypes()(_with(lifted, changed))
+    return _rewrite_callers(lifted, {str(var.name_hint): transforms[var] for var in targets})
+
+
+def _with(mod: tvm.IRModule, functions: dict[tvm.ir.GlobalVar, relax.Function]) -> tvm.IRModule:
+    if not functions:
+        return mod
+    return tvm.IRModule(dict(mod.functions_items()) | functions, mod.attrs, mod.global_infos)
+
+
+def _has_num_input(function: Any) -> bool:
+    return isinstance(function, relax.Function) and "num_input" in (function.attrs or {})
+
+
+def _targets(mod: tvm.IRModule, shared: bool | list[str]) -> dict[tvm.ir.GlobalVar, relax.Function]:
+    """The functions to lift, in the order of their names or as they are named."""
+    by_name = {str(var.name_hint): var for var in mod.get_global_vars()}
+    if isinstance(shared, list):
+        for name in shared:
+            _check_named(mod, by_name, name)
+        names = shared
+    else:
+        names = sorted(name for name, var in by_name.items() if _has_num_input(mod[var]))
+        if not names:
+            warnings.warn(
+                f"{NAME}: no function has the attribute num_input: nothing is lifted", stacklevel=2
+            )
+    targets = {}
+    for name in names:
+        function = mod[by_name[name]]
+        num_input = _num_input(name, function)
+        if name.endswith(SUFFIX) and not isinstance(shared, list):
+            weights = function.params[num_input:]
+            is_transform = len(weights) == 1 and isinstance(weights[0].ty, relax.TupleType)
+            if weights and not is_transform:
+                warnings.warn(
+                    f"{NAME}: {name} is not lifted: functions named …{SUFFIX} are taken for those "
+                    "that prepare weights; rename it",
+                    stacklevel=2,
+                )
+        elif RECORD not in function.attrs:
+            _check_function(name, function)
+            targets[by_name[name]] = function
+    return targets
+
+
+def _check_named(mod: tvm.IRModule, by_name: dict[str, tvm.ir.GlobalVar], name: str) -> None:
+    if name not in by_name:
+        raise UsageError(
+            f"shared_transform: no function is named {name!r}; the module's: {', '.join(by_name)}"
+        )
+    if not isinstance(mod[by_name[name]], relax.Function):
+        raise UsageError(f"shared_transform: {name!r} is not a Relax function")
+    if not _has_num_input(mod[by_name[name]]):
+        raise UsageError(f"shared_transform: {name!r} has no attribute num_input")
+    if name.endswith(SUFFIX):
+        raise UsageError(
+            f"shared_transform: {name!r}: functions named …{SUFFIX} are taken for those that "
+            "prepare weights; rename it"
+        )
+
+
+def _num_input(name: str, function: relax.Function) -> int:
+    value = function.attrs["num_input"]
+    if isinstance(value, tirx.IntImm):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{name}: num_input: expected an integer, got {value!r}")
+    if not 0 <= value <= len(function.params):
+        raise UsageError(
+            f"{name}: num_input: expected 0 to {len(function.params)}, the number of parameters, "
+            f"got {value}"
+        )
+    return value
+
+
+def _check_function(name: str, function: relax.Function) -> None:
+    """Refuse local functions of weights, and warn of what stands outside of dataflow blocks."""
+    of_weights = set(weights_of(function))
+    outside = []
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            reads = relax.analysis.free_vars(binding.value)
+            if not reads or any(var not in of_weights for var in reads):
+                continue
+            if isinstance(binding.value, relax.Function):
+                raise UsageError(
+                    f"{name}: the local function {binding.var.name!r} computes with weights; "
+                    "run relax.transform.LambdaLift first"
+                )
+            of_weights.add(binding.var)
+            if not isinstance(block, relax.DataflowBlock) and isinstance(binding.value, relax.Call):
+                outside.append(str(binding.var.name))
+    if outside:
+        warnings.warn(
+            f"{NAME}: {name}: what is computed of weights outside of dataflow blocks is not "
+            f"lifted: {', '.join(outside)}; run relax.transform.ConvertToDataflow first",
+            stacklevel=2,
+        )
+
+
+def _callers(
+    mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function]
+) -> dict[tvm.ir.GlobalVar, str]:
+    """The functions that are called within the module, each with the name of a caller."""
+    found = {}
+
+    def refuse_other_uses(caller: str, expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Tuple):
+            for field in expr.fields:
+                refuse_other_uses(caller, field)
+        elif expr in targets:
+            raise UsageError(
+                f"{caller} uses {expr.name_hint}, whose parameters change, for something else than "
+                "a call; call it, or take num_input from it"
+            )
+
+    for global_var, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        caller = str(global_var.name_hint)
+        for binding in bindings(function):
+            value = binding.value
+            if not isinstance(value, relax.Call):
+                refuse_other_uses(caller, value)
+                continue
+            for arg in value.args:
+                refuse_other_uses(caller, arg)
+            if isinstance(value.op, tvm.ir.GlobalVar) and value.op in targets:
+                expected = len(targets[value.op].params)
+                if len(value.args) != expected:
+                    raise UsageError(
+                        f"{caller} calls {value.op.name_hint} with {len(value.args)} arguments, "
+                        f"expected {expected}"
+                    )
+                found[value.op] = caller
+        refuse_other_uses(caller, function.body.body)
+    return found
+
+
+def _check_transforms(
+    mod: tvm.IRModule,
+    targets: dict[tvm.ir.GlobalVar, relax.Function],
+    transforms: dict[tvm.ir.GlobalVar, str],
+    callers: dict[tvm.ir.GlobalVar, str],
+) -> None:
+    """Where a function has the name of a transform, TVM's pass puts the new one behind it."""
+    by_name = {str(var.name_hint): var for var in mod.get_global_vars()}
+    for var, name in transforms.items():
+        if name not in by_name:
+            continue
+        weights = relax.TupleType([param.ty for param in weights_of(targets[var])])
+        earlier = mod[by_name[name]]
+        returns = earlier.ret_ty if isinstance(earlier, relax.Function) else None
+        if not tvm_ffi.structural_equal(returns, weights, map_free_vars=True):
+            raise UsageError(
+                f"{var.name_hint}: there is a function {name} that does not return its weights: "
+                f"expected {weights}, got {returns}; rename it"
+            )
+        if var in callers:
+            raise UsageError(
+                f"{callers[var]} calls {var.name_hint}, whose weights {name} prepares already; "
+                f"lift {var.name_hint} once, with this pass"
+            )
+
+
+def _check_agreement(targets: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
+    """Refuse functions that cannot share a transform."""
+    (first_var, first), *others = targets.items()
+    expected = weights_of(first)
+    positions = {str(param.name): index for index, param in enumerate(expected)}
+    for var, function in targets.items():
+        for binding in bindings(function):
+            if isinstance(binding, relax.MatchCast):
+                raise UsageError(
+                    f"{var.name_hint}: {binding.var.name!r}: no transform is shared by functions "
+                    "with match_cast; pass shared_transform=False"
+                )
+    for var, function in others:
+        both = f"{first_var.name_hint} and {var.name_hint} share a transform"
+        weights = weights_of(function)
+        if len(weights) != len(expected):
+            raise UsageError(f"{both}: they have {len(expected)} and {len(weights)} weights")
+        for index, (param, other) in enumerate(zip(expected, weights, strict=True)):
+            if not tvm_ffi.structural_equal(param.ty, other.ty, map_free_vars=True):
+                raise UsageError(
+                    f"{both}: weight {index} is {param.name!r} of type {param.ty} and "
+                    f"{other.name!r} of type {other.ty}"
+                )
+            position = positions.get(str(other.name), index)
+            if position != index:
+                raise UsageError(
+                    f"{both}, and name their weights in another order: {other.name!r} is weight "
+                    f"{position} and weight {index}"
+                )
+
+
+def _unbundle(
+    global_var: tvm.ir.GlobalVar, function: relax.Function, mod: tvm.IRModule
+) -> relax.Function:
+    """A function whose weights are one tuple, with its fields as parameters."""
+    weights = weights_of(function)
+    if len(weights) != 1 or not isinstance(weights[0].ty, relax.TupleType):
+        return function
+    whole = weights[0]
+    names: dict[int, str] = {}
+    for binding in bindings(function):
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(whole):
+            names.setdefault(int(value.index), str(binding.var.name))
+    fields = [
+        relax.Var(names.get(index, f"{whole.name}_{index}"), ty)
+        for index, ty in enumerate(whole.ty.fields)
+    ]
+    values: dict[relax.Var, relax.Expr] = {
+        binding.var: fields[binding.value.index]
+        for binding in bindings(function)
+        if isinstance(binding.value, relax.TupleGetItem)
+        and binding.value.tuple_value.same_as(whole)
+    }
+    values[whole] = relax.Tuple(fields)
+    opened = with_body(function, function.body, [*function.params, *fields])
+    return rebind(_with(mod, {global_var: opened}), {global_var: values})[global_var]
+
+
+def _record(function: relax.Function, transform: str) -> dict[str, Any]:
+    return {
+        "transform": transform,
+        "num_input": int(function.attrs["num_input"]),
+        "names": [str(param.name) for param in function.params],
+        "types": [type_text(param.ty) for param in function.params],
+    }
+
+
+def type_text(ty: tvm.ir.Type) -> str:
+    """A type as TVMScript writes it, in one line."""
+    if isinstance(ty, relax.TupleType):
+        return f"R.Tuple({', '.join(map(type_text, ty.fields))})"
+    lines = str(ty.script(show_meta=False)).splitlines()
+    return " ".join(line.strip() for line in lines if line and not line.startswith("#"))
+
+
+@mutator
+class _Callers(PyExprMutator):
+    """Puts the transform in front of calls that pass weights as they were."""
+
+    def __init__(self, mod: tvm.IRModule, transforms: dict[str, str]):
+        super().__init__(mod)
+        self._mod = mod
+        self._transforms = transforms
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not isinstance(call.op, tvm.ir.GlobalVar):
+            return call
+        name = str(call.op.name_hint)
+        if name not in self._transforms:
+            return call
+        transform = self._mod.get_global_var(self._transforms[name])
+        record = self._mod[call.op].attrs[RECORD]
+        inputs = list(call.args)[: int(record["num_input"])]
+        weights = list(call.args)[int(record["num_input"]) :]
+        # Weights that were one tuple are so still.
+        is_tuple = len(weights) == 1 and isinstance(weights[0].ty, relax.TupleType)
+        whole = weights[0] if is_tuple else relax.Tuple(weights)
+        prepared = self.builder_.emit(relax.Call(transform, [whole]), "prepared")
+        fields = [
+            self.builder_.emit(relax.TupleGetItem(prepared, index))
+            for index in range(len(prepared.ty.fields))
+        ]
+        return relax.Call(call.op, [*inputs, *fields], call.attrs, call.ty_args)
+
+
+def _rewrite_callers(mod: tvm.IRModule, transforms: dict[str, str]) -> tvm.IRModule:
+    changed = {}
+    for var, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        callees = {
+            str(binding.value.op.name_hint)
+            for binding in bindings(function)
+            if isinstance(binding.value, relax.Call)
+            and isinstance(binding.value.op, tvm.ir.GlobalVar)
+        }
+        if callees & set(transforms):
+            changed[var] = _Callers(mod, transforms).visit_expr(function)
+    return _with(mod, changed)

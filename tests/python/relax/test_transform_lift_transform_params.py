@@ -1,0 +1,776 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.transform.LiftTransformParams."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax, tirx
+
+import tvm_fixes
+from grids import batched
+from relax_helpers import call, count, integers, tensor
+from tvm_fixes import switches, transform
+from tvm_fixes.errors import UsageError
+from tvm_fixes.isolate import OutcomeKind, run_forked
+from tvm_fixes.relax.transform.lift_plan import bytes_of_type
+
+pytestmark = pytest.mark.native
+
+op = relax.op
+Lift = transform.LiftTransformParams
+Stock = relax.transform.LiftTransformParams
+X = {"x": tensor(4, 4)}
+W = {"w": tensor(4, 4)}
+WU = {"w": tensor(4, 4), "u": tensor(4, 4)}
+
+
+def function(inputs, weights, emit, *, name="main", dataflow=True):
+    """A function of inputs and weights; `emit` gives one result, or a list of results."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(param, ty) for param, ty in (inputs | weights).items()]
+    with builder.function(name, params, attrs={"num_input": len(inputs)}):
+        if dataflow:
+            with builder.dataflow():
+                results = emit(builder, *params)
+                is_one = not isinstance(results, list)
+                outs = [builder.emit_output(out) for out in ([results] if is_one else results)]
+        else:
+            results = emit(builder, *params)
+            is_one = not isinstance(results, list)
+            outs = [builder.emit(out) for out in ([results] if is_one else results)]
+        builder.emit_func_output(outs[0] if is_one else relax.Tuple(outs))
+    return builder.get()[name]
+
+
+def module(**functions):
+    names = {name: tvm.ir.GlobalVar(name) for name in functions}
+    return transform.RefreshTypes()(
+        tvm.IRModule(
+            {names[name]: f.with_attr("global_symbol", name) for name, f in functions.items()}
+        )
+    )
+
+
+def lift(mod, *args, **options):
+    """Lift; what comes out is right, and is not lifted again."""
+    before = tvm.ir.save_json(mod)
+    after = Lift(*args, **options)(mod)
+    assert tvm.ir.save_json(mod) == before
+    assert not tvm_fixes.verify(after).errors
+    relax.analysis.well_formed(after)
+    tvm.ir.assert_structural_equal(Lift(*args, **options)(after), after)
+    return after
+
+
+def machine(mod):
+    return relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+
+
+def to_tvm(value):
+    if isinstance(value, list | tuple):
+        return list(map(to_tvm, value))
+    return tvm.runtime.tensor(value)
+
+
+def run_lifted(mod, inputs, weights, *, name="main", transform_name=None):
+    vm = machine(mod)
+    prepared = vm[transform_name or f"{name}_transform_params"](to_tvm(weights))
+    return call(vm, name, *map(to_tvm, inputs), *prepared)
+
+
+def assert_same(mod, lifted, inputs, weights, *, name="main", transform_name=None):
+    expected = call(machine(mod), name, *map(to_tvm, inputs), *map(to_tvm, weights))
+    got = run_lifted(lifted, inputs, weights, name=name, transform_name=transform_name)
+    if not isinstance(expected, list):
+        expected, got = [expected], [got]
+    assert len(got) == len(expected)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def prepared_bytes(mod, name="main_transform_params"):
+    return bytes_of_type(mod[name].ret_ty)
+
+
+def weight_bytes(mod, name="main"):
+    params = mod[name].params
+    return sum(bytes_of_type(p.ty) for p in params[int(mod[name].attrs["num_input"]) :])
+
+
+def data(*shapes, dtype="float32"):
+    return [integers(*shape, seed=seed).astype(dtype) for seed, shape in enumerate(shapes)]
+
+
+def transposed(b, x, w):
+    return op.matmul(x, b.emit(op.permute_dims(w)))
+
+
+def same_as_stock(mod, *args, **options):
+    """Our result without what we write down is TVM's."""
+    after = lift(mod, *args, **options)
+    plain = {
+        var: f.without_attr("lift_transform_params") if isinstance(f, relax.Function) else f
+        for var, f in after.functions_items()
+    }
+    tvm.ir.assert_structural_equal(tvm.IRModule(plain), Stock(*args)(mod))
+    return after
+
+
+# What TVM's pass does right
+
+
+def test_a_transposed_weight():
+    mod = module(main=function(X, W, transposed))
+    after = same_as_stock(mod)
+    assert count(tvm.IRModule({"main": after["main"]}), "relax.permute_dims") == 0
+    assert_same(mod, after, data((4, 4)), data((4, 4)))
+
+
+def test_what_the_parameters_were_is_written_down():
+    n = tirx.Var("n", "int64")
+    weights = {"w": tensor(n, 4), "t": relax.TupleType([tensor(2), tensor(3)])}
+    mod = module(main=function(X, weights, lambda b, x, w, t: op.matmul(x, op.permute_dims(w))))
+    record = lift(mod)["main"].attrs["lift_transform_params"]
+    assert record["transform"] == "main_transform_params"
+    assert record["num_input"] == 1
+    assert list(record["names"]) == ["x", "w", "t"]
+    assert [str(text).split(",")[0] for text in record["types"]] == [
+        "R.Tensor((4",
+        "R.Tensor((n",
+        "R.Tuple(R.Tensor((2",
+    ]
+
+
+RIGHT = {
+    "an unused weight": (WU, lambda b, x, w, u: op.matmul(x, op.permute_dims(w))),
+    "a weight that is read as it is": (W, lambda b, x, w: op.matmul(x, w)),
+    "no weights": ({}, lambda b, x: op.add(x, x)),
+    "a constant": (
+        W,
+        lambda b, x, w: op.add(x, b.emit(op.add(w, relax.const(np.ones((4, 4), "float32"))))),
+    ),
+    "a tuple among weights": (
+        {"w": tensor(4, 4), "t": relax.TupleType([tensor(4, 4), tensor(4)])},
+        lambda b, x, w, t: op.add(
+            op.matmul(x, b.emit(op.permute_dims(w))),
+            b.emit(op.add(b.emit(relax.TupleGetItem(t, 0)), b.emit(relax.TupleGetItem(t, 1)))),
+        ),
+    ),
+    "what no parameter is needed for": (
+        W,
+        lambda b, x, w: op.add(x, b.emit(op.add(w, b.emit(op.ones((4, 4), "float32"))))),
+    ),
+    "split and concatenated": (
+        WU,
+        lambda b, x, w, u: op.matmul(
+            x,
+            b.emit(
+                op.concat(
+                    [
+                        b.emit(relax.TupleGetItem(b.emit(op.split(w, 2, axis=1)), 1)),
+                        b.emit(relax.TupleGetItem(b.emit(op.split(u, 2, axis=1)), 0)),
+                    ],
+                    axis=1,
+                )
+            ),
+        ),
+    ),
+}
+
+
+def values_of(types):
+    made = []
+    for seed, ty in enumerate(types):
+        if isinstance(ty, relax.TupleType):
+            made.append(values_of(ty.fields))
+        else:
+            made.append(integers(*map(int, ty.shape), seed=seed).astype(str(ty.dtype)))
+    return made
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_right_with_the_proper_call(case):
+    weights, emit = RIGHT[case]
+    mod = module(main=function(X, weights, emit))
+    after = lift(mod)
+    assert_same(mod, after, data((4, 4)), values_of(weights.values()))
+    assert prepared_bytes(after) <= 1.2 * weight_bytes(mod)
+
+
+@pytest.mark.parametrize("legalized", [False, True])
+def test_before_and_after_legalization(legalized):
+    mod = module(main=function(X, WU, RIGHT["split and concatenated"][1]))
+    before = relax.transform.LegalizeOps()(mod) if legalized else mod
+    assert_same(mod, lift(before), data((4, 4)), data((4, 4), (4, 4)))
+
+
+@pytest.mark.parametrize("where", ["inputs", "weights"])
+def test_dynamic_extents(where):
+    n = tirx.Var("n", "int64")
+    if where == "inputs":
+        inputs, weights, shapes = {"x": tensor(n, 4)}, W, [(3, 4), (4, 4)]
+    else:
+        inputs, weights, shapes = X, {"w": tensor(n, 4)}, [(4, 4), (5, 4)]
+    mod = module(main=function(inputs, weights, transposed))
+    x, w = data(*shapes)
+    assert_same(mod, same_as_stock(mod), [x], [w])
+
+
+def test_a_symbolic_extent_that_only_a_lifted_weight_has():
+    n = tirx.Var("n", "int64")
+
+    def emit(b, x, w):
+        summed = b.emit(op.sum(w, axis=0))
+        return [op.add(x, summed), b.emit(op.ones((n,), "float32"))]
+
+    mod = module(main=function({"x": tensor(4)}, {"w": tensor(n, 4)}, emit))
+    assert_same(mod, lift(mod), data((4,)), data((7, 4)))
+
+
+def test_a_branch_and_a_function_without_a_block_are_left():
+    builder = relax.BlockBuilder()
+    x, w = relax.Var("x", tensor(4, 4)), relax.Var("w", tensor(4, 4))
+    flag = relax.Var("flag", relax.TensorType([], "bool"))
+    with builder.function("main", [x, flag, w], attrs={"num_input": 2}):
+        with builder.dataflow():
+            weight = builder.emit_output(op.permute_dims(w))
+        branches = [
+            relax.SeqExpr([relax.BindingBlock([relax.VarBinding(v, e)])], v)
+            for e in map(builder.normalize, (op.matmul(x, weight), op.add(x, w)))
+            for v in [relax.Var("r", tensor(4, 4))]
+        ]
+        builder.emit_func_output(builder.emit(relax.If(flag, *branches)))
+    mod = builder.get()
+    after = lift(mod, max_growth=2)
+    assert prepared_bytes(after) == 2 * weight_bytes(mod)
+    for value in (True, False):
+        assert_same(mod, after, [data((4, 4))[0], np.array(value)], data((4, 4)))
+
+
+@pytest.mark.parametrize("shared", [True, ["f", "g"], ["g", "f"], ["g"]])
+def test_shared_transforms(shared):
+    def emit(b, x, w, u):
+        return op.add(op.matmul(x, b.emit(op.permute_dims(w))), u)
+
+    f = function(X, WU, emit, name="f")
+    g = function(X, WU, lambda b, x, w, u: op.add(emit(b, x, w, u), x), name="g")
+    mod = module(f=f, g=g)
+    after = same_as_stock(mod, shared)
+    for name in sorted(set(shared) if isinstance(shared, list) else {"f", "g"}):
+        weights = data((4, 4), (4, 4))
+        assert_same(mod, after, data((4, 4)), weights, name=name, transform_name="transform_params")
+
+
+def test_stop_lift_params_is_heeded():
+    mod = module(
+        main=function(
+            X, W, lambda b, x, w: op.matmul(x, op.permute_dims(op.builtin.stop_lift_params(w)))
+        )
+    )
+    after = lift(mod)
+    assert count(tvm.IRModule({"main": after["main"]}), "relax.permute_dims") == 1
+    assert count(after, "relax.builtin.stop_lift_params") == 0
+    assert_same(module(main=function(X, W, transposed)), after, data((4, 4)), data((4, 4)))
+
+
+# What TVM's pass does wrong
+
+
+def of_weights(b, w):
+    return op.add(w, relax.const(np.float32(1)))
+
+
+@pytest.mark.parametrize(
+    "inputs, weights, emit",
+    [
+        ({}, W, of_weights),
+        (X, W, lambda b, x, w: [op.add(x, w), op.add(w, w)]),
+        (X, W, lambda b, x, w: [op.add(x, x), b.emit(op.add(w, w))]),
+        ({}, W, lambda b, w: [op.split(w, 2)]),
+    ],
+    ids=["all", "one of two", "none of the others read it", "a tuple"],
+)
+def test_row_an_output_that_is_itself_liftable(inputs, weights, emit):
+    mod = module(main=function(inputs, weights, emit))
+    stock = Stock()(mod)
+    if count(tvm.IRModule({"main": stock["main"]}), "relax.split") == 0:
+        assert [d.rule for d in tvm_fixes.verify(stock).errors] == ["scope.undefined"]
+    after = lift(mod)
+    outputs = [call for call in ("relax.split",) if count(mod, call)]
+    if not outputs:
+        assert_same(mod, after, data(*[(4, 4)] * len(inputs)), data((4, 4)))
+
+
+def test_a_weight_that_is_returned_as_it_is():
+    builder = relax.BlockBuilder()
+    x, w = relax.Var("x", tensor(4, 4)), relax.Var("w", tensor(4, 4))
+    with builder.function("main", [x, w], attrs={"num_input": 1}):
+        with builder.dataflow():
+            y = builder.emit_output(op.add(x, x))
+        builder.emit_func_output(relax.Tuple([y, w]))
+    mod = builder.get()
+    assert tvm_fixes.verify(Stock()(mod)).errors
+    assert_same(mod, lift(mod), data((4, 4)), data((4, 4)))
+
+
+def twice_and_not():
+    def twice(b, x, w, u):
+        return op.add(op.add(x, b.emit(op.add(w, u))), b.emit(op.add(w, u)))
+
+    f = function(X, WU, twice, name="f")
+    g = function(X, WU, lambda b, x, w, u: op.multiply(op.add(x, w), u), name="g")
+    return module(f=f, g=g)
+
+
+def test_row_shared_same_expression_twice_in_f_absent_in_g():
+    mod = twice_and_not()
+    assert [d.rule for d in tvm_fixes.verify(Stock(True)(mod)).errors] == ["scope.undefined"]
+    after = lift(mod, True)
+    assert count(tvm.IRModule({"transform_params": after["transform_params"]}), "relax.add") == 0
+    for name in ("f", "g"):
+        weights = data((4, 4), (4, 4))
+        assert_same(mod, after, data((4, 4)), weights, name=name, transform_name="transform_params")
+
+
+def test_shared_the_same_expression_twice_in_both():
+    f = twice_and_not()["f"]
+    mod = module(f=f, g=f)
+    after = lift(mod, True)
+    assert prepared_bytes(after, "transform_params") == 64
+    assert_same(
+        mod,
+        after,
+        data((4, 4)),
+        data((4, 4), (4, 4)),
+        name="g",
+        transform_name="transform_params",
+    )
+
+
+def test_one_weight_that_is_prepared_twice_is_prepared_once():
+    def emit(b, x, w):
+        once, again = b.emit(op.permute_dims(w)), b.emit(op.permute_dims(w))
+        return op.add(op.matmul(x, once), again)
+
+    mod = module(main=function(X, W, emit))
+    assert prepared_bytes(Stock()(mod)) == 2 * weight_bytes(mod)
+    after = lift(mod)
+    assert prepared_bytes(after) == weight_bytes(mod)
+    assert_same(mod, after, data((4, 4)), data((4, 4)))
+
+
+def with_caller(callee_args=("x", "w"), use=None):
+    main = function(X, W, transposed)
+    mod = module(main=main)
+    builder = relax.BlockBuilder(mod)
+    x, w = relax.Var("x", tensor(4, 4)), relax.Var("w", tensor(4, 4))
+    with builder.function("caller", [x, w]):
+        with builder.dataflow():
+            target = mod.get_global_var("main")
+            y = builder.emit(use(target, x, w) if use else relax.Call(target, [x, w]))
+            y = y if use is None else builder.emit(relax.TupleGetItem(y, 1))
+            out = builder.emit_output(op.add(y, x))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_row_another_relax_function_calls_main():
+    mod = with_caller()
+    x, w = data((4, 4), (4, 4))
+    expected = call(machine(mod), "caller", x, w)
+    stock = call(machine(Stock()(mod)), "caller", x, w)
+    assert np.abs(stock - expected).max() > 0
+    after = lift(mod)
+    np.testing.assert_array_equal(call(machine(after), "caller", x, w), expected)
+    assert_same(mod, after, [x], [w])
+
+
+def test_another_use_of_main_is_refused():
+    mod = with_caller(use=lambda main, x, w: relax.Tuple([main, x]))
+    with pytest.raises(UsageError, match=r"^caller uses main, whose parameters change, for some"):
+        Lift()(mod)
+
+
+def with_num_input(value):
+    return module(main=function(X, W, transposed).with_attr("num_input", value))
+
+
+@pytest.mark.parametrize("value", [3, -1, 1000])
+def test_row_num_input_larger_than_the_parameter_count(value):
+    with pytest.raises(UsageError, match=rf"^main: num_input: expected 0 to 2, .* got {value}$"):
+        Lift()(with_num_input(value))
+
+
+def test_row_num_input_larger_than_the_parameter_count_crashes_stock():
+    outcome = run_forked(lambda: Stock()(with_num_input(3)), timeout=60)
+    assert outcome.kind is not OutcomeKind.VALUE
+
+
+@pytest.mark.parametrize("value", ["1", 1.0, True, [1]])
+def test_num_input_is_an_integer(value):
+    with pytest.raises(UsageError, match=r"^main: num_input: expected an integer, got "):
+        Lift()(with_num_input(value))
+
+
+def dequantized(b, x, w, scale):
+    return op.matmul(x, b.emit(op.multiply(b.emit(op.astype(w, "float32")), scale)))
+
+
+def test_row_int8_dequantise():
+    weights = {"w": tensor(4, 4, dtype="int8"), "scale": tensor(4, 4)}
+    small = {"w": tensor(8, 4, dtype="int8"), "scale": tensor(4)}
+    for given_weights, x in ((weights, (4, 4)), (small, (3, 8))):
+        mod = module(main=function({"x": tensor(*x)}, given_weights, dequantized))
+        after = lift(mod)
+        assert prepared_bytes(after) <= weight_bytes(mod)
+        values = [
+            integers(*map(int, ty.shape)).astype(str(ty.dtype)) for ty in given_weights.values()
+        ]
+        assert_same(mod, after, data(x), values)
+    assert prepared_bytes(Stock()(mod)) == 128
+    assert prepared_bytes(lift(mod, max_growth=math.inf)) == 128
+    assert weight_bytes(mod) == 48
+
+
+def test_what_is_repeated_stays_and_what_leads_to_it_is_lifted():
+    def emit(b, x, w):
+        return op.add(x, b.emit(op.broadcast_to(b.emit(op.add(w, w)), (16, 4, 4))))
+
+    mod = module(main=function({"x": tensor(16, 4, 4)}, W, emit))
+    after = lift(mod)
+    assert prepared_bytes(after) == weight_bytes(mod)
+    assert count(tvm.IRModule({"main": after["main"]}), "relax.broadcast_to") == 1
+    assert_same(mod, after, data((16, 4, 4)), data((4, 4)))
+    same_as_stock(mod, max_growth=math.inf)
+
+
+def test_row_no_dataflow_block():
+    mod = module(main=function(X, W, transposed, dataflow=False))
+    with pytest.warns(UserWarning, match=r"main: what is computed of weights outside of dataflow"):
+        after = Lift()(mod)
+    assert_same(mod, after, data((4, 4)), data((4, 4)))
+    converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
+    assert count(tvm.IRModule({"main": lift(converted)["main"]}), "relax.permute_dims") == 0
+
+
+def test_row_no_num_input():
+    mod = module(main=function(X, W, transposed).without_attr("num_input"))
+    with pytest.warns(UserWarning, match=r"no function has the attribute num_input"):
+        tvm.ir.assert_structural_equal(Lift()(mod), mod)
+
+
+def test_row_a_function_named_transform_params():
+    mod = module(my_transform_params=function(X, W, transposed))
+    tvm.ir.assert_structural_equal(Stock()(mod)["my_transform_params"], mod["my_transform_params"])
+    with pytest.warns(UserWarning, match=r"my_transform_params is not lifted: functions named"):
+        tvm.ir.assert_structural_equal(Lift()(mod), mod)
+    with pytest.raises(UsageError, match=r"'my_transform_params': functions named"):
+        Lift(["my_transform_params"])(mod)
+
+
+@pytest.mark.parametrize(
+    "shared, message",
+    [
+        ([], "shared_transform: expected names of functions, got an empty list"),
+        ("main", "shared_transform: expected a bool or names of functions, got 'main'"),
+        (1, "shared_transform: expected a bool or names of functions, got 1"),
+        (["main", "main"], "shared_transform: a name stands twice"),
+    ],
+)
+def test_shared_transform_is_checked(shared, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Lift(shared)
+
+
+def test_names_are_checked():
+    mod = module(main=function(X, W, transposed), f=function(X, W, transposed))
+    mod["f"] = mod["f"].without_attr("num_input")
+    with pytest.raises(UsageError, match=r"no function is named 'nothing'; the module's: "):
+        Lift(["nothing"])(mod)
+    with pytest.raises(UsageError, match=r"'f' has no attribute num_input"):
+        Lift(["main", "f"])(mod)
+    with pytest.raises(UsageError, match=r"'kernel' is not a Relax function"):
+        Lift(["kernel"])(tvm.IRModule({"kernel": tirx.PrimFunc([], tirx.Evaluate(0))}))
+
+
+def pair(weights, emit=lambda b, x, w, u: op.add(op.matmul(x, op.permute_dims(w)), u)):
+    return module(f=function(X, WU, emit), g=function(X, weights, emit))
+
+
+def test_row_shared_parameters_in_another_order():
+    mod = pair({"u": tensor(4, 4), "w": tensor(4, 4)})
+    Stock(True)(mod)
+    with pytest.raises(
+        UsageError, match=r"f and g share a transform, and name their weights in an"
+    ):
+        Lift(True)(mod)
+    lift(pair({"other": tensor(4, 4), "names": tensor(4, 4)}), True)
+
+
+def test_shared_weights_differ():
+    with pytest.raises(UsageError, match=r"f and g share a transform: weight 1 is 'u' of type"):
+        Lift(True)(pair({"w": tensor(4, 4), "u": tensor(4)}))
+    three = {"w": tensor(4, 4), "u": tensor(4, 4), "v": tensor(4, 4)}
+    mod = module(
+        f=function(X, WU, lambda b, x, w, u: op.add(x, w)),
+        g=function(X, three, lambda b, x, w, u, v: op.add(x, w)),
+    )
+    with pytest.raises(UsageError, match=r"f and g share a transform: they have 2 and 3 weights"):
+        Lift(True)(mod)
+
+
+def test_shared_with_match_cast_is_refused():
+    def emit(b, x, w):
+        return op.add(x, b.match_cast(w, tensor(4, 4)))
+
+    mod = module(f=function(X, W, emit), g=function(X, W, emit))
+    with pytest.raises(UsageError, match=r"f: '.*': no transform is shared by functions with"):
+        Lift(True)(mod)
+    for name in ("f", "g"):
+        assert_same(mod, lift(mod), data((4, 4)), data((4, 4)), name=name)
+
+
+def test_row_bundle_model_params_before():
+    mod = module(main=function(X, WU, RIGHT["split and concatenated"][1]))
+    bundled = relax.transform.BundleModelParams()(mod)
+    stock = Stock()(bundled)["main_transform_params"].params[0].ty
+    assert isinstance(stock.fields[0], relax.TupleType)
+    after = lift(bundled)
+    tvm.ir.assert_structural_equal(
+        after["main_transform_params"], lift(mod)["main_transform_params"]
+    )
+    assert_same(mod, after, data((4, 4)), data((4, 4), (4, 4)))
+
+
+def test_row_detach_params_after():
+    values = [tvm.runtime.tensor(value) for value in data((4, 4))]
+    main = function(X, W, transposed).with_attr("params", values)
+    mod = module(main=main)
+    _, wrong = relax.frontend.detach_params(Stock()(mod))
+    assert list(wrong) == ["main"]
+    after, params = relax.frontend.detach_params(lift(mod))
+    assert list(params) == ["main_transform_params"]
+    x = data((4, 4))
+    vm = machine(after)
+    got = call(vm, "main", *x, *vm["main_transform_params"](params["main_transform_params"]))
+    np.testing.assert_array_equal(got, x[0] @ values[0].numpy().T)
+
+
+def test_a_function_of_the_name_of_a_transform():
+    mod = module(main=function(X, W, transposed), main_transform_params=function({}, W, of_weights))
+    with pytest.warns(UserWarning, match=r"main_transform_params is not lifted"):
+        with pytest.raises(
+            UsageError, match=r"^main: there is a function main_transform_params th"
+        ):
+            Lift()(mod)
+
+
+def test_what_tvms_pass_has_lifted_is_lifted_further():
+    mod = module(main=function(X, W, transposed))
+    after = lift(Stock()(mod))
+    assert_same(mod, after, data((4, 4)), data((4, 4)))
+    called = Stock()(with_caller())
+    with pytest.raises(UsageError, match=r"caller calls main with 2 arg|caller calls main, whose"):
+        Lift()(called)
+
+
+def test_a_local_function_of_weights_is_refused():
+    def emit(b, x, w):
+        y = relax.Var("y", tensor(4, 4))
+        v = relax.Var("v", tensor(4, 4))
+        body = relax.SeqExpr(
+            [relax.BindingBlock([relax.VarBinding(v, b.normalize(op.add(w, w)))])], v
+        )
+        local = relax.Function([y], body, tensor(4, 4))
+        f = b.emit(local, "local")
+        return b.emit(relax.Call(f, [x]))
+
+    mod = module(main=function(X, W, emit))
+    with pytest.raises(UsageError, match=r"main: the local function 'local' computes with weights"):
+        Lift()(mod)
+
+
+@pytest.mark.parametrize("growth", [-1, math.nan])
+def test_growth_is_checked(growth):
+    with pytest.raises(UsageError, match=r"max_growth must be a number that is not negative"):
+        Lift(max_growth=growth)
+
+
+def test_the_switch(monkeypatch):
+    mod = module(main=function({}, W, of_weights))
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "lift-transform-params")
+    tvm.ir.assert_structural_equal(Lift()(mod), Stock()(mod))
+
+
+def test_weights_are_consumed_where_asked_for():
+    mod = module(main=function(X, W, transposed))
+    config = {"relax.lift_transform_params.consume_params": True}
+    for before in (mod, relax.transform.BundleModelParams()(mod)):
+        with tvm.transform.PassContext(config=config):
+            after = Lift()(before)
+        x, w = data((4, 4), (4, 4))
+        vm = machine(after)
+        weights = tvm_fixes_array([tvm.runtime.tensor(w)])
+        prepared = vm["main_transform_params"](weights)
+        assert weights[0] is None
+        np.testing.assert_array_equal(call(vm, "main", x, *prepared), x @ w.T)
+
+
+def tvm_fixes_array(values):
+    return tvm.runtime.convert(values)
+
+
+# Random weight expressions
+
+
+@st.composite
+def programs(draw):
+    """Steps; each makes a 4 x 4 matrix of earlier ones, the first of which are weights."""
+    steps = []
+    for number in range(3, 3 + draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(KINDS))
+        steps.append((kind, draw(st.integers(0, number - 1)), draw(st.integers(0, number - 1))))
+    outputs = draw(st.lists(st.integers(0, 2 + len(steps)), min_size=1, max_size=3))
+    reads = draw(st.lists(st.integers(0, 2 + len(steps)), max_size=3))
+    return steps, outputs, reads
+
+
+KINDS = ("add", "permute", "reshape", "cast", "concat", "split", "broadcast", "same", "stop")
+
+
+def step(b, kind, left, right):
+    if kind == "add":
+        return b.emit(op.add(left, right))
+    if kind == "permute":
+        return b.emit(op.permute_dims(left))
+    if kind == "reshape":
+        return b.emit(op.reshape(b.emit(op.reshape(left, (2, 8))), (4, 4)))
+    if kind == "cast":
+        return b.emit(op.astype(b.emit(op.astype(left, "int8")), "float32"))
+    if kind == "concat":
+        both = b.emit(op.concat([left, right], axis=0))
+        return b.emit(op.strided_slice(both, [0], [2], [6]))
+    if kind == "split":
+        halves = b.emit(op.split(left, 2, axis=0))
+        first, second = (b.emit(relax.TupleGetItem(halves, i)) for i in (0, 1))
+        return b.emit(op.concat([second, first], axis=0))
+    if kind == "broadcast":
+        return b.emit(op.sum(b.emit(op.broadcast_to(left, (3, 4, 4))), axis=0))
+    if kind == "stop":
+        return b.emit(op.add(b.emit(op.builtin.stop_lift_params(left)), right))
+    return left
+
+
+def of_program(program, with_stops=True):
+    steps, outputs, reads = program
+
+    def emit(b, x, *weights):
+        values = list(weights)
+        for kind, left, right in steps:
+            if kind == "stop" and not with_stops:
+                values.append(b.emit(op.add(values[left], values[right])))
+            else:
+                values.append(step(b, kind, values[left], values[right]))
+        results = [op.add(values[index], x) for index in outputs]
+        return results + [values[index] for index in reads if index > 2]
+
+    return emit
+
+
+THREE = {name: tensor(4, 4) for name in ("w", "u", "v")}
+BATCH = 5
+
+
+def together(mods):
+    """The functions of several modules in one, with the name of each in front."""
+    functions = {
+        f"{prefix}_{var.name_hint}": function
+        for prefix, mod in mods.items()
+        for var, function in mod.functions_items()
+    }
+    return machine(module(**functions))
+
+
+def assert_equal_in(vm, plain, lifted, transform_name):
+    (x,), weights = data((4, 4)), data((4, 4), (4, 4), (4, 4))
+    expected = call(vm, plain, x, *weights)
+    got = call(vm, lifted, x, *vm[transform_name](to_tvm(weights)))
+    if not isinstance(expected, list):
+        expected, got = [expected], [got]
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@batched(BATCH)
+@given(st.lists(programs(), min_size=BATCH, max_size=BATCH), st.sampled_from([1.0, 1.2, math.inf]))
+def test_random_weight_expressions(many, growth):
+    mods = {}
+    for number, program in enumerate(many):
+        plain = function(X, THREE, of_program(program, with_stops=False))
+        before = module(main=function(X, THREE, of_program(program)))
+        after = lift(before, max_growth=growth)
+        if growth <= 1.2:
+            assert prepared_bytes(after) <= growth * weight_bytes(before)
+        mods |= {f"before{number}": module(main=plain), f"after{number}": after}
+    vm = together(mods)
+    for number in range(len(many)):
+        after = f"after{number}_main"
+        assert_equal_in(vm, f"before{number}_main", after, f"{after}_transform_params")
+
+
+@batched(BATCH)
+@given(st.lists(programs(), min_size=BATCH, max_size=BATCH))
+def test_random_weight_expressions_after_legalization(many):
+    functions = {
+        f"f{number}": function(X, THREE, of_program(program, with_stops=False))
+        for number, program in enumerate(many)
+    }
+    plain = {f"plain_{name}": f.without_attr("num_input") for name, f in functions.items()}
+    vm = machine(lift(relax.transform.LegalizeOps()(module(**functions, **plain))))
+    for name in functions:
+        assert_equal_in(vm, f"plain_{name}", name, f"{name}_transform_params")
+
+
+@batched(BATCH)
+@given(st.lists(st.tuples(programs(), programs()), min_size=BATCH, max_size=BATCH), st.booleans())
+def test_random_weight_expressions_shared(pairs, are_same):
+    mods = {}
+    for number, (first, second) in enumerate(pairs):
+        programs_of = {"f": first, "g": first if are_same else second}
+        before = module(
+            **{
+                name: function(X, THREE, of_program(program, with_stops=False))
+                for name, program in programs_of.items()
+            }
+        )
+        after = lift(before, True)
+        assert prepared_bytes(after, "transform_params") <= 1.2 * weight_bytes(before, "f")
+        mods |= {f"before{number}": before, f"after{number}": after}
+    vm = together(mods)
+    for number in range(len(pairs)):
+        for name in ("f", "g"):
+            after = f"after{number}"
+            assert_equal_in(
+                vm, f"before{number}_{name}", f"{after}_{name}", f"{after}_transform_params"
+            )
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
