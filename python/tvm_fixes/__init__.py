@@ -25,6 +25,7 @@ _ffi.load()
 from . import frontend  # noqa: E402
 from .compiler import build, compile  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
+from .lifting import lift  # noqa: E402
 from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import transform  # noqa: E402
@@ -41,7 +42,7 @@ from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
 from .relax.verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
-from .runtime import CompiledModel  # noqa: E402
+from .runtime import CompiledModel, LiftedModule  # noqa: E402
 
 try:
     __version__ = _metadata.version("tvm-fixes")
@@ -67,12 +68,14 @@ __all__ = [
     "CompiledModel",
     "Diagnostic",
     "Diagnostics",
+    "LiftedModule",
     "VerifyEach",
     "VerifyError",
     "__version__",
     "build",
     "compile",
     "frontend",
+    "lift",
     "pipeline",
     "transform",
     "verify",

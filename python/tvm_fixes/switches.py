@@ -82,6 +82,7 @@ FIX_IDS: tuple[str, ...] = (
     "broadcast-free-matmul",
     "fold-constant",
     "lift-transform-params",
+    "lifted-params",
     "verify-types",
     "verify-functions",
     "verify-call-tir",

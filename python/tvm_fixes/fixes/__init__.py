@@ -100,6 +100,7 @@ FIXES: tuple[Fix, ...] = (
     weights.BROADCAST_FREE_MATMUL,
     weights.FOLD_CONSTANT,
     weights.LIFT_TRANSFORM_PARAMS,
+    weights.LIFTED_PARAMS,
     verifier.TYPES,
     verifier.FUNCTIONS,
     verifier.CALL_TIR,

@@ -145,3 +145,32 @@ LIFT_TRANSFORM_PARAMS = Fix(
         symptom=re.compile("AssertionError: the caller is wrong by 40"),
     ),
 )
+
+
+def _bundle_what_was_lifted(bundle: tvm.transform.Pass) -> None:
+    builder = relax.BlockBuilder()
+    x, w = (relax.Var(name, relax.TensorType((2, 2), "float32")) for name in "xw")
+    with builder.function("main", [x, w], attrs={"num_input": 1}):
+        with builder.dataflow():
+            transposed = builder.emit(relax.op.permute_dims(w))
+            out = builder.emit_output(relax.op.matmul(x, transposed))
+        builder.emit_func_output(out)
+    mod = bundle(transform.LiftTransformParams()(builder.get()))
+    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    value = tvm.runtime.tensor(np.array([[1, 2], [3, 4]], "float32"))
+    got = vm["main"](value, vm["main_transform_params"]([value])).numpy()
+    np.testing.assert_array_equal(got, [[5, 11], [11, 25]])
+
+
+LIFTED_PARAMS = Fix(
+    id="lifted-params",
+    family="weights",
+    kind=Kind.PASS,
+    summary="BundleModelParams, LazyGetInput and LazySetOutput take what LiftTransformParams made",
+    upstream=(),
+    probe=Probe(
+        stock=lambda: _bundle_what_was_lifted(relax.transform.BundleModelParams()),
+        fixed=lambda: _bundle_what_was_lifted(transform.BundleModelParams()),
+        symptom=re.compile("TypeError"),
+    ),
+)

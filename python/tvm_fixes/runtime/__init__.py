@@ -13,7 +13,16 @@
 """Compiled models: run, saved and loaded."""
 
 from .compiled_model import CompiledModel
+from .lifted_module import LiftedModule, LiftReport
 from .manifest import Manifest, TensorSpec
 from .report import OutputComparison, Report
 
-__all__ = ["CompiledModel", "Manifest", "OutputComparison", "Report", "TensorSpec"]
+__all__ = [
+    "CompiledModel",
+    "LiftReport",
+    "LiftedModule",
+    "Manifest",
+    "OutputComparison",
+    "Report",
+    "TensorSpec",
+]

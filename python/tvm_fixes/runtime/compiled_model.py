@@ -75,15 +75,24 @@ class CompiledModel:
         self.report = manifest.report
 
     @cached_property
-    def _function(self) -> Callable[..., Any]:
-        """The function, loaded when it is first needed: a library for another CPU can be saved."""
+    def _machine(self) -> relax.VirtualMachine:
+        """The library, loaded when it is first needed: one for another CPU can be saved."""
         problem = targets.why_not_here(self._manifest.triple, self._manifest.cpu_features)
         if problem:
             raise ArtifactError(f"{self._directory} cannot run here: {problem}")
         try:
-            library = tvm.runtime.load_module(str(self._directory / LIBRARY))
-            return relax.VirtualMachine(library, tvm.cpu())[self._manifest.function]
+            library = _load_library(self._directory / LIBRARY)
+            return relax.VirtualMachine(library, tvm.cpu())
         except Exception as error:
+            raise ArtifactError(
+                f"{self._directory / LIBRARY} cannot be loaded: {summarize(error)}"
+            ) from error
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        try:
+            return self._machine[self._manifest.function]
+        except AttributeError as error:
             raise ArtifactError(
                 f"{self._directory / LIBRARY} cannot be loaded: {summarize(error)}"
             ) from error
@@ -268,6 +277,23 @@ class CompiledModel:
         model = cls(path, manifest)
         _ = model._function
         return model
+
+
+_identities: dict[str, tuple[int, int, int]] = {}
+
+
+def _load_library(path: Path) -> Any:
+    """Load a library, also where another one that lay there before has been loaded.
+
+    The loader knows libraries by their paths, and would give the earlier one.
+    """
+    real = os.path.realpath(path)
+    status = os.stat(real)
+    identity = status.st_dev, status.st_ino, status.st_mtime_ns
+    if _identities.setdefault(real, identity) == identity:
+        return tvm.runtime.load_module(real)
+    with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
+        return tvm.runtime.load_module(shutil.copyfile(real, os.path.join(folder, LIBRARY)))
 
 
 def check_destination(directory: str | os.PathLike[str]) -> None:

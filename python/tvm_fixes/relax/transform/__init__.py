@@ -13,6 +13,7 @@
 """The passes, as ``tvm.transform.Pass`` objects: one a file."""
 
 from .broadcast_free_matmul import BroadcastFreeMatmul
+from .bundle_model_params import BundleModelParams
 from .decompose_channelwise import DecomposeChannelwise
 from .decompose_reduction import DecomposeReduction
 from .dynamic_to_static import DynamicToStatic
@@ -20,6 +21,8 @@ from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
+from .lazy_get_input import LazyGetInput
+from .lazy_set_output import LazySetOutput
 from .lift_transform_params import LiftTransformParams
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
@@ -29,6 +32,7 @@ from .static_plan_block_memory import StaticPlanBlockMemory
 
 __all__ = [
     "BroadcastFreeMatmul",
+    "BundleModelParams",
     "DecomposeChannelwise",
     "DecomposeReduction",
     "DynamicToStatic",
@@ -36,6 +40,8 @@ __all__ = [
     "FoldLayoutIntoConv",
     "FuseTransposeMatmul",
     "InsertRuntimeChecks",
+    "LazyGetInput",
+    "LazySetOutput",
     "LiftTransformParams",
     "PrepareLayout",
     "ReadTransposedWeights",

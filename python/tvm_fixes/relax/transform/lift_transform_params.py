@@ -161,13 +161,13 @@ def _lift(mod: tvm.IRModule, shared: bool | list[str], max_growth: float) -> tvm
     targets = _targets(mod, shared)
     if not targets:
         return mod
-    callers = _callers(mod, targets)
+    callers = callers_of(mod, targets)
     transforms = {
         var: SHARED_NAME if shared else f"{var.name_hint}_{SUFFIX}" for var, _ in targets.items()
     }
     _check_transforms(mod, targets, transforms, callers)
     originals = targets
-    targets = {var: _unbundle(var, function, mod) for var, function in targets.items()}
+    targets = {var: unbundle(var, function, mod) for var, function in targets.items()}
     if shared:
         _check_agreement(targets)
     groups = [list(targets)] if shared else [[var] for var in targets]
@@ -299,10 +299,16 @@ def _check_function(name: str, function: relax.Function) -> None:
         )
 
 
-def _callers(
+def callers_of(
     mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function]
 ) -> dict[tvm.ir.GlobalVar, str]:
-    """The functions that are called within the module, each with the name of a caller."""
+    """Those of the functions that are called within the module, each with the name of a caller.
+
+    Raises
+    ------
+    UsageError
+        If one is used for something else than a call, or called with another number of arguments.
+    """
     found = {}
 
     def refuse_other_uses(caller: str, expr: relax.Expr) -> None:
@@ -336,6 +342,26 @@ def _callers(
                 found[value.op] = caller
         refuse_other_uses(caller, function.body.body)
     return found
+
+
+def public_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function]:
+    """The Relax functions that can be called from outside."""
+    return {
+        var: function
+        for var, function in mod.functions_items()
+        if isinstance(function, relax.Function) and "global_symbol" in (function.attrs or {})
+    }
+
+
+def refuse_callers(
+    mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function], name: str
+) -> None:
+    """Refuse to change the parameters of functions that others call, in the pass `name`."""
+    for var, caller in callers_of(mod, targets).items():
+        raise UsageError(
+            f"{name}: {caller} calls {var.name_hint}, whose parameters change: run the pass on a "
+            f"module without {caller}"
+        )
 
 
 def _check_transforms(
@@ -395,30 +421,34 @@ def _check_agreement(targets: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
                 )
 
 
-def _unbundle(
-    global_var: tvm.ir.GlobalVar, function: relax.Function, mod: tvm.IRModule
+def unbundle(
+    global_var: tvm.ir.GlobalVar,
+    function: relax.Function,
+    mod: tvm.IRModule,
+    names: Sequence[str] = (),
 ) -> relax.Function:
-    """A function whose weights are one tuple, with its fields as parameters."""
+    """A function whose weights are one tuple, with its fields as parameters.
+
+    `names` are theirs, if they are as many; else they have those of the variables that they are
+    bound to.
+    """
     weights = weights_of(function)
     if len(weights) != 1 or not isinstance(weights[0].ty, relax.TupleType):
         return function
     whole = weights[0]
-    names: dict[int, str] = {}
-    for binding in bindings(function):
-        value = binding.value
-        if isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(whole):
-            names.setdefault(int(value.index), str(binding.var.name))
-    fields = [
-        relax.Var(names.get(index, f"{whole.name}_{index}"), ty)
-        for index, ty in enumerate(whole.ty.fields)
-    ]
-    values: dict[relax.Var, relax.Expr] = {
-        binding.var: fields[binding.value.index]
+    taken = [
+        binding
         for binding in bindings(function)
         if isinstance(binding.value, relax.TupleGetItem)
         and binding.value.tuple_value.same_as(whole)
-    }
-    values[whole] = relax.Tuple(fields)
+    ]
+    types = list(whole.ty.fields)
+    if len(names) != len(types):
+        by_index = {binding.value.index: str(binding.var.name) for binding in reversed(taken)}
+        names = [by_index.get(index, f"{whole.name}_{index}") for index in range(len(types))]
+    fields = [relax.Var(name, ty) for name, ty in zip(names, types, strict=True)]
+    values: dict[relax.Var, relax.Expr] = {b.var: fields[b.value.index] for b in taken}
+    values[whole] = relax.BlockBuilder().normalize(relax.Tuple(fields))
     opened = with_body(function, function.body, [*function.params, *fields])
     return rebind(_with(mod, {global_var: opened}), {global_var: values})[global_var]
 

@@ -1,0 +1,218 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""From a module with weights to a library that prepares them once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from . import target as targets
+from .compiler import _export
+from .errors import UnsupportedOperatorError, UsageError
+from .pipeline import pipeline
+from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
+from .relax.transform.fold_constant import MAX_GROWTH
+from .relax.transform.lift_plan import weights_of, with_body
+from .runtime.lifted_manifest import LiftedManifest, WeightSpec
+from .runtime.lifted_module import LiftedModule
+from .runtime.manifest import TensorSpec, describe_function
+
+
+def lift(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    function: str = "main",
+    target: str | Mapping[str, object] | tvm.target.Target = "native",
+    max_growth: float = MAX_GROWTH,
+    lazy: bool = False,
+    check_weights: bool = True,
+) -> LiftedModule:
+    """Compile a module so that what depends on weights alone is computed once.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module of high-level operators.
+    params : mapping of str to array, sequence of arrays, or dict of `detach_params`, optional
+        The weights: by name, in the order of the parameters, or as
+        ``relax.frontend.detach_params`` gives them.  Arrays are NumPy's, PyTorch's or TVM's; that
+        of a tuple is a list.  By default those of the function's attribute ``params``; without
+        that, :meth:`LiftedModule.run` takes them.
+    function : str
+        The function.  Its parameters after the first ``num_input``, an attribute, are weights;
+        where it has none, those that `params` names, which must be the last ones.
+    target : str, mapping or tvm.target.Target
+        As for :func:`tvm_fixes.compile`.
+    max_growth : float
+        As for :func:`~tvm_fixes.relax.transform.LiftTransformParams`.
+    lazy : bool
+        Prepare weights one by one: each is asked of `params`, a mapping that may load it then,
+        when it is needed, and let go.
+    check_weights : bool
+        Look at the contents of the weights in each call (see :meth:`LiftedModule.run`), so that
+        weights that have been changed in place are prepared anew.  Off, those that `lift` got stay
+        as they were then.
+
+    Returns
+    -------
+    model : LiftedModule
+        Called with the parameters that the function has in `mod`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such function, or it is not told which parameters are weights; as
+        :func:`~tvm_fixes.relax.transform.LiftTransformParams`.
+    InputError
+        If a weight is missing, unknown, or has another shape or dtype than its parameter.
+    UnsupportedOperatorError
+        If an input is not a tensor, or a weight neither a tensor nor a tuple of such.
+
+    Warns
+    -----
+    UserWarning
+        If the prepared weights are more than 1.2 times as large as the weights.
+
+    Notes
+    -----
+    Prepared weights are in memory beside the weights.
+    """
+    main = _function(mod, function, params)
+    mod = _alone(_replace_function(mod, function, main), function)
+    weights = _weights_by_name(main, function, params)
+    specs, inputs, outputs, bounds = _describe(main)
+    resolved = targets.resolve(target)
+    lifted = LiftTransformParams(max_growth=max_growth)(mod)
+    transform = f"{function}_transform_params"
+    if lazy:
+        lifted = _lazy(lifted, transform)
+    executable = relax.build(lifted, resolved, relax_pipeline=pipeline(max_growth=max_growth))
+    exported = _export(executable, resolved, (inputs, outputs, bounds), ())
+    model = replace(exported.manifest, function=function)
+    manifest = LiftedManifest(model, transform, lazy, specs)
+    return LiftedModule(
+        exported._directory,
+        manifest,
+        owner=exported._owner,
+        weights=weights,
+        check_weights=check_weights,
+    )
+
+
+def _function(mod: tvm.IRModule, name: str, params: Any) -> relax.Function:
+    """The function with ``num_input``."""
+    names = [str(var.name_hint) for var in mod.get_global_vars()]
+    if name not in names or not isinstance(mod[name], relax.Function):
+        raise UsageError(f"there is no Relax function {name!r}; the module's: {', '.join(names)}")
+    function = mod[name]
+    if "num_input" in (function.attrs or {}):
+        return function
+    if not isinstance(params, Mapping):
+        raise UsageError(
+            f"{name}: which parameters are weights? Set the attribute num_input, or give params "
+            "by name"
+        )
+    number = len(function.params) - len(params)
+    last = [str(param.name) for param in function.params[max(number, 0) :]]
+    if set(last) != set(params):
+        raise UsageError(
+            f"{name}: expected the weights to be the last parameters ({', '.join(last)}), got "
+            f"{', '.join(map(str, params))}; set the attribute num_input"
+        )
+    return function.with_attr("num_input", number)
+
+
+def _alone(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """The function and what it calls, of which nothing else is lifted."""
+    start = mod.get_global_var(name)
+    found, pending = {start: mod[name]}, [start]
+    while pending:
+        for var in relax.analysis.all_global_vars(mod[pending.pop()]):
+            if var not in found:
+                callee = mod[var]
+                is_relax = isinstance(callee, relax.Function)
+                found[var] = callee.without_attr("num_input") if is_relax else callee
+                pending += [var] if is_relax else []
+    return tvm.IRModule(found, mod.attrs, mod.global_infos)
+
+
+def _replace_function(mod: tvm.IRModule, name: str, function: relax.Function) -> tvm.IRModule:
+    functions = dict(mod.functions_items()) | {mod.get_global_var(name): function}
+    return tvm.IRModule(functions, mod.attrs, mod.global_infos)
+
+
+def _weights_by_name(function: relax.Function, name: str, params: Any) -> Mapping[str, Any] | None:
+    every = [str(param.name) for param in function.params]
+    twice = next((one for one in every if every.count(one) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{name}: two parameters are named {twice!r}; rename one")
+    names = [str(param.name) for param in weights_of(function)]
+    if params is None:
+        params = function.attrs["params"] if "params" in function.attrs else None
+        params = None if params is None else list(params)
+    # As detach_params gives them: a list by function.
+    if isinstance(params, Mapping) and name not in names and list(params) == [name]:
+        params = params[name]
+    if params is None or isinstance(params, Mapping):
+        return params
+    if len(params) != len(names):
+        raise UsageError(
+            f"{name}: expected {len(names)} weights ({', '.join(names)}), got {len(params)}"
+        )
+    return dict(zip(names, params, strict=True))
+
+
+def _describe(
+    function: relax.Function,
+) -> tuple[
+    tuple[WeightSpec, ...],
+    tuple[TensorSpec, ...],
+    tuple[TensorSpec, ...],
+    dict[str, tuple[int, int | None]],
+]:
+    """The weights, inputs, outputs and bounds of the function as it is."""
+    number = int(function.attrs["num_input"])
+    flat = list(function.params)[:number]
+    counts = []
+    for param in weights_of(function):
+        is_tuple = isinstance(param.ty, relax.TupleType)
+        types = list(param.ty.fields) if is_tuple else [param.ty]
+        counts.append((str(param.name), is_tuple, len(types)))
+        names = [f"{param.name}.{i}" for i in range(len(types))] if is_tuple else [param.name]
+        flat += [relax.Var(name, ty) for name, ty in zip(names, types, strict=True)]
+    for param in flat:
+        if not isinstance(param.ty, relax.TensorType):
+            raise UnsupportedOperatorError(
+                f"parameter {param.name!r}: expected a tensor, or a weight that is a tuple of "
+                f"tensors, got {param.ty}"
+            )
+    described, outputs, bounds = describe_function(with_body(function, function.body, flat))
+    rest = iter(described[number:])
+    specs = tuple(
+        WeightSpec(name, tuple(next(rest) for _ in range(count)), is_tuple)
+        for name, is_tuple, count in counts
+    )
+    return specs, described[:number], outputs, bounds
+
+
+def _lazy(mod: tvm.IRModule, transform: str) -> tvm.IRModule:
+    """The module, with a transform that asks for weights and hands out what it makes of them."""
+    var = mod.get_global_var(transform)
+    # The record, from which the names of weights come, is not a public function's here.
+    alone = tvm.IRModule({var: mod[var]})
+    alone = LazySetOutput()(LazyGetInput()(alone))
+    return _replace_function(mod, transform, alone[transform])

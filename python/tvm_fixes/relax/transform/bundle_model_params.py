@@ -1,0 +1,95 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Bundling of the weights of a function into one tuple, once.
+
+Upstream
+    None yet.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``BundleModelParams`` on what ``LiftTransformParams`` has made, or twice.
+Symptom
+    The transform takes a tuple of a tuple: ``main_transform_params([[w, u]])``.
+Mechanism
+    The pass bundles the weights of every function with ``num_input``; those of a transform are one
+    tuple already.
+How to remove
+    When TVM's pass passes over them; delete this file, its test and its part of the fix id
+    ``lifted-params``.
+"""
+
+import tvm
+from tvm import relax
+
+from ... import switches
+from .lift_plan import weights_of
+from .lift_transform_params import refuse_callers
+
+FIX_ID = "lifted-params"
+NAME = "BundleModelParams"
+
+
+def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass:
+    """Bundle the weights of each function with ``num_input`` into one tuple.
+
+    TVM's pass of this name, but functions whose weights are one tuple already stay as they are:
+    those that prepare weights, and those that have been bundled before.
+
+    Parameters
+    ----------
+    param_tuple_name : str, optional
+        The name of the tuple; ``model_params`` by default.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.
+
+    Raises
+    ------
+    UsageError
+        From the pass: if another function of the module calls one that is to be bundled.
+    """
+    stock = relax.transform.BundleModelParams(param_tuple_name)
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return stock(mod)
+        functions = dict(mod.functions_items())
+        bundled = {var: f for var, f in functions.items() if is_bundled(f)}
+        changed = {
+            var: f
+            for var, f in functions.items()
+            if isinstance(f, relax.Function)
+            and "num_input" in (f.attrs or {})
+            and var not in bundled
+        }
+        refuse_callers(mod, changed, NAME)
+        if not bundled:
+            return stock(mod)
+        switches.note(FIX_ID)
+        shown = {var: f.without_attr("num_input") for var, f in bundled.items()}
+        after = stock(tvm.IRModule(functions | shown, mod.attrs, mod.global_infos))
+        return tvm.IRModule(
+            dict(after.functions_items()) | bundled, after.attrs, after.global_infos
+        )
+
+    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+
+
+def is_bundled(function: tvm.ir.BaseFunc) -> bool:
+    """Whether the weights of a function are one tuple."""
+    if not isinstance(function, relax.Function) or "num_input" not in (function.attrs or {}):
+        return False
+    weights = weights_of(function)
+    return len(weights) == 1 and isinstance(weights[0].ty, relax.TupleType)

@@ -1,0 +1,86 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Weights that are asked for when they are needed, also where they are one tuple.
+
+Upstream
+    None yet.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``LazyGetInput`` on what ``LiftTransformParams`` or ``BundleModelParams`` has made.
+Symptom
+    The callback is asked once, for all weights as one tuple; one that gives a tensor for an index
+    ends in a TypeError.
+Mechanism
+    The pass asks for each parameter; the transform has one.
+How to remove
+    When TVM's pass asks for the fields of a tuple; delete this file, its test and its part of the
+    fix id ``lifted-params``.
+"""
+
+import tvm
+from tvm import relax
+
+from ... import switches
+from .bundle_model_params import FIX_ID, is_bundled
+from .lift_transform_params import RECORD, public_functions, refuse_callers, unbundle
+
+NAME = "LazyGetInput"
+
+
+def LazyGetInput() -> tvm.transform.Pass:
+    """Have each public function ask for its weights when it needs them.
+
+    TVM's pass of this name, and a function whose weights are one tuple asks for the fields of the
+    tuple: ``fget_param(index, name)`` in the place of ``model_params[index]``.  The names of those
+    that a transform asks for are the weights'.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.
+
+    Raises
+    ------
+    UsageError
+        From the pass: if a function of the module calls a public one.
+    """
+    stock = relax.transform.LazyGetInput()
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return stock(mod)
+        refuse_callers(mod, public_functions(mod), NAME)
+        names = _weight_names(mod)
+        opened = {
+            var: unbundle(var, function, mod, names.get(str(var.name_hint), ()))
+            for var, function in public_functions(mod).items()
+            if is_bundled(function)
+        }
+        if opened:
+            switches.note(FIX_ID)
+        functions = dict(mod.functions_items()) | opened
+        return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
+
+    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+
+
+def _weight_names(mod: tvm.IRModule) -> dict[str, list[str]]:
+    """The names of the weights that each transform takes."""
+    names = {}
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function) and RECORD in (function.attrs or {}):
+            record = function.attrs[RECORD]
+            weights = list(record["names"])[int(record["num_input"]) :]
+            names[str(record["transform"])] = list(map(str, weights))
+    return names

@@ -1,0 +1,176 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What the artifact of a lifted model says of itself: its signature, and its prepared weights."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArtifactError
+from .manifest import MANIFEST, Manifest, TensorSpec
+
+FORMAT = "tvm-fixes-lifted/1"
+WEIGHTS = "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class WeightSpec:
+    """A weight, as the model's function took it.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's.
+    tensors : tuple of TensorSpec
+        The one tensor that it is, or the fields of a tuple.
+    is_tuple : bool
+    """
+
+    name: str
+    tensors: tuple[TensorSpec, ...]
+    is_tuple: bool
+
+
+@dataclass(frozen=True)
+class PreparedSpec:
+    """What the prepared weights hold at one place.
+
+    Attributes
+    ----------
+    kind : str
+        ``"tensor"``; ``"shape"``, the values of symbolic dims; or ``"tuple"`` of tensors.
+    dtypes : tuple of str
+        Of the tensors.
+    shapes : tuple of tuple of int
+        Theirs, or the one shape.
+    """
+
+    kind: str
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class LiftedManifest:
+    """What the file ``manifest.json`` of a lifted model's artifact holds.
+
+    Attributes
+    ----------
+    model : Manifest
+        The library, its function, and the inputs and outputs.
+    transform : str
+        The function of the library that prepares weights.
+    lazy : bool
+        Whether that one asks for each weight.
+    weights : tuple of WeightSpec
+        In the order of the function's parameters.
+    prepared : tuple of PreparedSpec
+        What the weights file holds; empty before weights are prepared.
+    weights_sha256 : str
+        Of the weights file.
+    weights_bytes : int
+        The size of the weights that were prepared.
+    """
+
+    model: Manifest
+    transform: str
+    lazy: bool
+    weights: tuple[WeightSpec, ...]
+    prepared: tuple[PreparedSpec, ...] = ()
+    weights_sha256: str = ""
+    weights_bytes: int = 0
+
+    @property
+    def signature(self) -> str:
+        """The SHA-256 of what the function takes, as it was and as it is, and what it returns."""
+        values = [
+            [asdict(spec) for spec in group]
+            for group in (self.model.inputs, self.model.outputs, self.weights, self.prepared)
+        ]
+        text = json.dumps([values, self.model.function, self.transform, self.lazy])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """The manifest as one JSON object, indented."""
+        values = asdict(self) | {
+            "format": FORMAT,
+            "signature": self.signature,
+            "model": json.loads(self.model.to_json()),
+        }
+        return json.dumps(values, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "LiftedManifest":
+        """Read what :meth:`to_json` wrote.
+
+        Raises
+        ------
+        ArtifactError
+            If `text` is not a manifest, of another format, or its signature is not the hash of
+            what it says.
+        """
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict) or "format" not in values:
+                raise ArtifactError("not a manifest of a lifted model")
+            if values["format"] != FORMAT:
+                raise ArtifactError(f"format {values['format']!r}; expected {FORMAT!r}")
+            manifest = cls(
+                model=Manifest.from_json(json.dumps(values["model"])),
+                transform=str(values["transform"]),
+                lazy=bool(values["lazy"]),
+                weights=tuple(map(_read_weight, values["weights"])),
+                prepared=tuple(map(_read_prepared, values["prepared"])),
+                weights_sha256=str(values["weights_sha256"]),
+                weights_bytes=int(values["weights_bytes"]),
+            )
+            found = values["signature"]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ArtifactError(f"not a whole manifest: {error!r}") from error
+        if found != manifest.signature:
+            raise ArtifactError(f"signature: expected {manifest.signature}, got {found}")
+        return manifest
+
+    @classmethod
+    def read(cls, directory: Path) -> "LiftedManifest":
+        """Read the manifest in `directory`.
+
+        Raises
+        ------
+        ArtifactError
+            As :meth:`from_json`, or if it cannot be read.
+        """
+        path = directory / MANIFEST
+        try:
+            return cls.from_json(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArtifactError(f"{directory}: not an artifact: {error}") from error
+        except ArtifactError as error:
+            raise ArtifactError(f"{path}: {error.message}") from error
+
+
+def _read_weight(value: Mapping[str, Any]) -> WeightSpec:
+    tensors = tuple(
+        TensorSpec(
+            spec["name"], None if spec["shape"] is None else tuple(spec["shape"]), spec["dtype"]
+        )
+        for spec in value["tensors"]
+    )
+    return WeightSpec(value["name"], tensors, bool(value["is_tuple"]))
+
+
+def _read_prepared(value: Mapping[str, Any]) -> PreparedSpec:
+    return PreparedSpec(value["kind"], tuple(value["dtypes"]), tuple(map(tuple, value["shapes"])))

@@ -1,0 +1,222 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""BundleModelParams, LazyGetInput, LazySetOutput and others on what LiftTransformParams made."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tvm
+import tvm.relax.op.vm  # TVM's LazyTransformParams uses it unimported
+import tvm.testing
+from tvm import relax
+
+import tvm_fixes
+from relax_helpers import call, integers, tensor
+from tvm_fixes import switches, transform
+from tvm_fixes.errors import UsageError
+
+pytestmark = pytest.mark.native
+
+op = relax.op
+Lift, Bundle = transform.LiftTransformParams, transform.BundleModelParams
+X, W, U = integers(2, 4), integers(4, 4, seed=1), integers(2, 4, seed=2)
+EXPECTED = X @ W.T + U
+
+
+def module(is_prepared=True):
+    """``x @ w.T + u``, or ``x @ w + u``, whose weights are passed on as they are."""
+    builder = relax.BlockBuilder()
+    types = {"x": tensor(2, 4), "w": tensor(4, 4), "u": tensor(2, 4)}
+    x, w, u = (relax.Var(name, ty) for name, ty in types.items())
+    with builder.function("main", [x, w, u], attrs={"num_input": 1}):
+        with builder.dataflow():
+            weight = builder.emit(op.permute_dims(w)) if is_prepared else w
+            out = builder.emit_output(op.add(op.matmul(x, weight), u))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def machine(mod):
+    return relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+
+
+def to_tvm(*values):
+    return [tvm.runtime.tensor(value) for value in values]
+
+
+def checked(mod):
+    assert not tvm_fixes.verify(mod).errors
+    relax.analysis.well_formed(mod)
+    return mod
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_row_bundle_model_params_after(is_prepared):
+    lifted = Lift()(module(is_prepared))
+    stock = relax.transform.BundleModelParams()(lifted)["main_transform_params"].params[0].ty
+    assert isinstance(stock.fields[0], relax.TupleType)
+    mod = checked(Bundle()(lifted))
+    tvm.ir.assert_structural_equal(Bundle()(mod), mod)
+    vm = machine(mod)
+    expected = EXPECTED if is_prepared else X @ W + U
+    prepared = vm["main_transform_params"](to_tvm(W, U))
+    np.testing.assert_array_equal(call(vm, "main", X, prepared), expected)
+
+
+def test_bundle_is_tvms_where_nothing_is_bundled():
+    before = module()
+    for name in (None, "weights"):
+        tvm.ir.assert_structural_equal(
+            Bundle(name)(before), relax.transform.BundleModelParams(name)(before)
+        )
+
+
+ORDERS = [
+    order
+    for n in (1, 2, 3)
+    for order in itertools.product((Lift, Bundle), repeat=n)
+    if Lift in order
+]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda o: "-".join(p.__name__[:6] for p in o))
+def test_lift_and_bundle_in_any_order(order):
+    mod = module()
+    for make in order:
+        mod = checked(make()(mod))
+    vm = machine(mod)
+    prepared = vm["main_transform_params"](to_tvm(W, U))
+    is_bundled = Bundle in order[order.index(Lift) :]
+    args = [prepared] if is_bundled else prepared
+    np.testing.assert_array_equal(call(vm, "main", X, *args), EXPECTED)
+
+
+def prepare_lazily(vm, *, copies=True, sets=True):
+    """The prepared weights by index, and what was asked for."""
+    prepared, asked = {}, []
+    weights = [W, U]
+
+    def get(index, name):
+        asked.append((index, name))
+        return tvm.runtime.tensor(weights[index])
+
+    def put(index, value):
+        prepared[index] = value.numpy()
+
+    callbacks = [tvm.runtime.convert(get)] + ([tvm.runtime.convert(put)] if sets else [])
+    result = vm["main_transform_params"](*callbacks)
+    if not sets:
+        prepared = {index: value.numpy() for index, value in enumerate(result)}
+    return prepared, asked
+
+
+def alone(mod, name):
+    var = mod.get_global_var(name)
+    return tvm.IRModule({var: mod[var]})
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.parametrize("bundles", [False, True])
+def test_row_lazy_get_input_and_lazy_set_output_after(is_prepared, bundles):
+    lifted = Lift()(module(is_prepared))
+    if bundles:
+        lifted = Bundle()(lifted)
+    lazy = checked(transform.LazyGetInput()(lifted))
+    prepared, asked = prepare_lazily(machine(alone(lazy, "main_transform_params")), sets=False)
+    assert sorted(asked) == [(0, "w"), (1, "u")]
+    both = checked(transform.LazySetOutput()(lazy))
+    one_by_one, asked = prepare_lazily(machine(alone(both, "main_transform_params")))
+    assert sorted(asked) == [(0, "w"), (1, "u")]
+    assert prepared.keys() == one_by_one.keys() == {0, 1}
+    vm = machine(Lift()(module(is_prepared)))
+    expected = EXPECTED if is_prepared else X @ W + U
+    for values in (prepared, one_by_one):
+        np.testing.assert_array_equal(call(vm, "main", X, values[0], values[1]), expected)
+
+
+def test_row_lazy_get_input_of_stock_asks_for_one_tuple():
+    lifted = relax.transform.LazyGetInput()(Lift()(module()))
+    vm = machine(alone(lifted, "main_transform_params"))
+    with pytest.raises(TypeError):
+        prepare_lazily(vm, sets=False)
+
+
+def test_row_lazy_set_output_of_stock_is_ill_formed():
+    after = relax.transform.LazySetOutput()(Lift()(module()))
+    assert {found.rule for found in tvm_fixes.verify(after).errors} == {"purity"}
+    checked(transform.LazySetOutput()(Lift()(module())))
+
+
+def test_main_that_asks_for_prepared_weights():
+    lifted = Lift()(module())
+    prepared = [value.numpy() for value in machine(lifted)["main_transform_params"](to_tvm(W, U))]
+    lazy = checked(transform.LazyGetInput()(lifted))
+    names = [str(param.name) for param in lifted["main"].params[1:]]
+    asked = {}
+
+    def get(index, name):
+        asked[index] = name
+        return tvm.runtime.tensor(prepared[index])
+
+    got = call(machine(alone(lazy, "main")), "main", X, tvm.runtime.convert(get))
+    np.testing.assert_array_equal(got, EXPECTED)
+    assert asked == dict(enumerate(names))
+
+
+@pytest.mark.parametrize("make", [Bundle, transform.LazyGetInput, transform.LazySetOutput])
+def test_a_function_that_others_call_is_refused(make):
+    mod = module()
+    builder = relax.BlockBuilder(mod)
+    params = [relax.Var(param.name, param.ty) for param in mod["main"].params]
+    with builder.function("caller", params):
+        out = builder.emit(relax.Call(mod.get_global_var("main"), params))
+        builder.emit_func_output(out)
+    for before in (builder.get(), Lift()(builder.get())):
+        with pytest.raises(
+            UsageError, match=rf"^{make.__name__}: caller calls main.*, whose param"
+        ):
+            make()(before)
+
+
+def test_remove_unused_parameters_after():
+    lifted = Lift()(module())
+    after = checked(relax.transform.RemoveUnusedParameters()(lifted))
+    tvm.ir.assert_structural_equal(after, lifted)
+
+
+def test_row_lazy_transform_params_after():
+    """It is right with a ``set_item`` that copies; weights that are passed on included."""
+    lifted = Lift()(module())
+    flat = relax.transform.RemovePurityChecking()(relax.transform.ToNonDataflow()(lifted))
+    lazy = relax.transform.LazyTransformParams("test_lifted.get", "test_lifted.set")(flat)
+    weights, prepared = to_tvm(W, U), {}
+    tvm.register_global_func("test_lifted.get", lambda i: weights[i], True)
+    tvm.register_global_func(
+        "test_lifted.set", lambda i, v: prepared.__setitem__(int(i), v.numpy()), True
+    )
+    vm = machine(lazy)
+    vm["main_transform_params"]()
+    np.testing.assert_array_equal(call(vm, "main", X, prepared[0], prepared[1]), EXPECTED)
+
+
+def test_the_switch(monkeypatch):
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "lifted-params")
+    lifted = Lift()(module())
+    for name in ("BundleModelParams", "LazyGetInput", "LazySetOutput"):
+        ours, stock = (getattr(passes, name)() for passes in (transform, relax.transform))
+        tvm.ir.assert_structural_equal(ours(lifted), stock(lifted))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
