@@ -22,7 +22,7 @@ from . import _ffi
 
 _ffi.load()
 
-from . import frontend  # noqa: E402
+from . import frontend, testing  # noqa: E402
 from .compiler import build, compile  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
 from .lifting import lift  # noqa: E402
@@ -41,6 +41,7 @@ from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
+from .relax.signature_guard import SignatureGuard  # noqa: E402
 from .relax.verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 from .runtime import CompiledModel, LiftedModule  # noqa: E402
 
@@ -69,6 +70,7 @@ __all__ = [
     "Diagnostic",
     "Diagnostics",
     "LiftedModule",
+    "SignatureGuard",
     "VerifyEach",
     "VerifyError",
     "__version__",
@@ -77,6 +79,7 @@ __all__ = [
     "frontend",
     "lift",
     "pipeline",
+    "testing",
     "transform",
     "verify",
 ]

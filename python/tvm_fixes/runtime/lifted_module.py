@@ -30,7 +30,7 @@ from ..errors import ArtifactError, InputError, UsageError, summarize
 from .compiled_model import CompiledModel, _replace, _sync, check_destination
 from .lifted_manifest import WEIGHTS, LiftedManifest, WeightSpec
 from .manifest import LIBRARY, MANIFEST, TensorSpec, hash_file
-from .tensors import dtype_of, from_tvm, is_torch, nbytes_of, to_tvm
+from .tensors import dtype_of, duplicate, from_tvm, is_torch, nbytes_of, to_tvm
 from .weights_file import read_weights, specs_of, write_weights
 
 _HELD = "held"
@@ -392,7 +392,7 @@ def _prepare_lazily(transform: Any, leaves: _Leaves) -> list[Any]:
 
     def put(index: int, value: Any) -> None:
         # Its memory is the transform's, which uses it again.
-        prepared[index] = _duplicate(value)
+        prepared[index] = duplicate(value)
 
     try:
         transform(tvm.runtime.convert(get), tvm.runtime.convert(put))
@@ -401,14 +401,6 @@ def _prepare_lazily(transform: Any, leaves: _Leaves) -> list[Any]:
             raise failed[0] from None
         raise
     return [prepared[index] for index in sorted(prepared)]
-
-
-def _duplicate(value: Any) -> Any:
-    if isinstance(value, tvm.runtime.Tensor):
-        return value.copyto(tvm.cpu())
-    if isinstance(value, tvm.runtime.ShapeTuple):
-        return tvm.runtime.ShapeTuple(list(map(int, value)))
-    return [_duplicate(field) for field in value]
 
 
 def _as_array(value: Any) -> Any:

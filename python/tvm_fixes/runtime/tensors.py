@@ -84,6 +84,17 @@ def raw_bytes(tensor: tvm.runtime.Tensor) -> np.ndarray:
     return np.from_dlpack(tensor._create_view((size,), "uint8")) if size else np.empty(0, "uint8")
 
 
+def duplicate(value: Any) -> Any:
+    """Copy what the virtual machine passes to a callback, a tensor or a tuple: it uses the memory
+    again when the callback has returned.
+    """
+    if isinstance(value, tvm.runtime.Tensor):
+        return value.copyto(tvm.cpu())
+    if isinstance(value, tvm.runtime.ShapeTuple):
+        return tvm.runtime.ShapeTuple(list(map(int, value)))
+    return list(map(duplicate, value))
+
+
 def to_torch(array: np.ndarray) -> "torch.Tensor":
     """Copy a NumPy array, bfloat16 among them, into a PyTorch tensor."""
     return from_tvm(to_tvm(array), as_torch=True)

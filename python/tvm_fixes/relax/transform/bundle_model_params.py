@@ -32,6 +32,7 @@ import tvm
 from tvm import relax
 
 from ... import switches
+from .guard import uninstrumented
 from .lift_plan import weights_of
 from .lift_transform_params import refuse_callers
 
@@ -62,9 +63,10 @@ def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass
     """
     stock = relax.transform.BundleModelParams(param_tuple_name)
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
-            return stock(mod)
+            with uninstrumented(context):
+                return stock(mod)
         functions = dict(mod.functions_items())
         bundled = {var: f for var, f in functions.items() if is_bundled(f)}
         changed = {
@@ -76,10 +78,12 @@ def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass
         }
         refuse_callers(mod, changed, NAME)
         if not bundled:
-            return stock(mod)
+            with uninstrumented(context):
+                return stock(mod)
         switches.note(FIX_ID)
         shown = {var: f.without_attr("num_input") for var, f in bundled.items()}
-        after = stock(tvm.IRModule(functions | shown, mod.attrs, mod.global_infos))
+        with uninstrumented(context):
+            after = stock(tvm.IRModule(functions | shown, mod.attrs, mod.global_infos))
         return tvm.IRModule(
             dict(after.functions_items()) | bundled, after.attrs, after.global_infos
         )

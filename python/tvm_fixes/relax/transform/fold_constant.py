@@ -41,6 +41,7 @@ from ... import _ffi, logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
 from .fold_plan import FoldPlan, Value, tensor_of
+from .guard import uninstrumented
 from .origins import note_folded
 
 FIX_ID = "fold-constant"
@@ -119,8 +120,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return stock(mod)
-        # What is folded in between is no module of the caller's, for instruments to see.
-        with tvm.transform.PassContext(opt_level=context.opt_level, config=context.config):
+        with uninstrumented(context):
             return fold(mod)
 
     def fold(mod: tvm.IRModule) -> tvm.IRModule:

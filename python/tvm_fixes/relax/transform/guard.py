@@ -19,6 +19,14 @@ import tvm
 from ... import switches
 
 
+def uninstrumented(context: tvm.transform.PassContext) -> tvm.transform.PassContext:
+    """The context for the passes that a pass is made of.
+
+    What is between them is no module of the caller's, for instruments to see.
+    """
+    return tvm.transform.PassContext(opt_level=context.opt_level, config=context.config)
+
+
 def guarded(
     stock: tvm.transform.Pass, fix_id: str, refuses: Callable[[tvm.IRModule], bool]
 ) -> tvm.transform.Pass:

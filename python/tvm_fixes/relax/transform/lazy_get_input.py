@@ -33,6 +33,7 @@ from tvm import relax
 
 from ... import switches
 from .bundle_model_params import FIX_ID, is_bundled
+from .guard import uninstrumented
 from .lift_transform_params import RECORD, public_functions, refuse_callers, unbundle
 
 NAME = "LazyGetInput"
@@ -57,9 +58,10 @@ def LazyGetInput() -> tvm.transform.Pass:
     """
     stock = relax.transform.LazyGetInput()
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
-            return stock(mod)
+            with uninstrumented(context):
+                return stock(mod)
         refuse_callers(mod, public_functions(mod), NAME)
         names = _weight_names(mod)
         opened = {
@@ -70,7 +72,8 @@ def LazyGetInput() -> tvm.transform.Pass:
         if opened:
             switches.note(FIX_ID)
         functions = dict(mod.functions_items()) | opened
-        return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
+        with uninstrumented(context):
+            return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
 

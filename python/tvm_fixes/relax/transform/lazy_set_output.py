@@ -35,6 +35,7 @@ from tvm import relax
 
 from ... import switches
 from .bundle_model_params import FIX_ID
+from .guard import uninstrumented
 from .lift_plan import with_body
 from .lift_transform_params import public_functions, refuse_callers
 
@@ -65,17 +66,20 @@ def LazySetOutput() -> tvm.transform.Pass:
     """
     stock = relax.transform.LazySetOutput()
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
-            return stock(mod)
+            with uninstrumented(context):
+                return stock(mod)
         refuse_callers(mod, public_functions(mod), NAME)
         switches.note(FIX_ID)
         # A call with effects does not stand in a dataflow block.
-        flat = relax.transform.ToNonDataflow()(mod)
+        with uninstrumented(context):
+            flat = relax.transform.ToNonDataflow()(mod)
         functions = dict(mod.functions_items()) | {
             var: _with_fields(function) for var, function in public_functions(flat).items()
         }
-        return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
+        with uninstrumented(context):
+            return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
 

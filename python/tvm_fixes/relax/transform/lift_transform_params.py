@@ -46,6 +46,7 @@ from ... import logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
 from .fold_constant import MAX_GROWTH, rebind
+from .guard import uninstrumented
 from .lift_plan import LiftPlan, weights_of, with_body
 from .refresh_types import RefreshTypes
 
@@ -137,8 +138,7 @@ def LiftTransformParams(
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return relax.transform.LiftTransformParams(shared)(mod)
-        # What is lifted in between is no module of the caller's, for instruments to see.
-        with tvm.transform.PassContext(opt_level=context.opt_level, config=context.config):
+        with uninstrumented(context):
             return _lift(mod, shared, max_growth)
 
     return tvm.transform.module_pass(run, opt_level=1, name=NAME)

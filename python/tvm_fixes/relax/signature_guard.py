@@ -1,0 +1,224 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Which pass changed what a function takes."""
+
+import warnings
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from .transform.lift_transform_params import RECORD, SUFFIX, public_functions, type_text
+
+
+@dataclass(frozen=True)
+class SignatureChange:
+    """What a pass has changed of the parameters of a public function.
+
+    Attributes
+    ----------
+    pass_name : str
+        The pass, behind those that it ran in: ``"Sequence > Pass"``.
+    function : str
+        The function.
+    changed : str
+        What of it, in a few words.
+    before, after : str
+        Its parameters with their types.
+    hint : str
+        How it is to be called now, and what calls it as before.
+    """
+
+    pass_name: str
+    function: str
+    changed: str
+    before: str
+    after: str
+    hint: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pass_name} changes the parameters of {self.function} ({self.changed}): "
+            f"before ({self.before}), after ({self.after}); {self.hint}"
+        )
+
+
+class SignatureGuard(tvm.ir.instrument.PassInstrument):
+    """Warn of passes after which a public function is not to be called as before.
+
+    >>> with tvm.transform.PassContext(instruments=[tvm_fixes.SignatureGuard()]):
+    ...     mod = pipeline(mod)
+
+    A change is one of the number, the names (with them the order) or the types of parameters, or
+    of what they mean: a weight that was lifted has the type that it had, and another content.
+    A sequence is not blamed for what a pass in it has done.
+
+    Attributes
+    ----------
+    changes : list of SignatureChange
+        Since the context was entered, in the order of the passes.
+
+    Warns
+    -----
+    UserWarning
+        For each change.
+
+    Notes
+    -----
+    What parameters mean is told by ``LiftTransformParams`` alone, TVM's or ours: by the transform
+    that it adds.
+    """
+
+    # TVM's objects have no place for attributes of their own.
+    __slots__ = ("__dict__",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[SignatureChange] = []
+        self._running: list[tuple[str, dict[str, _Signature]]] = []
+
+    def enter_pass_ctx(self) -> None:
+        """Begin anew."""
+        self.changes = []
+        self._running = []
+
+    def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        """Look at what functions take."""
+        self._running.append((str(info.name), _signatures(mod)))
+
+    def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        """Hold it against what they took."""
+        name = str(info.name)
+        path = " > ".join(running for running, _ in self._running)
+        # A pass within that raised was never ended.
+        while self._running:
+            running, before = self._running.pop()
+            if running == name:
+                break
+        else:
+            return
+        after = _signatures(mod)
+        for function, old in before.items():
+            found = _compare(function, old, after.get(function))
+            if found is not None:
+                changed, hint = found
+                now = after[function].text if function in after else "gone"
+                change = SignatureChange(path, function, changed, old.text, now, hint)
+                self.changes.append(change)
+                warnings.warn(str(change), stacklevel=2)
+        # What has been told is not told again of those that this one runs in.
+        self._running = [(running, after) for running, _ in self._running]
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What a function takes, and the functions that prepare its weights."""
+
+    names: list[str]
+    types: relax.TupleType
+    transform: str | None
+    has_params: bool
+
+    @property
+    def text(self) -> str:
+        fields = zip(self.names, self.types.fields, strict=True)
+        return ", ".join(f"{name}: {type_text(ty)}" for name, ty in fields)
+
+
+def _signatures(mod: tvm.IRModule) -> dict[str, _Signature]:
+    names = {str(var.name_hint) for var in mod.get_global_vars()}
+    found = {}
+    for var, function in public_functions(mod).items():
+        attrs = function.attrs or {}
+        name, transform = str(var.name_hint), None
+        if name.endswith(SUFFIX):
+            # What takes weights as they are, and may change when passes are composed.
+            pass
+        elif RECORD in attrs:
+            transform = str(attrs[RECORD]["transform"])
+        elif "num_input" in attrs:
+            of_its_own = f"{name}_{SUFFIX}"
+            candidates = [one for one in (of_its_own, SUFFIX) if one in names]
+            transform = candidates[0] if candidates else None
+        if transform is not None and _passes_on(mod, transform):
+            transform = None
+        found[name] = _Signature(
+            [str(param.name) for param in function.params],
+            relax.TupleType([param.ty for param in function.params]),
+            transform,
+            "params" in attrs,
+        )
+    return found
+
+
+def _passes_on(mod: tvm.IRModule, transform: str) -> bool:
+    """Whether a transform returns the weights as they are."""
+    function = mod[transform]
+    if not isinstance(function, relax.Function) or not function.params:
+        return True
+    return bool(function.body.body.same_as(function.params[-1]))
+
+
+def _compare(function: str, old: _Signature, new: _Signature | None) -> tuple[str, str] | None:
+    """What has changed, and what to do; None where nothing has."""
+    if new is None:
+        return "it is gone", "keep it by a global_symbol, or name it to DeadCodeElimination"
+    if new.transform is not None and old.transform is None:
+        hint = (
+            f"the weights are prepared by {new.transform}: call {function}(*inputs, "
+            f"*{new.transform}(weights)); tvm_fixes.lift makes a model that is called as before"
+        )
+        if new.has_params:
+            hint += (
+                f"; what relax.frontend.detach_params takes from {function} are the weights as "
+                f"{new.transform} takes them"
+            )
+        return "what weights mean", hint
+    if _callbacks(new) > _callbacks(old):
+        return "callbacks", (
+            "weights are asked for or results handed out; tvm_fixes.lift(…, lazy=True) does both"
+        )
+    if len(new.names) != len(old.names):
+        return f"{len(old.names)} became {len(new.names)}", _hint_of_number(function, old, new)
+    if not tvm_ffi.structural_equal(old.types, new.types, map_free_vars=True):
+        if sorted(old.names) == sorted(new.names) and old.names != new.names:
+            return "their order", "give them in the new order, or by name to tvm_fixes.lift"
+        if _is_bundled(new) and not _is_bundled(old):
+            return "their types", _hint_of_number(function, old, new)
+        return "their types", "convert what is passed, or run the pass before the inputs are known"
+    if old.names != new.names:
+        changed = "their order" if sorted(old.names) == sorted(new.names) else "their names"
+        return changed, "see that each still means what it did: types do not tell"
+    return None
+
+
+def _hint_of_number(function: str, old: _Signature, new: _Signature) -> str:
+    if _is_bundled(new) and not _is_bundled(old):
+        return f"the weights are one tuple: call {function}(*inputs, weights)"
+    if set(new.names) < set(old.names):
+        gone = ", ".join(name for name in old.names if name not in new.names)
+        return (
+            f"{gone}: not passed any more; to keep weights outside, do not bind them, and use "
+            "relax.frontend.detach_params or tvm_fixes.lift"
+        )
+    return "pass what it takes now"
+
+
+def _callbacks(signature: _Signature) -> int:
+    return sum(isinstance(ty, relax.FuncType) for ty in signature.types.fields)
+
+
+def _is_bundled(signature: _Signature) -> bool:
+    fields = signature.types.fields
+    return bool(fields) and isinstance(fields[-1], relax.TupleType)

@@ -1,0 +1,200 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Whether a pass changes what a module computes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .comparison import compare
+from .errors import UsageError
+from .relax.transform.lift_transform_params import RECORD, SUFFIX
+from .runtime.tensors import duplicate, to_tvm
+
+
+def assert_same_results(
+    mod: tvm.IRModule,
+    pass_: tvm.transform.Pass,
+    inputs: Sequence[Any],
+    *,
+    function: str = "main",
+    target: str = "llvm",
+    relax_pipeline: str | tvm.transform.Pass = "default",
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
+    """Run a module before and after a pass, and hold the results against each other.
+
+    After the pass the function is called as it is to be then: with weights that the transform of
+    ``LiftTransformParams`` has prepared, with the tuple of ``BundleModelParams``, with callbacks
+    for ``LazyGetInput`` and ``LazySetOutput``, and without parameters that were bound.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module before the pass.
+    pass_ : tvm.transform.Pass
+        Any pass, or a sequence of passes.
+    inputs : sequence of array, or of a list of arrays for a tuple
+        The arguments of the function in `mod`, weights among them.
+    function : str
+        The function.
+    target : str
+        What both are built for.
+    relax_pipeline : str or tvm.transform.Pass
+        What lowers both.
+    rtol, atol : float, optional
+        As for :func:`tvm_fixes.comparison.compare`.
+
+    Raises
+    ------
+    AssertionError
+        If an output differs; the message names the pass and the first such output.
+    UsageError
+        If the number of `inputs` is not that of the function's parameters, or it is not known how
+        to call the function after the pass.
+    """
+    before = mod[function]
+    if len(inputs) != len(before.params):
+        names = ", ".join(str(param.name) for param in before.params)
+        raise UsageError(
+            f"{function}: expected {len(before.params)} inputs ({names}), got {len(inputs)}"
+        )
+    values = [_to_tvm(value) for value in inputs]
+    after = pass_(mod)
+    name = pass_.info.name
+    expected = _flat(_build(mod, target, relax_pipeline)[function](*values))
+    vm = _build(after, target, relax_pipeline)
+    got = _flat(_call_after(vm, mod, after, function, values))
+    if len(got) != len(expected):
+        raise AssertionError(
+            f"{name}: {function}: expected {len(expected)} outputs, got {len(got)}"
+        )
+    for index, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        found = compare(f"output {index}", ours, theirs, rtol=rtol, atol=atol)
+        if not found.equal:
+            largest = "" if found.max_abs_error is None else f", by up to {found.max_abs_error:g}"
+            raise AssertionError(
+                f"{name}: {function}: output {index} of {len(expected)} is another: "
+                f"{found.problem}{largest}"
+            )
+
+
+def _build(
+    mod: tvm.IRModule, target: str, relax_pipeline: str | tvm.transform.Pass
+) -> relax.VirtualMachine:
+    return relax.VirtualMachine(relax.build(mod, target, relax_pipeline=relax_pipeline), tvm.cpu())
+
+
+def _call_after(
+    vm: relax.VirtualMachine,
+    mod: tvm.IRModule,
+    after: tvm.IRModule,
+    name: str,
+    values: list[Any],
+) -> Any:
+    """Call the function with the arguments that the one in `mod` takes."""
+    before, now = mod[name], after[name]
+    attrs = before.attrs or {}
+    number = int(attrs["num_input"]) if "num_input" in attrs else len(before.params)
+    inputs, weights = values[:number], values[number:]
+    names = [str(param.name) for param in before.params]
+    left = [str(param.name) for param in now.params]
+    # Parameters that were bound.
+    if len(set(names)) == len(names) > len(left) and set(left) <= set(names):
+        return _call(vm, now, name, [values[names.index(one)] for one in left], [])
+    transform = _transform(mod, after, name)
+    if transform is not None:
+        is_one_tuple = len(weights) == 1 and isinstance(before.params[-1].ty, relax.TupleType)
+        flat = list(weights[0]) if is_one_tuple else weights
+        weights = list(_call(vm, after[transform], transform, [], flat))
+    return _call(vm, now, name, inputs, weights)
+
+
+def _transform(mod: tvm.IRModule, after: tvm.IRModule, name: str) -> str | None:
+    """The function that the pass has made to prepare weights."""
+    attrs = after[name].attrs or {}
+    known = {str(var.name_hint) for var in mod.get_global_vars()}
+    new = {str(var.name_hint) for var in after.get_global_vars()} - known
+    if RECORD in attrs and RECORD not in (mod[name].attrs or {}):
+        return str(attrs[RECORD]["transform"])
+    return next((one for one in (f"{name}_{SUFFIX}", SUFFIX) if one in new), None)
+
+
+def _call(
+    vm: relax.VirtualMachine,
+    function: relax.Function,
+    name: str,
+    inputs: list[Any],
+    weights: list[Any],
+) -> Any:
+    """Call a function in the way that its parameters ask for."""
+    results: dict[int, Any] = {}
+
+    def put(index: int, value: Any) -> None:
+        # Its memory is the function's, which uses it again.
+        results[index] = duplicate(value)
+
+    arguments, rest = list(inputs), list(function.params)[len(inputs) :]
+    callbacks = [param for param in rest if isinstance(param.ty, relax.FuncType)]
+    for param in callbacks:
+        if isinstance(param.ty.ret, relax.TupleType):
+            arguments.append(tvm.runtime.convert(put))
+        else:
+            arguments.append(tvm.runtime.convert(lambda index, _name: weights[index]))
+    asks = any(not isinstance(param.ty.ret, relax.TupleType) for param in callbacks)
+    rest = rest[len(callbacks) :]
+    if not asks:
+        arguments += _fit(name, rest, weights)
+    elif rest:
+        raise UsageError(f"{name}: it is not known how to call it: {_signature(function)}")
+    result = vm[name](*arguments)
+    return [results[index] for index in sorted(results)] if results else result
+
+
+def _fit(name: str, params: list[relax.Var], weights: list[Any]) -> list[Any]:
+    """The weights as the parameters take them: one by one, or as a tuple."""
+    if len(params) == 1 and isinstance(params[0].ty, relax.TupleType):
+        fields = list(params[0].ty.fields)
+        if len(fields) == len(weights):
+            return [weights]
+        # A tuple of one tuple.
+        if len(fields) == 1 and isinstance(fields[0], relax.TupleType):
+            return [[weights]]
+    if len(params) != len(weights):
+        raise UsageError(
+            f"{name}: it is not known how to call it: it takes {len(params)} weights "
+            f"({', '.join(str(param.name) for param in params)}), of {len(weights)}"
+        )
+    return weights
+
+
+def _signature(function: relax.Function) -> str:
+    return ", ".join(str(param.name) for param in function.params)
+
+
+def _to_tvm(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return list(map(_to_tvm, value))
+    return value if isinstance(value, tvm.runtime.Tensor) else to_tvm(value)
+
+
+def _flat(value: Any) -> list[np.ndarray]:
+    if isinstance(value, tvm.runtime.Tensor):
+        return [value.numpy()]
+    if isinstance(value, tvm.runtime.ShapeTuple):
+        return [np.array(list(map(int, value)), "int64")]
+    return [leaf for field in value for leaf in _flat(field)]
