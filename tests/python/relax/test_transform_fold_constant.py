@@ -22,6 +22,7 @@ import tvm.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
+from tvm.script import tirx as T
 
 import tvm_fixes
 from grids import batched
@@ -177,6 +178,42 @@ def test_a_mask_is_made_of_its_positions():
     np.testing.assert_array_equal(
         run(mod, x, pipeline=pipeline()), np.where(np.tri(512, dtype=bool), x, -1)
     )
+
+
+def test_what_depends_on_a_large_tensor_without_operands():
+    """Such a tensor is not folded, but a small value that is computed of it is."""
+
+    def emit(b, x):
+        ones = b.emit(op.full((64, 96), relax.const(1.0), "float32"))
+        return op.add(x, b.emit(op.sum(b.emit(op.multiply(ones, relax.const(W))), 0)))
+
+    check(X, emit, lambda _, x: op.add(x, relax.const(W.sum(0))))
+
+
+def test_a_kernel_that_cannot_run_here_is_left(caplog):
+    @T.prim_func(private=True, s_tir=True)
+    def for_a_gpu(a: T.Buffer((96,), "float32"), out: T.Buffer((96,), "float32")):
+        for i in T.thread_binding(96, thread="threadIdx.x"):
+            with T.sblock("copy"):
+                vi = T.axis.spatial(96, i)
+                out[vi] = a[vi]
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", tensor(3, 96))
+    with builder.function("main", [x]):
+        kernel = builder.add_func(for_a_gpu, "for_a_gpu")
+        row = relax.const(integers(96))
+        with builder.dataflow():
+            copied = builder.emit(relax.call_tir(kernel, [row], tensor(96)))
+            doubled = builder.emit(op.multiply(row, relax.const(2.0)))
+            added = builder.emit(op.add(x, copied))
+            out = builder.emit_output(op.add(added, doubled))
+        builder.emit_func_output(out)
+    with caplog.at_level("DEBUG", "tvm_fixes.FoldConstant"):
+        after = fold(builder.get(), 2.0)
+    assert count(after, "relax.call_tir") == 1
+    assert count(after, "relax.multiply") == 0
+    assert "is not folded" in caplog.text
 
 
 def test_fields_of_a_tuple():

@@ -26,8 +26,9 @@ Mechanism
     only for what has no tensor as an operand.
 How to remove
     When TVM's pass has a limit on what a constant may grow by, use it in
-    :mod:`tvm_fixes.pipeline`; delete this file, ``fold_plan``, ``read_transposed_weights``,
-    ``src/relax/transform/rebind.cc``, their tests and the fix id ``fold-constant``.
+    :mod:`tvm_fixes.pipeline`; delete this file, ``fold_plan``, ``fold_evaluation``,
+    ``read_transposed_weights``, ``src/relax/transform/rebind.cc``, their tests and the fix id
+    ``fold-constant``.
 """
 
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ from tvm import relax
 from ... import _ffi, logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
+from .fold_evaluation import evaluate
 from .fold_plan import FoldPlan, Value, tensor_of
 from .guard import uninstrumented
 from .origins import note_folded
@@ -111,7 +113,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     -----
     What is not folded is computed whenever the model runs: it is logged with its size at level
     ``DEBUG`` to Python's logger ``tvm_fixes.FoldConstant``, and :func:`collect_unfolded` collects
-    it.  The time is in proportion to the module's, and that of the kernels that are run.
+    it.  The computation is built for this machine and run once.
     """
     if not max_growth >= 0:
         raise UsageError(f"max_growth must be a number that is not negative, got {max_growth}")
@@ -125,7 +127,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
 
     def fold(mod: tvm.IRModule) -> tvm.IRModule:
         plan = FoldPlan(mod, max_growth)
-        constants = _evaluate(plan, mod, stock)
+        constants = _evaluate(plan, mod)
         note_folded(constants)
         if plan.unfolded:
             switches.note(FIX_ID)
@@ -139,64 +141,18 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
 
 
-def _evaluate(
-    plan: FoldPlan, mod: tvm.IRModule, stock: tvm.transform.Pass
-) -> dict[Value, tvm.ir.GenericConst]:
-    """The constants that the values to fold become, computed by TVM's pass."""
-    kernels = {
-        var: kernel
-        for var, kernel in mod.functions_items()
-        if not isinstance(kernel, relax.Function)
-    }
-    known: dict[relax.Var, tvm.ir.GenericConst] = {}
-    while plan.folded:
+def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericConst]:
+    """The constants that the values to fold become; what cannot be computed is kept."""
+    constants: dict[Value, tvm.ir.GenericConst] = {}
+    while True:
         folded = list(dict.fromkeys(v for v in plan.values.values() if v in plan.folded))
-        if not _compute(plan.computation(), [v.binding.var for v in folded], kernels, stock, known):
-            left = {value for value in folded if value.binding.var not in known}
-            if not left:
-                return {value: known[value.binding.var] for value in folded}
-            plan.refuse(left)
-    return {}
-
-
-def _compute(
-    computation: list[relax.VarBinding],
-    results: list[relax.Var],
-    kernels: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc],
-    stock: tvm.transform.Pass,
-    known: dict[relax.Var, tvm.ir.GenericConst],
-) -> bool:
-    """Add to what is known of the variables, as far as TVM's pass goes at once; whether it did.
-
-    It does not go beyond a field that is taken of a tuple.
-    """
-    if all(var in known for var in results):
-        return False
-    out = relax.Var("out", relax.TupleType([var.ty for var in results]))
-    block = relax.DataflowBlock(
-        [
-            *(relax.VarBinding(b.var, known.get(b.var, b.value)) for b in computation),
-            relax.VarBinding(out, relax.Tuple(results)),
-        ]
-    )
-    function = relax.Function([], relax.SeqExpr([block], out), out.ty)
-    name = tvm.ir.GlobalVar("tvm_fixes_fold")
-    computed = stock(tvm.IRModule({**kernels, name: function}))["tvm_fixes_fold"]
-    found: dict[relax.Var, relax.Expr] = {}
-
-    def resolve(expr: relax.Expr) -> relax.Expr:
-        if isinstance(expr, relax.TupleGetItem):
-            whole = resolve(expr.tuple_value)
-            return resolve(whole.fields[expr.index]) if isinstance(whole, relax.Tuple) else expr
-        return found.get(expr, expr) if isinstance(expr, relax.Var) else expr
-
-    for binding in bindings(computed):
-        found[binding.var] = resolve(binding.value)
-    fields = map(resolve, found.pop(out).fields)
-    found |= dict(zip(results, fields, strict=True))
-    number = len(known)
-    known |= {var: value for var, value in found.items() if tensor_of(value) is not None}
-    return len(known) > number
+        pending = [value for value in folded if value not in constants]
+        found = evaluate(plan.computation(), [value.binding.var for value in pending], mod)
+        constants |= {v: found[v.binding.var] for v in pending if v.binding.var in found}
+        left = {value for value in pending if value not in constants}
+        if not left:
+            return {value: constants[value] for value in folded}
+        plan.refuse(left)
 
 
 def _put_in(

@@ -1,0 +1,135 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What values that are computed of constants alone are, found by running their computation once.
+
+TVM's ``FoldConstant`` builds each kernel as a library of its own, and does not compute what depends
+on a tensor of more than 1024 elements that has no operands, such as a mask of ones.
+"""
+
+from collections.abc import Iterable
+
+import tvm
+from tvm import relax
+
+from ... import logs
+from ...errors import summarize
+from .fold_plan import leaves, tensor_of
+
+_TARGET = "llvm"
+
+
+def evaluate(
+    computation: list[relax.VarBinding],
+    results: list[relax.Var],
+    mod: tvm.IRModule,
+) -> dict[relax.Var, tvm.ir.GenericConst]:
+    """Compute variables.
+
+    Parameters
+    ----------
+    computation : list of relax.VarBinding
+        What binds `results` and all that these depend on, in program order: calls of high-level
+        operators and of kernels, tuples and their fields, shapes that are known.
+    results : list of relax.Var
+        Tensors of known shapes.
+    mod : tvm.IRModule
+        Has the kernels.
+
+    Returns
+    -------
+    dict of relax.Var to GenericConst
+        The constants that `results` are, without those that cannot be computed here: a kernel
+        may be scheduled for another machine.
+    """
+    if not results:
+        return {}
+    try:
+        tensors = _run(_needed(computation, results), results, mod)
+    except Exception as error:
+        if len(results) == 1:
+            logs.debug("FoldConstant", f"`{results[0].name}` is not folded: {summarize(error)}")
+            return {}
+        middle = len(results) // 2
+        halves = (results[:middle], results[middle:])
+        return {k: v for half in halves for k, v in evaluate(computation, half, mod).items()}
+    return dict(zip(results, map(relax.const, tensors), strict=True))
+
+
+def _needed(
+    computation: list[relax.VarBinding], results: Iterable[relax.Var]
+) -> list[relax.VarBinding]:
+    needed = set(results)
+    kept = []
+    for binding in reversed(computation):
+        if binding.var in needed:
+            needed.update(leaf for leaf in leaves(binding.value) if isinstance(leaf, relax.Var))
+            kept.append(binding)
+    return kept[::-1]
+
+
+def _run(
+    computation: list[relax.VarBinding], results: list[relax.Var], mod: tvm.IRModule
+) -> list[tvm.runtime.Tensor]:
+    """Build the computation as one function and call it; the constants are its arguments."""
+    params: dict[tvm.runtime.Tensor, relax.Var] = {}
+
+    def replace(expr: relax.Expr) -> relax.Expr:
+        tensor = tensor_of(expr)
+        if tensor is not None:
+            return params.setdefault(tensor, relax.Var(f"constant{len(params)}", expr.ty))
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple(list(map(replace, expr.fields)))
+        if isinstance(expr, relax.Call):
+            args = list(map(replace, expr.args))
+            return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
+        return expr
+
+    bound = [relax.VarBinding(b.var, replace(b.value)) for b in computation]
+    out = relax.Var("out", relax.TupleType([var.ty for var in results]))
+    block = relax.DataflowBlock([*bound, relax.VarBinding(out, relax.Tuple(results))])
+    body = relax.SeqExpr([block], out)
+    function = relax.Function(list(params.values()), body, out.ty).with_attr(
+        "global_symbol", "main"
+    )
+    functions = {"main": function} | {
+        leaf: mod[leaf]
+        for binding in computation
+        for leaf in leaves(binding.value)
+        if isinstance(leaf, tvm.ir.GlobalVar)
+    }
+    with tvm.target.Target(_TARGET):
+        module = relax.transform.Normalize()(tvm.IRModule(functions))
+    executable = relax.build(module, _TARGET, relax_pipeline=_lowering())
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    return list(machine["main"](*params))
+
+
+def _lowering() -> tvm.transform.Pass:
+    """TVM's passes for a CPU without those that fold and fuse."""
+    transform = relax.transform
+    return tvm.transform.Sequential(
+        [
+            transform.LegalizeOps(),
+            transform.RewriteDataflowReshape(),
+            transform.ToNonDataflow(),
+            transform.RemovePurityChecking(),
+            transform.CallTIRRewrite(),
+            transform.StaticPlanBlockMemory(),
+            transform.LowerAllocTensor(),
+            transform.KillAfterLastUse(),
+            transform.LowerRuntimeBuiltin(),
+            transform.ComputePrimValue(),
+            transform.VMShapeLower(),
+            transform.AttachGlobalSymbol(),
+        ]
+    )
