@@ -169,6 +169,10 @@ def _weights_by_name(function: relax.Function, name: str, params: Any) -> Mappin
         params = params[name]
     if params is None or isinstance(params, Mapping):
         return params
+    if isinstance(params, str) or not isinstance(params, Sequence):
+        raise UsageError(
+            f"{name}: params: expected weights by name or in order, got {type(params).__name__}"
+        )
     if len(params) != len(names):
         raise UsageError(
             f"{name}: expected {len(names)} weights ({', '.join(names)}), got {len(params)}"

@@ -166,7 +166,8 @@ LIFTED_PARAMS = Fix(
     id="lifted-params",
     family="weights",
     kind=Kind.PASS,
-    summary="BundleModelParams, LazyGetInput and LazySetOutput take what LiftTransformParams made",
+    summary="BundleModelParams, LazyGetInput, LazySetOutput and LazyTransformParams take what "
+    "LiftTransformParams made",
     upstream=(),
     probe=Probe(
         stock=lambda: _bundle_what_was_lifted(relax.transform.BundleModelParams()),

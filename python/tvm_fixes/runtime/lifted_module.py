@@ -312,6 +312,10 @@ class LiftedModule(CompiledModel):
                     f"weight {spec.name!r}: expected a NumPy array, a PyTorch tensor or TVM's, got "
                     f"{type(value).__name__}"
                 )
+            if is_torch(value) and value.device.type != "cpu":
+                raise InputError(
+                    f"weight {spec.name!r}: expected a tensor on the CPU, got one on {value.device}"
+                )
             if dtype_of(value) != spec.dtype:
                 raise InputError(
                     f"weight {spec.name!r}: expected dtype {spec.dtype}, got {dtype_of(value)}"

@@ -429,6 +429,53 @@ def test_num_input_is_an_integer(value):
         Lift()(with_num_input(value))
 
 
+def test_num_input_may_be_one_of_tvms_integers():
+    mod = with_num_input(tirx.IntImm("int64", 1))
+    tvm.ir.assert_structural_equal(lift(mod), lift(with_num_input(1)))
+
+
+def test_no_optimization():
+    with tvm.transform.PassContext(opt_level=0):
+        after = lift(with_num_input(1))
+    assert prepared_bytes(after) == 64
+
+
+def test_written_down_and_read_again():
+    after = lift(with_num_input(1))
+    tvm.ir.assert_structural_equal(tvm.ir.load_json(tvm.ir.save_json(after)), after)
+    tvm.ir.assert_structural_equal(tvm.script.from_source(after.script()), after)
+    lowered = relax.get_pipeline("default")
+    with tvm.target.Target("llvm"):
+        assert "lift_transform_params" in lowered(after)["main"].attrs
+
+
+def sub(inputs):
+    """``main`` whose function ``sub`` is lifted too."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(name, tensor(4, 4)) for name in ("xw" if inputs else "w")]
+    with builder.function("sub", params, attrs={"num_input": inputs}):
+        with builder.dataflow():
+            transposed = builder.emit(op.permute_dims(params[-1]))
+            out = builder.emit_output(op.add(params[0], transposed))
+        callee = builder.emit_func_output(out)
+    x, w = relax.Var("x", tensor(4, 4)), relax.Var("w", tensor(4, 4))
+    with builder.function("main", [x, w], attrs={"num_input": 1}):
+        with builder.dataflow():
+            weight = builder.emit(op.add(w, w))
+            both = [x, weight] if inputs else [weight]
+            out = builder.emit_output(op.matmul(x, builder.emit(relax.Call(callee, both))))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.mark.parametrize("inputs", [0, 1])
+def test_a_lifted_function_that_calls_another(inputs):
+    mod = sub(inputs)
+    after = lift(mod)
+    assert_same(mod, after, data((4, 4)), data((4, 4)))
+    assert_same(mod, after, data(*[(4, 4)] * inputs), data((4, 4)), name="sub")
+
+
 def dequantized(b, x, w, scale):
     return op.matmul(x, b.emit(op.multiply(b.emit(op.astype(w, "float32")), scale)))
 
@@ -770,6 +817,54 @@ def test_random_weight_expressions_shared(pairs, are_same):
             assert_equal_in(
                 vm, f"before{number}_{name}", f"{after}_{name}", f"{after}_transform_params"
             )
+
+
+def around_a_branch(first, second, name="main"):
+    """Expressions of weights in two blocks, and a branch between that reads those of the first."""
+    builder = relax.BlockBuilder()
+    x, *weights = (relax.Var(param, ty) for param, ty in (X | THREE).items())
+    flag = relax.Var("flag", relax.TensorType([], "bool"))
+    with builder.function(name, [x, flag, *weights], attrs={"num_input": 2}):
+        values = list(weights)
+        with builder.dataflow():
+            for kind, left, right in first:
+                values.append(builder.emit_output(step(builder, kind, values[left], values[right])))
+        branches = []
+        for value, add in ((values[-1], op.add), (values[0], op.multiply)):
+            result = relax.Var("r", tensor(4, 4))
+            bound = relax.VarBinding(result, builder.normalize(add(x, value)))
+            branches.append(relax.SeqExpr([relax.BindingBlock([bound])], result))
+        chosen = builder.emit(relax.If(flag, *branches))
+        with builder.dataflow():
+            for kind, left, right in second:
+                left, right = (index % len(values) for index in (left, right))
+                values.append(builder.emit(step(builder, kind, values[left], values[right])))
+            out = builder.emit_output(op.add(chosen, values[-1]))
+        builder.emit_func_output(relax.Tuple([out, values[len(first) + 2], values[0]]))
+    return builder.get()[name]
+
+
+@batched(BATCH)
+@given(st.lists(st.tuples(programs(), programs()), min_size=BATCH, max_size=BATCH))
+def test_random_weight_expressions_around_a_branch(pairs):
+    functions = {}
+    for number, ((first, _, _), (second, _, _)) in enumerate(pairs):
+        steps = [[s for s in block if s[0] != "stop"] for block in (first, second)]
+        # What is numbered from the first block on may be missing.
+        steps[0] = [
+            (k, left % (3 + i), right % (3 + i)) for i, (k, left, right) in enumerate(steps[0])
+        ]
+        functions[f"f{number}"] = around_a_branch(*steps, name=f"f{number}")
+    plain = {f"plain_{name}": f.without_attr("num_input") for name, f in functions.items()}
+    vm = machine(lift(module(**functions, **plain)))
+    (x,), weights = data((4, 4)), data((4, 4), (4, 4), (4, 4))
+    for name in functions:
+        prepared = vm[f"{name}_transform_params"](to_tvm(weights))
+        for flag in (np.array(True), np.array(False)):
+            expected = call(vm, f"plain_{name}", x, flag, *weights)
+            got = call(vm, name, x, flag, *prepared)
+            for ours, theirs in zip(got, expected, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
 
 
 if __name__ == "__main__":

@@ -195,25 +195,56 @@ def test_remove_unused_parameters_after():
     tvm.ir.assert_structural_equal(after, lifted)
 
 
-def test_row_lazy_transform_params_after():
-    """It is right with a ``set_item`` that copies; weights that are passed on included."""
-    lifted = Lift()(module())
-    flat = relax.transform.RemovePurityChecking()(relax.transform.ToNonDataflow()(lifted))
-    lazy = relax.transform.LazyTransformParams("test_lifted.get", "test_lifted.set")(flat)
+def store_lazily(mod):
+    """The machine, and what its transform stores, as copies."""
     weights, prepared = to_tvm(W, U), {}
     tvm.register_global_func("test_lifted.get", lambda i: weights[i], True)
     tvm.register_global_func(
         "test_lifted.set", lambda i, v: prepared.__setitem__(int(i), v.numpy()), True
     )
-    vm = machine(lazy)
+    vm = machine(mod)
     vm["main_transform_params"]()
-    np.testing.assert_array_equal(call(vm, "main", X, prepared[0], prepared[1]), EXPECTED)
+    return vm, prepared
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.parametrize("is_flat", [False, True])
+@pytest.mark.parametrize("bundles", [False, True])
+def test_row_lazy_transform_params_after(is_prepared, is_flat, bundles):
+    mod = Lift()(module(is_prepared))
+    mod = Bundle()(mod) if bundles else mod
+    if is_flat:
+        mod = relax.transform.RemovePurityChecking()(relax.transform.ToNonDataflow()(mod))
+    lazy = checked(transform.LazyTransformParams("test_lifted.get", "test_lifted.set")(mod))
+    vm, prepared = store_lazily(lazy)
+    assert prepared.keys() == {0, 1}
+    values = list(map(prepared.get, (0, 1)))
+    args = [to_tvm(*values)] if bundles else values
+    np.testing.assert_array_equal(
+        call(vm, "main", X, *args), EXPECTED if is_prepared else X @ W + U
+    )
+
+
+def test_lazy_transform_params_of_stock_stores_no_weights_that_are_passed_on():
+    lazy = relax.transform.LazyTransformParams()(Lift()(module(is_prepared=False)))
+    assert "scope.undefined" in {found.rule for found in tvm_fixes.verify(lazy).errors}
+
+
+def test_lazy_transform_params_passes_its_arguments_on():
+    loader = relax.Var("loader", relax.AnyType())
+    flat = relax.transform.ToNonDataflow()(Lift()(module()))
+    arguments = ("get", "set", [loader], [loader])
+    tvm.ir.assert_structural_equal(
+        transform.LazyTransformParams(*arguments)(flat)["main_transform_params"],
+        relax.transform.LazyTransformParams(*arguments)(flat)["main_transform_params"],
+        map_free_vars=True,
+    )
 
 
 def test_the_switch(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "lifted-params")
     lifted = Lift()(module())
-    for name in ("BundleModelParams", "LazyGetInput", "LazySetOutput"):
+    for name in ("BundleModelParams", "LazyGetInput", "LazySetOutput", "LazyTransformParams"):
         ours, stock = (getattr(passes, name)() for passes in (transform, relax.transform))
         tvm.ir.assert_structural_equal(ours(lifted), stock(lifted))
 

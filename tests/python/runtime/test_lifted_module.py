@@ -23,7 +23,6 @@ import pytest
 import safetensors.numpy
 import torch
 import tvm
-import tvm.relax.op.vm  # TVM's LazyTransformParams uses it unimported
 import tvm.testing
 from tvm import relax, tirx
 
@@ -162,6 +161,10 @@ class TestRun:
             ({}, "missing weight 'w', 'u' of (w, u)"),
             ({"w": W[:1], "u": U}, "weight 'w': expected shape (4, 4), got (1, 4): axis 0"),
             ({"w": W, "u": U.astype("float64")}, "weight 'u': expected dtype float32, got float64"),
+            (
+                {"w": torch.ones(4, 4, device="meta"), "u": U},
+                "weight 'w': expected a tensor on the CPU, got one on meta",
+            ),
             ({"w": W, "u": 1}, "weight 'u': expected a NumPy array, a PyTorch tensor or TVM's"),
         ],
     )
@@ -231,6 +234,8 @@ class TestLift:
             lift(affine(), [W])
         with pytest.raises(InputError, match=r"^missing weight 'u' of \(w, u\)"):
             lift(affine(), {"w": W})
+        with pytest.raises(UsageError, match=r"^main: params: expected weights by name or in"):
+            lift(affine(), 5)
 
     def test_two_parameters_of_one_name(self):
         builder = relax.BlockBuilder()
@@ -271,6 +276,39 @@ class TestLift:
         np.testing.assert_array_equal(model.run(X), X @ W.T + t[1] + (v if beside else 0))
         with pytest.raises(InputError, match=r"^weight 't.0': expected a list of 2 arrays"):
             again.run(X, **params | {"t.0": [W]})
+
+    @pytest.mark.parametrize(
+        "w",
+        [
+            np.array(3, "float32"),
+            np.float32(3),
+            torch.tensor(3.0),
+            np.ones((0, 3), "float32"),
+            torch.ones(0, 3),
+            np.arange(12, dtype="float32").reshape(4, 3)[::-2],
+            np.arange(6).reshape(2, 3).astype(">f4"),
+            torch.arange(6.0).reshape(3, 2).T,
+            torch.nn.Parameter(torch.ones(2, 3)),
+        ],
+        ids=lambda w: f"{type(w).__name__}{tuple(w.shape)}",
+    )
+    def test_arrays_of_every_kind(self, w):
+        types = [tensor(*w.shape)] * 2
+        mod = module({"x": types[0]}, {"w": types[1]}, lambda b, x, w: op.add(x, op.add(w, w)))
+        x = np.ones(tuple(w.shape), "float32")
+        model = lift(mod, [w])
+        values = w.detach().numpy() if isinstance(w, torch.Tensor) else w
+        np.testing.assert_array_equal(model.run(x), x + 2 * values)
+        np.testing.assert_array_equal(model.run(x), x + 2 * values)
+
+    def test_exported_programs(self):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+        x = torch.from_numpy(X)
+        mod = tvm_fixes.frontend.torch.from_exported_program(
+            torch.export.export(net.eval(), (x,)), keep_params_as_input=True
+        )
+        for program, params in ((mod, None), relax.frontend.detach_params(mod)):
+            torch.testing.assert_close(lift(program, params).run(x), net(x).detach())
 
     def test_names_of_any_characters(self, tmp_path):
         names = {"weight/π.0": tensor(4, 4), "a b\n": tensor(2, 4), "self": tensor(2, 4)}

@@ -23,6 +23,7 @@ from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
 from .lazy_get_input import LazyGetInput
 from .lazy_set_output import LazySetOutput
+from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
@@ -42,6 +43,7 @@ __all__ = [
     "InsertRuntimeChecks",
     "LazyGetInput",
     "LazySetOutput",
+    "LazyTransformParams",
     "LiftTransformParams",
     "PrepareLayout",
     "ReadTransposedWeights",

@@ -19,12 +19,16 @@ import tvm
 from ... import switches
 
 
-def uninstrumented(context: tvm.transform.PassContext) -> tvm.transform.PassContext:
+def uninstrumented(
+    context: tvm.transform.PassContext, opt_level: int | None = None
+) -> tvm.transform.PassContext:
     """The context for the passes that a pass is made of.
 
-    What is between them is no module of the caller's, for instruments to see.
+    What is between them is no module of the caller's, for instruments to see.  The optimization
+    level is that of `context` unless another one is given.
     """
-    return tvm.transform.PassContext(opt_level=context.opt_level, config=context.config)
+    level = context.opt_level if opt_level is None else opt_level
+    return tvm.transform.PassContext(opt_level=level, config=context.config)
 
 
 def guarded(

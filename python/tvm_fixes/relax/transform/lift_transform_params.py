@@ -138,7 +138,9 @@ def LiftTransformParams(
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return relax.transform.LiftTransformParams(shared)(mod)
-        with uninstrumented(context):
+        # What TVM's pass is made of is left out below level 1.
+        inner = uninstrumented(context, opt_level=max(context.opt_level, 1))
+        with inner:
             return _lift(mod, shared, max_growth)
 
     return tvm.transform.module_pass(run, opt_level=1, name=NAME)
@@ -240,7 +242,8 @@ def _targets(mod: tvm.IRModule, shared: bool | list[str]) -> dict[tvm.ir.GlobalV
                 )
         elif RECORD not in function.attrs:
             _check_function(name, function)
-            targets[by_name[name]] = function
+            # The attribute may be one of TVM's integers, which its pass does not read.
+            targets[by_name[name]] = function.with_attr("num_input", num_input)
     return targets
 
 
