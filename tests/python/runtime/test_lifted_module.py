@@ -23,6 +23,7 @@ import pytest
 import safetensors.numpy
 import torch
 import tvm
+import tvm.relax.op.vm  # TVM's LazyTransformParams uses it unimported
 import tvm.testing
 from tvm import relax, tirx
 
