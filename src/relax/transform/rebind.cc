@@ -53,7 +53,14 @@ class Rebinder : public Mutator {
   void RewriteBinding(const BindingView& binding) override {
     auto value = values_.find(binding.var());
     if (binding.is_match_cast() || value == values_.end()) return Mutator::RewriteBinding(binding);
-    EmitVarBinding(binding, RewriteExpr((*value).second));
+    auto sequence = As<SeqExprView>((*value).second);
+    if (!sequence) return EmitVarBinding(binding, RewriteExpr((*value).second));
+    for (const ObjectRef& block : sequence->blocks()) {
+      for (const ObjectRef& inner : BlockView(block.get()).bindings()) {
+        Mutator::RewriteBinding(BindingView(inner.get()));
+      }
+    }
+    EmitVarBinding(binding, RewriteExpr(sequence->body()));
   }
 
  private:

@@ -43,12 +43,11 @@ import tvm_ffi
 from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
-from tvm.target.codegen import target_has_features
 
 from ... import switches
 from .override import Legalize, override
 from .parallel import parallelize
-from .targets import accumulator_dtype, schedules_for_cpu, target_of
+from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
 
 FIX_ID = "matmul-legalize"
 
@@ -164,7 +163,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         rhs = _reshape(bb, rhs, [depth, tirx.const(1, "int64")])
     shares_rhs = len(rhs.ty.shape.values) == 2
     if shares_rhs or not lhs_rows:
-        lhs = _reshape(bb, lhs, [_count(lhs_rows), depth])
+        lhs = _reshape(bb, lhs, [count_of(lhs_rows), depth])
     rows, columns = lhs.ty.shape.values[-2], rhs.ty.shape.values[-1]
     out_dtype = str(call.ty.dtype)
     dtype = accumulator_dtype(str(lhs.ty.dtype), str(rhs.ty.dtype), out_dtype)
@@ -221,14 +220,9 @@ def _choose_tile(
 
     A tile of more rows reads the second operand less often, one of more columns the first.
     """
-    if target_has_features("avx512f", target):
-        vector, registers = 64, 32
-    elif target_has_features("avx", target):
-        vector, registers = 32, 16
-    else:
-        vector, registers = 16, 16
+    vector, registers = vector_registers(target)
     lanes = vector // (tvm.DataType(dtype).bits // 8)
-    tile_rows = _even_part(rows.value, most=6) if isinstance(rows, tirx.IntImm) else 6
+    tile_rows = even_part(rows.value, most=6) if isinstance(rows, tirx.IntImm) else 6
     # One register holds an element of the first operand; the others a row of tiles and operands.
     # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
     vectors = max((registers - 2) // (tile_rows + 1), 1)
@@ -242,7 +236,7 @@ def _choose_tile(
     return _Tile(tile_rows, vectors * lanes)
 
 
-def _even_part(extent: int, most: int) -> int:
+def even_part(extent: int, most: int) -> int:
     """How many of `extent` a tile takes: no more than `most`, the last tile as full as can be."""
     return -(-extent // -(-extent // most))
 
@@ -273,7 +267,7 @@ def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
     if tile.columns is not None:
         sch.unroll(acc_row)
         sch.vectorize(acc_column)
-    work = _count([sch.get(loop).extent for loop in (*outer, row, column, common)])
+    work = count_of([sch.get(loop).extent for loop in (*outer, row, column, common)])
     if not isinstance(work, tirx.IntImm) or work.value >= _PARALLEL_FROM:
         parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
@@ -292,7 +286,7 @@ def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
     return next((block for block in blocks if sch.get(block).name_hint == name), None)
 
 
-def _count(extents: list[tirx.Expr]) -> tirx.Expr:
+def count_of(extents: list[tirx.Expr]) -> tirx.Expr:
     return Analyzer().simplify(
         functools.reduce(lambda a, b: a * b, extents, tirx.const(1, "int64"))
     )

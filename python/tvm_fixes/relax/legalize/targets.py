@@ -14,6 +14,7 @@
 
 import tvm
 from tvm import relax, tirx
+from tvm.target.codegen import target_has_features
 
 
 def schedules_for_cpu(call: relax.Call) -> bool:
@@ -38,3 +39,15 @@ def accumulator_dtype(data: str, kernel: str, out: str) -> str:
     if not any("float" in dtype for dtype in (data, kernel, out)):
         return out
     return "float64" if "float64" in (data, kernel, out) else "float32"
+
+
+def vector_registers(target: tvm.target.Target) -> tuple[int, int]:
+    """The size of a vector in bytes, and how many registers of that size `target` has.
+
+    Those of AVX-512, AVX, or what every 64-bit x86 and Arm has at least.
+    """
+    if target_has_features("avx512f", target):
+        return 64, 32
+    if target_has_features("avx", target):
+        return 32, 16
+    return 16, 16

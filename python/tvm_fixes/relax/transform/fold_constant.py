@@ -224,7 +224,7 @@ def rebind(
 ) -> tvm.IRModule:
     """The module with other values for variables, by function, and without what that makes dead.
 
-    Parameters that have a value go.
+    The bindings of a sequence are put in front.  Parameters that have a value go.
     """
     rebind_function = _ffi.get("tvm_fixes.relax.Rebind")
     changed = {

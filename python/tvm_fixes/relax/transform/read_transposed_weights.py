@@ -13,11 +13,11 @@
 """Matmuls that read a transposed weight as it lies."""
 
 import tvm
-from tvm import relax, te
+from tvm import relax
 
 from ... import switches
 from ..analysis import bindings
-from ..legalize.targets import accumulator_dtype
+from ..legalize.matmul_transposed import multiply_by_rows
 from .fold_constant import FIX_ID, MAX_GROWTH, rebind
 from .fold_plan import FoldPlan, leaves
 
@@ -35,7 +35,7 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     and after::
 
         rows = R.take(w, tokens, axis=0)
-        logits = R.call_tir(NT_matmul, (hidden, w), …)
+        logits = R.reshape(R.call_tir(NT_matmul, (R.reshape(hidden, …), w), …), …)
 
     Parameters
     ----------
@@ -61,14 +61,8 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
                 calls[global_var] = {
-                    binding.var: builder.normalize(
-                        builder.call_te(
-                            _multiply,
-                            binding.value.args[0],
-                            matrices[binding.value.args[1]],
-                            str(binding.var.ty.dtype),
-                            primfunc_name_hint="NT_matmul",
-                        )
+                    binding.var: multiply_by_rows(
+                        builder, binding.value, matrices[binding.value.args[1]]
                     )
                     for binding in bindings(function)
                     if _is_matmul(binding) and binding.value.args[1] in matrices
@@ -120,19 +114,3 @@ def _is_matmul(binding: relax.Binding) -> bool:
         and isinstance(binding.var.ty.shape, relax.ShapeExpr)
         and isinstance(call.args[0].ty.shape, relax.ShapeExpr)
     )
-
-
-def _multiply(x: te.Tensor, matrix: te.Tensor, dtype: str) -> te.Tensor:
-    """The products of the rows of both, summed in float32 or wider and rounded once to `dtype`."""
-    k = te.reduce_axis((0, matrix.shape[1]), "k")
-    wide = accumulator_dtype(str(x.dtype), str(matrix.dtype), dtype)
-
-    def element(*indices: tvm.tirx.Expr) -> tvm.tirx.Expr:
-        *row, column = indices
-        return te.sum(x(*row, k).astype(wide) * matrix(column, k).astype(wide), axis=k)
-
-    shape = (*x.shape[:-1], matrix.shape[0])
-    product = te.compute(shape, element, name="NT_matmul")
-    if wide == dtype:
-        return product
-    return te.compute(shape, lambda *at: product(*at).astype(dtype), name="narrowed")
