@@ -37,22 +37,33 @@ from .isolate import OutcomeKind, run_forked
 from .pipeline import stages
 from .relax import verifier
 from .relax.analysis import activation_transforms
+from .relax.constants import making_constants
+from .relax.transform import ConstantsToParams
 from .relax.transform.fold_constant import MAX_GROWTH, collect_unfolded
-from .relax.transform.origins import Origins, track_origins
+from .relax.transform.origins import Origins, constants_of
 from .runtime.compiled_model import CompiledModel, check_destination
 from .runtime.manifest import (
     LIBRARY,
+    WEIGHTS,
     ConstantRecord,
     Manifest,
     TensorSpec,
+    WeightsRecord,
     describe_function,
     describe_shape,
     hash_file,
     package_versions,
 )
 from .runtime.report import Report
+from .runtime.weights import LARGE, Scratch, Weight, write_weights
 from .source import Reference, Shapes, Source, open_source
 from .volume import check_ratio, check_volume
+
+WEIGHTS_CHOICES = ("auto", "inside", "outside")
+"""Where the weights may be: see :func:`compile`."""
+
+OUTSIDE_FROM = 1 << 30
+"""The size of the parameters, in bytes, from which on they lie outside unless asked for inside."""
 
 # With less than this left, in bytes, it is the disk that a failure to write is about.
 _FULL_DISK = 1 << 20
@@ -98,6 +109,7 @@ def compile(
     runtime_checks: bool = False,
     max_growth: float = MAX_GROWTH,
     max_size_ratio: float | None = None,
+    weights: str = "auto",
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and hold its answers against the original's.
@@ -143,6 +155,9 @@ def compile(
     max_size_ratio : float, optional
         Refuse a model whose constants would be more than so many times as large as its parameters,
         256 KiB apart.  By default there is no limit, and a warning from 1.2 times on.
+    weights : str
+        Where the parameters are: ``"inside"`` the library, ``"outside"`` it in a file
+        ``weights.safetensors``, or ``"auto"``: outside from 1 GiB of them on.
     progress : callable, optional
         Called with a :class:`Step` as each begins and ends.
 
@@ -174,9 +189,13 @@ def compile(
             resolved = targets.resolve(target)
             lowering = stages(layout=layout, runtime_checks=runtime_checks, max_growth=max_growth)
             _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol, seed=seed)
+            _check_weights(weights)
             opened = open_source(source, shapes)
             if static:
                 opened.make_static()
+            scratch = Scratch() if _are_outside(weights, opened.parameter_bytes) else None
+            if scratch is not None:
+                opened.keep_in(scratch)
         mod, origins, warned = _import(opened, static, run)
         checks.check(mod, run, "verify")
         specs = describe_function(
@@ -186,22 +205,29 @@ def compile(
         if compare:
             with run.step("reference"):
                 expected = _Expectation.of(opened, seed)
-        with collect_unfolded() as unfolded, track_origins(origins):
+        outside: dict[tvm.runtime.Tensor, relax.Var] = {}
+        if scratch is not None:
+            names = [stage.info.name for stage in lowering]
+            lowering.insert(names.index("Lower"), ConstantsToParams(LARGE, outside))
+        keep = None if scratch is None else scratch.keep
+        with collect_unfolded() as unfolded, making_constants(keep, origins.add):
             mod, transforms = _lower(mod, resolved, lowering, run, checks)
-            origins.forget_others(mod)
         with run.step("build"):
+            inside = constants_of(mod)
+            origins.forget_others([*inside, *outside])
             constant_bytes, large = check_volume(
-                mod, origins, opened.parameter_bytes, max_size_ratio
+                [*inside, *outside], origins, opened.parameter_bytes, max_size_ratio
             )
             executable = relax.build(mod, resolved, relax_pipeline=None)
         with run.step("export"):
-            model = _export(executable, resolved, specs, origins.records())
+            constants = origins.records(inside)
+            model = _export(executable, resolved, specs, constants, origins.named(outside))
 
     report = Report(
         source=opened.name,
         layout=layout,
         seconds={},
-        artifact_bytes=model.manifest.size,
+        artifact_bytes=model.manifest.nbytes,
         parameter_bytes=opened.parameter_bytes,
         activation_transforms=transforms,
         fixes=sorted(fixes),
@@ -329,6 +355,17 @@ def _check_switches() -> None:
         raise UsageError(str(error)) from error
 
 
+def _check_weights(weights: str) -> None:
+    if weights not in WEIGHTS_CHOICES:
+        raise UsageError(
+            f"unknown weights {weights!r}; expected one of {', '.join(WEIGHTS_CHOICES)}"
+        )
+
+
+def _are_outside(weights: str, parameter_bytes: int) -> bool:
+    return weights == "outside" or (weights == "auto" and parameter_bytes >= OUTSIDE_FROM)
+
+
 def _check_options(
     target: tvm.target.Target,
     output: str | os.PathLike[str] | None,
@@ -401,6 +438,7 @@ def _export(
     target: tvm.target.Target,
     specs: _Specs,
     constants: tuple[ConstantRecord, ...],
+    weights: Mapping[str, Weight],
 ) -> CompiledModel:
     """Link the library into a directory of its own, and load it from there if it runs here."""
     owner = tempfile.TemporaryDirectory(prefix="tvm-fixes-")
@@ -408,6 +446,7 @@ def _export(
         directory = Path(owner.name)
         with tempfile.TemporaryDirectory(dir=directory) as workspace:
             _link(executable, directory / LIBRARY, workspace, targets.triple_of(target))
+        written = _write_weights(directory / WEIGHTS, weights) if weights else None
         inputs, outputs, bounds = specs
         manifest = Manifest(
             inputs=inputs,
@@ -420,11 +459,21 @@ def _export(
             sha256=hash_file(directory / LIBRARY),
             size=(directory / LIBRARY).stat().st_size,
             constants=constants,
+            weights=written,
         )
         return CompiledModel(directory, manifest, owner=owner)
     except BaseException:
         owner.cleanup()
         raise
+
+
+def _write_weights(path: Path, weights: Mapping[str, Weight]) -> WeightsRecord:
+    try:
+        return write_weights(path, weights)
+    except OSError as error:
+        raise CompileError(
+            f"the weights cannot be written to {path.parent}: {error.strerror}"
+        ) from error
 
 
 def _link(executable: relax.VMExecutable, library: Path, workspace: str, triple: str) -> None:

@@ -14,11 +14,12 @@
 """How large the constants of a compiled model are, against the parameters of its source."""
 
 import math
+from collections.abc import Sequence
 
 import tvm
 
 from .errors import CompileError, UsageError
-from .relax.transform.origins import Origins, constants_of
+from .relax.transform.origins import Origins
 from .runtime.tensors import raw_bytes
 
 WARN_RATIO = 1.2
@@ -44,16 +45,19 @@ def check_ratio(max_size_ratio: float | None) -> None:
 
 
 def check_volume(
-    mod: tvm.IRModule, origins: Origins, parameter_bytes: int, max_size_ratio: float | None
+    tensors: Sequence[tvm.runtime.Tensor],
+    origins: Origins,
+    parameter_bytes: int,
+    max_size_ratio: float | None,
 ) -> tuple[int, list[str]]:
-    """Hold the size of a module's constants against that of the parameters.
+    """Hold the size of an artifact's constants against that of the parameters.
 
     Parameters
     ----------
-    mod : tvm.IRModule
-        The module as it is built.
+    tensors : sequence of Tensor
+        The constants.
     origins : Origins
-        Where its constants come from.
+        Where they come from.
     parameter_bytes : int
         The size of the model's parameters.
     max_size_ratio : float or None
@@ -73,14 +77,14 @@ def check_volume(
     CompileError
         If they are more than `max_size_ratio` times as large; it names them.
     """
-    nbytes = sum(raw_bytes(tensor).size for tensor in constants_of(mod))
+    nbytes = sum(raw_bytes(tensor).size for tensor in tensors)
 
     def exceeds(ratio: float) -> bool:
         return nbytes > ratio * parameter_bytes + ALLOWANCE
 
     if not exceeds(min(WARN_RATIO, math.inf if max_size_ratio is None else max_size_ratio)):
         return nbytes, []
-    grown = origins.growth(mod)
+    grown = origins.growth(tensors)
     listed = "; ".join(
         f"{size} bytes, {adds} of them new: {o}" for adds, o, size in grown[:_LISTED]
     )

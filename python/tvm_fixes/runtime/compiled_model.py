@@ -31,6 +31,7 @@ from ..errors import ArtifactError, InputError, UsageError, summarize
 from .manifest import (
     LIBRARY,
     MANIFEST,
+    WEIGHTS,
     Manifest,
     TensorSpec,
     describe_shape,
@@ -38,6 +39,7 @@ from .manifest import (
     read_manifest,
 )
 from .tensors import dtype_of, from_tvm, is_torch, to_tvm
+from .weights import read_weights
 
 
 class CompiledModel:
@@ -91,11 +93,20 @@ class CompiledModel:
     @cached_property
     def _function(self) -> Callable[..., Any]:
         try:
-            return self._machine[self._manifest.function]
+            function = self._machine[self._manifest.function]
         except AttributeError as error:
             raise ArtifactError(
                 f"{self._directory / LIBRARY} cannot be loaded: {summarize(error)}"
             ) from error
+        weights = self._map_weights()
+        return function if not weights else lambda *inputs: function(*inputs, *weights)
+
+    def _map_weights(self, *, check: bool = False) -> list[tvm.runtime.Tensor]:
+        """The weights that the function takes behind the inputs, as views of their file."""
+        record = self._manifest.weights
+        return (
+            [] if record is None else read_weights(self._directory / WEIGHTS, record, check=check)
+        )
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -216,7 +227,7 @@ class CompiledModel:
             )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the library and its manifest to `directory`, at once or not at all.
+        """Write the artifact to `directory`, at once or not at all.
 
         Parameters
         ----------
@@ -239,9 +250,10 @@ class CompiledModel:
             prefix = f".{destination.name}."
             staging = Path(tempfile.mkdtemp(prefix=prefix, dir=destination.parent))
             staging.chmod(0o755)
-            shutil.copyfile(self._directory / LIBRARY, staging / LIBRARY)
-            (staging / LIBRARY).chmod(0o755)
-            _sync(staging / LIBRARY)
+            for name, mode in self._files().items():
+                shutil.copyfile(self._directory / name, staging / name)
+                (staging / name).chmod(mode)
+                _sync(staging / name)
             (staging / MANIFEST).write_text(self.manifest.to_json())
             _sync(staging / MANIFEST)
             _sync(staging)
@@ -253,14 +265,30 @@ class CompiledModel:
             if staging is not None:
                 shutil.rmtree(staging, ignore_errors=True)
 
+    def _files(self) -> dict[str, int]:
+        """The files beside the manifest, and their permissions."""
+        beside = {} if self._manifest.weights is None else {WEIGHTS: 0o644}
+        return {LIBRARY: 0o755} | beside
+
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> "CompiledModel":
+    def load(
+        cls, directory: str | os.PathLike[str], *, check_weights: bool = False
+    ) -> "CompiledModel":
         """Load what :meth:`save` wrote.
+
+        Parameters
+        ----------
+        directory : path
+            The artifact.
+        check_weights : bool
+            Read all of the weights beside the library, and compare their SHA-256.  By default it is
+            their size and the SHA-256 of their header that are compared, and they are read when the
+            model is run.
 
         Raises
         ------
         ArtifactError
-            If `directory` is not a whole artifact, its library is not the one that its manifest
+            If `directory` is not a whole artifact, its files are not those that its manifest
             describes, or it cannot run on this CPU.
         """
         path = Path(directory)
@@ -275,6 +303,8 @@ class CompiledModel:
                 f"{manifest.sha256}, got {digest}"
             )
         model = cls(path, manifest)
+        if check_weights:
+            model._map_weights(check=True)
         _ = model._function
         return model
 
@@ -323,7 +353,7 @@ def _is_artifact(path: Path) -> bool:
         Manifest.from_json((path / MANIFEST).read_text())
     except (OSError, UnicodeDecodeError, ArtifactError):
         return False
-    return {entry.name for entry in path.iterdir()} <= {LIBRARY, MANIFEST}
+    return {entry.name for entry in path.iterdir()} <= {LIBRARY, MANIFEST, WEIGHTS}
 
 
 def _replace(staging: Path, destination: Path) -> None:

@@ -29,6 +29,7 @@ from .report import Report
 FORMAT = "tvm-fixes/1"
 LIBRARY = "model.so"
 MANIFEST = "manifest.json"
+WEIGHTS = "weights.safetensors"
 
 Dim = int | str
 
@@ -75,6 +76,53 @@ class ConstantRecord:
     made_by: str
 
 
+@dataclass(frozen=True)
+class TensorRecord:
+    """A tensor beside the library, which its function takes behind the inputs.
+
+    Attributes
+    ----------
+    name : str
+        In the safetensors file.
+    dtype : str
+        TVM's name.
+    shape : tuple of int
+        Its extents.
+    parameters : tuple of str
+        The parameters of the model that it is, or was computed of.
+    made_by : str
+        The operator, variable and function that computed it of them; empty for one as it was.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    parameters: tuple[str, ...]
+    made_by: str
+
+
+@dataclass(frozen=True)
+class WeightsRecord:
+    """The file ``weights.safetensors`` of an artifact.
+
+    Attributes
+    ----------
+    size : int
+        Of the file, in bytes.
+    sha256 : str
+        Of the file.
+    header_sha256 : str
+        Of the bytes in front of the first tensor.
+    tensors : tuple of TensorRecord
+        In the order in which the function takes them.
+    """
+
+    size: int
+    sha256: str
+    header_sha256: str
+    tensors: tuple[TensorRecord, ...]
+
+
 def describe_shape(shape: Sequence[Dim] | None) -> str:
     """Write `shape` as a person would: ``(n, 3, 64, 64)``."""
     return "(any rank)" if shape is None else f"({', '.join(map(str, shape))})"
@@ -104,6 +152,8 @@ class Manifest:
         The function of the library that is the model.
     constants : tuple of ConstantRecord
         Where the constants come from, as far as that is known.
+    weights : WeightsRecord or None
+        The weights beside the library; None where it holds them itself.
     report : Report or None
         What its compilation found, the fixes that took part among it.
     """
@@ -119,7 +169,13 @@ class Manifest:
     size: int
     function: str = "main"
     constants: tuple[ConstantRecord, ...] = ()
+    weights: WeightsRecord | None = None
     report: Report | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the library, and of the weights beside it."""
+        return self.size + (0 if self.weights is None else self.weights.size)
 
     def to_json(self) -> str:
         """The manifest as one JSON object, indented."""
@@ -148,6 +204,8 @@ class Manifest:
                 ConstantRecord(entry["sha256"], tuple(entry["parameters"]), entry["made_by"])
                 for entry in values.get("constants", ())
             )
+            if values.get("weights") is not None:
+                values["weights"] = _read_weights(values["weights"])
             values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
             if values.get("report") is not None:
                 values["report"] = Report.from_dict(values["report"])
@@ -263,6 +321,20 @@ def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:
             name = next(f"dim{n}" for n in range(len(taken) + 1) if f"dim{n}" not in taken)
         dim_names[dim] = name
     return dim_names[dim]
+
+
+def _read_weights(value: Mapping[str, Any]) -> WeightsRecord:
+    tensors = tuple(
+        TensorRecord(
+            entry["name"],
+            entry["dtype"],
+            tuple(map(int, entry["shape"])),
+            tuple(entry["parameters"]),
+            entry["made_by"],
+        )
+        for entry in value["tensors"]
+    )
+    return WeightsRecord(value["size"], value["sha256"], value["header_sha256"], tensors)
 
 
 def _read_spec(value: Mapping[str, Any]) -> TensorSpec:

@@ -24,8 +24,8 @@ import tvm_ffi
 if TYPE_CHECKING:
     import torch
 
-# What TVM's kernels may assume of the address of a tensor.
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""What TVM's kernels may assume of the address of a tensor."""
 
 
 def is_torch(value: object) -> bool:
@@ -46,7 +46,7 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
     """
     if is_torch(value):
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
-        if tensor.data_ptr() % _ALIGNMENT:
+        if tensor.data_ptr() % ALIGNMENT:
             tensor = tensor.clone()
         return tvm.runtime.from_dlpack(tensor)
     array = np.asarray(value)
@@ -93,6 +93,29 @@ def duplicate(value: Any) -> Any:
     if isinstance(value, tvm.runtime.ShapeTuple):
         return tvm.runtime.ShapeTuple(list(map(int, value)))
     return list(map(duplicate, value))
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The NumPy dtype of TVM's `name`, bfloat16 and the float8 among them."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor on the CPU as an array, whose elements are whole bytes."""
+    array = raw_bytes(tensor).view(numpy_dtype(str(tensor.dtype)))
+    return array.reshape(tuple(map(int, tensor.shape)))
+
+
+def aligned(tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+    """A copy of `tensor`, which TVM puts where its kernels may read it."""
+    copy = tvm.runtime.empty(list(map(int, tensor.shape)), str(tensor.dtype))
+    raw_bytes(copy)[:] = raw_bytes(tensor)
+    return copy
 
 
 def to_torch(array: np.ndarray) -> "torch.Tensor":

@@ -22,6 +22,8 @@ from tvm import relax
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec, describe_shape
+from ..runtime.tensors import numpy_dtype
+from ..runtime.weights import Scratch
 
 Shapes = Mapping[str, Sequence[Dim]]
 Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
@@ -61,6 +63,14 @@ class Source(ABC):
             for key, dims in (shapes or {}).items()
         }
         self._is_static = False
+        self._scratch: Scratch | None = None
+
+    def keep_in(self, scratch: Scratch) -> None:
+        """Have the large constants of the import lie in a file, as far as they would be copied."""
+        self._scratch = scratch
+
+    def _keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+        return tensor if self._scratch is None else self._scratch.keep(tensor)
 
     @abstractmethod
     def to_relax(self) -> tvm.IRModule:
@@ -273,13 +283,3 @@ def _fits(dims: Sequence[Dim], declared: Sequence[Dim], can_name: bool) -> bool:
         isinstance(want, str) or want == got or (can_name and isinstance(got, str))
         for got, want in zip(dims, declared, strict=True)
     )
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy dtype of TVM's `name`, bfloat16 and the float8 among them."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))

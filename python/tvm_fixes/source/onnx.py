@@ -24,6 +24,8 @@ import tvm
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec
+from ..runtime.tensors import ALIGNMENT, aligned, nbytes_of, raw_bytes
+from ..runtime.weights import map_tensor
 from .base import Reference, Shapes, Source, local_of
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class OnnxSource(Source):
 
         super().__init__(name, shapes)
         self._model, self._path = model, path
+        self._mapped: dict[str, tvm.runtime.Tensor] = {}
         if not model.ir_version or not model.opset_import or not model.graph.output:
             raise CompileError(
                 f"{name}: not a whole ONNX model: it lacks its IR version, opset or outputs"
@@ -76,8 +79,11 @@ class OnnxSource(Source):
         """Read ``path``, and the files beside it that hold its weights."""
         import onnx
 
+        from ..frontend.onnx.external import load_small
+
         try:
-            model = onnx.load(path)
+            model = onnx.load(path, load_external_data=False)
+            load_small(model, path.parent)
         except Exception as error:
             raise CompileError(
                 f"{path}: not a readable ONNX file (truncated, or not ONNX): {summarize(error)}"
@@ -105,9 +111,30 @@ class OnnxSource(Source):
         # TVM prints the operands of a node that it cannot convert.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
-                return from_onnx(self._model, shape_dict=shapes)
+                return from_onnx(self._model, shape_dict=shapes, read=self._tensor)
             except Exception as error:
                 raise self._explain(error) from error
+
+    def _tensor(self, proto: "onnx.TensorProto") -> tvm.runtime.Tensor:
+        """The tensor of an initializer: the file's memory where its elements lie in a file."""
+        import onnx
+        from onnx.external_data_helper import uses_external_data
+
+        from ..frontend.onnx.external import place_of
+
+        if not uses_external_data(proto):
+            array = onnx.numpy_helper.to_array(proto)
+            return self._keep(tvm.runtime.tensor(array.reshape(tuple(proto.dims))))
+        if proto.name not in self._mapped:
+            assert self._path is not None
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type).name
+            size = nbytes_of(proto.dims, dtype)
+            path, offset = place_of(proto, size, self._path.parent)
+            with open(path, "rb") as file:
+                tensor = map_tensor(file.fileno(), offset, list(proto.dims), dtype)
+            # Kernels that fold constants read no other.
+            self._mapped[proto.name] = self._keep(aligned(tensor)) if offset % ALIGNMENT else tensor
+        return self._mapped[proto.name]
 
     def _chosen_shapes(self) -> dict[str, list[Any]]:
         if not self.shapes:
@@ -154,7 +181,9 @@ class OnnxSource(Source):
         import onnx
 
         for name, tensor in _onnx_constants(self._model.graph):
-            if tensor.data_type != onnx.TensorProto.STRING:
+            if name in self._mapped:
+                yield name, raw_bytes(self._mapped[name])
+            elif tensor.data_type != onnx.TensorProto.STRING:
                 array = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor))
                 yield name, array.reshape(-1).view("uint8")
 

@@ -13,7 +13,7 @@
 """The importer: TVM's, with corrections between the graph and TVM's converters."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -55,6 +55,7 @@ from .expand import (
     convert_expand,
     convert_tile,
 )
+from .external import without_external
 from .functions import FUNCTIONS, expand_functions
 from .generators import convert_eye_like, convert_range
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
@@ -138,6 +139,9 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
 }
 """The corrections of each operator, by the fix they belong to, in the order a node passes them."""
+
+Read = Callable[[onnx.TensorProto], tvm.runtime.Tensor]
+"""Makes a tensor of an initializer."""
 
 _FIXES = {
     FUNCTIONS,
@@ -234,9 +238,15 @@ class ONNXGraphImporter(TVMGraphImporter):
     _nodes: dict[str, Any]
     known: KnownValues
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, read: Read | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.known = KnownValues(self._params)
+        self._read = read
+
+    def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
+        if self._read is not None:
+            return self._read(tensor_proto)
+        return super()._parse_array(tensor_proto)
 
     def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
         if _converts_loops() and has_branches(graph):
@@ -423,6 +433,8 @@ def from_onnx(
     opset: int | None = None,
     keep_params_in_input: bool = False,
     sanitize_input_names: bool = True,
+    *,
+    read: Read | None = None,
 ) -> tvm.IRModule:
     """Import an ONNX model; ``tvm.relax.frontend.onnx.from_onnx``, corrected.
 
@@ -448,6 +460,9 @@ def from_onnx(
         their values are then the function's attribute ``params``.
     sanitize_input_names : bool
         Turn the names of inputs into identifiers.
+    read : callable, optional
+        Makes the TVM tensor of an initializer (a ``TensorProto``), whose elements may lie in a
+        file; ``onnx.numpy_helper.to_array`` and a copy by default.
 
     Returns
     -------
@@ -474,7 +489,7 @@ def from_onnx(
             "(ONNX 1.1) or newer"
         )
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(without_external(model))
     except Exception as error:  # a model that the checker refuses may be importable
         warnings.warn(str(error), stacklevel=2)
     versions = {imported.domain: imported.version for imported in model.opset_import}
@@ -494,5 +509,6 @@ def from_onnx(
         dtype_dict,
         keep_params_in_input=keep_params_in_input,
         sanitize=sanitize_input_names,
+        read=read,
     )
     return importer.from_onnx(model.graph, model_opset if opset is None else opset)

@@ -21,10 +21,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
+
+from ...runtime.tensors import array_of
+from ..constants import rearranged
 
 SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
 """The letters of the spatial axes by their number, outermost first."""
@@ -136,7 +138,7 @@ def to_layout(
         return tensor
     is_constant = isinstance(tensor, tvm.ir.GenericConst)
     extents = present.extents(list(tensor.ty.shape.values))
-    value = tensor.value.numpy() if is_constant else tensor
+    value = array_of(tensor.value) if is_constant else tensor
 
     def permute(value: Any, letters: list[str], order: list[str]) -> Any:
         axes = [letters.index(letter) for letter in order]
@@ -160,4 +162,6 @@ def to_layout(
         sizes = dict(zip(wanted.letters, wanted.shape(extents), strict=True))
         value = reshape(value, [sizes[letter] for letter in letters])
         value = permute(value, letters, wanted.letters)
-    return relax.const(np.ascontiguousarray(value), str(tensor.ty.dtype)) if is_constant else value
+    if not is_constant:
+        return value
+    return rearranged(tensor, lambda _: value, f"{present.name} to {wanted.name}")

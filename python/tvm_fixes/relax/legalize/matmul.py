@@ -45,6 +45,7 @@ from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
 
 from ... import switches
+from ..constants import rearranged
 from .override import Legalize, override
 from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
@@ -170,7 +171,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     packed = isinstance(rhs, tvm.ir.GenericConst) and shares_rhs
     tile = _choose_tile(target_of(call), dtype, rows, columns, packed)
     if packed and tile.columns is not None:
-        rhs = relax.const(_pack(rhs.value.numpy(), tile.columns), str(rhs.ty.dtype))
+        rhs = rearranged(rhs, functools.partial(_pack, columns=tile.columns), str(call.op.name))
         product = _Product(out_dtype, tile, columns)
     else:
         product = _Product(out_dtype, tile, None)
@@ -244,9 +245,11 @@ def even_part(extent: int, most: int) -> int:
 def _pack(matrix: np.ndarray, columns: int) -> np.ndarray:
     """(K, N) -> (ceil(N / columns), K, columns), zeros where N is no multiple."""
     depth, extent = matrix.shape
-    padded = np.zeros((depth, -(-extent // columns) * columns), matrix.dtype)
-    padded[:, :extent] = matrix
-    return np.ascontiguousarray(padded.reshape(depth, -1, columns).transpose(1, 0, 2))
+    if extent % columns:
+        padded = np.zeros((depth, -(-extent // columns) * columns), matrix.dtype)
+        padded[:, :extent] = matrix
+        matrix = padded
+    return matrix.reshape(depth, -1, columns).transpose(1, 0, 2)
 
 
 def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:

@@ -14,6 +14,7 @@
 
 from .broadcast_free_matmul import BroadcastFreeMatmul
 from .bundle_model_params import BundleModelParams
+from .constants_to_params import ConstantsToParams
 from .decompose_channelwise import DecomposeChannelwise
 from .decompose_reduction import DecomposeReduction
 from .dynamic_to_static import DynamicToStatic
@@ -34,6 +35,7 @@ from .static_plan_block_memory import StaticPlanBlockMemory
 __all__ = [
     "BroadcastFreeMatmul",
     "BundleModelParams",
+    "ConstantsToParams",
     "DecomposeChannelwise",
     "DecomposeReduction",
     "DynamicToStatic",

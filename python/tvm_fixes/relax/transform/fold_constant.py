@@ -41,16 +41,19 @@ from tvm import relax
 from ... import _ffi, logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
+from ..constants import few_at_a_time, made_constant
 from .fold_evaluation import evaluate
 from .fold_plan import FoldPlan, Value, tensor_of
 from .guard import uninstrumented
-from .origins import note_folded
 
 FIX_ID = "fold-constant"
 NAME = "FoldConstant"
 
 MAX_GROWTH = 1.2
 """By how much constants may grow unless something else is asked for."""
+
+# Into how many parts, about, what is folded into files is divided.
+_PARTS = 32
 
 _collected: ContextVar[list[str] | None] = ContextVar("tvm_fixes_unfolded", default=None)
 
@@ -128,7 +131,6 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     def fold(mod: tvm.IRModule) -> tvm.IRModule:
         plan = FoldPlan(mod, max_growth)
         constants = _evaluate(plan, mod)
-        note_folded(constants)
         if plan.unfolded:
             switches.note(FIX_ID)
         for value in plan.unfolded:
@@ -146,13 +148,37 @@ def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericCo
     constants: dict[Value, tvm.ir.GenericConst] = {}
     while True:
         folded = list(dict.fromkeys(v for v in plan.values.values() if v in plan.folded))
-        pending = [value for value in folded if value not in constants]
-        found = evaluate(plan.computation(), [value.binding.var for value in pending], mod)
-        constants |= {v: found[v.binding.var] for v in pending if v.binding.var in found}
-        left = {value for value in pending if value not in constants}
+        left: set[Value] = set()
+        for part in _parts([value for value in folded if value not in constants]):
+            found = evaluate(plan.computation(), [value.binding.var for value in part], mod)
+            for value in part:
+                constant = found.pop(value.binding.var, None)
+                if constant is None:
+                    left.add(value)
+                else:
+                    constants[value] = made_constant(
+                        constant.value, value.constants, value.made_by
+                    )
         if not left:
             return {value: constants[value] for value in folded}
         plan.refuse(left)
+
+
+def _parts(values: list[Value]) -> Iterator[list[Value]]:
+    """The values in turn, all at once unless memory is to be spared."""
+    if not few_at_a_time():
+        if values:
+            yield values
+        return
+    limit = sum(value.nbytes or 0 for value in values) // _PARTS
+    part: list[Value] = []
+    for value in values:
+        part.append(value)
+        if sum(value.nbytes or 0 for value in part) > limit:
+            yield part
+            part = []
+    if part:
+        yield part
 
 
 def _put_in(

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Which values of a module are computed at compile time, by how large they become."""
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -56,6 +56,11 @@ class Value:
     def operator(self) -> str:
         value = self.binding.value
         return operator_of(value) if isinstance(value, relax.Call) else "field of a tuple"
+
+    @property
+    def made_by(self) -> str:
+        """The operator, variable and function."""
+        return f"{self.operator} `{self.binding.var.name}` in {self.function}"
 
     def __str__(self) -> str:
         of = sum(map(bytes_of, self.constants))
@@ -132,9 +137,9 @@ class FoldPlan:
         self._refused |= values
         self._decide()
 
-    def computation(self) -> list[relax.VarBinding]:
-        """The bindings that compute what is folded, in program order."""
-        pending = [value.binding.var for value in self.folded]
+    def computation(self, values: Iterable[Value]) -> list[relax.VarBinding]:
+        """The bindings that compute `values`, in program order."""
+        pending = [value.binding.var for value in values]
         needed = set()
         while pending:
             var = pending.pop()

@@ -14,9 +14,7 @@
 """Where the constants of a module come from: parameters of the model, and what was made of them."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,11 +24,14 @@ from tvm import relax
 
 from ...runtime.manifest import ConstantRecord
 from ...runtime.tensors import raw_bytes
+from ...runtime.weights import Weight
 from ..analysis import bindings
-from .fold_plan import Value, leaves, operator_of, tensor_of
+from .fold_plan import leaves, operator_of, tensor_of
 
-# How much of either end of a tensor tells it from others before all of it is compared.
+# How much of either end of a tensor tells it from others before all of it is compared, and how much
+# is compared at once.
 _END = 64
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Origins:
 
     def _name(self, name: str, data: np.ndarray, tensors: list[tvm.runtime.Tensor]) -> int | None:
         """Name the constants that hold `data`; the parameter's number where it is a new one."""
-        equal = [tensor for tensor in tensors if np.array_equal(raw_bytes(tensor), data)]
+        equal = [tensor for tensor in tensors if _equal(raw_bytes(tensor), data)]
         roots = {root for tensor in equal for root in self._of[tensor].roots}
         root = min(roots, default=len(self._sizes))
         for tensor in equal:
@@ -102,36 +103,50 @@ class Origins:
         """The origin of a constant; empty for one of which nothing is known."""
         return self._of.get(tensor, Origin((), frozenset(), "", "the module as it is lowered"))
 
-    def add(self, tensor: tvm.runtime.Tensor, value: Value) -> None:
-        """Say that `tensor` is what `value` was folded to."""
-        operands = [self.of(constant) for constant in value.constants]
+    def add(
+        self, tensor: tvm.runtime.Tensor, made_of: Sequence[tvm.runtime.Tensor], made_by: str
+    ) -> None:
+        """Say what `tensor` was made of, and by what."""
+        operands = [self.of(operand) for operand in made_of]
         names = dict.fromkeys(name for operand in operands for name in operand.parameters)
         self._of[tensor] = Origin(
             tuple(names),
             frozenset().union(*(operand.roots for operand in operands)),
-            _describe(value.binding, value.function),
+            made_by,
             operands[0].read_by if operands else "",
         )
 
-    def forget_others(self, mod: tvm.IRModule) -> None:
-        """Hold no tensor that `mod` does not."""
-        kept = set(constants_of(mod))
-        self._of = {tensor: origin for tensor, origin in self._of.items() if tensor in kept}
+    def forget_others(self, tensors: Iterable[tvm.runtime.Tensor]) -> None:
+        """Hold no tensor but `tensors`."""
+        self._of = {tensor: self.of(tensor) for tensor in tensors}
 
-    def records(self) -> tuple[ConstantRecord, ...]:
-        """What a manifest says of the constants that are parameters, or computed of something."""
+    def records(self, tensors: Iterable[tvm.runtime.Tensor]) -> tuple[ConstantRecord, ...]:
+        """What a manifest says of those of `tensors` that are parameters, or made by something."""
         return tuple(
             ConstantRecord(
                 hashlib.sha256(raw_bytes(tensor).data).hexdigest(),
                 origin.parameters,
                 origin.made_by,
             )
-            for tensor, origin in self._of.items()
+            for tensor, origin in ((tensor, self.of(tensor)) for tensor in tensors)
             if any(origin.parameters) or origin.made_by
         )
 
-    def growth(self, mod: tvm.IRModule) -> list[tuple[int, Origin, int]]:
-        """What the constants of `mod` take beyond the parameters that they take the place of.
+    def named(self, tensors: Iterable[tvm.runtime.Tensor]) -> dict[str, Weight]:
+        """What of `tensors` goes into a file, by names of their own: those of the parameters."""
+        named: dict[str, Weight] = {}
+        for tensor in tensors:
+            origin = self.of(tensor)
+            # Names that begin so are the file's own.
+            base = next(filter(None, origin.parameters), "constant")
+            base = f"weight.{base}" if base.startswith("__") else base
+            numbered = (f"{base}.{number}" for number in range(1, len(named) + 2))
+            name = next(name for name in (base, *numbered) if name not in named)
+            named[name] = Weight(tensor, origin.parameters, origin.made_by)
+        return named
+
+    def growth(self, tensors: Iterable[tvm.runtime.Tensor]) -> list[tuple[int, Origin, int]]:
+        """What constants take beyond the parameters that they take the place of.
 
         Returns
         -------
@@ -141,7 +156,6 @@ class Origins:
         """
         left = list(self._sizes)
         grown = []
-        tensors = constants_of(mod)
         # A parameter that is still there takes its own place, and no other constant does.
         for tensor in sorted(tensors, key=lambda tensor: bool(self.of(tensor).made_by)):
             origin, size = self.of(tensor), raw_bytes(tensor).size
@@ -153,27 +167,6 @@ class Origins:
             if adds:
                 grown.append((adds, origin, size))
         return sorted(grown, key=lambda row: -row[0])
-
-
-_current: ContextVar[Origins | None] = ContextVar("tvm_fixes_origins", default=None)
-
-
-@contextmanager
-def track_origins(origins: Origins) -> Iterator[None]:
-    """Have :func:`FoldConstant` say in `origins` what it makes within the ``with`` block."""
-    token = _current.set(origins)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def note_folded(constants: dict[Value, tvm.ir.GenericConst]) -> None:
-    """Tell the :class:`Origins` that are tracked, if any, what was folded."""
-    origins = _current.get()
-    if origins is not None:
-        for value, constant in constants.items():
-            origins.add(constant.value, value)
 
 
 def constants_of(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
@@ -208,6 +201,15 @@ def _describe(binding: relax.Binding, function: str) -> str:
     value = binding.value
     what = operator_of(value) if isinstance(value, relax.Call) else type(value).__name__
     return f"{what} `{binding.var.name}` in {function}"
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.size != other.size:
+        return False
+    return one.ctypes.data == other.ctypes.data or all(
+        np.array_equal(one[begin : begin + _CHUNK], other[begin : begin + _CHUNK])
+        for begin in range(0, one.size, _CHUNK)
+    )
 
 
 def _key(data: np.ndarray) -> tuple[int, bytes, bytes]:

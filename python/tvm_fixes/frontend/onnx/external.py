@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Initializers whose elements lie in files beside the model, and stay there."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx import external_data_helper, helper
+
+__all__ = ["Place", "load_small", "place_of", "without_external"]
+
+# What is larger, in elements, stays in its file.
+_SMALL = 1 << 14
+
+Place = tuple[Path, int]
+"""A file, and where in it the elements begin."""
+
+
+def load_small(model: onnx.ModelProto, directory: Path) -> None:
+    """Load what lies in files beside `model`, except for the large initializers of its graph.
+
+    Raises
+    ------
+    OSError, ValueError
+        If a file is missing, not in `directory`, or too short.
+    """
+    for tensor in _tensors(model.graph):
+        if external_data_helper.uses_external_data(tensor):
+            external_data_helper.load_external_data_for_tensor(tensor, str(directory))
+
+
+def place_of(tensor: onnx.TensorProto, nbytes: int, directory: Path) -> Place:
+    """Where the `nbytes` bytes of an initializer's elements lie.
+
+    Raises
+    ------
+    ValueError
+        If they are not within a file in `directory`.
+    """
+    info = external_data_helper.ExternalDataInfo(tensor)
+    # A model names files of its own directory alone.
+    path = (directory / info.location).resolve()
+    if not path.is_relative_to(directory.resolve()) or not path.is_file():
+        raise ValueError(
+            f"initializer {tensor.name!r}: expected its elements in a file of {directory}, "
+            f"got {info.location!r}"
+        )
+    begin, size = info.offset or 0, path.stat().st_size
+    if info.length not in (None, nbytes) or begin + nbytes > size:
+        raise ValueError(
+            f"initializer {tensor.name!r}: expected {nbytes} bytes at offset {begin} of {path}, "
+            f"which has {size}, got a length of {info.length}"
+        )
+    return path, begin
+
+
+def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with inputs in the place of the initializers whose elements lie in files."""
+    graph = model.graph
+    external = [i for i in graph.initializer if external_data_helper.uses_external_data(i)]
+    if not external:
+        return model
+    light = onnx.ModelProto(
+        ir_version=model.ir_version,
+        opset_import=model.opset_import,
+        functions=model.functions,
+        graph=onnx.GraphProto(
+            name=graph.name,
+            node=graph.node,
+            input=graph.input,
+            output=graph.output,
+            value_info=graph.value_info,
+            initializer=[
+                i for i in graph.initializer if not external_data_helper.uses_external_data(i)
+            ],
+        ),
+    )
+    inputs = {value.name for value in graph.input}
+    light.graph.input.extend(
+        helper.make_tensor_value_info(i.name, i.data_type, i.dims)
+        for i in external
+        if i.name not in inputs
+    )
+    return light
+
+
+def _tensors(graph: onnx.GraphProto, *, inner: bool = False) -> Iterator[onnx.TensorProto]:
+    """The tensors that are loaded: attributes, those of branches, and small initializers."""
+    for tensor in graph.initializer:
+        if inner or math.prod(tensor.dims) <= _SMALL:
+            yield tensor
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                yield from _tensors(body, inner=True)

@@ -1,0 +1,106 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Constants that are made of others at compile time: what is told of them, and where they lie."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..runtime.tensors import array_of
+
+Keep = Callable[[tvm.runtime.Tensor], tvm.runtime.Tensor]
+"""Gives a tensor with the same elements that lies elsewhere."""
+
+Note = Callable[[tvm.runtime.Tensor, Sequence[tvm.runtime.Tensor], str], None]
+"""Is told of a tensor that was made: it, what it was made of, and by what."""
+
+
+@dataclass(frozen=True)
+class _Making:
+    keep: Keep | None = None
+    note: Note | None = None
+
+
+_NOTHING = _Making()
+_making: ContextVar[_Making] = ContextVar("tvm_fixes_making", default=_NOTHING)
+
+
+@contextmanager
+def making_constants(keep: Keep | None = None, note: Note | None = None) -> Iterator[None]:
+    """Say what becomes of the constants that are made within the ``with`` block.
+
+    Parameters
+    ----------
+    keep : callable, optional
+        Takes the place of each tensor.  They are made a few at a time then, and what they are made
+        of is given up in between.
+    note : callable, optional
+        Is told of each.
+    """
+    token = _making.set(_Making(keep, note))
+    try:
+        yield
+    finally:
+        _making.reset(token)
+
+
+def few_at_a_time() -> bool:
+    """Whether constants are kept elsewhere, so that few of them need be in memory at once."""
+    return _making.get().keep is not None
+
+
+def made_constant(
+    tensor: tvm.runtime.Tensor, operands: Sequence[tvm.runtime.Tensor], made_by: str
+) -> tvm.ir.GenericConst:
+    """The constant of a tensor that was made of others.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Its value.
+    operands : sequence of Tensor
+        What it was made of.
+    made_by : str
+        The operator, and where it stands.
+    """
+    making = _making.get()
+    if making.keep is not None:
+        tensor = making.keep(tensor)
+    if making.note is not None:
+        making.note(tensor, operands, made_by)
+    return relax.const(tensor)
+
+
+def rearranged(
+    original: tvm.ir.GenericConst, arrange: Callable[[np.ndarray], np.ndarray], made_by: str
+) -> tvm.ir.GenericConst:
+    """A constant with the elements of another one in another order, or with more around them.
+
+    Parameters
+    ----------
+    original : GenericConst
+        Of a tensor.
+    arrange : callable
+        From the array of `original`, which it must not change, to another one, best a view of it.
+    made_by : str
+        The operator that wants it so.
+    """
+    array = arrange(array_of(original.value))
+    tensor = tvm.runtime.empty(array.shape, str(original.value.dtype))
+    array_of(tensor)[...] = array
+    return made_constant(tensor, [original.value], made_by)

@@ -1,0 +1,293 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Tensors in files: large ones of a compilation, and those of an artifact beside its library.
+
+The memory of such a tensor is the file's: the system reads it when it is needed, and may drop it.
+"""
+
+import hashlib
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import tvm
+
+from ..errors import ArtifactError, summarize
+from .manifest import TensorRecord, WeightsRecord
+from .tensors import ALIGNMENT, nbytes_of, raw_bytes
+
+# The names of TVM's dtypes in a safetensors file; what has none is stored as bytes.
+_DTYPES = {
+    "bool": "BOOL",
+    "int8": "I8",
+    "uint8": "U8",
+    "int16": "I16",
+    "uint16": "U16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int32": "I32",
+    "uint32": "U32",
+    "float32": "F32",
+    "int64": "I64",
+    "uint64": "U64",
+    "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+
+LARGE = 4096
+"""The least size, in bytes, of a constant that lies outside the library."""
+
+_PADDING = "__padding__"
+# Of one write: what is written is in the memory of the file already.
+_CHUNK = 1 << 24
+# As large as safetensors lets a header be.
+_MOST_HEADER = 100_000_000
+
+
+class Weight(NamedTuple):
+    """A tensor that goes into a file of weights.
+
+    Attributes
+    ----------
+    tensor : Tensor
+        On the CPU, contiguous.
+    parameters : tuple of str
+        The parameters of the model that it is, or was computed of.
+    made_by : str
+        What computed it of them; empty for one as it was.
+    """
+
+    tensor: tvm.runtime.Tensor
+    parameters: tuple[str, ...]
+    made_by: str
+
+
+class Scratch:
+    """A file without a name that holds tensors for as long as they live.
+
+    It lies in the directory for temporary files (``TMPDIR``).
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()
+        self._end = 0
+
+    def keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+        """A large tensor as :meth:`put` makes it, a small one itself."""
+        return self.put(tensor) if raw_bytes(tensor).size >= LARGE else tensor
+
+    def put(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+        """Copy a tensor into the file.
+
+        Raises
+        ------
+        ArtifactError
+            If the disk is full.
+        """
+        data = raw_bytes(tensor)
+        begin = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        try:
+            # Written, not copied into the mapping: a full disk is an error then, and no signal.
+            self._file.seek(begin)
+            _write(self._file, data)
+            self._file.flush()
+        except OSError as error:
+            raise ArtifactError(
+                f"{tempfile.gettempdir()} (TMPDIR names another): large tensors cannot be written: "
+                f"{error.strerror}"
+            ) from error
+        self._end = begin + data.size
+        dtype, shape = str(tensor.dtype), list(map(int, tensor.shape))
+        return map_tensor(self._file.fileno(), begin, shape, dtype)
+
+
+def map_tensor(file: int, offset: int, shape: list[int], dtype: str) -> tvm.runtime.Tensor:
+    """A tensor whose memory is a part of an open file; writing to it does not change the file.
+
+    Parameters
+    ----------
+    file : int
+        A descriptor, which may be closed afterwards.
+    offset : int
+        Where the tensor lies in the file, which holds all of it.
+    shape : list of int
+    dtype : str
+        TVM's name.
+    """
+    size = nbytes_of(shape, dtype)
+    if not size:
+        return tvm.runtime.empty(shape, dtype)
+    before = offset % mmap.ALLOCATIONGRANULARITY
+    mapped = mmap.mmap(file, before + size, flags=mmap.MAP_PRIVATE, offset=offset - before)
+    data = np.frombuffer(mapped, "uint8", size, before)
+    return tvm.runtime.from_dlpack(data)._create_view(shape, dtype)
+
+
+def write_weights(path: Path, tensors: Mapping[str, Weight]) -> WeightsRecord:
+    """Write a safetensors file, one tensor after the other, each aligned.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    tensors : mapping of str to Weight
+        By name.
+
+    Returns
+    -------
+    record : WeightsRecord
+        What the manifest says of it, the tensors in the order of `tensors`.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, such as on a full disk.
+
+    Notes
+    -----
+    The format, of version 0.8 of safetensors: the size of the header, as 8 bytes in little-endian;
+    the header, a JSON object, padded with spaces; the elements.  Tensors follow each other without
+    a gap, and so what aligns them is entries of their own, whose names begin with
+    ``"__padding__"``.
+    """
+    entries: dict[str, Any] = {}
+    end = 0
+    for name, (tensor, *_) in tensors.items():
+        if end % ALIGNMENT:
+            begin, end = end, -(-end // ALIGNMENT) * ALIGNMENT
+            entries[f"{_PADDING}{len(entries)}"] = _entry("U8", [end - begin], begin, end)
+        data, dtype = raw_bytes(tensor), _DTYPES.get(str(tensor.dtype))
+        shape = [data.size] if dtype is None else list(map(int, tensor.shape))
+        entries[name] = _entry(dtype or "U8", shape, end, end + data.size)
+        end += data.size
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-(8 + len(header)) % ALIGNMENT)
+    header = len(header).to_bytes(8, "little") + header
+    whole = hashlib.sha256(header)
+    with open(path, "wb") as file:
+        file.write(header)
+        for name, entry in entries.items():
+            begin, end = entry["data_offsets"]
+            padding = name not in tensors
+            data = np.zeros(end - begin, "uint8") if padding else raw_bytes(tensors[name][0])
+            _write(file, data)
+            whole.update(data.data)
+    return WeightsRecord(
+        size=path.stat().st_size,
+        sha256=whole.hexdigest(),
+        header_sha256=hashlib.sha256(header).hexdigest(),
+        tensors=tuple(
+            TensorRecord(name, str(t.dtype), tuple(map(int, t.shape)), parameters, made_by)
+            for name, (t, parameters, made_by) in tensors.items()
+        ),
+    )
+
+
+def read_weights(path: Path, record: WeightsRecord, *, check: bool) -> list[tvm.runtime.Tensor]:
+    """Map the tensors of a safetensors file, in the order of `record`.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    record : WeightsRecord
+        What it must be: its size, and the SHA-256 of its header.
+    check : bool
+        Read all of it, and hold its SHA-256 against the record's.
+
+    Raises
+    ------
+    ArtifactError
+        If it is not the file of `record`.
+    """
+    try:
+        with open(path, "rb") as file:
+            offsets = _check(path, file, record, whole=check)
+            return [
+                map_tensor(file.fileno(), offsets[tensor.name], list(tensor.shape), tensor.dtype)
+                for tensor in record.tensors
+            ]
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: cannot be read: {summarize(error)}") from error
+
+
+def tensor_offsets(path: Path, record: WeightsRecord) -> dict[str, int]:
+    """Where in the file `path` of `record` each of its tensors lies.
+
+    Raises
+    ------
+    ArtifactError
+        If it is not the file of `record`.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _check(path, file, record, whole=False)
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {summarize(error)}") from error
+
+
+def _check(
+    path: Path, file: BufferedReader, record: WeightsRecord, *, whole: bool
+) -> dict[str, int]:
+    size = os.fstat(file.fileno()).st_size
+    if size != record.size:
+        raise ArtifactError(f"{path}: expected {record.size} bytes, got {size}")
+    length = int.from_bytes(file.read(8), "little")
+    if not 8 + length <= min(size, _MOST_HEADER):
+        raise ArtifactError(f"{path}: expected a header within the file, got one of {length} bytes")
+    file.seek(0)
+    header = file.read(8 + length)
+    _compare(path, "the header", record.header_sha256, hashlib.sha256(header).hexdigest())
+    if whole:
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        _compare(path, "the file", record.sha256, digest)
+    return dict(_offsets(path, json.loads(header[8:]), record, len(header)))
+
+
+def _offsets(
+    path: Path, entries: Mapping[str, Any], record: WeightsRecord, begin: int
+) -> Iterator[tuple[str, int]]:
+    for tensor in record.tensors:
+        try:
+            first, last = map(int, entries[tensor.name]["data_offsets"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{path}: no tensor {tensor.name!r}: {error!r}") from error
+        size = nbytes_of(tensor.shape, tensor.dtype)
+        if not 0 <= first <= first + size == last <= record.size - begin:
+            raise ArtifactError(
+                f"{path}: tensor {tensor.name!r}: expected {size} bytes within the file, got "
+                f"{first} to {last}"
+            )
+        yield tensor.name, begin + first
+
+
+def _compare(path: Path, what: str, expected: str, got: str) -> None:
+    if got != expected:
+        raise ArtifactError(f"{path}: {what}: expected SHA-256 {expected}, got {got}")
+
+
+def _entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def _write(file: IO[bytes], data: np.ndarray) -> None:
+    for begin in range(0, data.size, _CHUNK):
+        file.write(data[begin : begin + _CHUNK].data)
