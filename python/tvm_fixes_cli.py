@@ -45,7 +45,8 @@ examples:
   tvm-fixes doctor
 """
 
-# Those of tvm_fixes.pipeline, which takes seconds to import.
+# Those of tvm_fixes.compiler and tvm_fixes.pipeline, which take seconds to import.
+_WEIGHTS = ("auto", "inside", "outside")
 _LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
 
 _COMPILE_HELP = """\
@@ -213,6 +214,12 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="refuse a model whose constants are more than so many times as large as its "
         "parameters, 256 KiB apart (default: warn from 1.2 times on)",
     )
+    parser.add_argument(
+        "--weights",
+        choices=_WEIGHTS,
+        default="auto",
+        help="the weights in the library, in a file beside it, or there from 1 GiB on (default)",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
 
@@ -316,6 +323,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     runtime_checks=arguments.runtime_checks,
                     **given,
                     max_size_ratio=arguments.max_size_ratio,
+                    weights=arguments.weights,
                     progress=None if arguments.quiet else printer,
                 )
         except CompileError as error:

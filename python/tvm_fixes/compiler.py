@@ -209,8 +209,7 @@ def compile(
         if scratch is not None:
             names = [stage.info.name for stage in lowering]
             lowering.insert(names.index("Lower"), ConstantsToParams(LARGE, outside))
-        keep = None if scratch is None else scratch.keep
-        with collect_unfolded() as unfolded, making_constants(keep, origins.add):
+        with collect_unfolded() as unfolded, making_constants(scratch, origins.add):
             mod, transforms = _lower(mod, resolved, lowering, run, checks)
         with run.step("build"):
             inside = constants_of(mod)
@@ -438,7 +437,7 @@ def _export(
     target: tvm.target.Target,
     specs: _Specs,
     constants: tuple[ConstantRecord, ...],
-    weights: Mapping[str, Weight],
+    weights: Mapping[str, Weight] | None = None,
 ) -> CompiledModel:
     """Link the library into a directory of its own, and load it from there if it runs here."""
     owner = tempfile.TemporaryDirectory(prefix="tvm-fixes-")

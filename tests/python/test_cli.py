@@ -31,6 +31,7 @@ import tvm.testing
 import tvm_fixes_cli
 from models import conv_net, onnx_conv
 from tvm_fixes import _ffi, doctor, switches
+from tvm_fixes.compiler import WEIGHTS_CHOICES
 from tvm_fixes.pipeline import LAYOUTS
 from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.source.module_file import read_module
@@ -542,7 +543,9 @@ def test_run_as_a_module():
 def test_choices_are_the_pipeline_s(capfd):
     with pytest.raises(SystemExit):
         main(["compile", "--help"])
-    assert f"{{{','.join(LAYOUTS)}}}" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert f"{{{','.join(LAYOUTS)}}}" in out
+    assert f"--weights {{{','.join(WEIGHTS_CHOICES)}}}" in out
 
 
 if __name__ == "__main__":

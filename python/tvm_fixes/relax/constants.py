@@ -22,9 +22,7 @@ import tvm
 from tvm import relax
 
 from ..runtime.tensors import array_of
-
-Keep = Callable[[tvm.runtime.Tensor], tvm.runtime.Tensor]
-"""Gives a tensor with the same elements that lies elsewhere."""
+from ..runtime.weights import Scratch
 
 Note = Callable[[tvm.runtime.Tensor, Sequence[tvm.runtime.Tensor], str], None]
 """Is told of a tensor that was made: it, what it was made of, and by what."""
@@ -32,7 +30,7 @@ Note = Callable[[tvm.runtime.Tensor, Sequence[tvm.runtime.Tensor], str], None]
 
 @dataclass(frozen=True)
 class _Making:
-    keep: Keep | None = None
+    scratch: Scratch | None = None
     note: Note | None = None
 
 
@@ -41,18 +39,18 @@ _making: ContextVar[_Making] = ContextVar("tvm_fixes_making", default=_NOTHING)
 
 
 @contextmanager
-def making_constants(keep: Keep | None = None, note: Note | None = None) -> Iterator[None]:
+def making_constants(scratch: Scratch | None = None, note: Note | None = None) -> Iterator[None]:
     """Say what becomes of the constants that are made within the ``with`` block.
 
     Parameters
     ----------
-    keep : callable, optional
-        Takes the place of each tensor.  They are made a few at a time then, and what they are made
-        of is given up in between.
+    scratch : Scratch, optional
+        Holds them.  They are made a few at a time then, and what they are made of is given up in
+        between.
     note : callable, optional
         Is told of each.
     """
-    token = _making.set(_Making(keep, note))
+    token = _making.set(_Making(scratch, note))
     try:
         yield
     finally:
@@ -61,7 +59,7 @@ def making_constants(keep: Keep | None = None, note: Note | None = None) -> Iter
 
 def few_at_a_time() -> bool:
     """Whether constants are kept elsewhere, so that few of them need be in memory at once."""
-    return _making.get().keep is not None
+    return _making.get().scratch is not None
 
 
 def made_constant(
@@ -78,12 +76,8 @@ def made_constant(
     made_by : str
         The operator, and where it stands.
     """
-    making = _making.get()
-    if making.keep is not None:
-        tensor = making.keep(tensor)
-    if making.note is not None:
-        making.note(tensor, operands, made_by)
-    return relax.const(tensor)
+    scratch = _making.get().scratch
+    return _noted(tensor if scratch is None else scratch.keep(tensor), operands, made_by)
 
 
 def rearranged(
@@ -100,7 +94,18 @@ def rearranged(
     made_by : str
         The operator that wants it so.
     """
+    scratch = _making.get().scratch
     array = arrange(array_of(original.value))
-    tensor = tvm.runtime.empty(array.shape, str(original.value.dtype))
+    empty = tvm.runtime.empty if scratch is None else scratch.empty
+    tensor = empty(array.shape, str(original.value.dtype))
     array_of(tensor)[...] = array
-    return made_constant(tensor, [original.value], made_by)
+    return _noted(tensor, [original.value], made_by)
+
+
+def _noted(
+    tensor: tvm.runtime.Tensor, operands: Sequence[tvm.runtime.Tensor], made_by: str
+) -> tvm.ir.GenericConst:
+    note = _making.get().note
+    if note is not None:
+        note(tensor, operands, made_by)
+    return relax.const(tensor)

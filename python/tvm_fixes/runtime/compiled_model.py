@@ -265,25 +265,29 @@ class CompiledModel:
             if staging is not None:
                 shutil.rmtree(staging, ignore_errors=True)
 
+    def check_weights(self) -> None:
+        """Read all of the weights beside the library, if any, and compare their SHA-256.
+
+        To load a model compares their size and the SHA-256 of their header alone.
+
+        Raises
+        ------
+        ArtifactError
+            If they are not those that the manifest describes.
+        """
+        self._map_weights(check=True)
+
     def _files(self) -> dict[str, int]:
         """The files beside the manifest, and their permissions."""
         beside = {} if self._manifest.weights is None else {WEIGHTS: 0o644}
         return {LIBRARY: 0o755} | beside
 
     @classmethod
-    def load(
-        cls, directory: str | os.PathLike[str], *, check_weights: bool = False
-    ) -> "CompiledModel":
+    def load(cls, directory: str | os.PathLike[str]) -> "CompiledModel":
         """Load what :meth:`save` wrote.
 
-        Parameters
-        ----------
-        directory : path
-            The artifact.
-        check_weights : bool
-            Read all of the weights beside the library, and compare their SHA-256.  By default it is
-            their size and the SHA-256 of their header that are compared, and they are read when the
-            model is run.
+        Weights beside the library are mapped, and read when the model is run; see
+        :meth:`check_weights`.
 
         Raises
         ------
@@ -303,8 +307,6 @@ class CompiledModel:
                 f"{manifest.sha256}, got {digest}"
             )
         model = cls(path, manifest)
-        if check_weights:
-            model._map_weights(check=True)
         _ = model._function
         return model
 

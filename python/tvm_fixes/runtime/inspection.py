@@ -19,6 +19,7 @@ import mmap
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,16 @@ import tvm_ffi
 
 from .. import _ffi
 from ..errors import ArtifactError, summarize
-from .manifest import LIBRARY, Manifest, describe_shape, read_manifest
+from .manifest import (
+    LIBRARY,
+    WEIGHTS,
+    Manifest,
+    WeightsRecord,
+    describe_shape,
+    read_manifest,
+)
+from .tensors import nbytes_of
+from .weights import tensor_offsets
 
 
 @dataclass(frozen=True)
@@ -204,12 +214,16 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
             f"got {size}"
         )
     found = list(_constants(library, constants))
+    files = {library.name: size}
+    if manifest is not None and manifest.weights is not None:
+        files[WEIGHTS] = manifest.weights.size
+        found += _weights(location / WEIGHTS, manifest.weights, len(found))
     return Inspection(
         str(path),
-        {library.name: size},
+        files,
         tuple(Section(_text(name), offset, nbytes) for name, offset, nbytes in sections),
         tuple(PackedModule(_text(kind), offset, nbytes) for kind, offset, nbytes in modules),
-        tuple(_identify(found, library, manifest)),
+        tuple(_identify(found, library.parent, manifest)),
         None if manifest is None or manifest.report is None else manifest.report.parameter_bytes,
     )
 
@@ -223,29 +237,55 @@ def _constants(library: Path, rows: Sequence[tuple[Any, ...]]) -> Iterator[Const
         yield Constant(index, kind, name, shape, library.name, offset, nbytes)
 
 
+def _weights(path: Path, record: WeightsRecord, first: int) -> Iterator[Constant]:
+    offsets = tensor_offsets(path, record)
+    for index, tensor in enumerate(record.tensors, first):
+        yield Constant(
+            index,
+            "tensor",
+            tensor.dtype,
+            tensor.shape,
+            path.name,
+            offsets[tensor.name],
+            nbytes_of(tensor.shape, tensor.dtype),
+            tensor.parameters,
+            tensor.made_by,
+        )
+
+
 def _identify(
-    constants: list[Constant], library: Path, manifest: Manifest | None
+    constants: list[Constant], directory: Path, manifest: Manifest | None
 ) -> Iterator[Constant]:
     """The constants with their names, and with what they are duplicates of."""
     records = {} if manifest is None else {r.sha256: r for r in manifest.constants}
     sizes = Counter(constant.nbytes for constant in constants if constant.kind == "tensor")
     first: dict[bytes, int] = {}
-    with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+    with ExitStack() as stack:
+        maps: dict[str, mmap.mmap] = {}
         for constant in constants:
             # What is alone in its size has no duplicate, and need not be read to know.
-            alone = not records and sizes[constant.nbytes] == 1
+            unnamed = bool(records) and not constant.parameters
+            alone = not unnamed and sizes[constant.nbytes] == 1
             if constant.kind != "tensor" or not constant.nbytes or alone:
                 yield constant
                 continue
-            with memoryview(data) as view:
-                part = view[constant.offset : constant.offset + constant.nbytes]
-                digest = hashlib.sha256(part)
-                part.release()
-            record = records.get(digest.hexdigest())
+            if constant.file not in maps:
+                file = stack.enter_context(open(directory / constant.file, "rb"))
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                maps[constant.file] = stack.enter_context(mapped)
+            digest = _digest(maps[constant.file], constant)
+            record = records.get(digest.hex()) if unnamed else None
             if record is not None:
                 constant = replace(constant, parameters=record.parameters, made_by=record.made_by)
-            before = first.setdefault(digest.digest(), constant.index)
+            before = first.setdefault(digest, constant.index)
             yield constant if before == constant.index else replace(constant, duplicate_of=before)
+
+
+def _digest(data: mmap.mmap, constant: Constant) -> bytes:
+    """The SHA-256 of a constant's bytes, as they lie in the mapped file `data`."""
+    with memoryview(data) as whole:
+        with whole[constant.offset : constant.offset + constant.nbytes] as part:
+            return hashlib.sha256(part).digest()
 
 
 def _text(name: bytes) -> str:

@@ -111,13 +111,6 @@ def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
     return array.reshape(tuple(map(int, tensor.shape)))
 
 
-def aligned(tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-    """A copy of `tensor`, which TVM puts where its kernels may read it."""
-    copy = tvm.runtime.empty(list(map(int, tensor.shape)), str(tensor.dtype))
-    raw_bytes(copy)[:] = raw_bytes(tensor)
-    return copy
-
-
 def to_torch(array: np.ndarray) -> "torch.Tensor":
     """Copy a NumPy array, bfloat16 among them, into a PyTorch tensor."""
     return from_tvm(to_tvm(array), as_torch=True)

@@ -15,12 +15,13 @@
 The memory of such a tensor is the file's: the system reads it when it is needed, and may drop it.
 """
 
+import ctypes
 import hashlib
 import json
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -89,55 +90,92 @@ class Scratch:
         self._file = tempfile.TemporaryFile()
         self._end = 0
 
-    def keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """A large tensor as :meth:`put` makes it, a small one itself."""
-        return self.put(tensor) if raw_bytes(tensor).size >= LARGE else tensor
-
-    def put(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """Copy a tensor into the file.
+    def empty(self, shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
+        """A tensor to be written, in the file if it is large.
 
         Raises
         ------
         ArtifactError
             If the disk is full.
         """
-        data = raw_bytes(tensor)
-        begin = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        size = nbytes_of(shape, dtype)
+        if size < LARGE:
+            return tvm.runtime.empty(list(shape), dtype)
+        begin = self._end
+        self._end += -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         try:
-            # Written, not copied into the mapping: a full disk is an error then, and no signal.
-            self._file.seek(begin)
-            _write(self._file, data)
-            self._file.flush()
+            # A full disk is an error now, and no signal when the memory is written to.
+            os.posix_fallocate(self._file.fileno(), begin, self._end - begin)
+            mapped = mmap.mmap(self._file.fileno(), size, offset=begin)
         except OSError as error:
             raise ArtifactError(
                 f"{tempfile.gettempdir()} (TMPDIR names another): large tensors cannot be written: "
                 f"{error.strerror}"
             ) from error
-        self._end = begin + data.size
-        dtype, shape = str(tensor.dtype), list(map(int, tensor.shape))
-        return map_tensor(self._file.fileno(), begin, shape, dtype)
+        return _view(np.frombuffer(mapped, "uint8"), shape, dtype)
+
+    def keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+        """A copy in the file of a large tensor, and a small one itself.
+
+        Raises
+        ------
+        ArtifactError
+            If the disk is full.
+        """
+        _give_back_memory()
+        if raw_bytes(tensor).size < LARGE:
+            return tensor
+        kept = self.empty(list(map(int, tensor.shape)), str(tensor.dtype))
+        raw_bytes(kept)[:] = raw_bytes(tensor)
+        return kept
 
 
-def map_tensor(file: int, offset: int, shape: list[int], dtype: str) -> tvm.runtime.Tensor:
-    """A tensor whose memory is a part of an open file; writing to it does not change the file.
+def map_bytes(file: int, offset: int, size: int) -> np.ndarray:
+    """A part of an open file, as an array of uint8; writing to it does not change the file.
 
     Parameters
     ----------
     file : int
         A descriptor, which may be closed afterwards.
-    offset : int
-        Where the tensor lies in the file, which holds all of it.
-    shape : list of int
-    dtype : str
-        TVM's name.
+    offset, size : int
+        The part, which the file holds; `size` is positive.
     """
-    size = nbytes_of(shape, dtype)
-    if not size:
-        return tvm.runtime.empty(shape, dtype)
     before = offset % mmap.ALLOCATIONGRANULARITY
     mapped = mmap.mmap(file, before + size, flags=mmap.MAP_PRIVATE, offset=offset - before)
-    data = np.frombuffer(mapped, "uint8", size, before)
-    return tvm.runtime.from_dlpack(data)._create_view(shape, dtype)
+    return np.frombuffer(mapped, "uint8", size, before)
+
+
+def tensor_in(
+    data: np.ndarray, shape: Sequence[int], dtype: str, scratch: Scratch | None = None
+) -> tvm.runtime.Tensor:
+    """The tensor whose bytes `data` holds: its memory where that is aligned, else a copy.
+
+    Parameters
+    ----------
+    data : numpy.ndarray
+        Of :func:`map_bytes`.
+    shape : sequence of int
+    dtype : str
+        TVM's name.
+    scratch : Scratch, optional
+        Where a copy lies.
+    """
+    if data.ctypes.data % ALIGNMENT == 0:
+        return _view(data, shape, dtype)
+    copy = (scratch.empty if scratch else tvm.runtime.empty)(list(shape), dtype)
+    raw_bytes(copy)[:] = data
+    return copy
+
+
+def _view(data: np.ndarray, shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
+    return tvm.runtime.from_dlpack(data)._create_view(list(shape), dtype)
+
+
+def _give_back_memory() -> None:
+    """Have the C library give back what was freed, which it keeps where it is in many pieces."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def write_weights(path: Path, tensors: Mapping[str, Weight]) -> WeightsRecord:
@@ -220,12 +258,16 @@ def read_weights(path: Path, record: WeightsRecord, *, check: bool) -> list[tvm.
     try:
         with open(path, "rb") as file:
             offsets = _check(path, file, record, whole=check)
-            return [
-                map_tensor(file.fileno(), offsets[tensor.name], list(tensor.shape), tensor.dtype)
-                for tensor in record.tensors
-            ]
+            return [_map(file.fileno(), offsets[tensor.name], tensor) for tensor in record.tensors]
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path}: cannot be read: {summarize(error)}") from error
+
+
+def _map(file: int, offset: int, tensor: TensorRecord) -> tvm.runtime.Tensor:
+    size = nbytes_of(tensor.shape, tensor.dtype)
+    if not size:
+        return tvm.runtime.empty(list(tensor.shape), tensor.dtype)
+    return tensor_in(map_bytes(file, offset, size), tensor.shape, tensor.dtype)
 
 
 def tensor_offsets(path: Path, record: WeightsRecord) -> dict[str, int]:

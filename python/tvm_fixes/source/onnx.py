@@ -24,8 +24,8 @@ import tvm
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec
-from ..runtime.tensors import ALIGNMENT, aligned, nbytes_of, raw_bytes
-from ..runtime.weights import map_tensor
+from ..runtime.tensors import nbytes_of, raw_bytes
+from ..runtime.weights import map_bytes, tensor_in
 from .base import Reference, Shapes, Source, local_of
 
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ class OnnxSource(Source):
             size = nbytes_of(proto.dims, dtype)
             path, offset = place_of(proto, size, self._path.parent)
             with open(path, "rb") as file:
-                tensor = map_tensor(file.fileno(), offset, list(proto.dims), dtype)
-            # Kernels that fold constants read no other.
-            self._mapped[proto.name] = self._keep(aligned(tensor)) if offset % ALIGNMENT else tensor
+                data = map_bytes(file.fileno(), offset, size)
+            self._mapped[proto.name] = tensor_in(data, proto.dims, dtype, self._scratch)
         return self._mapped[proto.name]
 
     def _chosen_shapes(self) -> dict[str, list[Any]]:

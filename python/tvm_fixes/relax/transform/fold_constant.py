@@ -150,15 +150,13 @@ def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericCo
         folded = list(dict.fromkeys(v for v in plan.values.values() if v in plan.folded))
         left: set[Value] = set()
         for part in _parts([value for value in folded if value not in constants]):
-            found = evaluate(plan.computation(), [value.binding.var for value in part], mod)
+            found = evaluate(plan.computation(part), [value.binding.var for value in part], mod)
             for value in part:
                 constant = found.pop(value.binding.var, None)
                 if constant is None:
                     left.add(value)
                 else:
-                    constants[value] = made_constant(
-                        constant.value, value.constants, value.made_by
-                    )
+                    constants[value] = made_constant(constant.value, value.constants, value.made_by)
         if not left:
             return {value: constants[value] for value in folded}
         plan.refuse(left)
