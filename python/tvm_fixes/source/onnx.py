@@ -105,13 +105,13 @@ class OnnxSource(Source):
         return TensorSpec(value.name, tuple(dims[value.name]), dtype.name)
 
     def to_relax(self) -> tvm.IRModule:
-        from ..frontend.onnx import from_onnx
+        from ..frontend.onnx.importer import import_model
 
         shapes = self._chosen_shapes()
         # TVM prints the operands of a node that it cannot convert.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
-                return from_onnx(self._model, shape_dict=shapes, read=self._tensor)
+                return import_model(self._model, shapes, read=self._tensor)
             except Exception as error:
                 raise self._explain(error) from error
 

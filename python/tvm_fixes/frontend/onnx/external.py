@@ -13,19 +13,23 @@
 """Initializers whose elements lie in files beside the model, and stay there."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
+import tvm
 from onnx import external_data_helper, helper
 
-__all__ = ["Place", "load_small", "place_of", "without_external"]
+__all__ = ["Place", "Read", "load_small", "place_of", "with_external", "without_external"]
 
 # What is larger, in elements, stays in its file.
 _SMALL = 1 << 14
 
 Place = tuple[Path, int]
 """A file, and where in it the elements begin."""
+
+Read = Callable[[onnx.TensorProto], tvm.runtime.Tensor]
+"""Makes the tensor of an initializer, whose elements may lie in a file."""
 
 
 def load_small(model: onnx.ModelProto, directory: Path) -> None:
@@ -64,6 +68,17 @@ def place_of(tensor: onnx.TensorProto, nbytes: int, directory: Path) -> Place:
             f"which has {size}, got a length of {info.length}"
         )
     return path, begin
+
+
+def with_external(model: onnx.ModelProto, read: Read) -> onnx.ModelProto:
+    """`model` with the elements that lie in files, as `read` gives them, in it."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    for initializer in whole.graph.initializer:
+        if external_data_helper.uses_external_data(initializer):
+            array = read(initializer).numpy()
+            initializer.CopyFrom(onnx.numpy_helper.from_array(array, initializer.name))
+    return whole
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -13,7 +13,7 @@
 """The importer: TVM's, with corrections between the graph and TVM's converters."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -55,7 +55,7 @@ from .expand import (
     convert_expand,
     convert_tile,
 )
-from .external import without_external
+from .external import Read, with_external, without_external
 from .functions import FUNCTIONS, expand_functions
 from .generators import convert_eye_like, convert_range
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
@@ -139,9 +139,6 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
 }
 """The corrections of each operator, by the fix they belong to, in the order a node passes them."""
-
-Read = Callable[[onnx.TensorProto], tvm.runtime.Tensor]
-"""Makes a tensor of an initializer."""
 
 _FIXES = {
     FUNCTIONS,
@@ -433,8 +430,6 @@ def from_onnx(
     opset: int | None = None,
     keep_params_in_input: bool = False,
     sanitize_input_names: bool = True,
-    *,
-    read: Read | None = None,
 ) -> tvm.IRModule:
     """Import an ONNX model; ``tvm.relax.frontend.onnx.from_onnx``, corrected.
 
@@ -460,9 +455,6 @@ def from_onnx(
         their values are then the function's attribute ``params``.
     sanitize_input_names : bool
         Turn the names of inputs into identifiers.
-    read : callable, optional
-        Makes the TVM tensor of an initializer (a ``TensorProto``), whose elements may lie in a
-        file; ``onnx.numpy_helper.to_array`` and a copy by default.
 
     Returns
     -------
@@ -479,7 +471,32 @@ def from_onnx(
         If an attribute or operand of a node has a value that can't be imported; the message names
         the node, what it is and the value.
     """
+    return import_model(
+        model, shape_dict, dtype_dict, opset, keep_params_in_input, sanitize_input_names
+    )
+
+
+def import_model(
+    model: onnx.ModelProto,
+    shape_dict: dict[str, list[Dim]] | None = None,
+    dtype_dict: str | dict[str, str] | None = "float32",
+    opset: int | None = None,
+    keep_params_in_input: bool = False,
+    sanitize_input_names: bool = True,
+    *,
+    read: Read | None = None,
+) -> tvm.IRModule:
+    """Import as :func:`from_onnx`, with initializers whose elements are not in the model.
+
+    Parameters
+    ----------
+    read : callable, optional
+        Makes the tensor of an initializer, whose elements may lie in a file; by default a copy of
+        those in the model.
+    """
     if not any(map(switches.enabled, _FIXES)):
+        if read is not None:
+            model = with_external(model, read)
         return tvm_onnx.from_onnx(
             model, shape_dict, dtype_dict, opset, keep_params_in_input, sanitize_input_names
         )
