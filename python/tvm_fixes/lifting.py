@@ -24,6 +24,7 @@ from .compiler import _export
 from .errors import UnsupportedOperatorError, UsageError
 from .pipeline import pipeline
 from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
+from .relax.transform.callers import with_functions
 from .relax.transform.fold_constant import MAX_GROWTH
 from .relax.transform.lift_plan import weights_of, with_body
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
@@ -151,8 +152,7 @@ def _alone(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 def _replace_function(mod: tvm.IRModule, name: str, function: relax.Function) -> tvm.IRModule:
-    functions = dict(mod.functions_items()) | {mod.get_global_var(name): function}
-    return tvm.IRModule(functions, mod.attrs, mod.global_infos)
+    return with_functions(mod, {mod.get_global_var(name): function})
 
 
 def _weights_by_name(function: relax.Function, name: str, params: Any) -> Mapping[str, Any] | None:

@@ -21,7 +21,7 @@ from tvm import relax
 
 from .comparison import compare
 from .errors import UsageError
-from .relax.transform.lift_transform_params import RECORD, SUFFIX
+from .relax.transform.callers import RECORD, SUFFIX
 from .runtime.tensors import duplicate, to_tvm
 
 

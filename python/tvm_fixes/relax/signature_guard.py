@@ -19,7 +19,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from .transform.lift_transform_params import RECORD, SUFFIX, public_functions, type_text
+from .transform.callers import RECORD, SUFFIX, public_functions
+from .transform.lift_transform_params import type_text
 
 
 @dataclass(frozen=True)

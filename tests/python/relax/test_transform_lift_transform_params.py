@@ -19,17 +19,23 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from hypothesis import given
-from hypothesis import strategies as st
 from tvm import relax, tirx
 
 import tvm_fixes
-from grids import batched
+from lift_helpers import (
+    assert_same,
+    data,
+    function,
+    lift,
+    machine,
+    module,
+    prepared_bytes,
+    weight_bytes,
+)
 from relax_helpers import call, count, integers, tensor
 from tvm_fixes import switches, transform
 from tvm_fixes.errors import UsageError
 from tvm_fixes.isolate import OutcomeKind, run_forked
-from tvm_fixes.relax.transform.lift_plan import bytes_of_type
 
 pytestmark = pytest.mark.native
 
@@ -39,83 +45,6 @@ Stock = relax.transform.LiftTransformParams
 X = {"x": tensor(4, 4)}
 W = {"w": tensor(4, 4)}
 WU = {"w": tensor(4, 4), "u": tensor(4, 4)}
-
-
-def function(inputs, weights, emit, *, name="main", dataflow=True):
-    """A function of inputs and weights; `emit` gives one result, or a list of results."""
-    builder = relax.BlockBuilder()
-    params = [relax.Var(param, ty) for param, ty in (inputs | weights).items()]
-    with builder.function(name, params, attrs={"num_input": len(inputs)}):
-        if dataflow:
-            with builder.dataflow():
-                results = emit(builder, *params)
-                is_one = not isinstance(results, list)
-                outs = [builder.emit_output(out) for out in ([results] if is_one else results)]
-        else:
-            results = emit(builder, *params)
-            is_one = not isinstance(results, list)
-            outs = [builder.emit(out) for out in ([results] if is_one else results)]
-        builder.emit_func_output(outs[0] if is_one else relax.Tuple(outs))
-    return builder.get()[name]
-
-
-def module(**functions):
-    names = {name: tvm.ir.GlobalVar(name) for name in functions}
-    return transform.RefreshTypes()(
-        tvm.IRModule(
-            {names[name]: f.with_attr("global_symbol", name) for name, f in functions.items()}
-        )
-    )
-
-
-def lift(mod, *args, **options):
-    """Lift; what comes out is right, and is not lifted again."""
-    before = tvm.ir.save_json(mod)
-    after = Lift(*args, **options)(mod)
-    assert tvm.ir.save_json(mod) == before
-    assert not tvm_fixes.verify(after).errors
-    relax.analysis.well_formed(after)
-    tvm.ir.assert_structural_equal(Lift(*args, **options)(after), after)
-    return after
-
-
-def machine(mod):
-    return relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
-
-
-def to_tvm(value):
-    if isinstance(value, list | tuple):
-        return list(map(to_tvm, value))
-    return tvm.runtime.tensor(value)
-
-
-def run_lifted(mod, inputs, weights, *, name="main", transform_name=None):
-    vm = machine(mod)
-    prepared = vm[transform_name or f"{name}_transform_params"](to_tvm(weights))
-    return call(vm, name, *map(to_tvm, inputs), *prepared)
-
-
-def assert_same(mod, lifted, inputs, weights, *, name="main", transform_name=None):
-    expected = call(machine(mod), name, *map(to_tvm, inputs), *map(to_tvm, weights))
-    got = run_lifted(lifted, inputs, weights, name=name, transform_name=transform_name)
-    if not isinstance(expected, list):
-        expected, got = [expected], [got]
-    assert len(got) == len(expected)
-    for ours, theirs in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-def prepared_bytes(mod, name="main_transform_params"):
-    return bytes_of_type(mod[name].ret_ty)
-
-
-def weight_bytes(mod, name="main"):
-    params = mod[name].params
-    return sum(bytes_of_type(p.ty) for p in params[int(mod[name].attrs["num_input"]) :])
-
-
-def data(*shapes, dtype="float32"):
-    return [integers(*shape, seed=seed).astype(dtype) for seed, shape in enumerate(shapes)]
 
 
 def transposed(b, x, w):
@@ -682,189 +611,6 @@ def test_weights_are_consumed_where_asked_for():
 
 def tvm_fixes_array(values):
     return tvm.runtime.convert(values)
-
-
-# Random weight expressions
-
-
-@st.composite
-def programs(draw):
-    """Steps; each makes a 4 x 4 matrix of earlier ones, the first of which are weights."""
-    steps = []
-    for number in range(3, 3 + draw(st.integers(1, 8))):
-        kind = draw(st.sampled_from(KINDS))
-        steps.append((kind, draw(st.integers(0, number - 1)), draw(st.integers(0, number - 1))))
-    outputs = draw(st.lists(st.integers(0, 2 + len(steps)), min_size=1, max_size=3))
-    reads = draw(st.lists(st.integers(0, 2 + len(steps)), max_size=3))
-    return steps, outputs, reads
-
-
-KINDS = ("add", "permute", "reshape", "cast", "concat", "split", "broadcast", "same", "stop")
-
-
-def step(b, kind, left, right):
-    if kind == "add":
-        return b.emit(op.add(left, right))
-    if kind == "permute":
-        return b.emit(op.permute_dims(left))
-    if kind == "reshape":
-        return b.emit(op.reshape(b.emit(op.reshape(left, (2, 8))), (4, 4)))
-    if kind == "cast":
-        return b.emit(op.astype(b.emit(op.astype(left, "int8")), "float32"))
-    if kind == "concat":
-        both = b.emit(op.concat([left, right], axis=0))
-        return b.emit(op.strided_slice(both, [0], [2], [6]))
-    if kind == "split":
-        halves = b.emit(op.split(left, 2, axis=0))
-        first, second = (b.emit(relax.TupleGetItem(halves, i)) for i in (0, 1))
-        return b.emit(op.concat([second, first], axis=0))
-    if kind == "broadcast":
-        return b.emit(op.sum(b.emit(op.broadcast_to(left, (3, 4, 4))), axis=0))
-    if kind == "stop":
-        return b.emit(op.add(b.emit(op.builtin.stop_lift_params(left)), right))
-    return left
-
-
-def of_program(program, with_stops=True):
-    steps, outputs, reads = program
-
-    def emit(b, x, *weights):
-        values = list(weights)
-        for kind, left, right in steps:
-            if kind == "stop" and not with_stops:
-                values.append(b.emit(op.add(values[left], values[right])))
-            else:
-                values.append(step(b, kind, values[left], values[right]))
-        results = [op.add(values[index], x) for index in outputs]
-        return results + [values[index] for index in reads if index > 2]
-
-    return emit
-
-
-THREE = {name: tensor(4, 4) for name in ("w", "u", "v")}
-BATCH = 5
-
-
-def together(mods):
-    """The functions of several modules in one, with the name of each in front."""
-    functions = {
-        f"{prefix}_{var.name_hint}": function
-        for prefix, mod in mods.items()
-        for var, function in mod.functions_items()
-    }
-    return machine(module(**functions))
-
-
-def assert_equal_in(vm, plain, lifted, transform_name):
-    (x,), weights = data((4, 4)), data((4, 4), (4, 4), (4, 4))
-    expected = call(vm, plain, x, *weights)
-    got = call(vm, lifted, x, *vm[transform_name](to_tvm(weights)))
-    if not isinstance(expected, list):
-        expected, got = [expected], [got]
-    for ours, theirs in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-@batched(BATCH)
-@given(st.lists(programs(), min_size=BATCH, max_size=BATCH), st.sampled_from([1.0, 1.2, math.inf]))
-def test_random_weight_expressions(many, growth):
-    mods = {}
-    for number, program in enumerate(many):
-        plain = function(X, THREE, of_program(program, with_stops=False))
-        before = module(main=function(X, THREE, of_program(program)))
-        after = lift(before, max_growth=growth)
-        if growth <= 1.2:
-            assert prepared_bytes(after) <= growth * weight_bytes(before)
-        mods |= {f"before{number}": module(main=plain), f"after{number}": after}
-    vm = together(mods)
-    for number in range(len(many)):
-        after = f"after{number}_main"
-        assert_equal_in(vm, f"before{number}_main", after, f"{after}_transform_params")
-
-
-@batched(BATCH)
-@given(st.lists(programs(), min_size=BATCH, max_size=BATCH))
-def test_random_weight_expressions_after_legalization(many):
-    functions = {
-        f"f{number}": function(X, THREE, of_program(program, with_stops=False))
-        for number, program in enumerate(many)
-    }
-    plain = {f"plain_{name}": f.without_attr("num_input") for name, f in functions.items()}
-    vm = machine(lift(relax.transform.LegalizeOps()(module(**functions, **plain))))
-    for name in functions:
-        assert_equal_in(vm, f"plain_{name}", name, f"{name}_transform_params")
-
-
-@batched(BATCH)
-@given(st.lists(st.tuples(programs(), programs()), min_size=BATCH, max_size=BATCH), st.booleans())
-def test_random_weight_expressions_shared(pairs, are_same):
-    mods = {}
-    for number, (first, second) in enumerate(pairs):
-        programs_of = {"f": first, "g": first if are_same else second}
-        before = module(
-            **{
-                name: function(X, THREE, of_program(program, with_stops=False))
-                for name, program in programs_of.items()
-            }
-        )
-        after = lift(before, True)
-        assert prepared_bytes(after, "transform_params") <= 1.2 * weight_bytes(before, "f")
-        mods |= {f"before{number}": before, f"after{number}": after}
-    vm = together(mods)
-    for number in range(len(pairs)):
-        for name in ("f", "g"):
-            after = f"after{number}"
-            assert_equal_in(
-                vm, f"before{number}_{name}", f"{after}_{name}", f"{after}_transform_params"
-            )
-
-
-def around_a_branch(first, second, name="main"):
-    """Expressions of weights in two blocks, and a branch between that reads those of the first."""
-    builder = relax.BlockBuilder()
-    x, *weights = (relax.Var(param, ty) for param, ty in (X | THREE).items())
-    flag = relax.Var("flag", relax.TensorType([], "bool"))
-    with builder.function(name, [x, flag, *weights], attrs={"num_input": 2}):
-        values = list(weights)
-        with builder.dataflow():
-            for kind, left, right in first:
-                values.append(builder.emit_output(step(builder, kind, values[left], values[right])))
-        branches = []
-        for value, add in ((values[-1], op.add), (values[0], op.multiply)):
-            result = relax.Var("r", tensor(4, 4))
-            bound = relax.VarBinding(result, builder.normalize(add(x, value)))
-            branches.append(relax.SeqExpr([relax.BindingBlock([bound])], result))
-        chosen = builder.emit(relax.If(flag, *branches))
-        with builder.dataflow():
-            for kind, left, right in second:
-                left, right = (index % len(values) for index in (left, right))
-                values.append(builder.emit(step(builder, kind, values[left], values[right])))
-            out = builder.emit_output(op.add(chosen, values[-1]))
-        builder.emit_func_output(relax.Tuple([out, values[len(first) + 2], values[0]]))
-    return builder.get()[name]
-
-
-@batched(BATCH)
-@given(st.lists(st.tuples(programs(), programs()), min_size=BATCH, max_size=BATCH))
-def test_random_weight_expressions_around_a_branch(pairs):
-    functions = {}
-    for number, ((first, _, _), (second, _, _)) in enumerate(pairs):
-        steps = [[s for s in block if s[0] != "stop"] for block in (first, second)]
-        # What is numbered from the first block on may be missing.
-        steps[0] = [
-            (k, left % (3 + i), right % (3 + i)) for i, (k, left, right) in enumerate(steps[0])
-        ]
-        functions[f"f{number}"] = around_a_branch(*steps, name=f"f{number}")
-    plain = {f"plain_{name}": f.without_attr("num_input") for name, f in functions.items()}
-    vm = machine(lift(module(**functions, **plain)))
-    (x,), weights = data((4, 4)), data((4, 4), (4, 4), (4, 4))
-    for name in functions:
-        prepared = vm[f"{name}_transform_params"](to_tvm(weights))
-        for flag in (np.array(True), np.array(False)):
-            expected = call(vm, f"plain_{name}", x, flag, *weights)
-            got = call(vm, name, x, flag, *prepared)
-            for ours, theirs in zip(got, expected, strict=True):
-                np.testing.assert_array_equal(ours, theirs)
 
 
 if __name__ == "__main__":

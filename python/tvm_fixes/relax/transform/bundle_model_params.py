@@ -32,9 +32,9 @@ import tvm
 from tvm import relax
 
 from ... import switches
+from .callers import refuse_callers
 from .guard import uninstrumented
 from .lift_plan import weights_of
-from .lift_transform_params import refuse_callers
 
 FIX_ID = "lifted-params"
 NAME = "BundleModelParams"

@@ -33,8 +33,9 @@ from tvm import relax
 
 from ... import switches
 from .bundle_model_params import FIX_ID, is_bundled
+from .callers import RECORD, public_functions, refuse_callers
 from .guard import uninstrumented
-from .lift_transform_params import RECORD, public_functions, refuse_callers, unbundle
+from .lift_transform_params import unbundle
 
 NAME = "LazyGetInput"
 

@@ -35,9 +35,9 @@ from tvm import relax
 
 from ... import switches
 from .bundle_model_params import FIX_ID
+from .callers import public_functions, refuse_callers
 from .guard import uninstrumented
 from .lift_plan import with_body
-from .lift_transform_params import public_functions, refuse_callers
 
 NAME = "LazySetOutput"
 

@@ -38,9 +38,9 @@ from tvm import relax
 
 from ... import switches
 from .bundle_model_params import FIX_ID
+from .callers import SUFFIX
 from .guard import uninstrumented
 from .lift_plan import with_body
-from .lift_transform_params import SUFFIX
 
 NAME = "LazyTransformParams"
 

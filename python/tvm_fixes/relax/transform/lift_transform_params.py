@@ -40,11 +40,11 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ... import logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
+from .callers import RECORD, SUFFIX, callers_of, rewrite_callers, with_functions
 from .fold_constant import MAX_GROWTH, rebind
 from .guard import uninstrumented
 from .lift_plan import LiftPlan, weights_of, with_body
@@ -52,10 +52,6 @@ from .refresh_types import RefreshTypes
 
 FIX_ID = "lift-transform-params"
 NAME = "LiftTransformParams"
-RECORD = "lift_transform_params"
-"""The attribute that tells what the parameters of a lifted function were."""
-
-SUFFIX = "transform_params"
 SHARED_NAME = SUFFIX
 
 
@@ -190,8 +186,8 @@ def _lift(mod: tvm.IRModule, shared: bool | list[str], max_growth: float) -> tvm
     }
     shown = {var: function.without_attr("num_input") for var, function in hidden.items()}
     names = [str(var.name_hint) for var in rewritten] if shared else False
-    lifted = relax.transform.LiftTransformParams(names)(_with(mod, rewritten | shown))
-    lifted = _with(lifted, hidden)
+    lifted = relax.transform.LiftTransformParams(names)(with_functions(mod, rewritten | shown))
+    lifted = with_functions(lifted, hidden)
     changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
     for var, original in originals.items():
         transform = lifted.get_global_var(transforms[var])
@@ -200,14 +196,8 @@ def _lift(mod: tvm.IRModule, shared: bool | list[str], max_growth: float) -> tvm
             changed[var] = changed[var].without_attr("params")
             prepares = changed.get(transform, lifted[transform])
             changed[transform] = prepares.with_attr("params", original.attrs["params"])
-    lifted = RefreshTypes()(_with(lifted, changed))
-    return _rewrite_callers(lifted, {str(var.name_hint): transforms[var] for var in targets})
-
-
-def _with(mod: tvm.IRModule, functions: dict[tvm.ir.GlobalVar, relax.Function]) -> tvm.IRModule:
-    if not functions:
-        return mod
-    return tvm.IRModule(dict(mod.functions_items()) | functions, mod.attrs, mod.global_infos)
+    lifted = RefreshTypes()(with_functions(lifted, changed))
+    return rewrite_callers(lifted, {str(var.name_hint): transforms[var] for var in targets})
 
 
 def _has_num_input(function: Any) -> bool:
@@ -302,71 +292,6 @@ def _check_function(name: str, function: relax.Function) -> None:
         )
 
 
-def callers_of(
-    mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function]
-) -> dict[tvm.ir.GlobalVar, str]:
-    """Those of the functions that are called within the module, each with the name of a caller.
-
-    Raises
-    ------
-    UsageError
-        If one is used for something else than a call, or called with another number of arguments.
-    """
-    found = {}
-
-    def refuse_other_uses(caller: str, expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Tuple):
-            for field in expr.fields:
-                refuse_other_uses(caller, field)
-        elif expr in targets:
-            raise UsageError(
-                f"{caller} uses {expr.name_hint}, whose parameters change, for something else than "
-                "a call; call it, or take num_input from it"
-            )
-
-    for global_var, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
-        caller = str(global_var.name_hint)
-        for binding in bindings(function):
-            value = binding.value
-            if not isinstance(value, relax.Call):
-                refuse_other_uses(caller, value)
-                continue
-            for arg in value.args:
-                refuse_other_uses(caller, arg)
-            if isinstance(value.op, tvm.ir.GlobalVar) and value.op in targets:
-                expected = len(targets[value.op].params)
-                if len(value.args) != expected:
-                    raise UsageError(
-                        f"{caller} calls {value.op.name_hint} with {len(value.args)} arguments, "
-                        f"expected {expected}"
-                    )
-                found[value.op] = caller
-        refuse_other_uses(caller, function.body.body)
-    return found
-
-
-def public_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function]:
-    """The Relax functions that can be called from outside."""
-    return {
-        var: function
-        for var, function in mod.functions_items()
-        if isinstance(function, relax.Function) and "global_symbol" in (function.attrs or {})
-    }
-
-
-def refuse_callers(
-    mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function], name: str
-) -> None:
-    """Refuse to change the parameters of functions that others call, in the pass `name`."""
-    for var, caller in callers_of(mod, targets).items():
-        raise UsageError(
-            f"{name}: {caller} calls {var.name_hint}, whose parameters change: run the pass on a "
-            f"module without {caller}"
-        )
-
-
 def _check_transforms(
     mod: tvm.IRModule,
     targets: dict[tvm.ir.GlobalVar, relax.Function],
@@ -453,7 +378,7 @@ def unbundle(
     values: dict[relax.Var, relax.Expr] = {b.var: fields[b.value.index] for b in taken}
     values[whole] = relax.BlockBuilder().normalize(relax.Tuple(fields))
     opened = with_body(function, function.body, [*function.params, *fields])
-    return rebind(_with(mod, {global_var: opened}), {global_var: values})[global_var]
+    return rebind(with_functions(mod, {global_var: opened}), {global_var: values})[global_var]
 
 
 def _record(function: relax.Function, transform: str) -> dict[str, Any]:
@@ -471,50 +396,3 @@ def type_text(ty: tvm.ir.Type) -> str:
         return f"R.Tuple({', '.join(map(type_text, ty.fields))})"
     lines = str(ty.script(show_meta=False)).splitlines()
     return " ".join(line.strip() for line in lines if line and not line.startswith("#"))
-
-
-@mutator
-class _Callers(PyExprMutator):
-    """Puts the transform in front of calls that pass weights as they were."""
-
-    def __init__(self, mod: tvm.IRModule, transforms: dict[str, str]):
-        super().__init__(mod)
-        self._mod = mod
-        self._transforms = transforms
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = super().visit_call_(call)
-        if not isinstance(call.op, tvm.ir.GlobalVar):
-            return call
-        name = str(call.op.name_hint)
-        if name not in self._transforms:
-            return call
-        transform = self._mod.get_global_var(self._transforms[name])
-        record = self._mod[call.op].attrs[RECORD]
-        inputs = list(call.args)[: int(record["num_input"])]
-        weights = list(call.args)[int(record["num_input"]) :]
-        # Weights that were one tuple are so still.
-        is_tuple = len(weights) == 1 and isinstance(weights[0].ty, relax.TupleType)
-        whole = weights[0] if is_tuple else relax.Tuple(weights)
-        prepared = self.builder_.emit(relax.Call(transform, [whole]), "prepared")
-        fields = [
-            self.builder_.emit(relax.TupleGetItem(prepared, index))
-            for index in range(len(prepared.ty.fields))
-        ]
-        return relax.Call(call.op, [*inputs, *fields], call.attrs, call.ty_args)
-
-
-def _rewrite_callers(mod: tvm.IRModule, transforms: dict[str, str]) -> tvm.IRModule:
-    changed = {}
-    for var, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
-        callees = {
-            str(binding.value.op.name_hint)
-            for binding in bindings(function)
-            if isinstance(binding.value, relax.Call)
-            and isinstance(binding.value.op, tvm.ir.GlobalVar)
-        }
-        if callees & set(transforms):
-            changed[var] = _Callers(mod, transforms).visit_expr(function)
-    return _with(mod, changed)
