@@ -41,6 +41,7 @@ from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
+from .relax.legalize import strided_slice as _strided_slice  # noqa: E402
 from .relax.signature_guard import SignatureGuard  # noqa: E402
 from .relax.verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 from .runtime import CompiledModel, LiftedModule  # noqa: E402
@@ -62,6 +63,7 @@ _norms.register()
 _pixel_shuffle.register()
 _reductions.register()
 _rms_norm.register()
+_strided_slice.register()
 _register_pipeline()
 
 __all__ = [

@@ -32,6 +32,7 @@ FIX_IDS: tuple[str, ...] = (
     "split-dataflow",
     "comparison-legalize",
     "creation-legalize",
+    "strided-slice-legalize",
     "layout-transform-legalize",
     "reshape-infer-layout",
     "permute-dims-infer-layout",

@@ -178,6 +178,12 @@ _GRAPHS: dict[str, dict[str, tuple[Any, ...]]] = {
             "float[1, 2, n, m] x, float[1, 1, k, 5] w",
             _OF_THREE,
         ),
+        "resize_batch": (
+            "i = Slice(s, first, two)  o = Slice(t, two, most)  z = Concat<axis=0>(i, o)  "
+            "y = Resize(x, , , z)",
+            "float[n, 2, 3, 4] x, float[1, 1, 6, 8] w",
+            named(n=(2, 1)),
+        ),
         "resize_doubled": (
             "i = Slice(s, first, two)  o = Slice(s, two, most)  d = Mul(o, two)  "
             'z = Concat<axis=0>(i, d)  y = Resize<mode="linear">(x, , , z)',

@@ -50,6 +50,7 @@ FIXES: tuple[Fix, ...] = (
     elements.SPLIT_DATAFLOW,
     elements.COMPARISON_LEGALIZE,
     elements.CREATION_LEGALIZE,
+    elements.STRIDED_SLICE_LEGALIZE,
     layout.LAYOUT_TRANSFORM_LEGALIZE,
     layout.RESHAPE_INFER_LAYOUT,
     layout.PERMUTE_DIMS_INFER_LAYOUT,

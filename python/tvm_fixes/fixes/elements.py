@@ -84,6 +84,16 @@ class _Mask:
         return out
 
 
+@I.ir_module
+class _Slice:
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 2), "float32"):
+        with R.dataflow():
+            out = R.strided_slice(x, axes=[-1], begin=[1], end=[3])
+            R.output(out)
+        return out
+
+
 def _find_among_equal() -> None:
     np.testing.assert_array_equal(run(_Argmax, np.zeros((2, 3), "uint8")), [0, 0])
 
@@ -121,6 +131,11 @@ def _compare_booleans() -> None:
 
 def _fill_with_infinity() -> None:
     np.testing.assert_array_equal(run(_Mask), np.full((2, 2), -np.inf))
+
+
+def _slice_last() -> None:
+    x = np.arange(8, dtype="float32").reshape(2, 4)
+    np.testing.assert_array_equal(run(_Slice, x), x[:, 1:3])
 
 
 REDUCTION_LEGALIZE = Fix(
@@ -183,5 +198,16 @@ CREATION_LEGALIZE = Fix(
         stock=_fill_with_infinity,
         fixed=_fill_with_infinity,
         symptom=re.compile(r"TypeError: argument of type 'PrimType' is not iterable"),
+    ),
+)
+
+STRIDED_SLICE_LEGALIZE = Fix(
+    id="strided-slice-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="axes of a slice can be counted from the last one where a dim is symbolic",
+    upstream=(),
+    probe=Probe(
+        stock=_slice_last, fixed=_slice_last, symptom=re.compile(r"axis < src_tensor_dim \(-1")
     ),
 )

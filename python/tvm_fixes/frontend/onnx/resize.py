@@ -144,7 +144,9 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
     if not axes:
         switches.note(RESIZE)
         return data
-    if _is_served(node, method, axes, extents):
+    sizes = node.value(3)
+    # TVM's converter asks all sizes to be static, also that of a batch which stays as it is.
+    if _is_served(node, method, axes, extents) and (sizes is None or sizes.is_static):
         return convert(node)
 
     switches.note(RESIZE)

@@ -1,0 +1,54 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of slices along axes that are counted from the last one.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.strided_slice`` along an axis such as -1, of data with a symbolic dim or with bounds
+    that are symbolic.
+Symptom
+    ``Check failed: axis < src_tensor_dim (-1 vs. 2)`` in LegalizeOps.
+Mechanism
+    TVM's lowering takes the axes as they are where the shape of the output is not static.
+How to remove
+    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
+    ``strided-slice-legalize``.
+"""
+
+import functools
+
+from tvm import relax
+
+from ... import switches
+from .override import Legalize, override
+
+FIX_ID = "strided-slice-legalize"
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    data, axes, *bounds = call.args
+    if not switches.enabled(FIX_ID) or not isinstance(axes, relax.Tuple):
+        return stock(bb, call)
+    indices = [int(axis) for axis in axes.fields]
+    if min(indices, default=0) >= 0:
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    counted = relax.Tuple([relax.prim_value(axis % data.ty.ndim) for axis in indices])
+    return stock(bb, bb.normalize(relax.Call(call.op, [data, counted, *bounds], call.attrs)))
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    override("relax.strided_slice", _legalize)
