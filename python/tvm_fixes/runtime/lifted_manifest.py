@@ -20,10 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArtifactError
-from .manifest import MANIFEST, Manifest, TensorSpec
+from .manifest import (
+    MANIFEST,
+    Manifest,
+    TensorSpec,
+    WeightsRecord,
+    read_spec,
+    read_weights_record,
+)
 
 FORMAT = "tvm-fixes-lifted/1"
-WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,15 @@ class PreparedSpec:
     ----------
     kind : str
         ``"tensor"``; ``"shape"``, the values of symbolic dims; or ``"tuple"`` of tensors.
-    dtypes : tuple of str
-        Of the tensors.
-    shapes : tuple of tuple of int
-        Theirs, or the one shape.
+    number : int
+        How many tensors of the weights file it is.
+    shape : tuple of int
+        The values of a shape.
     """
 
     kind: str
-    dtypes: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    number: int
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,9 @@ class LiftedManifest:
     weights : tuple of WeightSpec
         In the order of the function's parameters.
     prepared : tuple of PreparedSpec
-        What the weights file holds; empty before weights are prepared.
-    weights_sha256 : str
-        Of the weights file.
+        What the function takes in their place; empty before weights are prepared.
+    file : WeightsRecord or None
+        The weights file; None before weights are prepared.
     weights_bytes : int
         The size of the weights that were prepared.
     """
@@ -90,15 +96,22 @@ class LiftedManifest:
     lazy: bool
     weights: tuple[WeightSpec, ...]
     prepared: tuple[PreparedSpec, ...] = ()
-    weights_sha256: str = ""
+    file: WeightsRecord | None = None
     weights_bytes: int = 0
 
     @property
     def signature(self) -> str:
         """The SHA-256 of what the function takes, as it was and as it is, and what it returns."""
+        tensors = () if self.file is None else self.file.tensors
         values = [
             [asdict(spec) for spec in group]
-            for group in (self.model.inputs, self.model.outputs, self.weights, self.prepared)
+            for group in (
+                self.model.inputs,
+                self.model.outputs,
+                self.weights,
+                self.prepared,
+                tensors,
+            )
         ]
         text = json.dumps([values, self.model.function, self.transform, self.lazy])
         return hashlib.sha256(text.encode()).hexdigest()
@@ -134,7 +147,7 @@ class LiftedManifest:
                 lazy=bool(values["lazy"]),
                 weights=tuple(map(_read_weight, values["weights"])),
                 prepared=tuple(map(_read_prepared, values["prepared"])),
-                weights_sha256=str(values["weights_sha256"]),
+                file=read_weights_record(values["file"]) if values["file"] else None,
                 weights_bytes=int(values["weights_bytes"]),
             )
             found = values["signature"]
@@ -163,14 +176,8 @@ class LiftedManifest:
 
 
 def _read_weight(value: Mapping[str, Any]) -> WeightSpec:
-    tensors = tuple(
-        TensorSpec(
-            spec["name"], None if spec["shape"] is None else tuple(spec["shape"]), spec["dtype"]
-        )
-        for spec in value["tensors"]
-    )
-    return WeightSpec(value["name"], tensors, bool(value["is_tuple"]))
+    return WeightSpec(value["name"], tuple(map(read_spec, value["tensors"])), value["is_tuple"])
 
 
 def _read_prepared(value: Mapping[str, Any]) -> PreparedSpec:
-    return PreparedSpec(value["kind"], tuple(value["dtypes"]), tuple(map(tuple, value["shapes"])))
+    return PreparedSpec(value["kind"], int(value["number"]), tuple(value["shape"]))

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ import tvm
 
 from ..errors import ArtifactError, InputError, UsageError, summarize
 from .compiled_model import CompiledModel, _replace, _sync, check_destination
-from .lifted_manifest import WEIGHTS, LiftedManifest, WeightSpec
-from .manifest import LIBRARY, MANIFEST, TensorSpec, hash_file
+from .lifted_manifest import LiftedManifest, PreparedSpec, WeightSpec
+from .manifest import LIBRARY, MANIFEST, WEIGHTS, TensorSpec, hash_file
 from .tensors import dtype_of, duplicate, from_tvm, is_torch, nbytes_of, to_tvm
-from .weights_file import read_weights, specs_of, write_weights
+from .weights import Weight, read_weights, write_weights
 
 _HELD = "held"
 
@@ -194,13 +195,16 @@ class LiftedModule(CompiledModel):
         if not _is_artifact(destination):
             check_destination(destination)
         with _staged(destination) as staging:
+            tensors = enumerate(tensor for value in prepared for tensor in _tensors_of(value))
             manifest = replace(
                 self._lifted,
-                prepared=specs_of(prepared),
+                prepared=tuple(map(_spec_of, prepared)),
+                file=write_weights(
+                    staging / WEIGHTS,
+                    {f"prepared.{index}": Weight(tensor, (), "") for index, tensor in tensors},
+                ),
                 weights_bytes=self.lift_report.before if self.lift_report else 0,
             )
-            write_weights(staging / WEIGHTS, prepared, manifest.signature)
-            manifest = replace(manifest, weights_sha256=hash_file(staging / WEIGHTS))
             shutil.copyfile(self._directory / LIBRARY, staging / LIBRARY)
             (staging / LIBRARY).chmod(0o755)
             (staging / MANIFEST).write_text(manifest.to_json())
@@ -217,20 +221,19 @@ class LiftedModule(CompiledModel):
         """
         path = Path(directory)
         manifest = LiftedManifest.read(path)
-        for name, expected in (
-            (LIBRARY, manifest.model.sha256),
-            (WEIGHTS, manifest.weights_sha256),
-        ):
-            try:
-                digest = hash_file(path / name)
-            except OSError as error:
-                raise ArtifactError(f"{path}: not an artifact: {summarize(error)}") from error
-            if digest != expected:
-                raise ArtifactError(
-                    f"{path / name}: not the one of {MANIFEST}: expected SHA-256 {expected}, "
-                    f"got {digest}"
-                )
-        prepared = read_weights(path / WEIGHTS, manifest.prepared, manifest.signature)
+        if manifest.file is None:
+            raise ArtifactError(f"{path / MANIFEST}: there are no weights")
+        try:
+            digest = hash_file(path / LIBRARY)
+        except OSError as error:
+            raise ArtifactError(f"{path}: not an artifact: {summarize(error)}") from error
+        if digest != manifest.model.sha256:
+            raise ArtifactError(
+                f"{path / LIBRARY}: not the library of {MANIFEST}: expected SHA-256 "
+                f"{manifest.model.sha256}, got {digest}"
+            )
+        tensors = iter(read_weights(path / WEIGHTS, manifest.file, check=True))
+        prepared = [_prepared_of(spec, tensors) for spec in manifest.prepared]
         model = cls(path, manifest, prepared=prepared)
         _ = model._function
         return model
@@ -327,9 +330,9 @@ class LiftedModule(CompiledModel):
 
     def _report(self, before: int, prepared: list[Any]) -> None:
         after = sum(
-            nbytes_of(shape, dtype)
-            for spec in specs_of(prepared)
-            for shape, dtype in zip(spec.shapes, spec.dtypes, strict=bool(spec.dtypes))
+            nbytes_of(tensor.shape, str(tensor.dtype))
+            for value in prepared
+            for tensor in _tensors_of(value)
         )
         self.lift_report = LiftReport(before, after)
         if self.lift_report.ratio is not None and self.lift_report.ratio > MAX_GROWTH:
@@ -405,6 +408,28 @@ def _prepare_lazily(transform: Any, leaves: _Leaves) -> list[Any]:
             raise failed[0] from None
         raise
     return [prepared[index] for index in sorted(prepared)]
+
+
+def _tensors_of(value: Any) -> list[tvm.runtime.Tensor]:
+    """The tensors that the virtual machine takes at one place."""
+    if isinstance(value, tvm.runtime.Tensor):
+        return [value]
+    return [] if isinstance(value, tvm.runtime.ShapeTuple) else list(value)
+
+
+def _spec_of(value: Any) -> PreparedSpec:
+    if isinstance(value, tvm.runtime.ShapeTuple):
+        return PreparedSpec("shape", 0, tuple(map(int, value)))
+    kind = "tensor" if isinstance(value, tvm.runtime.Tensor) else "tuple"
+    return PreparedSpec(kind, len(_tensors_of(value)))
+
+
+def _prepared_of(spec: PreparedSpec, tensors: Iterator[tvm.runtime.Tensor]) -> Any:
+    """What :func:`_spec_of` described, of the next tensors."""
+    if spec.kind == "shape":
+        return tvm.runtime.ShapeTuple(spec.shape)
+    found = list(islice(tensors, spec.number))
+    return found[0] if spec.kind == "tensor" else found
 
 
 def _as_array(value: Any) -> Any:

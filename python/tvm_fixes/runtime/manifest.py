@@ -199,13 +199,13 @@ class Manifest:
             known = {entry.name for entry in fields(cls)}
             values = {key: value for key, value in values.items() if key in known}
             for key in ("inputs", "outputs"):
-                values[key] = tuple(map(_read_spec, values[key]))
+                values[key] = tuple(map(read_spec, values[key]))
             values["constants"] = tuple(
                 ConstantRecord(entry["sha256"], tuple(entry["parameters"]), entry["made_by"])
                 for entry in values.get("constants", ())
             )
             if values.get("weights") is not None:
-                values["weights"] = _read_weights(values["weights"])
+                values["weights"] = read_weights_record(values["weights"])
             values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
             if values.get("report") is not None:
                 values["report"] = Report.from_dict(values["report"])
@@ -323,7 +323,8 @@ def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:
     return dim_names[dim]
 
 
-def _read_weights(value: Mapping[str, Any]) -> WeightsRecord:
+def read_weights_record(value: Mapping[str, Any]) -> WeightsRecord:
+    """A record, of the values that its JSON has."""
     tensors = tuple(
         TensorRecord(
             entry["name"],
@@ -337,6 +338,7 @@ def _read_weights(value: Mapping[str, Any]) -> WeightsRecord:
     return WeightsRecord(value["size"], value["sha256"], value["header_sha256"], tensors)
 
 
-def _read_spec(value: Mapping[str, Any]) -> TensorSpec:
+def read_spec(value: Mapping[str, Any]) -> TensorSpec:
+    """A tensor's description, of the values that its JSON has."""
     shape = value["shape"]
     return TensorSpec(value["name"], None if shape is None else tuple(shape), value["dtype"])

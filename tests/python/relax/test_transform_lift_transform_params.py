@@ -437,6 +437,18 @@ def test_what_is_repeated_stays_and_what_leads_to_it_is_lifted():
     same_as_stock(mod, max_growth=math.inf)
 
 
+def test_what_leads_to_nothing_is_not_prepared():
+    def emit(b, x, w):
+        transposed, added = b.emit(op.permute_dims(w)), b.emit(op.add(w, w))
+        b.emit(op.concat([transposed, added], axis=0))
+        return [op.add(transposed, x), op.add(w, x)]
+
+    mod = module(main=function(X, W, emit))
+    after = lift(mod)
+    assert prepared_bytes(after) == weight_bytes(mod)
+    assert_same(mod, after, data((4, 4)), data((4, 4)))
+
+
 def test_row_no_dataflow_block():
     mod = module(main=function(X, W, transposed, dataflow=False))
     with pytest.warns(UserWarning, match=r"main: what is computed of weights outside of dataflow"):

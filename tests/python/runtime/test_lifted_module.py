@@ -562,13 +562,16 @@ class TestLoad:
         with pytest.raises(ArtifactError):
             LiftedModule.load(artifact)
 
-    @pytest.mark.parametrize("key", ["weights", "prepared", "lazy", "transform", "signature"])
+    @pytest.mark.parametrize(
+        "key", ["weights", "prepared", "file", "lazy", "transform", "signature"]
+    )
     def test_a_manifest_that_was_changed(self, artifact, key):
         path = artifact / "manifest.json"
         values = json.loads(path.read_text())
         changed = {
             "weights": lambda: values["weights"].reverse(),
-            "prepared": lambda: values["prepared"].reverse(),
+            "prepared": lambda: values["prepared"][0].update(kind="tuple"),
+            "file": lambda: values["file"]["tensors"].reverse(),
             "lazy": lambda: values.update(lazy=True),
             "transform": lambda: values.update(transform="main"),
             "signature": lambda: values.update(signature="0" * 64),
@@ -578,14 +581,20 @@ class TestLoad:
         with pytest.raises(ArtifactError, match=r"manifest.json: signature: expected "):
             LiftedModule.load(artifact)
 
-    def test_weights_of_another_model(self, artifact, tmp_path):
-        weights = {"w": tensor(4, 4), "v": tensor(2, 4)}
-        other = lift(module({"x": tensor(2, 4)}, weights, transposed_and_added), [W, U])
-        other.save(tmp_path / "other")
-        (artifact / "weights.safetensors").write_bytes(
-            (tmp_path / "other/weights.safetensors").read_bytes()
-        )
-        with pytest.raises(ArtifactError, match=r"weights.safetensors: not the one of manifest"):
+    @pytest.mark.parametrize(
+        "u, problem",
+        [(U + 1, "the file: expected SHA-256"), (U.astype("int8"), "the header: expected SHA-256")],
+    )
+    def test_weights_of_another_model(self, artifact, tmp_path, u, problem):
+        weights = {"w": tensor(4, 4), "v": tensor(2, 4, dtype=u.dtype.name)}
+
+        def emit(b, x, w, v):
+            return transposed_and_added(b, x, w, b.emit(op.astype(v, "float32")))
+
+        lift(module({"x": tensor(2, 4)}, weights, emit), [W, u]).save(tmp_path / "other")
+        other = (tmp_path / "other/weights.safetensors").read_bytes()
+        (artifact / "weights.safetensors").write_bytes(other)
+        with pytest.raises(ArtifactError, match=f"weights.safetensors: {problem}"):
             LiftedModule.load(artifact)
 
     def test_an_artifact_of_another_kind(self, artifact, tmp_path):

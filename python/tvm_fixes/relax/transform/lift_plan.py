@@ -120,6 +120,12 @@ class LiftPlan:
         chosen, needed = within_budget(everywhere, read, set(), budget)
         self._kept = needed.difference(chosen, self._weights)
         self._prepared = needed - self._kept
+        # What leads to nothing: TVM's pass would prepare what it reads.
+        live = set(needed)
+        for value in reversed(everywhere):
+            if value in live:
+                live.update(value.operands)
+        self._dead = set(everywhere) - live
 
     def rewrite(self, number: int) -> relax.Function:
         """The function with what is not to be lifted marked, and equal computations made one.
@@ -251,7 +257,7 @@ class LiftPlan:
 
         for binding in block.bindings:
             var, old = binding.var, binding.value
-            if var in scope.same:
+            if var in scope.same or scope.known.get(var) in self._dead:
                 continue
             value = scope.copies.get(var, old)
             value = map_leaves(value, lambda leaf: scope.same.get(leaf, leaf))
