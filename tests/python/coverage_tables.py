@@ -127,12 +127,49 @@ class OutcomeTable:
         return f"# {self.name}\n\n{origin}\n\n{body}\n"
 
 
+class MeasurementTable:
+    """What was measured, a row for each thing that it was measured of.
+
+    Parameters
+    ----------
+    name : str
+        Names the table and its file.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._rows: list[dict[str, str]] = []
+
+    def add(self, **row: object) -> None:
+        """Add a row, which has the same keys throughout a table.
+
+        Raises
+        ------
+        ValueError
+            If the keys differ from those of an earlier row.
+        """
+        if self._rows and tuple(self._rows[0]) != tuple(row):
+            raise ValueError(
+                f"table {self.name!r} has columns {tuple(self._rows[0])}, got {tuple(row)}"
+            )
+        self._rows.append({key: str(value) for key, value in row.items()})
+
+    def markdown(self, origin: str) -> str:
+        """The table, in the order of the rows, under a line that says where it comes from."""
+        assert self._rows, "a table without a row"
+        header = [column.replace("_", " ") for column in self._rows[0]]
+        lines = [header, ["---"] * len(header), *(list(row.values()) for row in self._rows)]
+        body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return f"# {self.name}\n\n{origin}\n\n{body}\n"
+
+
 class CoverageTables:
     """The tables of one test session, by name."""
 
     def __init__(self) -> None:
         self._tables: dict[str, CoverageTable] = {}
         self._outcomes: dict[str, OutcomeTable] = {}
+        self._measured: dict[str, MeasurementTable] = {}
 
     def __call__(self, name: str) -> CoverageTable:
         """The table `name`, which is made at its first use."""
@@ -142,12 +179,17 @@ class CoverageTables:
         """The table `name` of `outcomes`, which is made at its first use."""
         return self._outcomes.setdefault(name, OutcomeTable(name, outcomes))
 
+    def of_measurements(self, name: str) -> MeasurementTable:
+        """The table `name` of what is measured, which is made at its first use."""
+        return self._measured.setdefault(name, MeasurementTable(name))
+
     def write(self, folder: Path) -> list[Path]:
         """Write each table to ``folder/<name>.md``, with the revision and versions in use."""
         folder.mkdir(parents=True, exist_ok=True)
         origin = _origin(folder)
         paths = []
-        for table in (*self._tables.values(), *self._outcomes.values()):
+        tables = (*self._tables.values(), *self._outcomes.values(), *self._measured.values())
+        for table in tables:
             paths.append(folder / f"{table.name}.md")
             paths[-1].write_text(table.markdown(origin), encoding="utf-8")
         return paths

@@ -137,5 +137,17 @@ def test_outcomes_are_counted_by_way():
         table.count("a", "lost", operator="Add")
 
 
+def test_measurements_keep_their_order():
+    tables = CoverageTables()
+    table = tables.of_measurements("sizes")
+    table.add(model="b", peak_MB=1.5)
+    table.add(model="a", peak_MB="exceeded")
+    assert tables.of_measurements("sizes").markdown("From here.") == (
+        "# sizes\n\nFrom here.\n\n| model | peak MB |\n| --- | --- |\n| b | 1.5 |\n| a | exceeded |\n"
+    )
+    with pytest.raises(ValueError, match="table 'sizes' has columns"):
+        table.add(model="c")
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ from torch import nn
 from compile_helpers import fails
 from examples import large_weights
 from models import conv_net, onnx_model
+from tvm_fixes.compiler import OUTSIDE_FROM, _are_outside
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import ArtifactError, CompileError, UsageError
 from tvm_fixes.runtime import CompiledModel
@@ -39,6 +41,7 @@ from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import MANIFEST, WEIGHTS
 from tvm_fixes.runtime.tensors import ALIGNMENT, raw_bytes
 from tvm_fixes.runtime.weights import Weight, read_weights, write_weights
+from tvm_fixes.switches import FIX_IDS
 
 FLOAT = TensorProto.FLOAT
 
@@ -160,6 +163,19 @@ def half() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return module.to(torch.bfloat16).eval(), (torch.from_numpy(x).to(torch.bfloat16),)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A model with its weights outside, saved where no test changes it."""
+    path = tmp_path_factory.mktemp("weights") / "a"
+    return compile_model(lookup_net(), weights="outside", compare=False, output=path), path
+
+
+@pytest.fixture
+def artifact(made, tmp_path):
+    """The same, which a test may spoil."""
+    return Path(shutil.copytree(made[1], tmp_path / "a"))
+
+
 class TestModel:
     @pytest.mark.parametrize("layout", [None, "NCHW8c"])
     def test_convolutions(self, tmp_path, layout):
@@ -191,11 +207,9 @@ class TestModel:
             sizes = [(directory / "out" / name).stat().st_size for name in names[1:]]
             assert outside.report.artifact_bytes == sum(sizes)
 
-    def test_names_and_sizes(self, tmp_path):
-        model = compile_model(
-            lookup_net(), weights="outside", compare=False, output=tmp_path / "out"
-        )
-        found = inspect(tmp_path / "out")
+    def test_names_and_sizes(self, made, artifact):
+        model, _ = made
+        found = inspect(artifact)
         by_file = {name: [c for c in found.constants if c.file == name] for name in found.files}
         assert set(found.files) == {"model.so", WEIGHTS}
         names = {parameter for c in by_file[WEIGHTS] for parameter in c.parameters}
@@ -203,51 +217,48 @@ class TestModel:
         inside = [c for c in by_file["model.so"] if c.kind == "tensor"]
         assert all(c.nbytes < 4096 for c in inside)
         assert found.constant_bytes == model.report.constant_bytes
-        data = (tmp_path / "out" / WEIGHTS).read_bytes()
+        data = (artifact / WEIGHTS).read_bytes()
         [table] = [c for c in by_file[WEIGHTS] if c.parameters == ("table",)]
         held = np.frombuffer(data, "float32", 64 * 32, table.offset).reshape(64, 32)
         np.testing.assert_array_equal(held, lookup_net()[0].table.detach().numpy())
-        (tmp_path / "out" / WEIGHTS).write_bytes(data[:-1])
+        (artifact / WEIGHTS).write_bytes(data[:-1])
         with pytest.raises(ArtifactError, match=f"expected {len(data)} bytes"):
-            inspect(tmp_path / "out")
+            inspect(artifact)
 
-    def test_saved_over_itself_and_by_one_inside(self, tmp_path):
+    def test_saved_over_itself_and_by_one_inside(self, made, artifact):
         x = torch.tensor([3, 1, 4])
-        model = compile_model(lookup_net(), weights="outside", compare=False, output=tmp_path / "a")
-        expected = model.run(x)
-        CompiledModel.load(tmp_path / "a").save(tmp_path / "a")
-        assert torch.equal(CompiledModel.load(tmp_path / "a").run(x), expected)
-        compile_model(lookup_net(), weights="inside", compare=False, output=tmp_path / "a")
-        assert sorted(os.listdir(tmp_path / "a")) == ["manifest.json", "model.so"]
-        assert torch.equal(CompiledModel.load(tmp_path / "a").run(x), expected)
+        expected = made[0].run(x)
+        CompiledModel.load(artifact).save(artifact)
+        assert torch.equal(CompiledModel.load(artifact).run(x), expected)
+        compile_model(lookup_net(), weights="inside", compare=False, output=artifact)
+        assert sorted(os.listdir(artifact)) == ["manifest.json", "model.so"]
+        assert torch.equal(CompiledModel.load(artifact).run(x), expected)
 
-    def test_weights_that_are_missing(self, tmp_path):
-        compile_model(lookup_net(), weights="outside", compare=False, output=tmp_path / "a")
-        os.unlink(tmp_path / "a" / WEIGHTS)
+    def test_weights_that_are_missing(self, artifact):
+        os.unlink(artifact / WEIGHTS)
         with pytest.raises(ArtifactError, match=r"weights\.safetensors: cannot be read"):
-            CompiledModel.load(tmp_path / "a")
-        manifest = json.loads((tmp_path / "a" / MANIFEST).read_text())
+            CompiledModel.load(artifact)
+        manifest = json.loads((artifact / MANIFEST).read_text())
         manifest["weights"]["tensors"] = [{"name": "x"}]
-        (tmp_path / "a" / MANIFEST).write_text(json.dumps(manifest))
+        (artifact / MANIFEST).write_text(json.dumps(manifest))
         with pytest.raises(ArtifactError, match="not a whole manifest"):
-            CompiledModel.load(tmp_path / "a")
+            CompiledModel.load(artifact)
 
-    def test_weights_that_differ(self, tmp_path):
-        compile_model(lookup_net(), weights="outside", compare=False, output=tmp_path / "a")
-        path = tmp_path / "a" / WEIGHTS
+    def test_weights_that_differ(self, artifact):
+        path = artifact / WEIGHTS
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        loaded = CompiledModel.load(tmp_path / "a")
+        loaded = CompiledModel.load(artifact)
         with pytest.raises(ArtifactError, match="the file: expected SHA-256"):
             loaded.check_weights()
         path.write_bytes(data[:10] + bytes([data[10] ^ 1]) + data[11:])
         with pytest.raises(ArtifactError, match="the header: expected SHA-256"):
-            CompiledModel.load(tmp_path / "a")
+            CompiledModel.load(artifact)
 
-    def test_where_they_are_by_default(self, monkeypatch):
-        assert compile_model(lookup_net(), compare=False).manifest.weights is None
-        monkeypatch.setattr("tvm_fixes.compiler.OUTSIDE_FROM", 1000)
-        assert compile_model(lookup_net(), compare=False).manifest.weights is not None
+    @pytest.mark.parametrize("size, is_outside", [(OUTSIDE_FROM, True), (OUTSIDE_FROM - 1, False)])
+    def test_where_they_are_by_default(self, size, is_outside):
+        assert _are_outside("auto", size) is is_outside
+        assert _are_outside("outside", 0) and not _are_outside("inside", size)
 
     def test_an_unknown_place(self):
         message = fails(lookup_net(), UsageError, weights="beside")
@@ -315,6 +326,10 @@ class TestExternalData:
         expected = x @ normal(200, 100) + normal(100, seed=1)
         np.testing.assert_allclose(model.run(x), expected, rtol=1e-4, atol=1e-4)
         assert model.report.parameter_bytes == 4 * (200 * 100 + 100)
+
+    def test_by_tvms_importer(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("TVM_FIXES_DISABLE", ",".join(i for i in FIX_IDS if i[:4] == "onnx"))
+        assert compile_model(external(tmp_path, offset=12)).report.equal
 
     def test_a_file_that_is_too_short(self, tmp_path):
         message = fails(external(tmp_path, offset=64, cut=1))
