@@ -143,7 +143,8 @@ def test_measurements_keep_their_order():
     table.add(model="b", peak_MB=1.5)
     table.add(model="a", peak_MB="exceeded")
     assert tables.of_measurements("sizes").markdown("From here.") == (
-        "# sizes\n\nFrom here.\n\n| model | peak MB |\n| --- | --- |\n| b | 1.5 |\n| a | exceeded |\n"
+        "# sizes\n\nFrom here.\n\n"
+        "| model | peak MB |\n| --- | --- |\n| b | 1.5 |\n| a | exceeded |\n"
     )
     with pytest.raises(ValueError, match="table 'sizes' has columns"):
         table.add(model="c")
