@@ -64,21 +64,39 @@ def machine(mod):
     return relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
 
 
+def together(mods):
+    """The functions of several modules in one, with the name of each in front."""
+    functions = {
+        f"{prefix}_{var.name_hint}": function
+        for prefix, mod in mods.items()
+        for var, function in mod.functions_items()
+    }
+    return machine(module(**functions))
+
+
 def to_tvm(value):
     if isinstance(value, list | tuple):
         return list(map(to_tvm, value))
     return tvm.runtime.tensor(value)
 
 
-def run_lifted(mod, inputs, weights, *, name="main", transform_name=None):
-    vm = machine(mod)
-    prepared = vm[transform_name or f"{name}_transform_params"](to_tvm(weights))
-    return call(vm, name, *map(to_tvm, inputs), *prepared)
-
-
 def assert_same(mod, lifted, inputs, weights, *, name="main", transform_name=None):
-    expected = call(machine(mod), name, *map(to_tvm, inputs), *map(to_tvm, weights))
-    got = run_lifted(lifted, inputs, weights, name=name, transform_name=transform_name)
+    """What was lifted gives the same with prepared weights, bit for bit."""
+    transform_name = transform_name or f"{name}_transform_params"
+    wanted = {"before": tvm.IRModule({name: mod[name]})}
+    wanted["after"] = tvm.IRModule({one: lifted[one] for one in (name, transform_name)})
+    if any(
+        relax.analysis.all_global_vars(f) for m in wanted.values() for f in m.functions.values()
+    ):
+        before, after = machine(mod), machine(lifted)
+        names = name, name, transform_name
+    else:
+        # One build takes less than two.
+        before = after = together(wanted)
+        names = f"before_{name}", f"after_{name}", f"after_{transform_name}"
+    inputs, weights = to_tvm(inputs), to_tvm(weights)
+    expected = call(before, names[0], *inputs, *weights)
+    got = call(after, names[1], *inputs, *after[names[2]](weights))
     if not isinstance(expected, list):
         expected, got = [expected], [got]
     assert len(got) == len(expected)

@@ -23,7 +23,17 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from grids import batched
-from lift_helpers import data, function, lift, machine, module, prepared_bytes, to_tvm, weight_bytes
+from lift_helpers import (
+    data,
+    function,
+    lift,
+    machine,
+    module,
+    prepared_bytes,
+    to_tvm,
+    together,
+    weight_bytes,
+)
 from relax_helpers import call, tensor
 
 pytestmark = pytest.mark.native
@@ -90,16 +100,6 @@ THREE = {name: tensor(4, 4) for name in ("w", "u", "v")}
 BATCH = 5
 
 
-def together(mods):
-    """The functions of several modules in one, with the name of each in front."""
-    functions = {
-        f"{prefix}_{var.name_hint}": function
-        for prefix, mod in mods.items()
-        for var, function in mod.functions_items()
-    }
-    return machine(module(**functions))
-
-
 def assert_equal_in(vm, plain, lifted, transform_name):
     (x,), weights = data((4, 4)), data((4, 4), (4, 4), (4, 4))
     expected = call(vm, plain, x, *weights)
@@ -110,7 +110,7 @@ def assert_equal_in(vm, plain, lifted, transform_name):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@batched(BATCH)
+@batched(2 * BATCH)
 @given(st.lists(programs(), min_size=BATCH, max_size=BATCH), st.sampled_from([1.0, 1.2, math.inf]))
 def test_random_weight_expressions(many, growth):
     mods = {}
@@ -127,7 +127,7 @@ def test_random_weight_expressions(many, growth):
         assert_equal_in(vm, f"before{number}_main", after, f"{after}_transform_params")
 
 
-@batched(BATCH)
+@batched(2 * BATCH)
 @given(st.lists(programs(), min_size=BATCH, max_size=BATCH))
 def test_random_weight_expressions_after_legalization(many):
     functions = {
@@ -140,7 +140,7 @@ def test_random_weight_expressions_after_legalization(many):
         assert_equal_in(vm, f"plain_{name}", name, f"{name}_transform_params")
 
 
-@batched(BATCH)
+@batched(2 * BATCH)
 @given(st.lists(st.tuples(programs(), programs()), min_size=BATCH, max_size=BATCH), st.booleans())
 def test_random_weight_expressions_shared(pairs, are_same):
     mods = {}
@@ -189,7 +189,7 @@ def around_a_branch(first, second, name="main"):
     return builder.get()[name]
 
 
-@batched(BATCH)
+@batched(2 * BATCH)
 @given(st.lists(st.tuples(programs(), programs()), min_size=BATCH, max_size=BATCH))
 def test_random_weight_expressions_around_a_branch(pairs):
     functions = {}

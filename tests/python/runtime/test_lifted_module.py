@@ -12,6 +12,7 @@
 # and limitations under the License.
 """tvm_fixes.lift and LiftedModule."""
 
+import functools
 import json
 import math
 import os
@@ -62,16 +63,22 @@ def affine(**options):
 X, W, U = integers(2, 4), integers(4, 4, seed=1), integers(2, 4, seed=2)
 
 
-@pytest.fixture(scope="module")
+@functools.cache
+def library(lazy):
+    """``x @ w.T + u``, compiled once."""
+    return lift(mod_of_rows(), lazy=lazy)
+
+
+@pytest.fixture
 def dense():
-    """``x @ w.T + u`` without weights of its own."""
-    weights = {"w": tensor(4, 4), "u": tensor(2, 4)}
-    return lift(module({"x": tensor(2, 4)}, weights, transposed_and_added))
+    """A model without weights of its own."""
+    return dense_with(None)
 
 
-def dense_with(weights, **options):
-    types = {"w": tensor(4, 4), "u": tensor(2, 4)}
-    return lift(module({"x": tensor(2, 4)}, types, transposed_and_added), weights, **options)
+def dense_with(weights, *, lazy=False, **options):
+    compiled = library(lazy)
+    directory, manifest = compiled._directory, compiled.lifted_manifest
+    return LiftedModule(directory, manifest, weights=weights, **options)
 
 
 def value(x=X, w=W, u=U):
@@ -458,7 +465,7 @@ def test_row_consume_params_called_twice_with_one_list():
     config = {"relax.lift_transform_params.consume_params": True}
     with tvm.transform.PassContext(config=config):
         stock = relax.transform.LiftTransformParams()(mod_of_rows())
-        model = dense_with({"w": W, "u": U})
+        model = lift(mod_of_rows(), {"w": W, "u": U})
     prepare = relax.VirtualMachine(relax.build(stock, "llvm"), tvm.cpu())["main_transform_params"]
     weights = tvm.runtime.convert([tvm.runtime.tensor(W), tvm.runtime.tensor(U)])
     prepare(weights)
@@ -470,6 +477,7 @@ def test_row_consume_params_called_twice_with_one_list():
 
 @pytest.fixture
 def artifact(tmp_path):
+    """A saved artifact that a test may spoil."""
     dense_with({"w": W, "u": U}).save(tmp_path / "out")
     return tmp_path / "out"
 
