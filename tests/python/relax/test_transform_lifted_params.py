@@ -19,12 +19,13 @@ import pytest
 import tvm
 import tvm.relax.op.vm  # TVM's LazyTransformParams uses it unimported
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 
 import tvm_fixes
 from relax_helpers import call, integers, tensor
 from tvm_fixes import switches, transform
 from tvm_fixes.errors import UsageError
+from tvm_fixes.testing import assert_same_results
 
 pytestmark = pytest.mark.native
 
@@ -239,6 +240,60 @@ def test_lazy_transform_params_passes_its_arguments_on():
         relax.transform.LazyTransformParams(*arguments)(flat)["main_transform_params"],
         map_free_vars=True,
     )
+
+
+SEQUENCES = {
+    "lift": [Lift],
+    "lift, bundle": [Lift, Bundle],
+    "bundle, lift": [Bundle, Lift],
+    "lift, ask": [Lift, transform.LazyGetInput],
+    "lift, bundle, ask": [Lift, Bundle, transform.LazyGetInput],
+    "lift, ask, hand out": [Lift, transform.LazyGetInput, transform.LazySetOutput],
+}
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_a_symbol_that_only_the_weights_have(sequence):
+    n = tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    x, w = relax.Var("x", tensor(4)), relax.Var("w", tensor(n, 4))
+    with builder.function("main", [x, w], attrs={"num_input": 1}):
+        with builder.dataflow():
+            total = builder.emit(op.sum(w, axis=[0]))
+            first = builder.emit_output(op.add(x, total))
+            second = builder.emit_output(op.ones((n,), "float32"))
+        builder.emit_func_output(relax.Tuple([first, second]))
+    passes = tvm.transform.Sequential([make() for make in SEQUENCES[sequence]])
+    assert_same_results(builder.get(), passes, [integers(4), integers(3, 4)])
+
+
+def returned(builder, x, pair):
+    first = builder.emit(relax.TupleGetItem(pair, 0))
+    return op.matmul(x, builder.emit(op.permute_dims(first))), pair
+
+
+def unread(builder, x, pair):
+    return op.add(x, x), None
+
+
+def joined(builder, x, pair):
+    return op.matmul(builder.emit(op.concat(pair, axis=0)), x), None
+
+
+@pytest.mark.parametrize("emit", [returned, unread, joined])
+@pytest.mark.parametrize("sequence", [name for name in SEQUENCES if not name.startswith("bundle")])
+def test_weights_that_are_one_tuple(emit, sequence):
+    builder = relax.BlockBuilder()
+    matrix = tensor(4, 4)
+    x, pair = relax.Var("x", matrix), relax.Var("pair", relax.TupleType([matrix, matrix]))
+    with builder.function("main", [x, pair], attrs={"num_input": 1}):
+        with builder.dataflow():
+            out, whole = emit(builder, x, pair)
+            out = builder.emit_output(out)
+        builder.emit_func_output(out if whole is None else relax.Tuple([out, whole]))
+    passes = tvm.transform.Sequential([make() for make in SEQUENCES[sequence]])
+    values = [integers(4, 4, seed=seed) for seed in range(3)]
+    assert_same_results(builder.get(), passes, [values[0], values[1:]])
 
 
 def test_the_switch(monkeypatch):

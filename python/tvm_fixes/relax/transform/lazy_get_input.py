@@ -20,9 +20,10 @@ Trigger
     ``LazyGetInput`` on what ``LiftTransformParams`` or ``BundleModelParams`` has made.
 Symptom
     The callback is asked once, for all weights as one tuple; one that gives a tensor for an index
-    ends in a TypeError.
+    ends in a TypeError.  A symbol that weights alone define is not defined where it is used first.
 Mechanism
-    The pass asks for each parameter; the transform has one.
+    The pass asks for each parameter, of which the transform has one, when it is read: the values
+    of symbols never are.
 How to remove
     When TVM's pass asks for the fields of a tuple; delete this file, its test and its part of the
     fix id ``lifted-params``.
@@ -35,6 +36,7 @@ from ... import switches
 from .bundle_model_params import FIX_ID, is_bundled
 from .callers import RECORD, public_functions, refuse_callers
 from .guard import uninstrumented
+from .lift_plan import weights_of, with_body
 from .lift_transform_params import unbundle
 
 NAME = "LazyGetInput"
@@ -45,7 +47,8 @@ def LazyGetInput() -> tvm.transform.Pass:
 
     TVM's pass of this name, and a function whose weights are one tuple asks for the fields of the
     tuple: ``fget_param(index, name)`` in the place of ``model_params[index]``.  The names of those
-    that a transform asks for are the weights'.
+    that a transform asks for are the weights'.  A weight whose type defines a symbol is asked for
+    before all others.
 
     Returns
     -------
@@ -70,13 +73,41 @@ def LazyGetInput() -> tvm.transform.Pass:
             for var, function in public_functions(mod).items()
             if is_bundled(function)
         }
-        if opened:
-            switches.note(FIX_ID)
         functions = dict(mod.functions_items()) | opened
+        shown = {
+            var: _with_symbols_first(functions[var])
+            for var in public_functions(mod)
+            if "num_input" in functions[var].attrs
+        }
+        if any(not function.same_as(mod[var]) for var, function in shown.items()):
+            switches.note(FIX_ID)
+        functions |= shown
         with uninstrumented(context):
             return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+
+
+def _with_symbols_first(function: relax.Function) -> relax.Function:
+    """The function, with weights that define symbols read before all else."""
+    weights = weights_of(function)
+    inputs = list(function.params)[: len(function.params) - len(weights)]
+    known = set(_symbols_of(*inputs))
+    read = []
+    for param in weights:
+        symbols = set(_symbols_of(param))
+        if symbols - known:
+            known |= symbols
+            read.append(relax.VarBinding(relax.Var(f"{param.name}_read", param.ty), param))
+    if not read:
+        return function
+    blocks = [relax.BindingBlock(read), *function.body.blocks]
+    return with_body(function, relax.SeqExpr(blocks, function.body.body))
+
+
+def _symbols_of(*params: relax.Var) -> list[tvm.tirx.Var]:
+    types = relax.TupleType([param.ty for param in params])
+    return list(relax.analysis.definable_tir_vars_in_type(types))
 
 
 def _weight_names(mod: tvm.IRModule) -> dict[str, list[str]]:

@@ -14,13 +14,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from ...runtime.tensors import nbytes_of
 from .fold_plan import Budget, within_budget
 
 NOMINAL_EXTENT = 256
@@ -302,7 +302,7 @@ def bytes_of_type(ty: tvm.ir.Type) -> int:
     extents = [
         dim if isinstance(dim, tirx.IntImm) else _nominal(dim, ty) for dim in ty.shape.values
     ]
-    return prod(map(int, extents)) * tvm_ffi.dtype(str(ty.dtype)).itemsize
+    return nbytes_of(list(map(int, extents)), str(ty.dtype))
 
 
 def map_leaves(expr: relax.Expr, replace: Callable[[relax.Var], relax.Expr]) -> relax.Expr:
