@@ -83,6 +83,8 @@ def convnext() -> Model:
 
 def vit(size: int, width: int, layers: int) -> Model:
     module = VisionTransformer(size, 16, width, layers, width // 64)
+    for parameter in module.encoder.parameters():
+        nn.init.normal_(parameter, std=0.02)  # PyTorch makes all layers equal
     return module.eval(), (torch.randn(2, 3, size, size),)
 
 

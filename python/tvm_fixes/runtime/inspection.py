@@ -28,6 +28,7 @@ import tvm_ffi
 
 from .. import _ffi
 from ..errors import ArtifactError, summarize
+from .lifted_manifest import LiftedManifest, is_lifted
 from .manifest import (
     LIBRARY,
     WEIGHTS,
@@ -184,8 +185,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     Parameters
     ----------
     path : path
-        A directory of :meth:`CompiledModel.save`, or a library of TVM's ``export_library``.  Its
-        files are mapped, not loaded, and no code of theirs runs.
+        A directory of :meth:`CompiledModel.save` or :meth:`LiftedModule.save`, or a library of
+        TVM's ``export_library``.  Its files are mapped, not loaded, and no code of theirs runs.
 
     Returns
     -------
@@ -197,7 +198,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         If it is neither, not whole, or of another format than this version reads.
     """
     location = Path(path)
-    manifest = read_manifest(location) if location.is_dir() else None
+    manifest, weights, parameter_bytes = _read_manifest(location)
     library = location / LIBRARY if location.is_dir() else location
     try:
         extension = _ffi.artifact_extension()
@@ -215,17 +216,31 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         )
     found = list(_constants(library, constants))
     files = {library.name: size}
-    if manifest is not None and manifest.weights is not None:
-        files[WEIGHTS] = manifest.weights.size
-        found += _weights(location / WEIGHTS, manifest.weights, len(found))
+    if weights is not None:
+        files[WEIGHTS] = weights.size
+        found += _weights(location / WEIGHTS, weights, len(found))
     return Inspection(
         str(path),
         files,
         tuple(Section(_text(name), offset, nbytes) for name, offset, nbytes in sections),
         tuple(PackedModule(_text(kind), offset, nbytes) for kind, offset, nbytes in modules),
         tuple(_identify(found, library.parent, manifest)),
-        None if manifest is None or manifest.report is None else manifest.report.parameter_bytes,
+        parameter_bytes,
     )
+
+
+def _read_manifest(
+    path: Path,
+) -> tuple[Manifest | None, WeightsRecord | None, int | None]:
+    """The manifest, what lies beside the library, and the size of the parameters, if known."""
+    if not path.is_dir():
+        return None, None, None
+    if is_lifted(path):
+        lifted = LiftedManifest.read(path)
+        return lifted.model, lifted.file, lifted.weights_bytes or None
+    manifest = read_manifest(path)
+    report = manifest.report
+    return manifest, manifest.weights, None if report is None else report.parameter_bytes
 
 
 def _constants(library: Path, rows: Sequence[tuple[Any, ...]]) -> Iterator[Constant]:

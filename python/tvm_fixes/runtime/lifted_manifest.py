@@ -175,6 +175,14 @@ class LiftedManifest:
             raise ArtifactError(f"{path}: {error.message}") from error
 
 
+def is_lifted(directory: Path) -> bool:
+    """Whether the manifest in `directory` says that it is one of a lifted model."""
+    try:
+        return bool(json.loads((directory / MANIFEST).read_text())["format"] == FORMAT)
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
 def _read_weight(value: Mapping[str, Any]) -> WeightSpec:
     return WeightSpec(value["name"], tuple(map(read_spec, value["tensors"])), value["is_tuple"])
 

@@ -122,9 +122,9 @@ class Scratch:
         ArtifactError
             If the disk is full.
         """
-        _give_back_memory()
         if raw_bytes(tensor).size < LARGE:
             return tensor
+        _give_back_memory()
         kept = self.empty(list(map(int, tensor.shape)), str(tensor.dtype))
         raw_bytes(kept)[:] = raw_bytes(tensor)
         return kept

@@ -28,11 +28,11 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from tvm_fixes import _ffi
+from tvm_fixes import _ffi, lift
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import ArtifactError
 from tvm_fixes.runtime.inspection import inspect
-from tvm_fixes.runtime.manifest import LIBRARY, MANIFEST
+from tvm_fixes.runtime.manifest import LIBRARY, MANIFEST, WEIGHTS
 
 pytestmark = pytest.mark.native
 
@@ -148,6 +148,27 @@ class TestInspect:
         assert [c.dtype for c in tensors] == ["float32", "int32"]
         assert [c.duplicate_of for c in tensors] == [None, tensors[0].index]
         assert found.duplicate_bytes == one.nbytes
+
+    def test_a_lifted_model(self, tmp_path):
+        a, b = (relax.Var(name, relax.TensorType((64, 64), "float32")) for name in "ab")
+        builder = relax.BlockBuilder()
+        with builder.function("main", [a, b], attrs={"num_input": 1}):
+            with builder.dataflow():
+                total = builder.emit(relax.op.add(b, relax.const(1, "float32")))
+                out = builder.emit_output(relax.op.multiply(a, total))
+            builder.emit_func_output(out)
+        weight = np.ones((64, 64), "float32")
+        model = lift(builder.get(), {"b": weight})
+        model.run(weight)
+        model.save(tmp_path / "lifted")
+        found = inspect(tmp_path / "lifted")
+        [prepared] = [c for c in found.constants if c.file == WEIGHTS]
+        assert (prepared.dtype, prepared.shape) == ("float32", (64, 64))
+        assert found.parameter_bytes == weight.nbytes
+        assert set(found.files) == {LIBRARY, WEIGHTS}
+        data = (tmp_path / "lifted" / WEIGHTS).read_bytes()
+        held = np.frombuffer(data, "float32", weight.size, prepared.offset)
+        np.testing.assert_array_equal(held, weight.ravel() + 1)
 
     def test_json(self, artifact):
         found = inspect(artifact)
