@@ -290,23 +290,33 @@ class TestModel:
         assert not (tmp_path / "out").exists()
 
 
-def external(directory: Path, *, offset: int, location: str = "data", cut: int = 0) -> Path:
-    """``x @ w + b`` with the elements of w, which are many, in a file."""
-    w = normal(200, 100)
+def external(
+    directory: Path,
+    *,
+    offset: int,
+    location: str = "data",
+    cut: int = 0,
+    dtype: int = FLOAT,
+) -> Path:
+    """``x @ float(w) + b`` with the elements of w, which are many, in a file."""
+    w = normal(200, 100).astype(helper.tensor_dtype_to_np_dtype(dtype))
     model = onnx_model(
         [
-            helper.make_node("MatMul", ["x", "w"], ["y"]),
+            helper.make_node("Cast", ["w"], ["wide"], to=FLOAT),
+            helper.make_node("MatMul", ["x", "wide" if dtype != FLOAT else "w"], ["y"]),
             helper.make_node("Add", ["y", "b"], ["z"]),
         ],
         [("x", FLOAT, ["n", 200])],
         [("z", FLOAT, ["n", 100])],
         {"b": normal(100, seed=1)},
+        opset=21,
     )
+    model.ir_version = 10
     tensor = numpy_helper.from_array(w, "w")
     data = b"\0" * offset + tensor.raw_data
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", offset), ("length", w.nbytes)):
+    for key, value in (("location", location), ("offset", offset), ("length", len(data) - offset)):
         tensor.external_data.add(key=key, value=str(value))
     model.graph.initializer.append(tensor)
     (directory / "data").write_bytes(data[: len(data) - cut])
@@ -326,6 +336,17 @@ class TestExternalData:
         expected = x @ normal(200, 100) + normal(100, seed=1)
         np.testing.assert_allclose(model.run(x), expected, rtol=1e-4, atol=1e-4)
         assert model.report.parameter_bytes == 4 * (200 * 100 + 100)
+
+    @pytest.mark.parametrize("name", ["FLOAT16", "BFLOAT16"])
+    @pytest.mark.parametrize("weights", ["inside", "outside"])
+    def test_dtypes(self, tmp_path, name, weights):
+        dtype = TensorProto.DataType.Value(name)
+        path = external(tmp_path, offset=64, dtype=dtype)
+        model = compile_model(path, weights=weights, compare=False)
+        w = normal(200, 100).astype(helper.tensor_dtype_to_np_dtype(dtype)).astype("float32")
+        x = normal(3, 200, seed=2)
+        expected = x @ w + normal(100, seed=1)
+        np.testing.assert_allclose(model.run(x), expected, rtol=1e-4, atol=1e-4)
 
     def test_by_tvms_importer(self, tmp_path, monkeypatch):
         monkeypatch.setenv("TVM_FIXES_DISABLE", ",".join(i for i in FIX_IDS if i[:4] == "onnx"))

@@ -22,8 +22,13 @@ from onnx import external_data_helper, helper
 
 __all__ = ["Place", "Read", "load_small", "place_of", "with_external", "without_external"]
 
-# What is larger, in elements, stays in its file.
+# What is larger, in elements, stays in its file, unless elements share bytes.
 _SMALL = 1 << 14
+_SUB_BYTE = frozenset(
+    number
+    for name, number in onnx.TensorProto.DataType.items()
+    if name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1")
+)
 
 Place = tuple[Path, int]
 """A file, and where in it the elements begin."""
@@ -114,7 +119,7 @@ def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
 def _tensors(graph: onnx.GraphProto, *, inner: bool = False) -> Iterator[onnx.TensorProto]:
     """The tensors that are loaded: attributes, those of branches, and small initializers."""
     for tensor in graph.initializer:
-        if inner or math.prod(tensor.dims) <= _SMALL:
+        if inner or math.prod(tensor.dims) <= _SMALL or tensor.data_type in _SUB_BYTE:
             yield tensor
     for node in graph.node:
         for attribute in node.attribute:
