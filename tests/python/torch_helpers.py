@@ -182,7 +182,7 @@ class Reference:
             return Reference(expected, module.double()(*(x.double() for x in inputs)))
 
     def check(self, got: torch.Tensor) -> None:
-        """Hold `got` to both."""
+        """Hold `got` to the result in float64, and see that PyTorch's own is near it."""
         assert (got.dtype, got.shape) == (self.expected.dtype, self.expected.shape)
         dtype = self.expected.dtype
         sum_dtype = torch.float64 if dtype == torch.float64 else torch.float32
@@ -192,8 +192,9 @@ class Reference:
         allowed = epsilon / 2 * self.truth.abs() + sum_error
         excess = ((got.double() - self.truth).abs() - allowed).max()
         assert excess <= 0, f"beyond the float64 truth's tolerance by {excess}"
-        difference = (got.double() - self.expected.double()).abs().max()
-        assert difference <= 2 * epsilon * scale + 2 * sum_error
+        # PyTorch rounds sums of 16-bit numbers more than once, on some CPUs.
+        its_own = (self.expected.double() - self.truth).abs().max()
+        assert its_own <= 4 * epsilon * scale, f"PyTorch is {its_own} from its float64 result"
 
 
 class Batch(nn.Module):

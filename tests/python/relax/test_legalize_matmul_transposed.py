@@ -19,9 +19,11 @@ import pytest
 import tvm
 import tvm.testing
 from tvm import relax
+from tvm.target.codegen import target_has_features
 
 from relax_helpers import build, call, count, integers, merge, run, tensor
 from tvm_fixes import pipeline, transform
+from tvm_fixes.target import resolve
 
 op = relax.op
 TARGETS = {
@@ -52,13 +54,9 @@ def built(mods, target):
 EXTENTS = list(itertools.product([(1,), (5,), (2, 3)], [1, 3, 10], [1, 5, 8, 19]))
 
 
-def has_avx2():
-    return "avx2" in open("/proc/cpuinfo").read()
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_extents_that_tiles_do_not_divide(target):
-    if target == "AVX2" and not has_avx2():
+    if target == "AVX2" and not target_has_features("avx2", resolve("native")):
         pytest.skip("this CPU has no AVX2")
     mods = {
         str(index): tied(batch, integers(columns, depth, seed=index))
