@@ -243,6 +243,27 @@ def condition_is_no_boolean() -> tvm.IRModule:
     return Module
 
 
+def branches_differ() -> tvm.IRModule:
+    c, x, y, z = _var("c", dtype="bool"), _var("x", 4), _var("y", 8), _var("z", 4)
+    branches = [_with_type(relax.SeqExpr([], branch), branch.ty) for branch in (x, y)]
+    return _main([c, x, y], [(z, _with_type(relax.If(c, *branches), z.ty))], z)
+
+
+def sequence_has_another_type() -> tvm.IRModule:
+    """What is returned has four rows; the body of the function says eight."""
+    x = _var("x", 4)
+    body = _with_type(relax.SeqExpr([], x), _tensor(8))
+    function = relax.Function([x], body, body.ty)
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def shape_is_hidden_by_a_device() -> tvm.IRModule:
+    """One device is unknown, and three rows never were four."""
+    x = _var("x", 3)
+    y = relax.Var("y", relax.TensorType((4,), "float32", relax.VDevice("llvm")))
+    return _main([x], [(y, _call("relax.nn.relu", x, attrs=None, ty=y.ty))], y)
+
+
 # Functions of the module.
 
 
@@ -300,6 +321,18 @@ def index_is_out_of_range() -> tvm.IRModule:
     return _main([x], [(y, take)], y)
 
 
+def gathered_index_is_out_of_range() -> tvm.IRModule:
+    x, y = _var("x", 4), _var("y", 1)
+    gather = relax.op.gather_elements(x, relax.const([9], "int64"), axis=0)
+    return _main([x], [(y, _with_type(gather, y.ty))], y)
+
+
+def scattered_index_is_out_of_range() -> tvm.IRModule:
+    x, update, y = _var("x", 4), _var("update", 1), _var("y", 4)
+    scatter = relax.op.scatter_elements(x, relax.const([9], "int64"), update, axis=0)
+    return _main([x, update], [(y, _with_type(scatter, y.ty))], y)
+
+
 def columns_are_no_rows() -> tvm.IRModule:
     """A product over n columns and n + 1 rows."""
     n = tvm.tirx.Var("n", "int64")
@@ -347,6 +380,19 @@ def loop_is_longer_than_the_buffer() -> tvm.IRModule:
     return Module
 
 
+def domain_is_smaller_than_the_loop() -> tvm.IRModule:
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True, s_tir=True)
+        def f(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in range(8):
+                with T.sblock("copy"):
+                    v = T.axis.spatial(4, i)
+                    B[v] = A[v]
+
+    return Module
+
+
 def _fix(fix_id: str, summary: str, upstream: tuple[int, ...], probe: Probe) -> Fix:
     return Fix(
         id=fix_id,
@@ -385,6 +431,9 @@ TYPES = _fix(
             cast_never_succeeds,
             extent_is_negative,
             condition_is_no_boolean,
+            branches_differ,
+            sequence_has_another_type,
+            shape_is_hidden_by_a_device,
         ]
     ),
 )
@@ -398,7 +447,14 @@ OPERATORS = _fix(
     "verify-operators",
     "what an operator asks of extents, sizes and constant indices is proved or disproved",
     (18834,),
-    _probe([index_is_out_of_range, columns_are_no_rows]),
+    _probe(
+        [
+            index_is_out_of_range,
+            gathered_index_is_out_of_range,
+            scattered_index_is_out_of_range,
+            columns_are_no_rows,
+        ]
+    ),
 )
 
 
@@ -424,20 +480,41 @@ VERIFIER = Fix(
 )
 
 
-def _reshape_at_run_time(pipeline: tvm.transform.Pass) -> None:
-    """Fifteen elements become a matrix of twelve."""
+def _reshape_of_fifteen() -> tuple[tvm.IRModule, list[tuple[int, ...]]]:
     n = tvm.tirx.Var("n", "int64")
     x, y = _var("x", 3, n), _var("y", 4, 3)
-    shape = relax.ShapeExpr([4, 3])
-    mod = _main([x], [(y, _call("relax.reshape", x, shape, attrs=None, ty=y.ty))], y)
-    executable = tvm.relax.build(mod, "llvm", relax_pipeline=pipeline)
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    try:
-        machine["main"](tvm.runtime.tensor(np.zeros((3, 5), "float32")))
-    except AssertionError as error:
-        assert "expected 15, got 12" in str(error)
-    else:
-        raise ValueError("twelve of fifteen elements, and no error")
+    reshape = _call("relax.reshape", x, relax.ShapeExpr([4, 3]), attrs=None, ty=y.ty)
+    return _main([x], [(y, reshape)], y), [(3, 5)]
+
+
+def _product_of_five_and_three() -> tuple[tvm.IRModule, list[tuple[int, ...]]]:
+    k, j = (tvm.tirx.Var(name, "int64") for name in "kj")
+    x, w, y = _var("x", 4, k), _var("w", j, 4), _var("y", 4, 4)
+    return _main([x, w], [(y, _with_type(relax.op.matmul(x, w), y.ty))], y), [(4, 5), (3, 4)]
+
+
+def _convolution_of_five_channels() -> tuple[tvm.IRModule, list[tuple[int, ...]]]:
+    c, d = (tvm.tirx.Var(name, "int64") for name in "cd")
+    x, w, y = _var("x", 1, c, 4, 4), _var("w", 2, d, 1, 1), _var("y", 1, 2, 4, 4)
+    conv = _with_type(relax.op.nn.conv2d(x, w), y.ty)
+    return _main([x, w], [(y, conv)], y), [(1, 5, 4, 4), (2, 3, 1, 1)]
+
+
+def _run_unequal(pipeline: tvm.transform.Pass) -> None:
+    """Extents that are not what an operator asks for, which only the run tells."""
+    unnoticed = []
+    for gap in (_reshape_of_fifteen, _product_of_five_and_three, _convolution_of_five_channels):
+        mod, shapes = gap()
+        executable = tvm.relax.build(mod, "llvm", relax_pipeline=pipeline)
+        machine = relax.VirtualMachine(executable, tvm.cpu())
+        try:
+            machine["main"](*(tvm.runtime.tensor(np.zeros(s, "float32")) for s in shapes))
+        except AssertionError as error:
+            assert "expected" in str(error)
+        else:
+            unnoticed.append(gap.__name__)
+    if unnoticed:
+        raise ValueError(f"no error: {', '.join(unnoticed)}")
 
 
 RUNTIME_CHECKS = _fix(
@@ -445,9 +522,9 @@ RUNTIME_CHECKS = _fix(
     "what an operator asks of symbolic extents and computed indices is checked when a model runs",
     (),
     Probe(
-        stock=lambda: _reshape_at_run_time(relax.get_pipeline("default")),
-        fixed=lambda: _reshape_at_run_time(tvm_fixes_pipeline(runtime_checks=True)),
-        symptom=re.compile("twelve of fifteen elements, and no error"),
+        stock=lambda: _run_unequal(relax.get_pipeline("default")),
+        fixed=lambda: _run_unequal(tvm_fixes_pipeline(runtime_checks=True)),
+        symptom=re.compile("no error: _reshape_of_fifteen|SIGSEGV"),
     ),
 )
 ATTRIBUTES = _fix(
@@ -460,5 +537,7 @@ PRIM_FUNC = _fix(
     "verify-prim-func",
     "the indices of a PrimFunc stay within its buffers",
     (),
-    _probe([store_is_out_of_bounds, loop_is_longer_than_the_buffer]),
+    _probe(
+        [store_is_out_of_bounds, loop_is_longer_than_the_buffer, domain_is_smaller_than_the_loop]
+    ),
 )
