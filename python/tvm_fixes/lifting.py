@@ -23,10 +23,10 @@ from . import target as targets
 from .compiler import _export
 from .errors import UnsupportedOperatorError, UsageError
 from .pipeline import pipeline
+from .relax.ir import with_body, with_functions
 from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
-from .relax.transform.callers import with_functions
 from .relax.transform.fold_constant import MAX_GROWTH
-from .relax.transform.lift_plan import weights_of, with_body
+from .relax.transform.lift_plan import weights_of
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
 from .runtime.lifted_module import LiftedModule
 from .runtime.manifest import TensorSpec, describe_function

@@ -22,7 +22,7 @@ from tvm import relax
 from ..pipeline import pipeline
 from ..relax import transform
 from ..relax.analysis import bindings
-from ..relax.transform.fold_plan import tensor_of
+from ..relax.ir import tensor_of
 from .record import Fix, Kind, Probe
 
 

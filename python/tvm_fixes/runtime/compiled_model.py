@@ -16,7 +16,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -159,11 +160,7 @@ class CompiledModel:
         tensors = [to_tvm(value) for value in values]
         with self._lock:
             result = self._function(*tensors)
-        # A shape is a tuple of its dims as well.
-        if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
-            return from_tvm(result, as_torch=as_torch)
-        outputs = tuple(from_tvm(value, as_torch=as_torch) for value in result)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return returned(result, as_torch=as_torch)
 
     def _bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [spec.name for spec in self.inputs]
@@ -242,28 +239,12 @@ class CompiledModel:
         ArtifactError
             If writing fails, such as on a full disk.
         """
-        destination = Path(os.path.abspath(directory))
-        check_destination(destination)
-        staging = None
-        try:
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            prefix = f".{destination.name}."
-            staging = Path(tempfile.mkdtemp(prefix=prefix, dir=destination.parent))
-            staging.chmod(0o755)
+        check_destination(directory)
+        with staged(directory) as staging:
             for name, mode in self._files().items():
                 shutil.copyfile(self._directory / name, staging / name)
                 (staging / name).chmod(mode)
-                _sync(staging / name)
             (staging / MANIFEST).write_text(self.manifest.to_json())
-            _sync(staging / MANIFEST)
-            _sync(staging)
-            _replace(staging, destination)
-            _sync(destination.parent)
-        except OSError as error:
-            raise ArtifactError(f"{directory}: cannot be written: {error.strerror}") from error
-        finally:
-            if staging is not None:
-                shutil.rmtree(staging, ignore_errors=True)
 
     def check_weights(self) -> None:
         """Read all of the weights beside the library, if any, and compare their SHA-256.
@@ -297,15 +278,7 @@ class CompiledModel:
         """
         path = Path(directory)
         manifest = read_manifest(path)
-        try:
-            digest = hash_file(path / LIBRARY)
-        except OSError as error:
-            raise ArtifactError(f"{path}: not an artifact: {summarize(error)}") from error
-        if digest != manifest.sha256:
-            raise ArtifactError(
-                f"{path / LIBRARY}: not the library of {MANIFEST}: expected SHA-256 "
-                f"{manifest.sha256}, got {digest}"
-            )
+        check_library(path, manifest)
         model = cls(path, manifest)
         _ = model._function
         return model
@@ -326,6 +299,62 @@ def _load_library(path: Path) -> Any:
         return tvm.runtime.load_module(real)
     with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
         return tvm.runtime.load_module(shutil.copyfile(real, os.path.join(folder, LIBRARY)))
+
+
+def check_library(directory: Path, manifest: Manifest) -> None:
+    """Make sure that the library in `directory` is the one of `manifest`.
+
+    Raises
+    ------
+    ArtifactError
+        If it is not there, or its SHA-256 is another one.
+    """
+    try:
+        digest = hash_file(directory / LIBRARY)
+    except OSError as error:
+        raise ArtifactError(f"{directory}: not an artifact: {summarize(error)}") from error
+    if digest != manifest.sha256:
+        raise ArtifactError(
+            f"{directory / LIBRARY}: not the library of {MANIFEST}: expected SHA-256 "
+            f"{manifest.sha256}, got {digest}"
+        )
+
+
+def returned(result: Any, *, as_torch: bool) -> Any:
+    """What a model's function has returned, as :meth:`CompiledModel.run` returns it."""
+    # A shape is a tuple of its dims as well.
+    if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
+        return from_tvm(result, as_torch=as_torch)
+    outputs = tuple(from_tvm(value, as_torch=as_torch) for value in result)
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+@contextmanager
+def staged(directory: str | os.PathLike[str]) -> Iterator[Path]:
+    """A directory that takes the place of `directory` when all is written, or goes.
+
+    Raises
+    ------
+    ArtifactError
+        If writing fails.
+    """
+    destination = Path(os.path.abspath(directory))
+    staging = None
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+        staging.chmod(0o755)
+        yield staging
+        for path in staging.iterdir():
+            _sync(path)
+        _sync(staging)
+        _replace(staging, destination)
+        _sync(destination.parent)
+    except OSError as error:
+        raise ArtifactError(f"{directory}: cannot be written: {error.strerror}") from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def check_destination(directory: str | os.PathLike[str]) -> None:

@@ -18,7 +18,6 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,11 +26,11 @@ from typing import Any
 import numpy as np
 import tvm
 
-from ..errors import ArtifactError, InputError, UsageError, summarize
-from .compiled_model import CompiledModel, _replace, _sync, check_destination
+from ..errors import ArtifactError, InputError, UsageError
+from .compiled_model import CompiledModel, check_destination, check_library, returned, staged
 from .lifted_manifest import LiftedManifest, PreparedSpec, WeightSpec
-from .manifest import LIBRARY, MANIFEST, WEIGHTS, TensorSpec, hash_file
-from .tensors import dtype_of, duplicate, from_tvm, is_torch, nbytes_of, to_tvm
+from .manifest import LIBRARY, MANIFEST, WEIGHTS, TensorSpec
+from .tensors import dtype_of, duplicate, is_torch, nbytes_of, to_tvm
 from .weights import Weight, read_weights, write_weights
 
 _HELD = "held"
@@ -167,7 +166,7 @@ class LiftedModule(CompiledModel):
         with self._lock:
             prepared = self._loaded if weights is None else self._prepare(weights, not given)
             result = self._function(*tensors, *(prepared or ()))
-            return _returned(result, as_torch)
+            return returned(result, as_torch=as_torch)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write library, prepared weights and manifest to `directory`, at once or not at all.
@@ -191,10 +190,9 @@ class LiftedModule(CompiledModel):
             prepared = self._loaded if held is None else self._prepare(held, is_held=True)
         if prepared is None:
             raise UsageError("there are no weights to save: give them to lift()")
-        destination = Path(os.path.abspath(directory))
-        if not _is_artifact(destination):
-            check_destination(destination)
-        with _staged(destination) as staging:
+        if not _is_artifact(Path(directory)):
+            check_destination(directory)
+        with staged(directory) as staging:
             tensors = enumerate(tensor for value in prepared for tensor in _tensors_of(value))
             manifest = replace(
                 self._lifted,
@@ -223,15 +221,7 @@ class LiftedModule(CompiledModel):
         manifest = LiftedManifest.read(path)
         if manifest.file is None:
             raise ArtifactError(f"{path / MANIFEST}: there are no weights")
-        try:
-            digest = hash_file(path / LIBRARY)
-        except OSError as error:
-            raise ArtifactError(f"{path}: not an artifact: {summarize(error)}") from error
-        if digest != manifest.model.sha256:
-            raise ArtifactError(
-                f"{path / LIBRARY}: not the library of {MANIFEST}: expected SHA-256 "
-                f"{manifest.model.sha256}, got {digest}"
-            )
+        check_library(path, manifest.model)
         tensors = iter(read_weights(path / WEIGHTS, manifest.file, check=True))
         prepared = [_prepared_of(spec, tensors) for spec in manifest.prepared]
         model = cls(path, manifest, prepared=prepared)
@@ -450,13 +440,6 @@ def _bytes_of(value: Any) -> memoryview:
     return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
 
-def _returned(result: Any, as_torch: bool) -> Any:
-    if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
-        return from_tvm(result, as_torch=as_torch)
-    outputs = tuple(from_tvm(value, as_torch=as_torch) for value in result)
-    return outputs[0] if len(outputs) == 1 else outputs
-
-
 def _is_artifact(path: Path) -> bool:
     """Whether `path` holds a lifted model's artifact and nothing else."""
     try:
@@ -464,24 +447,3 @@ def _is_artifact(path: Path) -> bool:
     except ArtifactError:
         return False
     return {entry.name for entry in path.iterdir()} <= {LIBRARY, MANIFEST, WEIGHTS}
-
-
-@contextmanager
-def _staged(destination: Path) -> Iterator[Path]:
-    """A directory that takes the place of `destination` when all is written."""
-    staging = None
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-        staging.chmod(0o755)
-        yield staging
-        for path in staging.iterdir():
-            _sync(path)
-        _sync(staging)
-        _replace(staging, destination)
-        _sync(destination.parent)
-    except OSError as error:
-        raise ArtifactError(f"{destination}: cannot be written: {error.strerror}") from error
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)

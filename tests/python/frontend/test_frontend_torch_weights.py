@@ -30,7 +30,8 @@ from relax_helpers import call, calls, count, merge
 from torch_helpers import FLOATS, check_all, import_exported, name_of, random, randomize
 from tvm_fixes import switches
 from tvm_fixes.pipeline import pipeline
-from tvm_fixes.relax.transform.fold_plan import bytes_of, tensor_of
+from tvm_fixes.relax.ir import tensor_of
+from tvm_fixes.relax.transform.fold_plan import bytes_of
 
 pytestmark = pytest.mark.native
 

@@ -30,6 +30,7 @@ from relax_helpers import build, count, integers, run, tensor
 from tvm_fixes import switches, transform
 from tvm_fixes.errors import UsageError
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.ir import tensor_of
 from tvm_fixes.relax.transform import fold_plan
 from tvm_fixes.relax.transform.fold_constant import collect_unfolded
 
@@ -51,9 +52,9 @@ def constants(mod: tvm.IRModule) -> list[tuple[int, ...]]:
     found: dict[tvm.runtime.Tensor, None] = {}
 
     def visit(expr: relax.Expr) -> None:
-        tensor = fold_plan.tensor_of(expr)
-        if tensor is not None:
-            found[tensor] = None
+        value = tensor_of(expr)
+        if value is not None:
+            found[value] = None
 
     for function in mod.functions.values():
         if isinstance(function, relax.Function):
@@ -477,7 +478,7 @@ def test_random_graphs(graph, max_growth):
         sizes = {}
 
         def visit(expr):
-            value = fold_plan.tensor_of(expr)
+            value = tensor_of(expr)
             if value is not None:
                 sizes[value] = fold_plan.bytes_of(value)
 

@@ -13,14 +13,22 @@
 """Initializers whose elements lie in files beside the model, and stay there."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import onnx
 import tvm
 from onnx import external_data_helper, helper
 
-__all__ = ["Place", "Read", "load_small", "place_of", "with_external", "without_external"]
+__all__ = [
+    "Place",
+    "Read",
+    "load_small",
+    "place_of",
+    "with_external",
+    "with_initializers",
+    "without_external",
+]
 
 # What is larger, in elements, stays in its file, unless elements share bytes.
 _SMALL = 1 << 14
@@ -86,13 +94,12 @@ def with_external(model: onnx.ModelProto, read: Read) -> onnx.ModelProto:
     return whole
 
 
-def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with inputs in the place of the initializers whose elements lie in files."""
+def with_initializers(
+    model: onnx.ModelProto, initializers: Iterable[onnx.TensorProto]
+) -> onnx.ModelProto:
+    """`model` with these initializers in the place of its own, of which none is copied."""
     graph = model.graph
-    external = [i for i in graph.initializer if external_data_helper.uses_external_data(i)]
-    if not external:
-        return model
-    light = onnx.ModelProto(
+    return onnx.ModelProto(
         ir_version=model.ir_version,
         opset_import=model.opset_import,
         functions=model.functions,
@@ -102,11 +109,19 @@ def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
             input=graph.input,
             output=graph.output,
             value_info=graph.value_info,
-            initializer=[
-                i for i in graph.initializer if not external_data_helper.uses_external_data(i)
-            ],
+            initializer=initializers,
         ),
     )
+
+
+def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with inputs in the place of the initializers whose elements lie in files."""
+    graph = model.graph
+    external = [i for i in graph.initializer if external_data_helper.uses_external_data(i)]
+    if not external:
+        return model
+    inside = [i for i in graph.initializer if not external_data_helper.uses_external_data(i)]
+    light = with_initializers(model, inside)
     inputs = {value.name for value in graph.input}
     light.graph.input.extend(
         helper.make_tensor_value_info(i.name, i.data_type, i.dims)

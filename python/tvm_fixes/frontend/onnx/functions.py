@@ -39,6 +39,7 @@ import tvm
 from onnx import defs, helper, inliner
 
 from ... import switches
+from .external import with_initializers
 
 __all__ = ["FUNCTIONS", "expand_functions"]
 
@@ -107,19 +108,7 @@ def _without_large_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
     The small ones stay: the type of a result may follow from their elements.
     """
     graph = model.graph
-    light = onnx.ModelProto(
-        ir_version=model.ir_version,
-        opset_import=model.opset_import,
-        functions=model.functions,
-        graph=onnx.GraphProto(
-            name=graph.name,
-            node=graph.node,
-            input=graph.input,
-            output=graph.output,
-            value_info=graph.value_info,
-            initializer=[i for i in graph.initializer if math.prod(i.dims) <= _SMALL],
-        ),
-    )
+    light = with_initializers(model, [i for i in graph.initializer if math.prod(i.dims) <= _SMALL])
     typed = {value.name for value in (*graph.input, *graph.value_info)}
     light.graph.value_info.extend(
         helper.make_tensor_value_info(i.name, i.data_type, i.dims)

@@ -32,8 +32,9 @@ import tvm
 from tvm import relax
 
 from ... import switches
+from ..ir import with_functions
 from .callers import refuse_callers
-from .guard import uninstrumented
+from .guard import corrected
 from .lift_plan import weights_of
 
 FIX_ID = "lifted-params"
@@ -63,10 +64,7 @@ def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass
     """
     stock = relax.transform.BundleModelParams(param_tuple_name)
 
-    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            with uninstrumented(context):
-                return stock(mod)
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
         functions = dict(mod.functions_items())
         bundled = {var: f for var, f in functions.items() if is_bundled(f)}
         changed = {
@@ -78,17 +76,13 @@ def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass
         }
         refuse_callers(mod, changed, NAME)
         if not bundled:
-            with uninstrumented(context):
-                return stock(mod)
+            return stock(mod)
         switches.note(FIX_ID)
         shown = {var: f.without_attr("num_input") for var, f in bundled.items()}
-        with uninstrumented(context):
-            after = stock(tvm.IRModule(functions | shown, mod.attrs, mod.global_infos))
-        return tvm.IRModule(
-            dict(after.functions_items()) | bundled, after.attrs, after.global_infos
-        )
+        after = stock(with_functions(mod, shown))
+        return with_functions(after, bundled)
 
-    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+    return corrected(stock, FIX_ID, run, NAME)
 
 
 def is_bundled(function: tvm.ir.BaseFunc) -> bool:

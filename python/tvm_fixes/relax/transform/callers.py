@@ -18,6 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...errors import UsageError
 from ..analysis import bindings
+from ..ir import with_functions
 
 RECORD = "lift_transform_params"
 """The attribute that tells what the parameters of a lifted function were."""
@@ -33,15 +34,6 @@ def public_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function
         for var, function in mod.functions_items()
         if isinstance(function, relax.Function) and "global_symbol" in (function.attrs or {})
     }
-
-
-def with_functions(
-    mod: tvm.IRModule, functions: dict[tvm.ir.GlobalVar, relax.Function]
-) -> tvm.IRModule:
-    """The module, with other functions for some."""
-    if not functions:
-        return mod
-    return tvm.IRModule(dict(mod.functions_items()) | functions, mod.attrs, mod.global_infos)
 
 
 def callers_of(

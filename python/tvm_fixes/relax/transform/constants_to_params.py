@@ -12,15 +12,13 @@
 # and limitations under the License.
 """Constants become parameters: for weights that lie outside the library."""
 
-from collections.abc import Sequence
-
 import tvm
 from tvm import relax
 
 from ...runtime.tensors import raw_bytes
 from ..analysis import bindings
+from ..ir import map_leaves, tensor_of, with_body, with_functions
 from .fold_constant import rebind
-from .fold_plan import tensor_of
 
 
 def ConstantsToParams(
@@ -62,13 +60,10 @@ def ConstantsToParams(
         names = {str(param.name) for param in main.params}
         builder = relax.BlockBuilder(mod)
 
-        def replace(expr: relax.Expr) -> relax.Expr:
-            if isinstance(expr, relax.Tuple):
-                fields = list(map(replace, expr.fields))
-                return relax.Tuple(fields) if _differ(fields, expr.fields) else expr
-            tensor = tensor_of(expr)
+        def replace(leaf: relax.Expr) -> relax.Expr:
+            tensor = tensor_of(leaf)
             if tensor is None or raw_bytes(tensor).size < least:
-                return expr
+                return leaf
             if tensor not in collected:
                 number = len(collected)
                 name = next(
@@ -76,34 +71,20 @@ def ConstantsToParams(
                     for name in (f"weight{'_' * more}{number}" for more in range(len(names) + 1))
                     if name not in names
                 )
-                collected[tensor] = relax.Var(name, expr.ty)
+                collected[tensor] = relax.Var(name, leaf.ty)
             return collected[tensor]
 
         calls: dict[relax.Var, relax.Expr] = {}
         for binding in bindings(main):
             call = binding.value
             if isinstance(binding, relax.VarBinding) and isinstance(call, relax.Call):
-                args = list(map(replace, call.args))
-                if _differ(args, call.args):
-                    new = relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
+                new = map_leaves(call, replace)
+                if not new.same_as(call):
                     calls[binding.var] = builder.normalize(new)
         if not collected:
             return mod
-        wider = relax.Function(
-            [*main.params, *collected.values()],
-            main.body,
-            main.ret_ty,
-            main.is_pure,
-            main.attrs,
-            main.span,
-        )
+        wider = with_body(main, main.body, [*main.params, *collected.values()])
         variable = mod.get_global_var("main")
-        functions = dict(mod.functions_items()) | {variable: wider}
-        opened = tvm.IRModule(functions, mod.attrs, mod.global_infos)
-        return rebind(opened, {variable: calls})
+        return rebind(with_functions(mod, {variable: wider}), {variable: calls})
 
     return tvm.transform.module_pass(run, opt_level=0, name="ConstantsToParams")
-
-
-def _differ(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
-    return not all(one.same_as(other) for one, other in zip(new, old, strict=True))

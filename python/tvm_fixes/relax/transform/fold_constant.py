@@ -42,8 +42,9 @@ from ... import _ffi, logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
 from ..constants import few_at_a_time, made_constant
+from ..ir import map_leaves, tensor_of, with_body, with_functions
 from .fold_evaluation import evaluate
-from .fold_plan import FoldPlan, Value, tensor_of
+from .fold_plan import FoldPlan, Value
 from .guard import uninstrumented
 
 FIX_ID = "fold-constant"
@@ -201,7 +202,7 @@ def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> 
     """
     hidden: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
     calls: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-    functions = dict(mod.functions_items())
+    opened: dict[tvm.ir.GlobalVar, relax.Function] = {}
     for global_var, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
@@ -213,34 +214,23 @@ def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> 
         }
         if params:
             hidden[global_var] = params
-            functions[global_var] = relax.Function(
-                [*function.params, *params],
-                function.body,
-                function.ret_ty,
-                function.is_pure,
-                function.attrs,
-                function.span,
-            )
+            opened[global_var] = with_body(function, function.body, [*function.params, *params])
     if not hidden:
         return stock(mod)
-    opened = tvm.IRModule(functions, mod.attrs, mod.global_infos)
-    return rebind(stock(rebind(opened, calls)), hidden)
+    return rebind(stock(rebind(with_functions(mod, opened), calls)), hidden)
 
 
 def _hide(call: relax.Call, params: dict[relax.Var, relax.Expr]) -> relax.Call:
     """The call with parameters, which are added to `params`, in the place of its constants."""
 
-    def replace(expr: relax.Expr) -> relax.Expr:
-        if tensor_of(expr) is not None:
-            param = relax.Var(f"constant{len(params)}", expr.ty)
-            params[param] = expr
-            return param
-        if isinstance(expr, relax.Tuple):
-            return relax.Tuple(list(map(replace, expr.fields)))
-        return expr
+    def hide(leaf: relax.Expr) -> relax.Expr:
+        if tensor_of(leaf) is None:
+            return leaf
+        param = relax.Var(f"constant{len(params)}", leaf.ty)
+        params[param] = leaf
+        return param
 
-    args = list(map(replace, call.args))
-    return relax.BlockBuilder().normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
+    return relax.BlockBuilder().normalize(map_leaves(call, hide))
 
 
 def rebind(
@@ -256,6 +246,4 @@ def rebind(
         for global_var, new in values.items()
         if new
     }
-    if not changed:
-        return mod
-    return tvm.IRModule(dict(mod.functions_items()) | changed, mod.attrs, mod.global_infos)
+    return with_functions(mod, changed)

@@ -20,10 +20,11 @@ from collections.abc import Iterable
 
 import tvm
 from tvm import relax
+from tvm.relax.backend.cpu_generic import pipeline as stock
 
 from ... import logs
 from ...errors import summarize
-from .fold_plan import leaves, tensor_of
+from ..ir import leaves, map_leaves, tensor_of, variables
 
 _TARGET = "llvm"
 
@@ -72,7 +73,7 @@ def _needed(
     kept = []
     for binding in reversed(computation):
         if binding.var in needed:
-            needed.update(leaf for leaf in leaves(binding.value) if isinstance(leaf, relax.Var))
+            needed.update(variables(binding.value))
             kept.append(binding)
     return kept[::-1]
 
@@ -83,18 +84,13 @@ def _run(
     """Build the computation as one function and call it; the constants are its arguments."""
     params: dict[tvm.runtime.Tensor, relax.Var] = {}
 
-    def replace(expr: relax.Expr) -> relax.Expr:
-        tensor = tensor_of(expr)
-        if tensor is not None:
-            return params.setdefault(tensor, relax.Var(f"constant{len(params)}", expr.ty))
-        if isinstance(expr, relax.Tuple):
-            return relax.Tuple(list(map(replace, expr.fields)))
-        if isinstance(expr, relax.Call):
-            args = list(map(replace, expr.args))
-            return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
-        return expr
+    def argument(leaf: relax.Expr) -> relax.Expr:
+        tensor = tensor_of(leaf)
+        if tensor is None:
+            return leaf
+        return params.setdefault(tensor, relax.Var(f"constant{len(params)}", leaf.ty))
 
-    bound = [relax.VarBinding(b.var, replace(b.value)) for b in computation]
+    bound = [relax.VarBinding(b.var, map_leaves(b.value, argument)) for b in computation]
     out = relax.Var("out", relax.TupleType([var.ty for var in results]))
     block = relax.DataflowBlock([*bound, relax.VarBinding(out, relax.Tuple(results))])
     body = relax.SeqExpr([block], out)
@@ -116,20 +112,6 @@ def _run(
 
 def _lowering() -> tvm.transform.Pass:
     """TVM's passes for a CPU without those that fold and fuse."""
-    transform = relax.transform
-    return tvm.transform.Sequential(
-        [
-            transform.LegalizeOps(),
-            transform.RewriteDataflowReshape(),
-            transform.ToNonDataflow(),
-            transform.RemovePurityChecking(),
-            transform.CallTIRRewrite(),
-            transform.StaticPlanBlockMemory(),
-            transform.LowerAllocTensor(),
-            transform.KillAfterLastUse(),
-            transform.LowerRuntimeBuiltin(),
-            transform.ComputePrimValue(),
-            transform.VMShapeLower(),
-            transform.AttachGlobalSymbol(),
-        ]
-    )
+    target = tvm.target.Target(_TARGET)
+    passes = [*stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
+    return tvm.transform.Sequential([relax.transform.LegalizeOps(), *passes])

@@ -21,6 +21,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from ..ir import leaves, tensor_of, variables
+
 SMALL = 8192
 """A value of this many bytes or less is folded, whatever its operands are: 1024 numbers of 64 bits,
 up to which TVM folds what has no operands."""
@@ -145,7 +147,7 @@ class FoldPlan:
             var = pending.pop()
             if var not in needed:
                 needed.add(var)
-                pending += _variables(self.bindings[var].value)
+                pending += variables(self.bindings[var].value)
         return [binding for var, binding in self.bindings.items() if var in needed]
 
     def _visit(self, expr: relax.Expr) -> None:
@@ -335,31 +337,6 @@ def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
             room[constant] -= taken
             nbytes -= taken
     return too_large
-
-
-def _variables(expr: relax.Expr) -> list[relax.Var]:
-    """The variables that a value of a normalized function reads."""
-    return [leaf for leaf in leaves(expr) if isinstance(leaf, relax.Var)]
-
-
-def tensor_of(expr: relax.Expr) -> tvm.runtime.Tensor | None:
-    """The tensor that a constant holds."""
-    is_tensor = isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor)
-    return expr.value if is_tensor else None
-
-
-def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
-    if isinstance(expr, relax.Call):
-        yield from leaves(expr.op)
-        for arg in expr.args:
-            yield from leaves(arg)
-    elif isinstance(expr, relax.Tuple):
-        for field in expr.fields:
-            yield from leaves(field)
-    elif isinstance(expr, relax.TupleGetItem):
-        yield from leaves(expr.tuple_value)
-    else:
-        yield expr
 
 
 def _bytes_of_type(ty: tvm.ir.Type) -> int | None:

@@ -31,6 +31,39 @@ def uninstrumented(
     return tvm.transform.PassContext(opt_level=level, config=context.config)
 
 
+def corrected(
+    stock: tvm.transform.Pass,
+    fix_id: str,
+    run: Callable[[tvm.IRModule], tvm.IRModule],
+    name: str | None = None,
+) -> tvm.transform.Pass:
+    """Put another pass in the place of one of TVM's, which instruments see as one.
+
+    Parameters
+    ----------
+    stock : tvm.transform.Pass
+        TVM's pass.
+    fix_id : str
+        The fix that the other one is; while it is switched off, `stock` gets every module.
+    run : callable
+        What it does; `stock` and other passes may be parts of it.
+    name : str, optional
+        Its name; by default that of `stock`.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass with the optimization level of `stock`.
+    """
+
+    def correct(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        with uninstrumented(context):
+            return run(mod) if switches.enabled(fix_id) else stock(mod)
+
+    info = stock.info
+    return tvm.transform.module_pass(correct, opt_level=info.opt_level, name=name or info.name)
+
+
 def guarded(
     stock: tvm.transform.Pass, fix_id: str, refuses: Callable[[tvm.IRModule], bool]
 ) -> tvm.transform.Pass:

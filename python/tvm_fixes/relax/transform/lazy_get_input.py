@@ -33,10 +33,11 @@ import tvm
 from tvm import relax
 
 from ... import switches
+from ..ir import with_body, with_functions
 from .bundle_model_params import FIX_ID, is_bundled
 from .callers import RECORD, public_functions, refuse_callers
-from .guard import uninstrumented
-from .lift_plan import weights_of, with_body
+from .guard import corrected
+from .lift_plan import weights_of
 from .lift_transform_params import unbundle
 
 NAME = "LazyGetInput"
@@ -62,30 +63,25 @@ def LazyGetInput() -> tvm.transform.Pass:
     """
     stock = relax.transform.LazyGetInput()
 
-    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            with uninstrumented(context):
-                return stock(mod)
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
         refuse_callers(mod, public_functions(mod), NAME)
         names = _weight_names(mod)
-        opened = {
+        public = public_functions(mod)
+        public |= {
             var: unbundle(var, function, mod, names.get(str(var.name_hint), ()))
-            for var, function in public_functions(mod).items()
+            for var, function in public.items()
             if is_bundled(function)
         }
-        functions = dict(mod.functions_items()) | opened
         shown = {
-            var: _with_symbols_first(functions[var])
-            for var in public_functions(mod)
-            if "num_input" in functions[var].attrs
+            var: _with_symbols_first(function)
+            for var, function in public.items()
+            if "num_input" in function.attrs
         }
         if any(not function.same_as(mod[var]) for var, function in shown.items()):
             switches.note(FIX_ID)
-        functions |= shown
-        with uninstrumented(context):
-            return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
+        return stock(with_functions(mod, public | shown))
 
-    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+    return corrected(stock, FIX_ID, run, NAME)
 
 
 def _with_symbols_first(function: relax.Function) -> relax.Function:

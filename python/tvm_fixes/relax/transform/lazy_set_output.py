@@ -34,10 +34,10 @@ import tvm
 from tvm import relax
 
 from ... import switches
+from ..ir import taken_apart, with_body, with_functions
 from .bundle_model_params import FIX_ID
 from .callers import public_functions, refuse_callers
-from .guard import uninstrumented
-from .lift_plan import with_body
+from .guard import corrected
 
 NAME = "LazySetOutput"
 
@@ -66,22 +66,17 @@ def LazySetOutput() -> tvm.transform.Pass:
     """
     stock = relax.transform.LazySetOutput()
 
-    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            with uninstrumented(context):
-                return stock(mod)
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
         refuse_callers(mod, public_functions(mod), NAME)
         switches.note(FIX_ID)
         # A call with effects does not stand in a dataflow block.
-        with uninstrumented(context):
-            flat = relax.transform.ToNonDataflow()(mod)
-        functions = dict(mod.functions_items()) | {
+        flat = relax.transform.ToNonDataflow()(mod)
+        functions = {
             var: _with_fields(function) for var, function in public_functions(flat).items()
         }
-        with uninstrumented(context):
-            return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
+        return stock(with_functions(mod, functions))
 
-    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+    return corrected(stock, FIX_ID, run, NAME)
 
 
 def _with_fields(function: relax.Function) -> relax.Function:
@@ -90,19 +85,8 @@ def _with_fields(function: relax.Function) -> relax.Function:
     if not isinstance(result, relax.Var) or not isinstance(result.ty, relax.TupleType):
         return function
     bound = {b.var: b.value for block in blocks for b in block.bindings}
-    value = bound.get(result)
-    if isinstance(value, relax.Tuple):
-        fields = list(value.fields)
-    else:
-        fields = [
-            relax.Var(f"{result.name}_{index}", ty) for index, ty in enumerate(result.ty.fields)
-        ]
-        taken = [
-            relax.VarBinding(
-                field, relax.BlockBuilder().normalize(relax.TupleGetItem(result, index))
-            )
-            for index, field in enumerate(fields)
-        ]
+    whole = bound.get(result)
+    if not isinstance(whole, relax.Tuple):
+        taken, whole = taken_apart(result)
         blocks.append(relax.BindingBlock(taken))
-    whole = relax.BlockBuilder().normalize(relax.Tuple(fields))
     return relax.analysis.remove_all_unused(with_body(function, relax.SeqExpr(blocks, whole)))

@@ -37,10 +37,10 @@ import tvm
 from tvm import relax
 
 from ... import switches
+from ..ir import taken_apart, with_body, with_functions
 from .bundle_model_params import FIX_ID
 from .callers import SUFFIX
-from .guard import uninstrumented
-from .lift_plan import with_body
+from .guard import corrected
 
 NAME = "LazyTransformParams"
 
@@ -76,21 +76,17 @@ def LazyTransformParams(
     ]
     stock = relax.transform.LazyTransformParams(fget_item, fset_item, *extras)
 
-    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        with uninstrumented(context):
-            if not switches.enabled(FIX_ID):
-                return stock(mod)
-            switches.note(FIX_ID)
-            flat = relax.transform.ToNonDataflow()(mod)
-            transforms = {
-                var: _with_tuple(function)
-                for var, function in flat.functions_items()
-                if isinstance(function, relax.Function) and var.name_hint.endswith(SUFFIX)
-            }
-            functions = dict(mod.functions_items()) | transforms
-            return stock(tvm.IRModule(functions, mod.attrs, mod.global_infos))
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        switches.note(FIX_ID)
+        flat = relax.transform.ToNonDataflow()(mod)
+        transforms = {
+            var: _with_tuple(function)
+            for var, function in flat.functions_items()
+            if isinstance(function, relax.Function) and var.name_hint.endswith(SUFFIX)
+        }
+        return stock(with_functions(mod, transforms))
 
-    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
+    return corrected(stock, FIX_ID, run, NAME)
 
 
 def _with_tuple(function: relax.Function) -> relax.Function:
@@ -101,16 +97,8 @@ def _with_tuple(function: relax.Function) -> relax.Function:
         return function
     if not isinstance(result.ty, relax.TupleType):
         return function
-    bindings = []
-    if isinstance(result, relax.Tuple):
-        whole = result
-    else:
-        fields = []
-        for index, ty in enumerate(result.ty.fields):
-            fields.append(relax.Var(f"{result.name}_{index}", ty))
-            taken = relax.BlockBuilder().normalize(relax.TupleGetItem(result, index))
-            bindings.append(relax.VarBinding(fields[-1], taken))
-        whole = relax.BlockBuilder().normalize(relax.Tuple(fields))
+    is_whole = isinstance(result, relax.Tuple)
+    bindings, whole = ([], result) if is_whole else taken_apart(result)
     out = relax.Var("output_tuple", result.ty)
     blocks.append(relax.BindingBlock([*bindings, relax.VarBinding(out, whole)]))
     return with_body(function, relax.SeqExpr(blocks, out))

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Which computations of a function's weights are done once, ahead of its calls."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ...runtime.tensors import nbytes_of
+from ..ir import map_leaves, with_body
 from .fold_plan import Budget, within_budget
 
 NOMINAL_EXTENT = 256
@@ -242,8 +243,13 @@ class LiftPlan:
         rewritten: list[relax.Binding] = []
         stops: dict[relax.Var, relax.Var] = {}
 
-        def stop(var: relax.Var) -> relax.Var:
+        def canonical(leaf: relax.Expr) -> relax.Expr:
+            return scope.same.get(leaf, leaf) if isinstance(leaf, relax.Var) else leaf
+
+        def stop(var: relax.Expr) -> relax.Expr:
             """A variable of the same value that TVM's pass does not take for liftable."""
+            if not isinstance(var, relax.Var):
+                return var
             operand = scope.known.get(var)
             if operand is None or operand in self._kept or var in scope.held:
                 return var
@@ -260,7 +266,7 @@ class LiftPlan:
             if var in scope.same or scope.known.get(var) in self._dead:
                 continue
             value = scope.copies.get(var, old)
-            value = map_leaves(value, lambda leaf: scope.same.get(leaf, leaf))
+            value = map_leaves(value, canonical)
             if var in scope.held or scope.known.get(var) in self._kept:
                 value = map_leaves(value, stop)
             if value.same_as(old):
@@ -277,20 +283,6 @@ def weights_of(function: relax.Function) -> list[relax.Var]:
     return list(function.params)[int(function.attrs["num_input"]) :]
 
 
-def with_body(
-    function: relax.Function, body: relax.Expr, params: Sequence[relax.Var] | None = None
-) -> relax.Function:
-    """The function with another body, and other parameters where they are given."""
-    return relax.Function(
-        function.params if params is None else params,
-        body,
-        function.ret_ty,
-        function.is_pure,
-        function.attrs,
-        function.span,
-    )
-
-
 def bytes_of_type(ty: tvm.ir.Type) -> int:
     """The bytes of a value of the type `ty`; 0 where they are not known."""
     if isinstance(ty, relax.TupleType):
@@ -303,25 +295,6 @@ def bytes_of_type(ty: tvm.ir.Type) -> int:
         dim if isinstance(dim, tirx.IntImm) else _nominal(dim, ty) for dim in ty.shape.values
     ]
     return nbytes_of(list(map(int, extents)), str(ty.dtype))
-
-
-def map_leaves(expr: relax.Expr, replace: Callable[[relax.Var], relax.Expr]) -> relax.Expr:
-    """Replace the variables of a value of a normalized function; it itself where none changes."""
-    if isinstance(expr, relax.Var):
-        return replace(expr)
-    if isinstance(expr, relax.Tuple):
-        fields = [map_leaves(field, replace) for field in expr.fields]
-        same = all(a.same_as(b) for a, b in zip(fields, expr.fields, strict=True))
-        return expr if same else relax.Tuple(fields)
-    if isinstance(expr, relax.TupleGetItem):
-        whole = map_leaves(expr.tuple_value, replace)
-        return expr if whole.same_as(expr.tuple_value) else relax.TupleGetItem(whole, expr.index)
-    if isinstance(expr, relax.Call):
-        args = [map_leaves(arg, replace) for arg in expr.args]
-        if all(a.same_as(b) for a, b in zip(args, expr.args, strict=True)):
-            return expr
-        return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
-    return expr
 
 
 def _is_liftable(

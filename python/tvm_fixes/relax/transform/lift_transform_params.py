@@ -44,10 +44,11 @@ from tvm import relax, tirx
 from ... import logs, switches
 from ...errors import UsageError
 from ..analysis import bindings
-from .callers import RECORD, SUFFIX, callers_of, rewrite_callers, with_functions
+from ..ir import with_body, with_functions
+from .callers import RECORD, SUFFIX, callers_of, rewrite_callers
 from .fold_constant import MAX_GROWTH, rebind
 from .guard import uninstrumented
-from .lift_plan import LiftPlan, weights_of, with_body
+from .lift_plan import LiftPlan, weights_of
 from .refresh_types import RefreshTypes
 
 FIX_ID = "lift-transform-params"

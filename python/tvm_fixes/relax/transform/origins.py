@@ -26,7 +26,8 @@ from ...runtime.manifest import ConstantRecord
 from ...runtime.tensors import raw_bytes
 from ...runtime.weights import Weight
 from ..analysis import bindings
-from .fold_plan import leaves, operator_of, tensor_of
+from ..ir import leaves, tensor_of
+from .fold_plan import operator_of
 
 # How much of either end of a tensor tells it from others before all of it is compared, and how much
 # is compared at once.

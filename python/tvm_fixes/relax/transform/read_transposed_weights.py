@@ -17,9 +17,10 @@ from tvm import relax
 
 from ... import switches
 from ..analysis import bindings
+from ..ir import leaves
 from ..legalize.matmul_transposed import multiply_by_rows
 from .fold_constant import FIX_ID, MAX_GROWTH, rebind
-from .fold_plan import FoldPlan, leaves
+from .fold_plan import FoldPlan
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:

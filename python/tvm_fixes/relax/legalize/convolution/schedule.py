@@ -17,10 +17,10 @@ import math
 import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
-from tvm.target.codegen import target_has_features
 
 from ..layouts import Layout
 from ..parallel import parallelize
+from ..targets import vector_registers
 from .compute import Convolution
 
 
@@ -40,12 +40,8 @@ def choose_tile(
     columns, channels : tirx.Expr
         Extents of the output; the channels of which vectors are to be made.
     """
-    if target_has_features("avx512f", target):
-        most, vector_bytes = 8, 64
-    elif target_has_features("avx", target):
-        most, vector_bytes = 4, 64
-    else:
-        most, vector_bytes = 4, 32
+    register_bytes, registers = vector_registers(target)
+    most, vector_bytes = registers // 4, min(2 * register_bytes, 64)
     if not isinstance(columns, tirx.IntImm):
         # A buffer for the last tile of an unknown row would be of unknown extent too, and so in
         # the L1 cache and not in registers.

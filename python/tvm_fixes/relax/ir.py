@@ -1,0 +1,100 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What values of normalized functions are made of, and functions and modules with other parts."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import tvm
+from tvm import relax
+
+
+def tensor_of(expr: relax.Expr) -> tvm.runtime.Tensor | None:
+    """The tensor that a constant holds; None for anything else."""
+    is_tensor = isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor)
+    return expr.value if is_tensor else None
+
+
+def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
+    """What a value is made of: all but its calls, tuples and fields of tuples."""
+    if isinstance(expr, relax.Call):
+        yield from leaves(expr.op)
+        for arg in expr.args:
+            yield from leaves(arg)
+    elif isinstance(expr, relax.Tuple):
+        for field in expr.fields:
+            yield from leaves(field)
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from leaves(expr.tuple_value)
+    else:
+        yield expr
+
+
+def variables(expr: relax.Expr) -> list[relax.Var]:
+    """The variables that a value reads."""
+    return [leaf for leaf in leaves(expr) if isinstance(leaf, relax.Var)]
+
+
+def map_leaves(expr: relax.Expr, replace: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
+    """Replace leaves of a value, except for what it calls; it itself where none changes.
+
+    What is new has no type yet.
+    """
+    if isinstance(expr, relax.Tuple):
+        fields = [map_leaves(field, replace) for field in expr.fields]
+        return expr if _are_same(fields, expr.fields) else relax.Tuple(fields)
+    if isinstance(expr, relax.TupleGetItem):
+        whole = map_leaves(expr.tuple_value, replace)
+        return expr if whole.same_as(expr.tuple_value) else relax.TupleGetItem(whole, expr.index)
+    if isinstance(expr, relax.Call):
+        args = [map_leaves(arg, replace) for arg in expr.args]
+        if _are_same(args, expr.args):
+            return expr
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
+    return replace(expr)
+
+
+def _are_same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
+    return all(one.same_as(other) for one, other in zip(new, old, strict=True))
+
+
+def taken_apart(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:
+    """The bindings that take the fields of a tuple, and a tuple of these fields."""
+    bindings = []
+    for index, ty in enumerate(var.ty.fields):
+        field = relax.BlockBuilder().normalize(relax.TupleGetItem(var, index))
+        bindings.append(relax.VarBinding(relax.Var(f"{var.name}_{index}", ty), field))
+    fields = [binding.var for binding in bindings]
+    return bindings, relax.BlockBuilder().normalize(relax.Tuple(fields))
+
+
+def with_body(
+    function: relax.Function, body: relax.Expr, params: Sequence[relax.Var] | None = None
+) -> relax.Function:
+    """The function with another body, and other parameters where they are given."""
+    return relax.Function(
+        function.params if params is None else params,
+        body,
+        function.ret_ty,
+        function.is_pure,
+        function.attrs,
+        function.span,
+    )
+
+
+def with_functions(
+    mod: tvm.IRModule, functions: Mapping[tvm.ir.GlobalVar, tvm.ir.BaseFunc]
+) -> tvm.IRModule:
+    """The module, with other functions for some."""
+    if not functions:
+        return mod
+    return tvm.IRModule({**dict(mod.functions_items()), **functions}, mod.attrs, mod.global_infos)
