@@ -201,19 +201,28 @@ def run_stock(cases: Sequence[Case]) -> list[Result]:
     )
 
 
-def stock_verdicts(cases: Sequence[Case]) -> list[Verdict]:
-    """How `cases`, which are all there are, end with TVM alone.
+def operators() -> list[str]:
+    """The operators that there are cases of, by the record of what TVM does with them."""
+    return list(_record()["verdicts"])
+
+
+def stock_verdicts(operator: str, cases: Sequence[Case]) -> list[Verdict]:
+    """How `cases`, which are all of `operator`, end with TVM alone.
 
     They are run unless these versions of TVM and ONNX are those of the record.
     """
-    record = tomllib.loads(_STOCK.read_text(encoding="utf-8"))
+    record = _record()
     if record["versions"] != _versions():
         return [result.verdict for result in run_stock(cases)]
     verdicts = {verdict[0]: verdict for verdict in Verdict}
-    ended = [verdicts[initial] for initial in "".join(record["verdicts"].values())]
-    by_operator = {operator: len(initials) for operator, initials in record["verdicts"].items()}
-    assert by_operator == {name: len(list(group)) for name, group in _by_operator(cases)}
+    ended = [verdicts[initial] for initial in record["verdicts"][operator]]
+    assert len(ended) == len(cases), operator
     return ended
+
+
+@cache
+def _record() -> dict[str, dict[str, str]]:
+    return tomllib.loads(_STOCK.read_text(encoding="utf-8"))
 
 
 def record_stock() -> None:
@@ -222,7 +231,7 @@ def record_stock() -> None:
     ended = iter(run_stock(every))
     verdicts = {
         operator: "".join(next(ended).verdict[0] for _ in group)
-        for operator, group in _by_operator(every)
+        for operator, group in groupby(every, lambda case: case.operator)
     }
     header = Path(__file__).read_text(encoding="utf-8").partition('"""')[0]
     tables = {"versions": _versions(), "verdicts": verdicts}
@@ -232,10 +241,6 @@ def record_stock() -> None:
         for line in (f"\n[{name}]", *(f'{key} = "{value}"' for key, value in table.items()))
     ]
     _STOCK.write_text(header + "\n".join(lines).lstrip() + "\n", encoding="utf-8")
-
-
-def _by_operator(cases: Sequence[Case]) -> Iterator[tuple[str, Iterator[Case]]]:
-    return groupby(cases, lambda case: case.operator)
 
 
 def _versions() -> dict[str, str]:

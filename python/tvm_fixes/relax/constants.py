@@ -62,6 +62,12 @@ def few_at_a_time() -> bool:
     return _making.get().scratch is not None
 
 
+def empty_constant(shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
+    """A tensor to write a constant's elements to: memory, or the scratch file."""
+    scratch = _making.get().scratch
+    return (tvm.runtime.empty if scratch is None else scratch.empty)(list(shape), dtype)
+
+
 def made_constant(
     tensor: tvm.runtime.Tensor, operands: Sequence[tvm.runtime.Tensor], made_by: str
 ) -> tvm.ir.GenericConst:
@@ -70,14 +76,16 @@ def made_constant(
     Parameters
     ----------
     tensor : Tensor
-        Its value.
+        Its value, of :func:`empty_constant`.
     operands : sequence of Tensor
         What it was made of.
     made_by : str
         The operator, and where it stands.
     """
-    scratch = _making.get().scratch
-    return _noted(tensor if scratch is None else scratch.keep(tensor), operands, made_by)
+    note = _making.get().note
+    if note is not None:
+        note(tensor, operands, made_by)
+    return relax.const(tensor)
 
 
 def rearranged(
@@ -94,18 +102,7 @@ def rearranged(
     made_by : str
         The operator that wants it so.
     """
-    scratch = _making.get().scratch
     array = arrange(array_of(original.value))
-    empty = tvm.runtime.empty if scratch is None else scratch.empty
-    tensor = empty(array.shape, str(original.value.dtype))
+    tensor = empty_constant(array.shape, str(original.value.dtype))
     array_of(tensor)[...] = array
-    return _noted(tensor, [original.value], made_by)
-
-
-def _noted(
-    tensor: tvm.runtime.Tensor, operands: Sequence[tvm.runtime.Tensor], made_by: str
-) -> tvm.ir.GenericConst:
-    note = _making.get().note
-    if note is not None:
-        note(tensor, operands, made_by)
-    return relax.const(tensor)
+    return made_constant(tensor, [original.value], made_by)

@@ -17,11 +17,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tvm
 from tvm import relax
 
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+
 
 def tensor_of(expr: relax.Expr) -> tvm.runtime.Tensor | None:
     """The tensor that a constant holds; None for anything else."""
     is_tensor = isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor)
     return expr.value if is_tensor else None
+
+
+def is_kernel_call(expr: relax.Expr) -> bool:
+    """Whether a value is ``R.call_tir``."""
+    return isinstance(expr, relax.Call) and expr.op.same_as(_CALL_TIR)
 
 
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:

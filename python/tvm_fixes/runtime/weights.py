@@ -124,7 +124,7 @@ class Scratch:
         """
         if raw_bytes(tensor).size < LARGE:
             return tensor
-        _give_back_memory()
+        give_back_memory()
         kept = self.empty(list(map(int, tensor.shape)), str(tensor.dtype))
         raw_bytes(kept)[:] = raw_bytes(tensor)
         return kept
@@ -171,7 +171,7 @@ def _view(data: np.ndarray, shape: Sequence[int], dtype: str) -> tvm.runtime.Ten
     return tvm.runtime.from_dlpack(data)._create_view(list(shape), dtype)
 
 
-def _give_back_memory() -> None:
+def give_back_memory() -> None:
     """Have the C library give back what was freed, which it keeps where it is in many pieces."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -17,14 +17,17 @@ on a tensor of more than 1024 elements that has no operands, such as a mask of o
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as stock
 
 from ... import logs
-from ...errors import summarize
-from ..ir import leaves, map_leaves, tensor_of, variables
+from ...errors import ArtifactError, summarize
+from ...runtime.tensors import raw_bytes
+from ..constants import empty_constant
+from ..ir import is_kernel_call, leaves, map_leaves, tensor_of, variables, with_body
 
 _TARGET = "llvm"
 
@@ -56,6 +59,8 @@ def evaluate(
         return {}
     try:
         tensors = _run(_needed(computation, results), results, mod)
+    except ArtifactError:
+        raise
     except Exception as error:
         if len(results) == 1:
             logs.debug("FoldConstant", f"`{results[0].name}` is not folded: {summarize(error)}")
@@ -103,15 +108,54 @@ def _run(
         for leaf in leaves(binding.value)
         if isinstance(leaf, tvm.ir.GlobalVar)
     }
-    with tvm.target.Target(_TARGET):
-        module = relax.transform.Normalize()(tvm.IRModule(functions))
+    module = _legalized(functions)
+    module["main"] = _writing_to_parameters(module["main"])
     executable = relax.build(module, _TARGET, relax_pipeline=_lowering())
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    return list(machine["main"](*params))
+    memory = [empty_constant(_extents(var), str(var.ty.dtype)) for var in results]
+    for tensor, found in zip(memory, machine["main"](*params, *memory), strict=True):
+        if not tensor.same_as(found):
+            raw_bytes(tensor)[:] = raw_bytes(found)
+    return memory
+
+
+def _extents(var: relax.Var) -> list[int]:
+    return [int(dim) for dim in var.ty.shape]
+
+
+def _legalized(functions: dict[Any, Any]) -> tvm.IRModule:
+    with tvm.target.Target(_TARGET):
+        passes = [relax.transform.Normalize(), relax.transform.LegalizeOps()]
+        return tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+
+
+def _writing_to_parameters(function: relax.Function) -> relax.Function:
+    """The function with a parameter behind the others for each tensor of the tuple that it returns.
+
+    A kernel whose result is one of them writes it there::
+
+        r = R.call_tir(f, (a,), out_ty)   =>   r = R.call_tir_inplace(f, (a, memory), [1], out_ty)
+    """
+    [block] = function.body.blocks
+    results = block.bindings[-1].value.fields
+    memory = {result: relax.Var(f"memory{i}", result.ty) for i, result in enumerate(results)}
+
+    def written(binding: relax.VarBinding) -> relax.VarBinding:
+        var, call = binding.var, binding.value
+        if var not in memory or not is_kernel_call(call):
+            return binding
+        kernel, args = call.args
+        into = relax.op.call_tir_inplace(kernel, [*args, memory[var]], len(args), call.ty_args[0])
+        return relax.VarBinding(var, into)
+
+    body = relax.SeqExpr(
+        [relax.DataflowBlock([written(binding) for binding in block.bindings])], function.body.body
+    )
+    return with_body(function, body, [*function.params, *memory.values()])
 
 
 def _lowering() -> tvm.transform.Pass:
-    """TVM's passes for a CPU without those that fold and fuse."""
+    """TVM's passes for a CPU behind those that legalize, fold and fuse."""
     target = tvm.target.Target(_TARGET)
     passes = [*stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
-    return tvm.transform.Sequential([relax.transform.LegalizeOps(), *passes])
+    return tvm.transform.Sequential([relax.transform.Normalize(), *passes])

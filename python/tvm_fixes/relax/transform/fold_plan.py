@@ -14,14 +14,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from math import prod
 from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from ..ir import leaves, tensor_of, variables
+from ...runtime.tensors import nbytes_of
+from ..ir import is_kernel_call, leaves, tensor_of, variables
 
 SMALL = 8192
 """A value of this many bytes or less is folded, whatever its operands are: 1024 numbers of 64 bits,
@@ -77,8 +77,7 @@ Operand: TypeAlias = Value | tvm.runtime.Tensor
 
 def operator_of(call: relax.Call) -> str:
     """What a call is of: the name of an operator, a kernel or a function."""
-    is_kernel = isinstance(call.op, tvm.ir.Op) and call.op.name == "relax.call_tir"
-    callee = call.args[0] if is_kernel else call.op
+    callee = call.args[0] if is_kernel_call(call) else call.op
     for attribute in ("name_hint", "global_symbol", "name"):
         if hasattr(callee, attribute):
             return str(getattr(callee, attribute))
@@ -87,7 +86,7 @@ def operator_of(call: relax.Call) -> str:
 
 def bytes_of(tensor: tvm.runtime.Tensor) -> int:
     """The size of the elements of a tensor."""
-    return _bytes(list(tensor.shape), str(tensor.dtype))
+    return nbytes_of(tensor.shape, str(tensor.dtype))
 
 
 class FoldPlan:
@@ -211,11 +210,13 @@ class FoldPlan:
 
     def _can_evaluate(self, call: relax.Call, in_dataflow: bool) -> bool:
         """Whether TVM's pass would try, with constants as operands."""
-        if not isinstance(call.op, tvm.ir.Op):
-            return False
-        if call.op.name == "relax.call_tir":
+        if is_kernel_call(call):
             return isinstance(self._mod.functions.get(call.args[0]), tirx.PrimFunc)
-        return in_dataflow and call.op.get_attr("FLegalize") is not None
+        return (
+            in_dataflow
+            and isinstance(call.op, tvm.ir.Op)
+            and call.op.get_attr("FLegalize") is not None
+        )
 
     def _argument_key(self, expr: relax.Expr, operands: list[Operand]) -> Any:
         if isinstance(expr, relax.Var):
@@ -346,8 +347,4 @@ def _bytes_of_type(ty: tvm.ir.Type) -> int | None:
     extents = list(ty.shape.values)
     if ty.vdevice is not None or not all(isinstance(dim, tirx.IntImm) for dim in extents):
         return None
-    return None if ty.dtype is None else _bytes([int(dim) for dim in extents], str(ty.dtype))
-
-
-def _bytes(shape: list[int], dtype: str) -> int:
-    return int(prod(shape)) * tvm_ffi.dtype(dtype).itemsize
+    return None if ty.dtype is None else nbytes_of([int(dim) for dim in extents], str(ty.dtype))
