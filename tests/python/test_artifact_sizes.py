@@ -16,6 +16,7 @@ The quick tier has one small model, the full one those of usual sizes.  The tabl
 is made of whichever ran.
 """
 
+import gc
 import resource
 import tempfile
 from collections.abc import Callable
@@ -113,7 +114,9 @@ class Measured:
 def measure(make: Callable[[Path], object]) -> Measured:
     """Measure `make`, which writes an artifact into a directory, in this process."""
     with tempfile.TemporaryDirectory() as directory:
-        give_back_memory()  # what was freed before would be used again, and not seen
+        # What is freed meanwhile, or was before and is used again, would not be seen.
+        gc.collect()
+        give_back_memory()
         before = anonymous_bytes()
         limits = resource.getrlimit(resource.RLIMIT_DATA)
         in_use = resource_data()

@@ -13,6 +13,7 @@
 """Reshape, Flatten, Squeeze and Unsqueeze by operands that are constants, computed, or inputs."""
 
 import numpy as np
+import onnx
 import pytest
 import tvm.testing
 
@@ -23,6 +24,7 @@ from onnx_helpers import (
     normal,
     onnx_runtime,
     program,
+    text_model,
 )
 from relax_helpers import calls, count, run
 from tvm_fixes import switches
@@ -186,6 +188,36 @@ def test_invalid_reshape(target: tuple[int, ...], attributes: dict[str, int], me
     constants = {"shape": vector(*target)}
     model = node_model("Reshape", {"x": normal(3, 4)}, attributes, constants=constants)
     assert_refused(from_onnx, model, f"Reshape 'node': {message}")
+
+
+# Shape
+
+
+def of_branches(x: str, w: str, shape: str = "Shape") -> onnx.ModelProto:
+    """The shape of one of two inputs, by a condition that is an input too."""
+    return text_model(
+        f"""(bool c, float[{x}] x, float[{w}] w) => (int64[k] y) {{
+            either = If (c) <
+                then_branch = a () => (float[] p) {{ p = Neg(x) }},
+                else_branch = b () => (float[] q) {{ q = Neg(w) }}
+            >
+            y = {shape}(either)
+        }}"""
+    )
+
+
+@pytest.mark.parametrize("shape", ["Shape", "Shape<start=1>", "Shape<start=-1, end=2>"])
+def test_shape_that_was_lost(shape: str) -> None:
+    x, w = normal(2, 3), normal(4, 5)
+    runs = [[np.array(is_first), x, w] for is_first in (True, False)]
+    assert_follows_onnx_runtime(from_onnx, of_branches("n, 3", "4, m", shape), *runs)
+
+
+def test_shape_of_unknown_rank() -> None:
+    message = (
+        "Shape 'y': type of data is R.Tensor(dtype=\"float32\"); expected a tensor of known rank"
+    )
+    assert_refused(from_onnx, of_branches("n, 3", "m"), message)
 
 
 # Flatten

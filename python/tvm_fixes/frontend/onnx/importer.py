@@ -77,6 +77,7 @@ from .reshape import (
     RESHAPE,
     convert_flatten,
     convert_reshape,
+    convert_shape,
     convert_squeeze,
     convert_unsqueeze,
 )
@@ -127,6 +128,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "RNN": [(RECURRENT, convert_recurrent)],
     "Resize": [(RESIZE, convert_resize)],
     "RoiAlign": [(BOXES, convert_roi_align)],
+    "Shape": [(RESHAPE, convert_shape)],
     "Slice": [(SLICE, convert_slice)],
     "Softplus": [(ELEMENTWISE, convert_softplus)],
     "SpaceToDepth": [(ELEMENTWISE, convert_space_to_depth)],
@@ -184,6 +186,11 @@ def _corrections(operator: str) -> list[Correction]:
     if operator in BROADCASTING:
         passed.insert(0, (EXPAND, convert_broadcasting))
     return [correction for fix, correction in passed if switches.enabled(fix)]
+
+
+def _name_of(node: onnx.NodeProto) -> str:
+    """The name of a node for messages; of one without, that of what it puts out."""
+    return node.name or next(filter(None, node.output), "")
 
 
 def _has_if(function: relax.Function) -> bool:
@@ -293,10 +300,12 @@ class ONNXGraphImporter(TVMGraphImporter):
         """Convert the nodes of the main graph or of a branch, in its scope."""
         for node in graph.node:
             attributes = self._parse_attr(node.attribute)
-            attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+            attributes["tvm_custom"] = {"name": _name_of(node), "num_outputs": len(node.output)}
             undefined = [name for name in node.input if name and name not in self._nodes]
             if undefined:
-                raise ValueError(f"{node.op_type} {node.name!r}: no value is named {undefined}")
+                raise ValueError(
+                    f"{node.op_type} {_name_of(node)!r}: no value is named {undefined}"
+                )
             outputs = (
                 self._evaluated(node, attributes)
                 or self._branched(node, attributes)
@@ -304,7 +313,7 @@ class ONNXGraphImporter(TVMGraphImporter):
             )
             if len(outputs) < len(node.output):
                 raise tvm.error.OpNotImplemented(
-                    f"{node.op_type} {node.name!r}: {len(node.output)} outputs are used; "
+                    f"{node.op_type} {_name_of(node)!r}: {len(node.output)} outputs are used; "
                     f"expected at most {len(outputs)}"
                 )
             self._nodes.update(
@@ -326,8 +335,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         if node.op_type in _LOOPS and switches.enabled(LOOPS):
             operands = [self._nodes[name] if name else None for name in node.input]
             if node.op_type == "Loop":
-                return convert_loop(self, node.name, operands, attributes["body"])
-            return convert_scan(self, node.name, operands, attributes)
+                return convert_loop(self, _name_of(node), operands, attributes["body"])
+            return convert_scan(self, _name_of(node), operands, attributes)
         if node.op_type != "If":
             return None
         if switches.enabled(IF):
@@ -382,7 +391,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         operands = [self._tensor(name) if name else None for name in node.input]
         if node.op_type not in _CONVERTERS and not _corrections(node.op_type):  # in a branch
             raise tvm.error.OpNotImplemented(
-                f"The operator {node.op_type} of the node {node.name!r} is not supported"
+                f"The operator {node.op_type} of the node {_name_of(node)!r} is not supported"
             )
         result = self._convert_operator(node.op_type, operands, attributes, self.opset)
         if node.op_type in _ONE_OUTPUT:

@@ -49,7 +49,14 @@ from .parameters import (
     vector,
 )
 
-__all__ = ["RESHAPE", "convert_flatten", "convert_reshape", "convert_squeeze", "convert_unsqueeze"]
+__all__ = [
+    "RESHAPE",
+    "convert_flatten",
+    "convert_reshape",
+    "convert_shape",
+    "convert_squeeze",
+    "convert_unsqueeze",
+]
 
 RESHAPE = "onnx-reshape"
 
@@ -159,6 +166,22 @@ def _resolve_at_run_time(node: Node, extents: list[Extent], zero_is_zero: bool) 
     count = op.prod(target, axis=[0], keepdims=True)
     require_all(node, op.equal(count, total))
     return symbols(node, target, "shape")
+
+
+def convert_shape(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Shape that the importer does not evaluate, since the shape of its data was lost.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data is unknown, as that of an If whose branches have different ones.
+    """
+    data, extents = shaped(node, 0, "data")
+    if data.same_as(node.operands[0]):
+        return convert(node)
+    switches.note(RESHAPE)
+    kept = extents[node.attributes.get("start", 0) : node.attributes.get("end")]
+    return op.shape_to_tensor(relax.ShapeExpr(kept))
 
 
 def convert_flatten(node: Node, convert: Converter) -> relax.Expr:
