@@ -32,6 +32,7 @@ from .relax.transform import (
     FoldLayoutIntoConv,
     FuseTransposeMatmul,
     InsertRuntimeChecks,
+    LowerAssertOp,
     PrepareLayout,
     ReadTransposedWeights,
     SplitDataflow,
@@ -169,11 +170,12 @@ def stages(
             for step in stock.legalize_passes(target)
         ]
 
-    def weight_passes(_target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-        return [ReadTransposedWeights(max_growth)]
+    def first_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+        is_cpu = target is not None and "cpu" in target.keys
+        return [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
 
     sequence.append(
-        _target_stage("Legalize", stock.library_dispatch_passes, weight_passes, legalize_passes)
+        _target_stage("Legalize", stock.library_dispatch_passes, first_passes, legalize_passes)
     )
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
     sequence.append(DecomposeReduction())

@@ -26,6 +26,7 @@ from .lazy_get_input import LazyGetInput
 from .lazy_set_output import LazySetOutput
 from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
+from .lower_assert_op import LowerAssertOp
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
@@ -47,6 +48,7 @@ __all__ = [
     "LazySetOutput",
     "LazyTransformParams",
     "LiftTransformParams",
+    "LowerAssertOp",
     "PrepareLayout",
     "ReadTransposedWeights",
     "RefreshTypes",

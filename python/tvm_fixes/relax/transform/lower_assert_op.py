@@ -1,0 +1,145 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""LowerAssertOp: assertions that cost next to nothing as long as they hold."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..ir import tensor_of
+
+_ASSERT = "relax.run.assert_op"
+
+_SCALARS: dict[str, Callable[..., tirx.Expr]] = {
+    "relax.equal": lambda a, b: a.equal(b),
+    "relax.greater": lambda a, b: a > b,
+    "relax.greater_equal": lambda a, b: a >= b,
+    "relax.less": lambda a, b: a < b,
+    "relax.less_equal": lambda a, b: a <= b,
+    "relax.logical_and": tirx.all,
+    "relax.logical_or": tirx.any,
+}
+"""What a kernel does itself with tensors of rank 0."""
+
+
+def LowerAssertOp() -> tvm.transform.Pass:
+    """Have a kernel decide the condition of ``R.assert_op``, and call Python where it is false.
+
+    The function behind the operator is one of Python's, which takes some 0.1 ms in a model that
+    has other things in the caches.  Before::
+
+        ok = R.less(greatest, R.const(8))
+        R.assert_op(ok, [greatest], format="`lv`: expected less than 8, got {}")
+
+    and after, where ``assert_op`` is a PrimFunc::
+
+        cls.assert_op(greatest)
+        # if not greatest[()] < 8: T.call_packed("relax.run.assert_op", False, ..., greatest[()])
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass for operators of a CPU.  Assertions of other values than tensors of rank 0
+        and numbers stay as they are.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        lowering = _Lowering(mod)
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                lowering.builder_.update_func(global_var, lowering.visit_expr(function))
+        if not lowering.is_lowered:
+            return mod
+        # What was computed for an assertion alone is not read any more.
+        return relax.transform.DeadCodeElimination()(lowering.builder_.get())
+
+    return tvm.transform.module_pass(run, opt_level=0, name="LowerAssertOp")
+
+
+@mutator
+class _Lowering(PyExprMutator):
+    is_lowered = False
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not isinstance(call.op, tvm.ir.Op) or call.op.name != "relax.assert_op":
+            return call
+        condition, message, *values = call.args
+        kernel = _Kernel(self.lookup_binding)
+        holds, *taken = [kernel.take(value) for value in (condition, *values)]
+        if holds is None or any(value is None for value in taken):
+            return call
+        self.is_lowered = True
+        fails = tirx.call_packed(_ASSERT, tirx.const(False, "bool"), message.value, *taken)
+        function = kernel.function(tirx.IfThenElse(tirx.Not(holds), tirx.Evaluate(fails), None))
+        return relax.Call(self.builder_.add_func(function, "assert_op"), kernel.args)
+
+
+class _Kernel:
+    """The parameters of a PrimFunc, and what it is called with.
+
+    Parameters
+    ----------
+    bound_to : callable
+        From a variable to what it is bound to, None for a parameter.
+    """
+
+    def __init__(self, bound_to: Callable[[relax.Var], relax.Expr | None]) -> None:
+        self.args: list[relax.Expr] = []
+        self._params: list[tirx.Var | tirx.Buffer] = []
+        self._bound_to = bound_to
+        self._scalars: dict[relax.Expr, tirx.Expr] = {}
+
+    def take(self, value: relax.Expr) -> tirx.Expr | None:
+        """What `value` is in the kernel; None if it cannot be a parameter."""
+        if _is_scalar(value.ty):
+            return self._scalar(value)
+        if isinstance(value.ty, tvm.ir.PrimType):
+            return self._parameter(value, tirx.Var(f"value{len(self._params)}", value.ty))
+        return None
+
+    def _scalar(self, value: relax.Expr) -> tirx.Expr:
+        if value not in self._scalars:
+            self._scalars[value] = self._computed(value)
+        return self._scalars[value]
+
+    def _computed(self, value: relax.Expr) -> tirx.Expr:
+        dtype, constant = str(value.ty.dtype), tensor_of(value)
+        if constant is not None:
+            return tirx.const(constant.numpy().item(), dtype)
+        call = self._bound_to(value) if isinstance(value, relax.Var) else None
+        if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+            args = [arg for arg in call.args if _is_scalar(arg.ty)]
+            if call.op.name == "relax.astype" and args:
+                return self._scalar(args[0]).astype(dtype)
+            if call.op.name in _SCALARS and len(args) == len(call.args):
+                return _SCALARS[call.op.name](*map(self._scalar, args))
+        return self._parameter(value, tirx.decl_buffer((), dtype, f"value{len(self._params)}"))[()]
+
+    def _parameter(self, value: relax.Expr, param: Any) -> Any:
+        self.args.append(value)
+        self._params.append(param)
+        return param
+
+    def function(self, body: tirx.Stmt) -> tirx.PrimFunc:
+        return tirx.PrimFunc(self._params, body)
+
+
+def _is_scalar(ty: Any) -> bool:
+    """Whether a type is that of tensors of rank 0 that lie where all others do."""
+    if not isinstance(ty, relax.TensorType) or ty.ndim != 0:
+        return False
+    return ty.dtype is not None and ty.vdevice is None
