@@ -1,0 +1,75 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The tests of each pull request fail with TVM as it is, and pass with the fix that it offers."""
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import tvm.testing
+
+from tvm_fixes import upstream
+from tvm_fixes.upstream import FILES
+
+STAGING = upstream.default_staging()
+NAMES = upstream.read_series(STAGING)
+REQUESTS = {name: upstream.read_pull_request(STAGING, name) for name in NAMES}
+
+
+def run_tests(folder: Path, *arguments: str) -> dict[str, dict[str, str]]:
+    """What became of each test of each pull request: passed, failure, error or skipped.
+
+    In an interpreter of its own: only where `tvm_fixes` was never imported is TVM as it is.
+    """
+    report = folder / "report.xml"
+    settings = ["-c", os.devnull, "--rootdir", str(STAGING), "--import-mode", "importlib"]
+    output = ["-q", "-p", "no:cacheprovider", "--junit-xml", str(report)]
+    tests = [str(STAGING / r.name / FILES / path) for r in REQUESTS.values() for path in r.tests]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *settings, *output, *arguments, *tests],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for case in ElementTree.parse(report).iter("testcase"):
+        outcomes = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+        name = case.attrib["classname"].partition(".")[0]
+        found[name][case.attrib["name"]] = outcomes[0] if outcomes else "passed"
+    return found
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    return run_tests(tmp_path_factory.mktemp("without"))
+
+
+@pytest.fixture(scope="module")
+def with_fixes(tmp_path_factory):
+    return run_tests(tmp_path_factory.mktemp("with"), "-p", "upstream_fixed_tvm")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_test_fails_on_stock_tvm_and_passes_with_the_fix(without, with_fixes, name):
+    assert without[name]
+    assert set(without[name].values()) == {"failure"}, without[name]
+    assert with_fixes[name] == dict.fromkeys(without[name], "passed")
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
