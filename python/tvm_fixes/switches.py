@@ -29,7 +29,6 @@ FIX_IDS: tuple[str, ...] = (
     "norm-variance",
     "reduction-legalize",
     "decompose-reduction",
-    "gpu-schedule",
     "split-dataflow",
     "comparison-legalize",
     "creation-legalize",

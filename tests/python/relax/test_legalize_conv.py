@@ -188,12 +188,41 @@ def test_lowered_form() -> None:
     tvm.ir.assert_structural_equal(LegalizeOps()(Before), Expected)
 
 
-def test_no_copy_of_the_data() -> None:
-    """Padded data is not made; for the CPU the sums of one tile live at once."""
+def test_copy_of_the_data() -> None:
+    """Padded data is made for the CPU alone, with its channels last; the sums of one tile live."""
     case = replace(PACKED, out_layout="NCHW4c")
     assert allocations(prim_func(legalized(module(case), None))) == []
+    sums, padded = live_allocations(prim_func(legalized(module(case), CPU)))
+    assert int(padded.shape[-1]) == case.channels
+    assert np.prod([int(extent) for extent in sums.shape]) <= 8 * 16
+
+
+def test_no_copy_where_an_element_is_read_once() -> None:
+    case = replace(PACKED, out_layout="NCHW4c", kernel=(1, 1), padding=(0, 0, 0, 0))
     (sums,) = live_allocations(prim_func(legalized(module(case), CPU)))
     assert np.prod([int(extent) for extent in sums.shape]) <= 8 * 16
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("group_out", [1, 3, 10, 21])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_channels_that_fill_no_vector(layout: str, group_out: int, constant: bool) -> None:
+    """The kernel has more channels, of zeros, and the output has not."""
+    case = Case(
+        layout,
+        "OIHW",
+        layout,
+        channels=16,
+        group_out=group_out,
+        kernel=(3, 3),
+        padding=(1, 1, 1, 1),
+        transposed=False,
+    )
+    data, kernel = case.arrays()
+    mod = legalized(module(case, constant_kernel=kernel if constant else None), CPU)
+    kinds = [tirx.ForKind(loop.kind) for loop in loops(prim_func(mod))]
+    assert tirx.ForKind.VECTORIZED in kinds
+    assert_close(case, run(mod, *([data] if constant else [data, kernel])), data, kernel)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])

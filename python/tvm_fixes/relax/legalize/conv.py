@@ -19,7 +19,7 @@ Versions
 Trigger
     A call with blocks in a layout (NCHW4c, OIHW4i4o), with another layout of the output than of the
     data, or with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats; for a CPU, any
-    call with eight or more output channels a group.
+    call with eight or more output channels a group, or of one group with many products a sum.
 Symptom
     With blocks and with another layout of the output the build ends in ``CodeGenVM cannot emit this
     Relax operator directly``. With spatial axes out of order the numbers or the shape are wrong.
@@ -40,6 +40,7 @@ calls while the fix is switched off.
 """
 
 import functools
+import math
 from dataclasses import dataclass
 
 from tvm import relax, tirx
@@ -50,6 +51,9 @@ from .layouts import SPATIAL_AXES, Layout
 from .targets import schedules_for_cpu, target_of
 
 FIX_ID = "conv-legalize"
+
+# Of so many products and more a sum of few output channels is worth a vector filled up with zeros.
+_LEAST_PRODUCTS = 32
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,10 @@ class ConvAxis(convolution.SpatialAxis):
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
         """The number of kernel elements that an output element takes."""
         return kernel
+
+    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
+        """Extent of the padded data that `out` outputs read."""
+        return (out - 1) * self.stride + (kernel - 1) * self.dilation + 1
 
     def gather(
         self,
@@ -101,10 +109,14 @@ def _applies(call: relax.Call) -> bool:
 
 
 def _is_vectorized_by_channels(call: relax.Call) -> bool:
-    """Whether the output channels of a group fill a vector; LLVM vectorizes along W otherwise."""
-    channels = Layout(call.attrs.kernel_layout).extents(list(call.args[1].ty.shape.values))["O"]
-    per_group = Analyzer().simplify(tirx.floordiv(channels, int(call.attrs.groups)))
-    return isinstance(per_group, tirx.IntImm) and per_group.value >= 8
+    """Whether vectors of a group's output channels pay; LLVM vectorizes along W otherwise."""
+    groups = int(call.attrs.groups)
+    kernel = Layout(call.attrs.kernel_layout).extents(list(call.args[1].ty.shape.values))
+    channels = Analyzer().simplify(tirx.floordiv(kernel.pop("O"), groups))
+    if not isinstance(channels, tirx.IntImm):
+        return False
+    products = math.prod(e.value for e in kernel.values() if isinstance(e, tirx.IntImm))
+    return channels.value >= 8 or (groups == 1 and products >= _LEAST_PRODUCTS)
 
 
 _FAMILY = convolution.Family(

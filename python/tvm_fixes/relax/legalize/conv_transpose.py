@@ -70,6 +70,11 @@ class ConvTransposeAxis(convolution.SpatialAxis):
         return super().of(attrs, axis, output_padding=int(attrs.output_padding[axis]), **more)
 
     @property
+    def phases(self) -> int:
+        """How far apart outputs are that take the same elements of the kernel."""
+        return self.stride
+
+    @property
     def period(self) -> int:
         """Distance between two kernel taps that reach the same output element."""
         return self.stride // math.gcd(self.stride, self.dilation)

@@ -21,6 +21,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
@@ -131,8 +132,8 @@ def to_layout(
 ) -> relax.Expr:
     """Emit what brings `tensor` from the layout `present` to `wanted`, and nothing if they agree.
 
-    It is ``permute_dims`` and ``reshape``, or, of a constant, another constant. The blocks of
-    `wanted` divide the extents.
+    It is ``permute_dims``, ``pad`` and ``reshape``, or, of a constant, another constant. Zeros fill
+    the last block of `wanted` where it does not divide an extent; unknown ones it divides.
     """
     if present == wanted:
         return tensor
@@ -151,6 +152,14 @@ def to_layout(
             return value.reshape([int(extent) for extent in shape])
         return bb.emit(relax.op.reshape(value, shape))
 
+    def pad(value: Any) -> Any:
+        widths = [_missing(extents[axis], wanted.blocks.get(axis, 1)) for axis in wanted.plain]
+        if not any(widths):
+            return value
+        if is_constant:
+            return np.pad(value, [(0, width) for width in widths])
+        return bb.emit(relax.op.nn.pad(value, [w for width in widths for w in (0, width)]))
+
     # The blocks of an axis behind it, which merges by a reshape; and the other way round.
     letters = present.letters
     together = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
@@ -158,6 +167,7 @@ def to_layout(
     if present.blocks:
         value = reshape(value, [extents[axis] for axis in wanted.plain])
     if wanted.blocks:
+        value = pad(value)
         letters = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in wanted.letters]
         sizes = dict(zip(wanted.letters, wanted.shape(extents), strict=True))
         value = reshape(value, [sizes[letter] for letter in letters])
@@ -165,3 +175,8 @@ def to_layout(
     if not is_constant:
         return value
     return rearranged(tensor, lambda _: value, f"{present.name} to {wanted.name}")
+
+
+def _missing(extent: tirx.Expr, block: int) -> int:
+    """By how much a known extent is less than a multiple of `block`."""
+    return -int(extent) % block if isinstance(extent, tirx.IntImm) else 0

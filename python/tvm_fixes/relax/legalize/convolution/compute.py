@@ -13,7 +13,7 @@
 """The definition of a convolution of any rank, kind and layouts, as a tensor expression."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import tvm
@@ -33,6 +33,11 @@ class SpatialAxis(ABC):
     pad_before: int
     pad_after: int
 
+    @property
+    def phases(self) -> int:
+        """How far apart outputs are that take the same elements of the kernel."""
+        return 1
+
     @classmethod
     def of(cls, attrs: tvm.ir.Attrs, axis: int, **more: int) -> Self:
         """The spatial axis number `axis` of a call with `attrs`; `more` are a subclass's fields."""
@@ -51,6 +56,13 @@ class SpatialAxis(ABC):
     @abstractmethod
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
         """The largest number of kernel elements that one output element takes."""
+
+    def reach(self, _out: tirx.Expr, _kernel: tirx.Expr) -> tirx.Expr | None:
+        """Extent of the data, with its padding, that so many outputs read; None if that is sparse.
+
+        The tap number ``t`` of output ``o`` reads the element ``o * stride + t * dilation`` of it.
+        """
+        return None
 
     @abstractmethod
     def gather(
@@ -86,11 +98,15 @@ class Tile:
     kernel_axis : str
         The axis of the kernel that has these channels: ``O``, or, in a depthwise convolution, that
         of all groups' channels.
+    padding : int
+        By how many channels of zeros the kernel is longer in ``O``, for whole vectors; if there are
+        groups it is 0.
     """
 
     columns: int
     channels: int
     kernel_axis: str = "O"
+    padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,15 +151,26 @@ class Convolution:
         """
         data_extent = self.data_layout.extents(list(data.shape))
         kernel_extent = self.kernel_layout.extents(list(kernel.shape))
+        if self.tile is not None:
+            kernel_extent["O"] -= self.tile.padding
         out_extent = self.out_extent(data_extent, kernel_extent)
+        acc_layout, acc_extent = self._accumulator(out_extent)
+        acc_dtype = accumulator_dtype(str(data.dtype), str(kernel.dtype), self.out_dtype)
+        data_layout, spatial_axes = self.data_layout, self.spatial
+        if self.copies_data(kernel_extent):
+            data = self._padded(data, kernel_extent, acc_extent, acc_dtype)
+            data_layout = self._channels_last
+            data_extent = data_layout.extents(list(data.shape))
+            spatial_axes = {
+                axis: replace(spatial, pad_before=0, pad_after=0)
+                for axis, spatial in self.spatial.items()
+            }
         group_in, group_out = self._group_channels(kernel_extent)
         taps = {}
         for axis, spatial in self.spatial.items():
             count = Analyzer().simplify(spatial.tap_count(kernel_extent[axis]))
             taps[axis] = te.reduce_axis((0, count), f"t{axis}")
         channel = te.reduce_axis((0, group_in), "i")
-        acc_dtype = accumulator_dtype(str(data.dtype), str(kernel.dtype), self.out_dtype)
-        acc_layout, acc_extent = self._accumulator(out_extent)
         acc_shape = acc_layout.shape(acc_extent)
 
         def accumulate(*position: tirx.Var) -> tirx.Expr:
@@ -151,23 +178,24 @@ class Convolution:
             for axis in (*taps.values(), channel):
                 analyzer.bind(axis.var, axis.dom)
             out_at = acc_layout.element(position)
-            group = tirx.truncdiv(out_at["C"], group_out)
+            group = tirx.truncdiv(out_at["C"], group_out) if self.groups > 1 else 0
             # The kernel's index in the axis of all groups' channels is that of data or output.
             data_at = {"N": out_at["N"], "C": group * group_in + channel.var}
             if self.grouped_axis == "I":
-                kernel_at = {"I": data_at["C"], "O": tirx.truncmod(out_at["C"], group_out)}
+                of_group = tirx.truncmod(out_at["C"], group_out) if self.groups > 1 else out_at["C"]
+                kernel_at = {"I": data_at["C"], "O": of_group}
             else:
                 kernel_at = {"I": channel.var, "O": out_at["C"]}
             guards = []
-            for axis, spatial in self.spatial.items():
+            for axis, spatial in spatial_axes.items():
                 extents = data_extent[axis], kernel_extent[axis]
                 data_at[axis], kernel_at[axis], needed = spatial.gather(
                     out_at[axis], taps[axis].var, *extents, analyzer
                 )
                 guards += needed
-            product = data(*self.data_layout.position(data_at, analyzer)).astype(
-                acc_dtype
-            ) * kernel(*self.kernel_layout.position(kernel_at, analyzer)).astype(acc_dtype)
+            product = data(*data_layout.position(data_at, analyzer)).astype(acc_dtype) * kernel(
+                *self.kernel_layout.position(kernel_at, analyzer)
+            ).astype(acc_dtype)
             if guards:
                 # Unlike a select, if_then_else does not load where its condition is false.
                 product = tirx.if_then_else(tirx.all(*guards), product, tirx.const(0, acc_dtype))
@@ -177,6 +205,61 @@ class Convolution:
         if (acc_layout, acc_extent, acc_dtype) == (self.out_layout, out_extent, self.out_dtype):
             return acc
         return self._lay_out(acc, acc_layout, out_extent)
+
+    @property
+    def _channels_last(self) -> Layout:
+        return Layout(f"N{''.join(self.spatial)}C")
+
+    def copies_data(self, kernel: dict[str, tirx.Expr]) -> bool:
+        """Whether the data is copied, padded and with the channels last, before it is convolved.
+
+        An element is read once for each tap, and for each tile of channels.  In a plain layout its
+        channels lie in a page each, and in one set of the cache if the extents are powers of two.
+
+        Parameters
+        ----------
+        kernel : dict of str to tirx.Expr
+            The extent of each axis of the kernel.
+        """
+        if self.tile is None or self.tile.channels == 1:
+            return False
+        is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(kernel["I"], 1)
+        has_taps = any(not Analyzer().can_prove_equal(kernel[axis], 1) for axis in self.spatial)
+        has_windows = all(
+            spatial.reach(kernel[axis], kernel[axis]) is not None
+            for axis, spatial in self.spatial.items()
+        )
+        return has_taps and has_windows and not is_depthwise
+
+    def _padded(
+        self,
+        data: te.Tensor,
+        kernel_extent: dict[str, tirx.Expr],
+        out_extent: dict[str, tirx.Expr],
+        dtype: str,
+    ) -> te.Tensor:
+        """The data with its padding, as far as outputs of `out_extent` read it."""
+        data_extent = self.data_layout.extents(list(data.shape))
+        simplify = Analyzer().simplify
+        extent = {"N": data_extent["N"], "C": data_extent["C"]}
+        for axis, spatial in self.spatial.items():
+            extent[axis] = simplify(spatial.reach(out_extent[axis], kernel_extent[axis]))
+        shape = self._channels_last.shape(extent)
+
+        def element(*position: tirx.Var) -> tirx.Expr:
+            at = self._channels_last.element(position)
+            analyzer = _bounded(position, shape)
+            guards = []
+            for axis, spatial in self.spatial.items():
+                at[axis] = analyzer.simplify(at[axis] - spatial.pad_before)
+                conditions = [at[axis] >= 0, at[axis] < data_extent[axis]]
+                guards += [needed for needed in conditions if not analyzer.can_prove(needed)]
+            value = data(*self.data_layout.position(at, analyzer)).astype(dtype)
+            if not guards:
+                return value
+            return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, dtype))
+
+        return te.compute(shape, element, name="padded")
 
     @property
     def kernel_layout(self) -> Layout:
@@ -229,7 +312,9 @@ class Convolution:
         if self.tile.channels > 1 and columns.value % tile:
             # A tile that is computed in part would not stay in registers.
             out_extent = out_extent | {column: columns + (-columns.value) % tile}
-        return Layout(f"N{''.join(self.spatial)}C"), out_extent
+        if self.tile.padding:
+            out_extent = out_extent | {"C": out_extent["C"] + self.tile.padding}
+        return self._channels_last, out_extent
 
     def _lay_out(
         self, acc: te.Tensor, acc_layout: Layout, out_extent: dict[str, tirx.Expr]

@@ -87,7 +87,7 @@ def _legalize(
     on_cpu = schedules_for_cpu(call)
     if on_cpu:
         convolution = replace(
-            convolution, tile=_tile(call, family, convolution.out_extent(*extents))
+            convolution, tile=_tile(call, family, convolution, convolution.out_extent(*extents))
         )
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     func, args, out_type = gen_call_tir_inputs(convolution.compute, data, kernel)
@@ -165,15 +165,17 @@ def _with_extent(
     return bb.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype, tensor.ty.vdevice))
 
 
-def _tile(call: relax.Call, family: Family, out_extent: dict[str, tirx.Expr]) -> Tile | None:
+def _tile(
+    call: relax.Call, family: Family, convolution: Convolution, out_extent: dict[str, tirx.Expr]
+) -> Tile | None:
     """The tile in which to compute `call`; None where output channels innermost do not pay.
 
     In a depthwise convolution each has a data channel of its own, which lie apart but in a layout
     that ends in channels. There the channels of a block, or all, are those of one group.
     """
-    groups, channels, kernel_axis = int(call.attrs.groups), out_extent["C"], "O"
+    groups, channels, kernel_axis = convolution.groups, out_extent["C"], "O"
     if groups > 1 and Analyzer().can_prove_equal(channels, groups):
-        last_axis, block = Layout(call.attrs.data_layout).axes[-1]
+        last_axis, block = convolution.data_layout.axes[-1]
         if last_axis not in "Cc":
             return None
         kernel_axis = family.grouped_axis
@@ -181,6 +183,14 @@ def _tile(call: relax.Call, family: Family, out_extent: dict[str, tirx.Expr]) ->
     else:
         channels = Analyzer().simplify(tirx.floordiv(channels, groups))
     dtypes = (str(expr.ty.dtype) for expr in (*call.args, call))
-    *_, column = (extent for axis, extent in out_extent.items() if axis in "DHW")
-    tile = choose_tile(target_of(call), accumulator_dtype(*dtypes), column, channels)
-    return Tile(*tile, kernel_axis)
+    column = list(convolution.spatial)[-1]
+    columns, vector = choose_tile(
+        target_of(call),
+        accumulator_dtype(*dtypes),
+        out_extent[column],
+        channels,
+        phases=convolution.spatial[column].phases,
+        may_pad=groups == 1,
+    )
+    padding = -int(channels) % vector if vector > 1 and isinstance(channels, tirx.IntImm) else 0
+    return Tile(columns, vector, kernel_axis, padding)

@@ -25,13 +25,17 @@ from .compute import Convolution
 
 
 def choose_tile(
-    target: tvm.target.Target, dtype: str, columns: tirx.Expr, channels: tirx.Expr
+    target: tvm.target.Target,
+    dtype: str,
+    columns: tirx.Expr,
+    channels: tirx.Expr,
+    *,
+    phases: int,
+    may_pad: bool,
 ) -> tuple[int, int]:
     """Choose how many columns and how many channels to compute at once, as in :class:`Tile`.
 
-    Eight or so independent vectors hide the latency of their instructions and leave registers for
-    the operands. Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into
-    registers.
+    A vector has two registers as far as that is 64 bytes, a cache line.
 
     Parameters
     ----------
@@ -39,20 +43,51 @@ def choose_tile(
         The dtype of the sums.
     columns, channels : tirx.Expr
         Extents of the output; the channels of which vectors are to be made.
+    phases : int
+        Of the columns, as in :class:`SpatialAxis`.  All tiles begin with the same one, if that is
+        possible.
+    may_pad : bool
+        Whether the last vector may have more channels than there are.
     """
     register_bytes, registers = vector_registers(target)
-    most, vector_bytes = registers // 4, min(2 * register_bytes, 64)
+    vector_bytes = min(2 * register_bytes, 64)
     if not isinstance(columns, tirx.IntImm):
         # A buffer for the last tile of an unknown row would be of unknown extent too, and so in
         # the L1 cache and not in registers.
         return 8, 1
     lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
-    for vector in (lanes, lanes // 2):
-        if Analyzer().can_prove_equal(tirx.floormod(channels, vector), 0):
-            divisors = (n for n in range(most, most // 2, -1) if columns.value % n == 0)
-            return min(next(divisors, most), int(columns.value)), vector
+    vector = _vector(channels, lanes, may_pad=may_pad)
+    if vector > 1:
+        vector_bytes = vector * vector_bytes // lanes
+        parts = -(-vector_bytes // register_bytes)
+        # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
+        most = min((registers - 1) // parts - 1, 1023 // vector_bytes, int(columns.value))
+        return _columns(int(columns.value), most, parts, phases), vector
     # All channels of 8 columns are in the L1 cache, and in NCHW one line of it feeds all columns.
     return min(8, int(columns.value)), 1
+
+
+def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
+    """How many channels make a vector of up to `lanes`; 1 if no good number does."""
+    for vector in (lanes, lanes // 2):
+        if Analyzer().can_prove_equal(tirx.floormod(channels, vector), 0):
+            return vector
+    if not may_pad or not isinstance(channels, tirx.IntImm):
+        return 1
+    return min((lanes, lanes // 2), key=lambda vector: -(-channels.value // vector) * vector)
+
+
+def _columns(extent: int, most: int, parts: int, phases: int) -> int:
+    """How many columns of `extent` to sum at once, each in `parts` registers.
+
+    Eight sums hide the latency of their instructions, of which two begin in a cycle, and a tile has
+    some overhead.
+    """
+
+    def time(columns: int) -> int:
+        return -(-extent // columns) * (max(columns * parts, 8) + 1)
+
+    return min(range(phases, most + 1, phases) or range(1, most + 1), key=time)
 
 
 def schedule_for_cpu(
@@ -102,7 +137,10 @@ def schedule_for_cpu(
     *channel_tiles, channel = channels
     by_vector = vector > 1 and vector % layout.blocks.get("C", 1) == 0
     order = [*outer, tile, *channel_tiles]
-    if by_vector and _elements(kernel) > _elements(data):
+    copies_data = convolution.copies_data(kernel)
+    if copies_data:
+        _copy(sch, convolution.data_layout)
+    if by_vector and (copies_data or _elements(kernel) > _elements(data)):
         # The kernel, which does not stay in the cache as long, is walked through once.
         order = outer = [*channel_tiles, *outer, tile]
     elif len(outer) == 1:
@@ -119,6 +157,15 @@ def schedule_for_cpu(
         sch.unroll(column)
         sch.vectorize(channel)
     return sch.mod["main"]
+
+
+def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
+    """Copy the data so that a channel's elements are read, and those of some channels written."""
+    *rows, column, channel = sch.get_loops(sch.get_sblock("padded"))
+    if layout.axes[-1][0] not in "Cc":
+        channels, channel = sch.split(channel, [None, 16])
+        sch.reorder(*rows, channels, column, channel)
+    parallelize(sch, rows)
 
 
 def _elements(extents: dict[str, tirx.Expr]) -> int:
