@@ -64,7 +64,7 @@ bench: native  ## Run the benchmarks and print their table.
 	@$(RUN) -m benchmarks $(ARGS)
 
 .PHONY: lint
-lint: $(STAMP)  ## Run ruff, mypy and clang-format.
+lint: $(STAMP)  ## Run ruff, mypy, clang-format and hadolint.
 	@bash ci/lint.sh
 
 .PHONY: test-wheel
@@ -74,6 +74,18 @@ test-wheel: native  ## Build a wheel and use it in an environment of its own.
 .PHONY: test-sanitize
 test-sanitize: build-sanitize  ## Run the native tests under the sanitizers.
 	@bash ci/sanitize.sh
+
+.PHONY: docker-check
+docker-check:  ## Build the images and use them, as root; needs buildah and debootstrap.
+	@bash ci/docker-check.sh $(ARGS)
+
+.PHONY: fresh-check
+fresh-check:  ## Follow the README on bare releases of Debian, as root; needs debootstrap.
+	@bash ci/fresh-check.sh $(ARGS)
+
+.PHONY: gpu-check
+gpu-check: native  ## Compile for this machine's GPU and compare with PyTorch.
+	@bash ci/gpu-check.sh $(ARGS)
 
 .PHONY: native build-sanitize
 native: build/build.ninja  ## Build the native library and the extension module into build.

@@ -40,6 +40,7 @@ examples:
   tvm-fixes compile model.pt2 --layout NHWC -o out/
   tvm-fixes compile package.module:factory --target '{"kind": "llvm", "mcpu": "skylake-avx512"}'
   tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
+  tvm-fixes compile model.onnx --target cuda/sm_90 --no-compare -o out/
   tvm-fixes verify model.onnx
   tvm-fixes inspect out/
   tvm-fixes doctor
@@ -172,7 +173,8 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--target",
         default="native",
-        help="'native' (this CPU, the default), a TVM tag, or a configuration as JSON",
+        help="'native' (this CPU, the default), 'cuda/sm_90' (a GPU of that architecture), 'cuda' "
+        "(the one of this machine), a TVM tag, or a configuration as JSON",
     )
     parser.add_argument(
         "--layout",

@@ -30,7 +30,7 @@ import tvm
 from tvm import relax
 from tvm.support import cc
 
-from . import comparison, switches
+from . import comparison, cuda, switches
 from . import target as targets
 from .errors import CompileError, UsageError, summarize
 from .isolate import OutcomeKind, run_forked
@@ -122,8 +122,8 @@ def compile(
         ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, such a module and tuple, or an
         ``IRModule`` (which nothing can be compared with).
     target : str, mapping or tvm.target.Target
-        ``"native"`` (this CPU with its features), a TVM tag, or a configuration as a mapping or
-        JSON.
+        ``"native"`` (this CPU with its features), ``"cuda/sm_90"`` (a GPU of that architecture) or
+        ``"cuda"`` (the one of this machine), a TVM tag, or a configuration as a mapping or JSON.
     layout : str, optional
         One of :data:`tvm_fixes.pipeline.LAYOUTS`: the convolutions channels-first (``"NCHW"``),
         channels-last (``"NHWC"``) or in blocks of channels (``"NCHW8c"``), in any rank.
@@ -217,7 +217,7 @@ def compile(
             constant_bytes, large = check_volume(
                 [*inside, *outside], origins, opened.parameter_bytes, max_size_ratio
             )
-            executable = relax.build(mod, resolved, relax_pipeline=None)
+            executable = _build(mod, resolved)
         with run.step("export"):
             constants = origins.records(inside)
             model = _export(executable, resolved, specs, constants, origins.named(outside))
@@ -379,11 +379,15 @@ def _check_options(
             raise UsageError(f"{name} must be a number that is not negative, got {tolerance}")
     if seed < 0:
         raise UsageError(f"seed must not be negative, got {seed}")
-    problem = targets.why_not_here(targets.triple_of(target), targets.instruction_sets(target))
+    problem = targets.why_not_here(
+        targets.to_json(target), targets.triple_of(target), targets.instruction_sets(target)
+    )
     if compare and problem:
         raise UsageError(
             f"cannot compare what cannot run here: {problem}; pass compare=False (--no-compare)"
         )
+    if target.kind.name == "cuda":
+        cuda.find_compiler(str(target.attrs["arch"]))
     if cc.get_cc() is None:
         raise CompileError("no C++ compiler to link the library: install g++, or set CXX to one")
     if output is not None:
@@ -430,6 +434,12 @@ def _lower(
             if stage.info.name == "Legalize":
                 checks.check(mod, run, "verify kernels")
     return mod, transforms
+
+
+def _build(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    if target.kind.name == "cuda":
+        return cuda.build(mod, target)
+    return relax.build(mod, target, relax_pipeline=None)
 
 
 def _export(

@@ -96,7 +96,7 @@ def lift(
     mod = _alone(_replace_function(mod, function, main), function)
     weights = _weights_by_name(main, function, params)
     specs, inputs, outputs, bounds = _describe(main)
-    resolved = targets.resolve(target)
+    resolved = targets.resolve(target, kinds=["llvm"])
     lifted = LiftTransformParams(max_growth=max_growth)(mod)
     transform = f"{function}_transform_params"
     if lazy:

@@ -14,16 +14,20 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import ModuleType
 
 import tvm
 from tvm import relax
-from tvm.relax.backend.cpu_generic import pipeline as stock
+from tvm.relax.backend.cpu_generic import pipeline as cpu_passes
+from tvm.relax.backend.cuda import pipeline as cuda_passes
+from tvm.relax.backend.gpu_generic import pipeline as gpu_passes
 
 from .errors import UnsupportedOperatorError, UsageError, summarize
 from .relax.analysis import bindings
 from .relax.legalize import conv_transpose
 from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.transform import (
+    ApplyGpuSchedule,
     BroadcastFreeMatmul,
     DecomposeChannelwise,
     DecomposeReduction,
@@ -84,8 +88,12 @@ _EMITTED = frozenset(
 )
 
 
+# TVM's schedules for a GPU.
+_SCHEDULE = "ApplyDefaultSchedule"
+
+
 def pipeline(
-    name: str = "cpu",
+    name: str | None = None,
     *,
     layout: str | None = None,
     runtime_checks: bool = False,
@@ -99,8 +107,8 @@ def pipeline(
 
     Parameters
     ----------
-    name : str
-        The kind of machine; ``"cpu"`` is the one there is.
+    name : str, optional
+        The kind of machine, ``"cpu"`` or ``"gpu"``; by default that of the target.
     layout : str, optional
         One of :data:`LAYOUTS`: convert the convolutions, in any rank, to channels-first
         (``"NCHW"``), channels-last (``"NHWC"``) or blocks of channels (``"NCHW8c"``).  By default
@@ -120,10 +128,12 @@ def pipeline(
     Raises
     ------
     UsageError
-        If `name` or `layout` is unknown, or if `max_growth` is negative.
+        If `name` or `layout` is unknown, or if `max_growth` is negative; when the pass runs, if
+        the target is not of the kind `name`.
 
     Notes
     -----
+    A GPU's kernels get the schedules that TVM's own pipeline for the target would give them.
     The pass raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` where an operator call
     cannot be lowered.  A call that an external code generator has taken by then is none of these.
     """
@@ -132,7 +142,7 @@ def pipeline(
 
 
 def stages(
-    name: str = "cpu",
+    name: str | None = None,
     *,
     layout: str | None = None,
     runtime_checks: bool = False,
@@ -145,8 +155,8 @@ def stages(
     ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
-    if name != "cpu":
-        raise UsageError(f"unknown pipeline {name!r}; expected 'cpu'")
+    if name not in (None, "cpu", "gpu"):
+        raise UsageError(f"unknown pipeline {name!r}; expected 'cpu' or 'gpu'")
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}")
     # Phase 1, on high-level operators: shapes, what operators ask of their operands, what matmuls
@@ -165,22 +175,33 @@ def stages(
     fold = FoldConstant(max_growth)
 
     def legalize_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-        return [
+        stock = _stock(name, target)
+        passes = [
             fold if step.info.name == fold.info.name else step
             for step in stock.legalize_passes(target)
+            if step.info.name != _SCHEDULE
         ]
-
-    def first_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
         is_cpu = target is not None and "cpu" in target.keys
-        return [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
+        first = [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
+        return [*stock.library_dispatch_passes(target), *first, *passes]
 
-    sequence.append(
-        _target_stage("Legalize", stock.library_dispatch_passes, first_passes, legalize_passes)
-    )
+    def lower_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+        stock = _stock(name, target)
+        schedule = [
+            ApplyGpuSchedule(step)
+            for step in stock.legalize_passes(target)
+            if step.info.name == _SCHEDULE
+        ]
+        # The guarded planning of memory, in the place of TVM's.
+        guarded = {"StaticPlanBlockMemory": StaticPlanBlockMemory()}
+        passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
+        return [guarded.get(step.info.name, step) for step in passes]
+
+    sequence.append(_target_stage("Legalize", legalize_passes))
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
     sequence.append(DecomposeReduction())
     # Phase 3: memory, shapes and calls in the virtual machine's terms.
-    sequence.append(_target_stage("Lower", stock.dataflow_lower_passes, _finalize_passes))
+    sequence.append(_target_stage("Lower", lower_passes))
     # Last, so that whatever an external code generator takes is gone: no false alarm.
     sequence.append(CheckLowered())
     return sequence
@@ -232,20 +253,31 @@ def _convert_layout(layout: str) -> tvm.transform.Pass:
     return tvm.transform.Sequential(passes, name="Layout")
 
 
-def _finalize_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-    """TVM's passes, with the guarded planning of memory in the place of its own."""
-    guarded = {"StaticPlanBlockMemory": StaticPlanBlockMemory()}
-    return [guarded.get(step.info.name, step) for step in stock.finalize_passes(target)]
+def _stock(name: str | None, target: tvm.target.Target | None) -> ModuleType:
+    """TVM's lists of passes for `target`.
+
+    Raises
+    ------
+    UsageError
+        If it is not of the kind of machine `name`.
+    """
+    on_gpu = target is not None and "gpu" in target.keys
+    kind = "gpu" if on_gpu else "cpu"
+    if name not in (None, kind):
+        raise UsageError(f"the pipeline {name!r} is not for a {kind}, but the target is {target}")
+    if target is None or not on_gpu:
+        return cpu_passes
+    return cuda_passes if target.kind.name == "cuda" else gpu_passes
 
 
 def _target_stage(
-    name: str, *pass_lists: Callable[[tvm.target.Target | None], list[tvm.transform.Pass]]
+    name: str, make_passes: Callable[[tvm.target.Target | None], list[tvm.transform.Pass]]
 ) -> tvm.transform.Pass:
     """TVM's own passes for the current target, as one named stage."""
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current()
-        passes = [step for make in pass_lists for step in make(target)]
+        passes = make_passes(target)
         try:
             return tvm.transform.Sequential(passes, name=name)(mod)
         except UnsupportedOperatorError:

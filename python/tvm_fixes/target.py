@@ -10,17 +10,21 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The CPU target that a model is compiled for."""
+"""The target that a model is compiled for: a CPU, or a GPU with CUDA."""
 
 import json
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.target import codegen
 
+from . import cuda
 from .errors import UsageError, summarize
 
 # Instruction sets whose use on a CPU without them ends in an illegal instruction, by the beginning
@@ -40,7 +44,16 @@ _LINUX_NAMES = {
 }
 
 
-def resolve(target: "str | Mapping[str, object] | tvm.target.Target") -> tvm.target.Target:
+KINDS = {"llvm": "a CPU", "cuda": "a GPU with CUDA"}
+"""The kinds of targets there are, by TVM's names."""
+
+# What CUDA 13 compiles for at least.
+_LEAST_CAPABILITY = (7, 5)
+
+
+def resolve(
+    target: "str | Mapping[str, object] | tvm.target.Target", kinds: Sequence[str] = tuple(KINDS)
+) -> tvm.target.Target:
     """Make the target from what a person wrote.
 
     Parameters
@@ -48,29 +61,71 @@ def resolve(target: "str | Mapping[str, object] | tvm.target.Target") -> tvm.tar
     target : str, mapping or tvm.target.Target
         ``"native"`` for this machine's CPU with its features, a TVM tag such as
         ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
-        JSON.
+        JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the one of this machine.
+    kinds : sequence of str
+        Those of :data:`KINDS` that will do.
 
     Returns
     -------
     target : tvm.target.Target
-        A target of kind ``llvm``.
+        A target of one of `kinds`; one for a GPU has a CPU as its host.
 
     Raises
     ------
     UsageError
-        If TVM knows no such target, if it is not one for a CPU, or if LLVM does not know its CPU.
+        If TVM knows no such target, if it is of another kind, if LLVM does not know its CPU, or
+        CUDA 13 its GPU; or if it names no GPU and there is none here.
     """
     if isinstance(target, str) and target == "native":
         return native()
+    config = _configuration(target)
+    if isinstance(config, dict) and config.get("kind") == "cuda" and "arch" not in config:
+        # TVM takes sm_50 then.
+        if not cuda.has_device():
+            raise UsageError(
+                f"target {_show(target)}: there is no CUDA device here to take the architecture "
+                "of; name it, as in 'cuda/sm_90'"
+            )
     try:
-        resolved = tvm.target.Target(dict(target) if isinstance(target, Mapping) else target)
+        resolved = tvm.target.Target(config)
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"target {_show(target)}: {summarize(error)}") from error
-    if resolved.kind.name != "llvm":
+    kind = resolved.kind.name
+    if kind not in kinds:
+        expected = " or ".join(f"one for {KINDS[name]} (kind {name})" for name in kinds)
+        raise UsageError(f"target {_show(target)}: expected {expected}, got kind {kind}")
+    return _with_host(resolved, target) if kind == "cuda" else _with_known_cpu(resolved, target)
+
+
+def _configuration(target: Any) -> Any:
+    """What TVM makes a target of; a dict wherever that can be told."""
+    if isinstance(target, Mapping):
+        return dict(target)
+    if isinstance(target, str) and target.partition("/")[0] == "cuda":
+        arch = target.partition("/")[2]
+        return {"kind": "cuda"} | ({"arch": arch} if "/" in target else {})
+    if isinstance(target, str):
+        with suppress(ValueError):
+            if isinstance(parsed := json.loads(target), dict):
+                return parsed
+    return target
+
+
+def _with_host(resolved: tvm.target.Target, target: object) -> tvm.target.Target:
+    arch = str(resolved.attrs["arch"])
+    if not re.fullmatch(r"sm_\d{2,3}[a-z]?", arch) or cuda.capability(arch) < _LEAST_CAPABILITY:
         raise UsageError(
-            f"target {_show(target)}: expected a CPU target (kind llvm), got kind "
-            f"{resolved.kind.name}"
+            f"target {_show(target)}: expected an architecture of CUDA 13, from sm_75 on, got "
+            f"{arch}"
         )
+    if resolved.host is not None:
+        return resolved
+    # The host's code calls kernels and little else: any CPU of this kind may run it.
+    host = {"kind": "llvm", "mtriple": codegen.llvm_get_system_triple()}
+    return tvm.target.Target(resolved, host=tvm.target.Target(host))
+
+
+def _with_known_cpu(resolved: tvm.target.Target, target: object) -> tvm.target.Target:
     cpu = str(resolved.attrs.get("mcpu", ""))
     if cpu and not codegen.llvm_is_valid_cpu(cpu, triple_of(resolved)):
         raise UsageError(
@@ -96,16 +151,25 @@ def native() -> tvm.target.Target:
     return tvm.target.Target(config)
 
 
+def cpu_of(target: tvm.target.Target) -> tvm.target.Target:
+    """The CPU that `target` is, or that calls its kernels."""
+    return target if target.host is None else target.host
+
+
 def triple_of(target: tvm.target.Target) -> str:
-    """The LLVM triple of `target`, this machine's where it names none."""
+    """The LLVM triple of the CPU of `target`, this machine's where it names none."""
+    target = cpu_of(target)
     return str(target.attrs.get("mtriple", "")) or codegen.llvm_get_system_triple()
 
 
 def instruction_sets(target: tvm.target.Target) -> list[str]:
-    """The instruction sets, by LLVM's names, that code for `target` may use; empty but for x86."""
+    """The instruction sets, by LLVM's names, that code for the CPU of `target` may use.
+
+    Empty for all but x86.
+    """
     if not triple_of(target).startswith("x86_64"):
         return []
-    features = codegen.llvm_get_cpu_features(target)
+    features = codegen.llvm_get_cpu_features(cpu_of(target))
     return sorted(str(name) for name in features if str(name).startswith(_INSTRUCTION_SETS))
 
 
@@ -120,8 +184,18 @@ def missing_features(features: list[str]) -> list[str]:
     return [name for name in features if _LINUX_NAMES.get(name, _bare(name)) not in present]
 
 
-def why_not_here(triple: str, features: list[str]) -> str | None:
-    """Why code for `triple` that uses `features` cannot run on this machine; None if it can."""
+def why_not_here(target: Mapping[str, object], triple: str, features: list[str]) -> str | None:
+    """Why code for a target cannot run on this machine; None if it can.
+
+    Parameters
+    ----------
+    target : mapping
+        Its configuration, as :func:`to_json` gives it.
+    triple : str
+        The LLVM triple of its CPU.
+    features : list of str
+        The instruction sets that the code may use on that.
+    """
     machine = platform.machine()
     architecture = triple.split("-")[0]
     if architecture != machine:
@@ -129,7 +203,7 @@ def why_not_here(triple: str, features: list[str]) -> str | None:
     missing = missing_features(features)
     if missing:
         return f"it uses {', '.join(missing)}, which this CPU does not have"
-    return None
+    return cuda.why_not_here(str(target["arch"])) if target["kind"] == "cuda" else None
 
 
 def to_json(target: tvm.target.Target) -> dict[str, object]:

@@ -300,13 +300,36 @@ def test_what_the_virtual_machine_provides_is_no_false_alarm():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"name": "gpu"}, "unknown pipeline 'gpu'; expected 'cpu'"),
+        ({"name": "tpu"}, "unknown pipeline 'tpu'; expected 'cpu' or 'gpu'"),
         ({"layout": "NCWH"}, "unknown layout 'NCWH'; expected one of NCHW, NHWC, NCHW4c"),
     ],
 )
 def test_wrong_use(arguments, message):
     with pytest.raises(UsageError, match=message):
         pipeline(**arguments)
+
+
+GPU = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host={"kind": "llvm"})
+
+
+@pytest.mark.parametrize("name, target", [("cpu", GPU), ("gpu", tvm.target.Target("llvm"))])
+def test_a_pipeline_for_another_kind_of_machine(name, target):
+    with pytest.raises(UsageError, match=f"the pipeline '{name}' is not for a"):
+        relax.build(convolution(1), target, relax_pipeline=pipeline(name))
+
+
+def test_a_gpus_kernels_are_scheduled_when_they_are_whole():
+    mod = convolution(2)
+    lowering = stages("gpu")
+    names = [stage.info.name for stage in lowering]
+    with GPU:
+        for stage in lowering[: names.index("Lower")]:
+            mod = stage(mod)
+        assert not any("threadIdx" in f.script() for _, f in mod.functions_items())
+        mod = lowering[names.index("Lower")](mod)
+    kernels = [f for _, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
+    scheduled = ["threadIdx.x" in f.script() for f in kernels if "shape_func" not in f.script()]
+    assert scheduled and all(scheduled)
 
 
 @pytest.mark.parametrize("disabled", ["", "prepare-layout"])

@@ -39,7 +39,7 @@ from .manifest import (
     hash_file,
     read_manifest,
 )
-from .tensors import dtype_of, from_tvm, is_torch, to_tvm
+from .tensors import dtype_of, from_tvm, is_torch, to_device, to_tvm
 from .weights import read_weights
 
 
@@ -77,15 +77,22 @@ class CompiledModel:
         self._lock = threading.Lock()
         self.report = manifest.report
 
+    @property
+    def _device(self) -> tvm.runtime.Device:
+        """Where the function's arguments are to be."""
+        return tvm.cuda() if self._manifest.target["kind"] == "cuda" else tvm.cpu()
+
     @cached_property
     def _machine(self) -> relax.VirtualMachine:
         """The library, loaded when it is first needed: one for another CPU can be saved."""
-        problem = targets.why_not_here(self._manifest.triple, self._manifest.cpu_features)
+        problem = targets.why_not_here(
+            self._manifest.target, self._manifest.triple, self._manifest.cpu_features
+        )
         if problem:
             raise ArtifactError(f"{self._directory} cannot run here: {problem}")
         try:
             library = _load_library(self._directory / LIBRARY)
-            return relax.VirtualMachine(library, tvm.cpu())
+            return relax.VirtualMachine(library, self._device)
         except Exception as error:
             raise ArtifactError(
                 f"{self._directory / LIBRARY} cannot be loaded: {summarize(error)}"
@@ -99,7 +106,7 @@ class CompiledModel:
             raise ArtifactError(
                 f"{self._directory / LIBRARY} cannot be loaded: {summarize(error)}"
             ) from error
-        weights = self._map_weights()
+        weights = [to_device(weight, self._device) for weight in self._map_weights()]
         return function if not weights else lambda *inputs: function(*inputs, *weights)
 
     def _map_weights(self, *, check: bool = False) -> list[tvm.runtime.Tensor]:
@@ -157,9 +164,10 @@ class CompiledModel:
         values = self._bind(args, named)
         self._check(values)
         as_torch = any(map(is_torch, values))
-        tensors = [to_tvm(value) for value in values]
+        function = self._function
+        tensors = [to_device(to_tvm(value), self._device) for value in values]
         with self._lock:
-            result = self._function(*tensors)
+            result = function(*tensors)
         return returned(result, as_torch=as_torch)
 
     def _bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:

@@ -54,6 +54,11 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
     return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
 
 
+def to_device(tensor: tvm.runtime.Tensor, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
+    """`tensor` if it is on `device`, else a copy of it there."""
+    return tensor if tensor.device == device else tensor.copyto(device)
+
+
 def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
     """Copy what the virtual machine returned, a tensor or a shape, into an array of the caller's.
 
@@ -65,7 +70,7 @@ def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
     if as_torch:
         import torch
 
-        return torch.from_dlpack(value).clone()
+        return torch.from_dlpack(to_device(value, tvm.cpu())).clone()
     return value.numpy()
 
 

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The passes, as ``tvm.transform.Pass`` objects: one a file."""
 
+from .apply_gpu_schedule import ApplyGpuSchedule
 from .broadcast_free_matmul import BroadcastFreeMatmul
 from .bundle_model_params import BundleModelParams
 from .constants_to_params import ConstantsToParams
@@ -34,6 +35,7 @@ from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
 
 __all__ = [
+    "ApplyGpuSchedule",
     "BroadcastFreeMatmul",
     "BundleModelParams",
     "ConstantsToParams",

@@ -50,16 +50,18 @@ def DecomposeReduction() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass over the PrimFuncs.  The kinds of patterns by which they are fused change; so
-        it has its place behind the fusion.
+        it has its place behind the fusion.  For a GPU, whose schedules need whole reductions, it
+        changes nothing: :func:`~tvm_fixes.relax.transform.ApplyGpuSchedule` decomposes them.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
+        target = tvm.target.Target.current(allow_none=True)
+        if not switches.enabled(FIX_ID) or (target is not None and "gpu" in target.keys):
             return mod
         decomposed = {}
         for variable, function in mod.functions_items():
             if isinstance(function, tirx.PrimFunc) and _may_be_empty(function):
-                decomposed[variable] = _decompose(function)
+                decomposed[variable] = decompose(function)
         if not decomposed:
             return mod
         switches.note(FIX_ID)
@@ -86,25 +88,32 @@ def _is_positive(extent: tirx.Expr) -> bool:
     return bool(Analyzer().can_prove(extent > 0))
 
 
-def _decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    schedule, bound = Schedule(function), {}
+def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Decompose the reductions of a PrimFunc that may have no elements."""
+    schedule = Schedule(function)
+    # All of them are found first: where one is decomposed the blocks around it are new.
+    for block, outermost in possibly_empty(schedule):
+        schedule.decompose_reduction(block, outermost)
+    return schedule.mod["main"]
+
+
+def possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
+    """The blocks that set an initial value in a loop which may have no iteration, and that loop."""
+    bound = {}
 
     def remember(realize: SBlockRealize) -> None:
         bound[realize.block] = realize.iter_values
 
     structural_walk(schedule.mod["main"].body, (SBlockRealize, remember))
-    # All of them are found first: where one is decomposed the blocks around it are new.
-    targets = []
+    found = []
     pending = [schedule.get_sblock("root")]
     while pending:
         block = pending.pop()
         pending += schedule.get_child_blocks(block)
         loops = _reduced(schedule, block, bound[schedule.get(block)])
         if not all(_is_positive(schedule.get(loop).extent) for loop in loops):
-            targets.append((block, loops[0]))
-    for block, outermost in targets:
-        schedule.decompose_reduction(block, outermost)
-    return schedule.mod["main"]
+            found.append((block, loops[0]))
+    return found
 
 
 def _reduced(schedule: Schedule, block: SBlockRV, values: Sequence[tirx.Expr]) -> list[LoopRV]:

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+# Sourced by the checks that run in a root of their own. It gives them
+#
+#   require TOOL...        end with one sentence if a tool or the rights of root are missing
+#   debian_root RELEASE DIRECTORY PACKAGES   a minimal Debian, with these packages (a,b,c)
+#   registry_mounts DIRECTORY   what of this machine a root must see to reach the package registries
+#   took WHAT              print the seconds since the last call
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+
+require() {
+  local tool
+  [[ $(id -u) == 0 ]] || { echo "$0 needs the rights of root (for chroot)" >&2; exit 1; }
+  for tool; do
+    command -v "$tool" >/dev/null ||
+      { echo "$0 needs $tool (on Debian: apt-get install --no-install-recommends $tool)" >&2; exit 1; }
+  done
+}
+
+debian_root() {
+  debootstrap --variant=minbase --include="$3" "$1" "$2" "$mirror" >"$2.log" 2>&1 ||
+    { tail "$2.log" >&2; echo "$0: debootstrap of $1 failed" >&2; exit 1; }
+}
+
+# Prints a line FILE:PLACE for each file or folder to be mounted. Certificates and settings of pip are
+# this machine's; a folder that pip's settings name is seen at its own place. Nothing is copied.
+registry_mounts() {
+  local certificates=${SSL_CERT_FILE:-${REQUESTS_CA_BUNDLE:-}}
+  [[ ! -f $certificates ]] || echo "$certificates:/etc/ssl/certs/ca-certificates.crt"
+  python3 - "$1/pip.conf" <<'PY'
+import ast, os, subprocess, sys
+
+known = ("cert", "index-url", "extra-index-url", "find-links", "trusted-host", "default-timeout")
+listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
+settings = {}
+for line in listed.stdout.splitlines():
+    name, _, value = line.partition("=")
+    words = ast.literal_eval(value).split()
+    # An index in a folder names files beside it.
+    settings[name.rpartition(".")[2]] = [word for word in words if not word.startswith("file:")]
+with open(sys.argv[1], "w") as file:
+    print("[global]", file=file)
+    for name, words in settings.items():
+        if name in known and words:
+            print(name, "=", *words, file=file)
+            paths = [word for word in words if os.path.isabs(word) and os.path.exists(word)]
+            print(*(f"{path}:{path}" for path in paths), sep="\n", end="\n" if paths else "")
+print(f"{sys.argv[1]}:/etc/pip.conf")
+PY
+}
+
+took() {
+  printf '==> %s: %d s\n' "$1" $((SECONDS - ${last:-0}))
+  last=$SECONDS
+}
