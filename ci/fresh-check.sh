@@ -28,8 +28,9 @@ commands=${FRESH_COMMANDS:-$(sed -n 's/^    \(make [a-z]*\) *#.*/\1/p' README.md
 [[ -n $packages && -n $commands ]] || { echo "the README names no packages or no commands" >&2; exit 1; }
 
 scratch=$(mktemp -d)
-trap 'umount --recursive "$scratch"/*/proc "$scratch"/*/dev/shm 2>/dev/null || true
-      rm -rf --one-file-system "$scratch"' EXIT
+unmount() { awk -v top="$1/" 'index($2, top) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount; }
+# What is mounted is this machine's: nothing is removed before all of it is gone.
+trap 'unmount "$scratch" && rm -rf --one-file-system "$scratch"' EXIT
 
 mount_at() {
   if [[ -d $1 ]]; then mkdir -p "$2"; else mkdir -p "$(dirname "$2")"; touch "$2"; fi
@@ -37,7 +38,7 @@ mount_at() {
 }
 
 follow_readme() {
-  local release=$1 root=$scratch/$1 log=$scratch/$1.out mounted=() mount command
+  local release=$1 root=$scratch/$1 log=$scratch/$1.out mount command
   mkdir "$root"
   debian_root "$release" "$root" ca-certificates
   mount -t proc proc "$root/proc"
@@ -45,7 +46,6 @@ follow_readme() {
   cp /etc/resolv.conf "$root/etc/resolv.conf"
   while read -r mount; do
     mount_at "${mount%%:*}" "$root${mount#*:}"
-    mounted+=("$root${mount#*:}")
   done < <(registry_mounts "$scratch")
   took "$release: bare root"
 
@@ -67,7 +67,7 @@ follow_readme() {
   done <<<"$commands"
   printf '==> %s: %d MB of environment\n' "$release" \
     "$(du -sm "$root/home/user/tvm-fixes/.venv" | cut -f1)"
-  umount "${mounted[@]}" "$root/dev/shm" "$root/proc"
+  unmount "$root"
   rm -rf --one-file-system "$root"
 }
 

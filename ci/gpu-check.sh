@@ -16,7 +16,7 @@
 #
 #   ci/gpu-check.sh [MODEL...]    by default every example
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 status=0
 .venv/bin/python -m pytest -q tests/python/test_cuda.py || status=1
 [[ $# -gt 0 ]] || set -- dcgan unet autoencoder_kl hifigan fcn cyclegan superres

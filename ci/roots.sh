@@ -35,7 +35,9 @@ debian_root() {
 
 # Prints a line FILE:PLACE for each file or folder to be mounted. Certificates and settings of pip are
 # this machine's; a folder that pip's settings name is seen at its own place. Nothing is copied.
-registry_mounts() {
+registry_mounts() { list_mounts "$1" | sort -u; }
+
+list_mounts() {
   local certificates=${SSL_CERT_FILE:-${REQUESTS_CA_BUNDLE:-}}
   [[ ! -f $certificates ]] || echo "$certificates:/etc/ssl/certs/ca-certificates.crt"
   python3 - "$1/pip.conf" <<'PY'
