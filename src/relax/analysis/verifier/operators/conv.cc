@@ -61,9 +61,9 @@ bool HaveSpatialAttrs(Obligations* obligations, const Conv& conv) {
   are_sound &= HaveLength(obligations, conv.layout->dilation(attrs), conv.num_spatial, "dilation");
   if (!are_sound) return false;
   for (size_t i = 0; i < conv.num_spatial; ++i) {
-    for (const auto& [name, value] :
-         {std::make_pair("strides", conv.layout->strides(attrs)[i]),
-          std::make_pair("dilation", conv.layout->dilation(attrs)[i])}) {
+    const std::pair<const char*, int64_t> factors[] = {
+        {"strides", conv.layout->strides(attrs)[i]}, {"dilation", conv.layout->dilation(attrs)[i]}};
+    for (const auto& [name, value] : factors) {
       if (value > 0) continue;
       obligations->Fail(-1,
                         std::string(name) + ": expected at least 1, got " + std::to_string(value));
