@@ -13,6 +13,7 @@
 """How large constants are against parameters: what is warned of, what is refused, and by name."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -91,7 +92,8 @@ def test_a_weight_that_is_there_twice_counts_once():
     report = compile_model(tied(), compare=False, max_growth=math.inf).report
     table = 1000 * 128 * 4
     [warning] = report.warnings
-    assert f"{table} bytes, {table} of them new: " in warning
+    written, new = map(int, re.search(r"(\d+) bytes, (\d+) of them new: ", warning).groups())
+    assert table <= written == new < 1.05 * table  # columns of zeros fill the last tile
     assert "in main of embedding.weight, head.weight" in warning
 
 

@@ -386,6 +386,31 @@ class TestReadTransposedWeights:
         mod = build(X, lambda b, x: op.matmul(x, b.emit(op.permute_dims(relax.const(W)))))
         assert transform.ReadTransposedWeights()(mod).same_as(mod)
 
+    @pytest.mark.parametrize("rows", [(3, 3), (3, 40)])
+    def test_a_weight_is_packed_for_a_cpu(self, rows):
+        """Once for all products, as those of the steps of a recurrent layer; or not at all."""
+        weight = relax.const(integers(50, 48))
+
+        def emit(b, *inputs):
+            products = (b.emit(op.matmul(x, b.emit(op.permute_dims(weight)))) for x in inputs)
+            return relax.Tuple(list(products))
+
+        mod = build({f"x{i}": tensor(count, 48) for i, count in enumerate(rows)}, emit)
+        with tvm.target.Target("llvm"):
+            after = transform.ReadTransposedWeights()(mod)
+        if rows == (3, 40):
+            # A tile of three rows has room for more columns than one of four.
+            assert after.same_as(mod)
+        else:
+            assert relax.analysis.check_well_formed(after)
+            assert count(after, "relax.permute_dims") == count(after, "relax.matmul") == 0
+            [(_, depth, _)] = constants(after)
+            assert depth == 48
+        inputs = [integers(count, 48) for count in rows]
+        got = run(mod, *inputs, pipeline=pipeline())
+        for product, x in zip(got, inputs, strict=True):
+            np.testing.assert_array_equal(product, x @ weight.value.numpy().T)
+
     def test_16_bits(self):
         def emit(b, x):
             weight = relax.const(W.astype("float16"))

@@ -34,7 +34,8 @@ those of unknown shapes, go to TVM's function.
 """
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -55,16 +56,24 @@ FIX_ID = "matmul-legalize"
 # Below that, the time to wake other threads is longer than they would save.
 _PARALLEL_FROM = 1 << 16
 
+# So many rows of a tile of the second operand stay in the L1 cache, beside what they meet.
+_CHUNKS = (256, 192, 128)
+# With fewer rows they are read too few times for that.
+_CHUNKS_FROM_ROWS = 16
+
 
 @dataclass(frozen=True)
 class _Tile:
     """How many rows and columns of the output are summed at once; the columns are vectorized.
 
-    Where `columns` is None it is all of them, in memory instead of in registers.
+    Where `columns` is None it is all of them, in memory instead of in registers.  If there is a
+    `depth`, so many products are summed for all rows before the next ones are, so that what the
+    second operand has of them stays in the L1 cache.
     """
 
     rows: int
     columns: int | None
+    depth: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,8 @@ class _Product:
         rows, columns = tirx.const(self.tile.rows, "int64"), self.tile.columns
         row_tiles = tirx.ceildiv(row_count, rows)
         column_tiles = 1 if columns is None else tirx.ceildiv(column_count, columns)
-        common = te.reduce_axis((0, depth), "k")
+        chunk = self.tile.depth
+        common = te.reduce_axis((0, depth if chunk is None else chunk), "k")
         dtype = accumulator_dtype(str(lhs.dtype), str(rhs.dtype), self.out_dtype)
         in_tiles = self.packed_columns is not None
         if columns is not None and not in_tiles and not _divides(columns, column_count):
@@ -102,21 +112,32 @@ class _Product:
 
         def sums(*position: tirx.Var) -> tirx.Expr:
             *batch, row_tile, column_tile, row, column = position
+            at = common.var
+            if chunk is not None:
+                at, batch = batch[0] * chunk + at, batch[1:]
             # Rows beyond the matrix are the last one again, and are not stored.
             lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
-            lhs_at = (*_batch_index(batch, lhs_batch), lhs_row, common.var)
+            lhs_at = (*_batch_index(batch, lhs_batch), lhs_row, at)
             rhs_at = _batch_index(batch, rhs_batch)
             if in_tiles:
-                rhs_at += [column_tile, common.var, column]
+                rhs_at += [column_tile, at, column]
             else:
                 rhs_at += [
-                    common.var,
+                    at,
                     column if columns is None else column_tile * columns + column,
                 ]
             return te.sum(lhs(*lhs_at).astype(dtype) * rhs(*rhs_at).astype(dtype), axis=common)
 
         tile = (rows, column_count if columns is None else columns)
-        acc = te.compute((*batch_extents, row_tiles, column_tiles, *tile), sums, name="matmul")
+        shape = (*batch_extents, row_tiles, column_tiles, *tile)
+        if chunk is None:
+            acc = te.compute(shape, sums, name="matmul")
+        else:
+            parts = te.compute((depth // chunk, *shape), sums, name="matmul")
+            part = te.reduce_axis((0, depth // chunk), "part")
+            acc = te.compute(
+                shape, lambda *at: te.sum(parts(part.var, *at), axis=part), name="sum_of_parts"
+            )
 
         def element(*position: tirx.Var) -> tirx.Expr:
             *batch, row, column = position
@@ -158,27 +179,115 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if not (switches.enabled(FIX_ID) and _applies(call)):
         return stock(bb, call)
     switches.note(FIX_ID)
+    rhs = call.args[1]
+    if isinstance(rhs, tvm.ir.GenericConst) and len(rhs.ty.shape.values) == 2:
+        columns = packed_columns(call)
+        if columns is not None:
+            return _lower(bb, bb.emit, call, pack(rhs, columns, str(call.op.name)))
+    return _lower(bb, bb.emit, call)
+
+
+def packed_columns(call: relax.Call) -> int | None:
+    """By how many columns a constant matrix is packed that is the second operand of `call`.
+
+    Returns
+    -------
+    int or None
+        None where the product is not computed here, or of the matrix as it lies.
+    """
+    if not (switches.enabled(FIX_ID) and _applies(call)):
+        return None
+    return _tile_of(call, packed=True).columns
+
+
+def pack(
+    matrix: tvm.ir.GenericConst, columns: int, made_by: str, *, transposed: bool = False
+) -> relax.Expr:
+    """The constant of shape (K, N), or (N, K) if it is `transposed`, as :func:`multiply` reads it.
+
+    `made_by` is the operator, and where it stands.
+
+    Returns
+    -------
+    GenericConst
+        Of shape (ceil(N / columns), K, columns), with zeros where N is no multiple.
+    """
+
+    def arrange(array: np.ndarray) -> np.ndarray:
+        return _pack(array.T if transposed else array, columns)
+
+    return rearranged(matrix, arrange, made_by)
+
+
+def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> relax.SeqExpr:
+    """Lower `call` with its second operand as :func:`pack` gives it.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+        Takes the kernel.
+    call : relax.Call
+        For which there are :func:`packed_columns`.
+    packed : relax.Expr
+
+    Returns
+    -------
+    relax.SeqExpr
+        A dataflow block and its result.
+    """
+    switches.note(FIX_ID)
+    return in_block(bb, lambda emit: _lower(bb, emit, call, packed))
+
+
+def in_block(
+    bb: relax.BlockBuilder, make: Callable[[Callable[[relax.Expr], relax.Var]], relax.Expr]
+) -> relax.SeqExpr:
+    """What `make` emits as a dataflow block, and its result."""
+    bindings: list[relax.Binding] = []
+
+    def emit(value: relax.Expr) -> relax.Var:
+        value = bb.normalize(value)
+        var = relax.DataflowVar(f"product{len(bindings)}", value.ty)
+        bindings.append(relax.VarBinding(var, value))
+        return var
+
+    result = make(emit)
+    if not isinstance(result, relax.Var):
+        result = emit(result)
+    return relax.SeqExpr([relax.DataflowBlock(bindings)], result)
+
+
+def _tile_of(call: relax.Call, *, packed: bool) -> _Tile:
+    lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
+    rows = lhs[-2] if len(rhs) > 2 and len(lhs) > 1 else count_of(lhs[:-1])
+    columns = rhs[-1] if len(rhs) > 1 else tirx.const(1, "int64")
+    dtypes = (str(expr.ty.dtype) for expr in (*call.args, call))
+    dtype = accumulator_dtype(*dtypes)
+    tile = _choose_tile(target_of(call), dtype, rows, columns, packed)
+    return replace(tile, depth=_chunk(tile, rows, columns, lhs[-1])) if packed else tile
+
+
+def _lower(
+    bb: relax.BlockBuilder,
+    emit: Callable[[relax.Expr], relax.Var],
+    call: relax.Call,
+    packed: relax.Expr | None = None,
+) -> relax.Expr:
     lhs, rhs = call.args
     *lhs_rows, depth = lhs.ty.shape.values
     if len(rhs.ty.shape.values) == 1:
-        rhs = _reshape(bb, rhs, [depth, tirx.const(1, "int64")])
-    shares_rhs = len(rhs.ty.shape.values) == 2
-    if shares_rhs or not lhs_rows:
-        lhs = _reshape(bb, lhs, [count_of(lhs_rows), depth])
-    rows, columns = lhs.ty.shape.values[-2], rhs.ty.shape.values[-1]
-    out_dtype = str(call.ty.dtype)
-    dtype = accumulator_dtype(str(lhs.ty.dtype), str(rhs.ty.dtype), out_dtype)
-    packed = isinstance(rhs, tvm.ir.GenericConst) and shares_rhs
-    tile = _choose_tile(target_of(call), dtype, rows, columns, packed)
-    if packed and tile.columns is not None:
-        rhs = rearranged(rhs, functools.partial(_pack, columns=tile.columns), str(call.op.name))
-        product = _Product(out_dtype, tile, columns)
-    else:
-        product = _Product(out_dtype, tile, None)
-    func, args, out_type = gen_call_tir_inputs(product.compute, lhs, rhs)
-    func = _schedule(func, tile)
+        rhs = _reshape(emit, rhs, [depth, tirx.const(1, "int64")])
+    if len(rhs.ty.shape.values) == 2 or not lhs_rows:
+        lhs = _reshape(emit, lhs, [count_of(lhs_rows), depth])
+    tile = _tile_of(call, packed=packed is not None)
+    columns = None if packed is None else rhs.ty.shape.values[-1]
+    product = _Product(str(call.ty.dtype), tile, columns)
+    func, args, out_type = gen_call_tir_inputs(
+        product.compute, lhs, rhs if packed is None else packed
+    )
+    func = _schedule(func, tile) if tile.depth is None else _schedule_in_parts(func, tile)
     out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
-    return _reshape(bb, bb.emit(out), list(call.ty.shape.values))
+    return _reshape(emit, emit(out), list(call.ty.shape.values))
 
 
 def _applies(call: relax.Call) -> bool:
@@ -237,6 +346,18 @@ def _choose_tile(
     return _Tile(tile_rows, vectors * lanes)
 
 
+def _chunk(tile: _Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -> int | None:
+    """How many products to sum before the next ones; None for all."""
+    if tile.columns is None or not isinstance(depth, tirx.IntImm):
+        return None
+    has_few_rows = isinstance(rows, tirx.IntImm) and rows.value < _CHUNKS_FROM_ROWS
+    # They run in parallel by columns.
+    has_few_tiles = not isinstance(columns, tirx.IntImm) or columns.value < 8 * tile.columns
+    if depth.value < 2 * _CHUNKS[0] or has_few_rows or has_few_tiles:
+        return None
+    return next((chunk for chunk in _CHUNKS if depth.value % chunk == 0), None)
+
+
 def even_part(extent: int, most: int) -> int:
     """How many of `extent` a tile takes: no more than `most`, the last tile as full as can be."""
     return -(-extent // -(-extent // most))
@@ -283,6 +404,29 @@ def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
     return sch.mod["main"]
 
 
+def _schedule_in_parts(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
+    """Compute the columns of one tile after the other: all rows of a part, then the next part."""
+    sch = s_tir.Schedule(func, enable_check=False)
+    parts, acc, out = (sch.get_sblock(name) for name in ("matmul", "sum_of_parts", "out"))
+    rows, columns, row, column, part = sch.get_loops(acc)
+    sch.reorder(columns, part, rows, row, column)
+    sch.compute_at(parts, rows, preserve_unit_loops=True)
+    *_, part_row, part_column, common = sch.get_loops(parts)
+    sch.reorder(common, part_row, part_column)
+    sch.reverse_compute_at(out, columns, preserve_unit_loops=True)
+    sch.vectorize(sch.get_loops(out)[-1])
+    for loop in (part_row, row):
+        sch.unroll(loop)
+    for loop in (part_column, column):
+        sch.vectorize(loop)
+    sch.parallel(columns)
+    for block, loop in ((parts, common), (acc, part)):
+        *_, row, column = sch.get_loops(sch.decompose_reduction(block, loop))
+        sch.unroll(row)
+        sch.vectorize(column)
+    return sch.mod["main"]
+
+
 def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
     """The block of that name."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
@@ -295,10 +439,12 @@ def count_of(extents: list[tirx.Expr]) -> tirx.Expr:
     )
 
 
-def _reshape(bb: relax.BlockBuilder, tensor: relax.Expr, shape: list[tirx.Expr]) -> relax.Expr:
+def _reshape(
+    emit: Callable[[relax.Expr], relax.Var], tensor: relax.Expr, shape: list[tirx.Expr]
+) -> relax.Expr:
     if tvm_ffi.structural_equal(tensor.ty.shape, relax.ShapeExpr(shape)):
         return tensor
-    return bb.emit(relax.op.reshape(tensor, shape))
+    return emit(relax.op.reshape(tensor, shape))
 
 
 @functools.cache

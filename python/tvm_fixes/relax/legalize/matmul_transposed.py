@@ -18,11 +18,13 @@ both. One tile of the output is summed after the other, in registers, with a vec
 for each of its elements.
 """
 
+from collections.abc import Callable
+
 import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
-from .matmul import count_of, even_part
+from .matmul import count_of, even_part, in_block
 from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
 
@@ -60,19 +62,14 @@ def multiply_by_rows(bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr)
         func = _schedule(func, tile)
     else:
         func, args, out_type = gen_call_tir_inputs(_multiply, matrix, rows, out_dtype)
-    bindings: list[relax.Binding] = []
 
-    def emit(value: relax.Expr) -> relax.Var:
-        value = bb.normalize(value)
-        var = relax.DataflowVar(f"rows{len(bindings)}", value.ty)
-        bindings.append(relax.VarBinding(var, value))
-        return var
+    def make(emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
+        flat = emit(relax.op.reshape(lhs, matrix.ty.shape))
+        operands = [flat if arg is matrix else arg for arg in args]
+        product = emit(relax.call_tir(bb.add_func(func, "NT_matmul"), operands, out_type))
+        return relax.op.reshape(product, shape)
 
-    lhs = emit(relax.op.reshape(lhs, matrix.ty.shape))
-    args = [lhs if arg is matrix else arg for arg in args]
-    product = emit(relax.call_tir(bb.add_func(func, "NT_matmul"), args, out_type))
-    product = emit(relax.op.reshape(product, shape))
-    return relax.SeqExpr([relax.DataflowBlock(bindings)], product)
+    return in_block(bb, make)
 
 
 def _choose_tile(rows: tirx.Expr, columns: int, vector: int, registers: int) -> tuple[int, int]:

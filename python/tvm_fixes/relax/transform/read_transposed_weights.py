@@ -17,16 +17,18 @@ from tvm import relax
 
 from ... import switches
 from ..analysis import bindings
-from ..ir import leaves
+from ..ir import tensor_of, variables
+from ..legalize.matmul import multiply, pack, packed_columns
 from ..legalize.matmul_transposed import multiply_by_rows
 from .fold_constant import FIX_ID, MAX_GROWTH, rebind
-from .fold_plan import FoldPlan
+from .fold_plan import FoldPlan, Value
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
-    """Let a matmul read a matrix as it lies where its transposition is not folded.
+    """Let a matmul read a transposed matrix in the order that its kernel wants, or as it lies.
 
-    An embedding that is the last linear layer too is read as it is and transposed:
+    A linear layer's weights, ``R.matmul(x, R.permute_dims(w))``, become one constant, laid out for
+    the kernel.  An embedding that is the last linear layer too is read as it is and transposed:
     :func:`FoldConstant` keeps one of it, and it would be transposed on every call.  Before::
 
         rows = R.take(w, tokens, axis=0)
@@ -46,58 +48,76 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  The same module comes back where nothing is
-        transposed at run time, or where something else reads the transposed matrix.
+        A module pass, for high-level operators.  A transposed matrix that something else reads too
+        stays.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return mod
-        matrices = _transposed_matrices(mod, max_growth)
-        if not matrices:
+        plan = FoldPlan(mod, max_growth)
+        builder = relax.BlockBuilder(mod)
+        values: dict[relax.Var, relax.Expr] = {}
+        for transposed, products in _products(mod, plan).items():
+            matrices = [plan.bindings[call.value.args[1]].value.args[0] for call in products]
+            if transposed in plan.kept:
+                for product, matrix in zip(products, matrices, strict=True):
+                    values[product.var] = multiply_by_rows(builder, product.value, matrix)
+            elif tensor_of(matrices[0]) is not None:
+                values |= _packed(builder, products, matrices[0], transposed.made_by)
+        if not values:
             return mod
         switches.note(FIX_ID)
-        builder = relax.BlockBuilder(mod)
         calls: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
-                calls[global_var] = {
-                    binding.var: multiply_by_rows(
-                        builder, binding.value, matrices[binding.value.args[1]]
-                    )
-                    for binding in bindings(function)
-                    if _is_matmul(binding) and binding.value.args[1] in matrices
-                }
+                own = (binding.var for binding in bindings(function))
+                calls[global_var] = {var: values[var] for var in own if var in values}
         return rebind(builder.get(), calls)
 
     return tvm.transform.module_pass(run, opt_level=0, name="ReadTransposedWeights")
 
 
-def _transposed_matrices(mod: tvm.IRModule, max_growth: float) -> dict[relax.Var, relax.Expr]:
-    """The matrices by the variables of their transpositions, which only matmuls read."""
-    plan = FoldPlan(mod, max_growth)
+def _packed(
+    builder: relax.BlockBuilder,
+    products: list[relax.VarBinding],
+    matrix: tvm.ir.GenericConst,
+    made_by: str,
+) -> dict[relax.Var, relax.Expr]:
+    """The products with the transposed matrix packed; none if they want it in several ways."""
+    columns = {packed_columns(binding.value) for binding in products}
+    found = columns.pop()
+    if columns or found is None:
+        return {}
+    packed = pack(matrix, found, made_by, transposed=True)
+    return {binding.var: multiply(builder, binding.value, packed) for binding in products}
+
+
+def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[Value, list[relax.VarBinding]]:
+    """The products by the transposed matrices that they read, which nothing else does."""
     transposed = {
-        var: plan.bindings[var].value.args[0]
+        var: value
         for var, value in plan.values.items()
-        if value in plan.kept
+        if (value in plan.kept or value in plan.folded)
         and value.operator == "relax.permute_dims"
         and var.ty.ndim == 2
-        # No function gives it out, and it is none that keeps the order.
-        and isinstance(var, relax.DataflowVar)
         and _swaps(plan.bindings[var].value)
     }
-    if not transposed:
-        return {}
+    # A function may give out what is no variable of its dataflow.
+    others = {value for var, value in transposed.items() if not isinstance(var, relax.DataflowVar)}
+    products: dict[Value, list[relax.VarBinding]] = {}
     for _, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
         for binding in bindings(function):
-            read = binding.value.args[:1] if _is_matmul(binding) else [binding.value]
-            for expr in read:
-                for leaf in leaves(expr):
-                    if isinstance(leaf, relax.Var):
-                        transposed.pop(leaf, None)
-    return transposed
+            is_product = _is_matmul(binding)
+            if is_product and binding.value.args[1] in transposed:
+                products.setdefault(transposed[binding.value.args[1]], []).append(binding)
+            for expr in binding.value.args[:1] if is_product else [binding.value]:
+                for var in variables(expr):
+                    if var in transposed:
+                        others.add(transposed[var])
+    return {value: readers for value, readers in products.items() if value not in others}
 
 
 def _swaps(permute: relax.Call) -> bool:
