@@ -103,6 +103,31 @@ def rearranged(
         The operator that wants it so.
     """
     array = arrange(array_of(original.value))
-    tensor = empty_constant(array.shape, str(original.value.dtype))
-    array_of(tensor)[...] = array
+
+    def fill(tensor: np.ndarray, _: np.ndarray) -> None:
+        tensor[...] = array
+
+    return filled(original, array.shape, fill, made_by)
+
+
+def filled(
+    original: tvm.ir.GenericConst,
+    shape: Sequence[int],
+    fill: Callable[[np.ndarray, np.ndarray], None],
+    made_by: str,
+) -> tvm.ir.GenericConst:
+    """A constant of another shape with the elements of another one.
+
+    Parameters
+    ----------
+    original : GenericConst
+        Of a tensor.
+    shape : sequence of int
+    fill : callable
+        Writes to the new array, which has any elements before, from that of `original`.
+    made_by : str
+        The operator that wants it so.
+    """
+    tensor = empty_constant(shape, str(original.value.dtype))
+    fill(array_of(tensor), array_of(original.value))
     return made_constant(tensor, [original.value], made_by)

@@ -46,7 +46,7 @@ from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
 
 from ... import switches
-from ..constants import rearranged
+from ..constants import filled
 from .override import Legalize, override
 from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
@@ -87,7 +87,7 @@ class _Product:
     tile : _Tile
         How it is computed.
     packed_columns : tirx.Expr or None
-        If the second operand is laid out as :func:`_pack` does, how many columns it has.
+        If the second operand is laid out as :func:`pack` does, how many columns it has.
     """
 
     out_dtype: str
@@ -213,10 +213,20 @@ def pack(
         Of shape (ceil(N / columns), K, columns), with zeros where N is no multiple.
     """
 
-    def arrange(array: np.ndarray) -> np.ndarray:
-        return _pack(array.T if transposed else array, columns)
+    depth, extent = map(int, matrix.ty.shape.values)
+    if transposed:
+        depth, extent = extent, depth
+    whole, rest = divmod(extent, columns)
 
-    return rearranged(matrix, arrange, made_by)
+    def fill(tiles: np.ndarray, array: np.ndarray) -> None:
+        of_depth = array.T if transposed else array
+        within = of_depth[:, : whole * columns].reshape(depth, whole, columns)
+        tiles[:whole] = within.transpose(1, 0, 2)
+        if rest:
+            tiles[whole, :, :rest] = of_depth[:, whole * columns :]
+            tiles[whole, :, rest:] = 0
+
+    return filled(matrix, (whole + bool(rest), depth, columns), fill, made_by)
 
 
 def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> relax.SeqExpr:
@@ -361,16 +371,6 @@ def _chunk(tile: _Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -
 def even_part(extent: int, most: int) -> int:
     """How many of `extent` a tile takes: no more than `most`, the last tile as full as can be."""
     return -(-extent // -(-extent // most))
-
-
-def _pack(matrix: np.ndarray, columns: int) -> np.ndarray:
-    """(K, N) -> (ceil(N / columns), K, columns), zeros where N is no multiple."""
-    depth, extent = matrix.shape
-    if extent % columns:
-        padded = np.zeros((depth, -(-extent // columns) * columns), matrix.dtype)
-        padded[:, :extent] = matrix
-        matrix = padded
-    return matrix.reshape(depth, -1, columns).transpose(1, 0, 2)
 
 
 def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
