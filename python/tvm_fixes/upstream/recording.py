@@ -95,7 +95,8 @@ def record(
         text = old.read_text() if old.exists() else _new_description(repository, branch)
         today = datetime.date.today().isoformat()
         for field, value in {"Last-Update": today, "Base": described}.items():
-            text = re.sub(rf"^{field}:.*$", f"{field}: {value}", text, flags=re.MULTILINE)
+            line = re.compile(rf"^{field}:.*$", re.MULTILINE)
+            text = line.sub(f"{field}: {value}", text, count=1)
         (made / DESCRIPTION).write_text(text)
         if (staging / name).exists():
             shutil.move(staging / name, Path(temporary, "old"))
@@ -115,8 +116,8 @@ def _difference(
     parts = raw.rstrip("\0").split("\0") if raw else []
     for head, path in zip(parts[::2], parts[1::2], strict=True):
         old_mode, new_mode, _, new_id, status = head.lstrip(":").split()
-        kept = old_mode == new_mode and status == "M"
-        if not kept and (status, new_mode) != ("A", "100644"):
+        is_edited = status == "M" and old_mode == new_mode and new_mode in ("100644", "100755")
+        if not is_edited and (status, new_mode) != ("A", "100644"):
             raise StagingError(
                 f"{path}: expected a new plain file or edited lines, got {status} with mode "
                 f"{new_mode}"
@@ -141,7 +142,7 @@ def _edits(repository: Repository, base: str, tip: str, path: str, new: list[byt
     options = ("--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--text")
     shown = repository.say("diff", *options, "--inter-hunk-context=0", base, tip, "--", path)
     edits = []
-    for line in shown.splitlines():
+    for line in shown.split("\n"):
         if not (head := _HUNK.match(line)):
             continue
         start, count, new_start, new_count = (int(group or 1) for group in head.groups())

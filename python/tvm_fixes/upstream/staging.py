@@ -21,8 +21,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from .. import switches
+
+_T = TypeVar("_T")
 
 DESCRIPTION, EDITS, FILES, SERIES = "PR.md", "edits.toml", "files", "series"
 
@@ -320,41 +323,42 @@ def read_edits(path: Path) -> tuple[Edit, ...]:
 def _read_edit(where: str, record: object) -> Edit:
     if not isinstance(record, dict):
         raise StagingError(f"{where}: expected a table, got {record!r}")
-
-    def take(key: str, kind: type, words: str) -> object:
-        value = record.get(key)
-        if type(value) is not kind:
-            got = "nothing" if value is None else repr(value)
-            raise StagingError(f"{where}: field {key}: expected {words}, got {got}")
-        return value
-
-    path = str(take("file", str, "a path"))
+    odd = sorted(set(record) - {"file", "lines", "after", "sha256", "text"})
+    if odd or ("lines" in record) == ("after" in record):
+        raise StagingError(
+            f"{where}: expected the fields file, one of lines and after, sha256 and text, "
+            f"got {', '.join(record)}"
+        )
+    path = _take(where, record, "file", str, "a path from the root of TVM's repository")
     if not is_inner_path(path):
         raise StagingError(
             f"{where}: field file: expected a path from the root of TVM's repository, got {path!r}"
         )
-    if ("lines" in record) == ("after" in record):
-        raise StagingError(f"{where}: expected one of the fields lines and after")
     if "after" in record:
-        after = take("after", int, "a line number, 0 for the file's beginning")
-        span = [int(str(after)) + 1, int(str(after))]
+        last = _take(where, record, "after", int, "a line, 0 for the file's beginning")
+        first = last + 1
+        if last < 0:
+            raise StagingError(f"{where}: field after: expected a line from 0, got {last}")
     else:
-        span = list(take("lines", list, "[first, last]"))  # type: ignore[call-overload]
-    is_span = len(span) == 2 and all(type(line) is int for line in span)
-    if not is_span or span[0] < 1 or ("lines" in record and span[1] < span[0]):
-        raise StagingError(f"{where}: field lines: expected [first, last] from 1, got {span}")
-    sha256 = str(take("sha256", str, "64 hexadecimal digits"))
+        span = _take(where, record, "lines", list, "[first, last]")
+        if len(span) != 2 or any(type(n) is not int for n in span) or not 1 <= span[0] <= span[1]:
+            raise StagingError(f"{where}: field lines: expected [first, last] from 1, got {span}")
+        first, last = span
+    sha256 = _take(where, record, "sha256", str, "64 hexadecimal digits")
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise StagingError(f"{where}: field sha256: expected 64 hexadecimal digits, got {sha256!r}")
-    text = str(take("text", str, "the new lines"))
-    if (text and not text.endswith("\n")) or ("after" in record and not text):
+    text = _take(where, record, "text", str, "the new lines")
+    if (text and not text.endswith("\n")) or (last < first and not text):
         raise StagingError(f"{where}: field text: expected whole lines, got {text[-40:]!r}")
-    odd = sorted(set(record) - {"file", "lines", "after", "sha256", "text"})
-    if odd:
-        raise StagingError(
-            f"{where}: expected file, lines or after, sha256 and text, got {odd[0]!r}"
-        )
-    return Edit(path, span[0], span[1], sha256, text)
+    return Edit(path, first, last, sha256, text)
+
+
+def _take(where: str, record: Mapping[str, object], key: str, kind: type[_T], words: str) -> _T:
+    value = record.get(key)
+    if type(value) is not kind:  # a bool is no line
+        got = "nothing" if value is None else repr(value)
+        raise StagingError(f"{where}: field {key}: expected {words}, got {got}")
+    return value
 
 
 def is_inner_path(path: str) -> bool:

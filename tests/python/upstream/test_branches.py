@@ -241,7 +241,7 @@ def test_recording_gives_back_what_was_staged(area, checkout):
         "one\nfive\n",
         "one\n\n'''\n\\ \"\t\n\x7f\x01é\u2028\nfour\nfive\n",
         "5\n4\n3\n2\n1\n",
-        "one\n-- 2\n@@ -1,1 +1,1 @@\n++ 3\nfour\nfive\n",
+        "one\n-- 2\n\u2028@@ -1,1 +1,1 @@\n@@ -1,1 +1,1 @@\n++ 3\nfour\nfive\n",
         "one\r\n2\n3\nfour\nfive\n",
     ],
 )
@@ -296,6 +296,11 @@ def test_what_has_no_record(area, checkout, capsys, change, message):
     assert record(area, checkout, "--branch", "main", "new-lines") == 1
     assert message in capsys.readouterr().err
     assert sorted(area.rglob("*")) == before
+
+
+def test_a_name_that_is_no_folder(area, checkout, capsys):
+    assert record(area, checkout, "--branch", "main", "../elsewhere") == 1
+    assert "expected a name of a-z, 0-9 and -, got '../elsewhere'" in capsys.readouterr().err
 
 
 def test_the_base_of_a_branch_of_several_commits(area, checkout):
