@@ -28,25 +28,29 @@ from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program, from_fx
 
 
-class Matmul(torch.nn.Module):
+class Function(torch.nn.Module):
+    """A call of a function with a parameter."""
+
+    def __init__(self, function, *shape):
+        super().__init__()
+        self.function = function
+        self.weight = torch.nn.Parameter(torch.randn(shape))
+
     def forward(self, x):
-        return torch.matmul(x, x)
+        return self.function(x, self.weight)
 
 
-class Bmm(torch.nn.Module):
-    def forward(self, x):
-        return torch.bmm(x, x)
-
-
+CONV_TRANSPOSE1D = torch.nn.functional.conv_transpose1d
+CONV_TRANSPOSE2D = torch.nn.functional.conv_transpose2d
 LAYERS = {
     "conv1d": (lambda: torch.nn.Conv1d(3, 4, 2), (1, 3, 5)),
     "conv2d": (lambda: torch.nn.Conv2d(3, 4, 2), (1, 3, 5, 5)),
     "conv3d": (lambda: torch.nn.Conv3d(3, 4, 2, bias=False), (1, 3, 3, 3, 3)),
-    "conv_transpose1d": (lambda: torch.nn.ConvTranspose1d(3, 4, 2), (1, 3, 5)),
-    "conv_transpose2d": (lambda: torch.nn.ConvTranspose2d(3, 4, 2, bias=False), (1, 3, 5, 5)),
+    "conv_transpose1d": (lambda: Function(CONV_TRANSPOSE1D, 3, 4, 2), (1, 3, 5)),
+    "conv_transpose2d": (lambda: Function(CONV_TRANSPOSE2D, 3, 4, 2, 2), (1, 3, 5, 5)),
     "linear": (lambda: torch.nn.Linear(4, 3), (2, 4)),
-    "matmul": (Matmul, (3, 3)),
-    "bmm": (Bmm, (2, 3, 3)),
+    "matmul": (lambda: Function(torch.matmul, 4, 3), (2, 4)),
+    "bmm": (lambda: Function(torch.bmm, 2, 3, 3), (2, 3, 3)),
 }
 
 
@@ -56,24 +60,20 @@ def make(name, dtype):
     return make_layer().to(dtype).eval(), torch.randn(shape).to(dtype)
 
 
-# The importers share the convolutions; test_from_fx has the others.
-@pytest.mark.parametrize(
-    "name", ["conv_transpose1d", "conv_transpose2d", "linear", "matmul", "bmm"]
-)
-def test_from_exported_program(name):
-    layer, x = make(name, torch.float64)
-    with torch.no_grad():
-        mod = from_exported_program(torch.export.export(layer, (x,)))
-    assert str(mod["main"].ret_ty.fields[0].dtype) == "float64"
-
-
-# symbolic_trace can't follow the transposed ones.
-@pytest.mark.parametrize("name", [name for name in LAYERS if "transpose" not in name])
+@pytest.mark.parametrize("name", LAYERS)
 def test_from_fx(name):
     layer, x = make(name, torch.float16)
     with torch.no_grad():
         mod = from_fx(torch.fx.symbolic_trace(layer), [(tuple(x.shape), "float16")])
     assert str(mod["main"].ret_ty.dtype) == "float16"
+
+
+@pytest.mark.parametrize("name", ["linear", "bmm"])
+def test_from_exported_program(name):
+    layer, x = make(name, torch.float64)
+    with torch.no_grad():
+        mod = from_exported_program(torch.export.export(layer, (x,)))
+    assert str(mod["main"].ret_ty.fields[0].dtype) == "float64"
 
 
 def test_run():
