@@ -74,13 +74,13 @@ check() {
   took "$kind: health check"
   run tvm-fixes doctor
   took "$kind: doctor"
-  run python /opt/tvm-fixes/share/tiny_model.py /work/tiny.onnx
-  run tvm-fixes compile /work/tiny.onnx -o /work/out
-  run python /ci/run_alone.py /work/tiny.onnx /work/out/model.so
+  run python /opt/tvm-fixes/share/tiny_model.py tiny.onnx
+  run tvm-fixes compile tiny.onnx -o out
+  run python /ci/run_alone.py tiny.onnx out/model.so
   took "$kind: a model compiled, and run with apache-tvm alone"
   if [[ $kind == cuda ]]; then
-    run tvm-fixes compile /work/tiny.onnx --target cuda/sm_90 --no-compare -o /work/cuda
-    run python /ci/cuda_code.py /work/cuda/model.so sm_90
+    run tvm-fixes compile tiny.onnx --target cuda/sm_90 --no-compare -o cuda
+    run python /ci/cuda_code.py cuda/model.so sm_90
     took "cuda: a model compiled for sm_90"
   fi
   buildah rm "$container" >/dev/null
