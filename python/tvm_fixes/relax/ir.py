@@ -84,6 +84,24 @@ def taken_apart(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:
     return bindings, relax.BlockBuilder().normalize(relax.Tuple(fields))
 
 
+def in_block(
+    bb: relax.BlockBuilder, make: Callable[[Callable[[relax.Expr], relax.Var]], relax.Expr]
+) -> relax.SeqExpr:
+    """What `make` emits by the function that it is called with, as a dataflow block with a result."""
+    bindings: list[relax.Binding] = []
+
+    def emit(value: relax.Expr) -> relax.Var:
+        value = bb.normalize(value)
+        var = relax.DataflowVar(f"product{len(bindings)}", value.ty)
+        bindings.append(relax.VarBinding(var, value))
+        return var
+
+    result = make(emit)
+    if not isinstance(result, relax.Var):
+        result = emit(result)
+    return relax.SeqExpr([relax.DataflowBlock(bindings)], result)
+
+
 def with_body(
     function: relax.Function, body: relax.Expr, params: Sequence[relax.Var] | None = None
 ) -> relax.Function:

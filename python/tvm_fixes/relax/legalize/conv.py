@@ -42,6 +42,7 @@ calls while the fix is switched off.
 import functools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tvm import relax, tirx
 from tvm.sym import Analyzer
@@ -60,6 +61,8 @@ _LEAST_PRODUCTS = 32
 class ConvAxis(convolution.SpatialAxis):
     """What a forward convolution does along one spatial axis."""
 
+    reads_windows: ClassVar[bool] = True
+
     def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
         """Extent of the output for the extents of data and kernel."""
         room = data + self.pad_before + self.pad_after - self.dilation * (kernel - 1) - 1
@@ -68,10 +71,6 @@ class ConvAxis(convolution.SpatialAxis):
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
         """The number of kernel elements that an output element takes."""
         return kernel
-
-    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
-        """Extent of the padded data that `out` outputs read."""
-        return (out - 1) * self.stride + (kernel - 1) * self.dilation + 1
 
     def gather(
         self,

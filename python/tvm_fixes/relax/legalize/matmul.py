@@ -47,6 +47,7 @@ from tvm.sym import Analyzer
 
 from ... import switches
 from ..constants import filled
+from ..ir import in_block
 from .override import Legalize, override
 from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
@@ -181,7 +182,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     switches.note(FIX_ID)
     rhs = call.args[1]
     if isinstance(rhs, tvm.ir.GenericConst) and len(rhs.ty.shape.values) == 2:
-        columns = packed_columns(call)
+        columns = _tile_of(call, packed=True).columns
         if columns is not None:
             return _lower(bb, bb.emit, call, pack(rhs, columns, str(call.op.name)))
     return _lower(bb, bb.emit, call)
@@ -247,24 +248,6 @@ def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> re
     """
     switches.note(FIX_ID)
     return in_block(bb, lambda emit: _lower(bb, emit, call, packed))
-
-
-def in_block(
-    bb: relax.BlockBuilder, make: Callable[[Callable[[relax.Expr], relax.Var]], relax.Expr]
-) -> relax.SeqExpr:
-    """What `make` emits as a dataflow block, and its result."""
-    bindings: list[relax.Binding] = []
-
-    def emit(value: relax.Expr) -> relax.Var:
-        value = bb.normalize(value)
-        var = relax.DataflowVar(f"product{len(bindings)}", value.ty)
-        bindings.append(relax.VarBinding(var, value))
-        return var
-
-    result = make(emit)
-    if not isinstance(result, relax.Var):
-        result = emit(result)
-    return relax.SeqExpr([relax.DataflowBlock(bindings)], result)
 
 
 def _tile_of(call: relax.Call, *, packed: bool) -> _Tile:

@@ -24,7 +24,8 @@ import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
-from .matmul import count_of, even_part, in_block
+from ..ir import in_block
+from .matmul import count_of, even_part
 from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
 

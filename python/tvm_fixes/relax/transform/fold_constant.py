@@ -153,11 +153,11 @@ def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericCo
         for part in _parts([value for value in folded if value not in constants]):
             found = evaluate(plan.computation(part), [value.binding.var for value in part], mod)
             for value in part:
-                constant = found.pop(value.binding.var, None)
-                if constant is None:
+                tensor = found.pop(value.binding.var, None)
+                if tensor is None:
                     left.add(value)
                 else:
-                    constants[value] = made_constant(constant.value, value.constants, value.made_by)
+                    constants[value] = made_constant(tensor, value.constants, value.made_by)
         if not left:
             return {value: constants[value] for value in folded}
         plan.refuse(left)

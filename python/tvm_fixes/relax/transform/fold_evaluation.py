@@ -36,7 +36,7 @@ def evaluate(
     computation: list[relax.VarBinding],
     results: list[relax.Var],
     mod: tvm.IRModule,
-) -> dict[relax.Var, tvm.ir.GenericConst]:
+) -> dict[relax.Var, tvm.runtime.Tensor]:
     """Compute variables.
 
     Parameters
@@ -51,8 +51,8 @@ def evaluate(
 
     Returns
     -------
-    dict of relax.Var to GenericConst
-        The constants that `results` are, without those that cannot be computed here: a kernel
+    dict of relax.Var to Tensor
+        The values of `results`, without those that cannot be computed here: a kernel
         may be scheduled for another machine.
     """
     if not results:
@@ -68,7 +68,7 @@ def evaluate(
         middle = len(results) // 2
         halves = (results[:middle], results[middle:])
         return {k: v for half in halves for k, v in evaluate(computation, half, mod).items()}
-    return dict(zip(results, map(relax.const, tensors), strict=True))
+    return dict(zip(results, tensors, strict=True))
 
 
 def _needed(

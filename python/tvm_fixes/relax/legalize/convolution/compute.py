@@ -14,7 +14,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import tvm
 from tvm import te, tirx
@@ -27,6 +27,9 @@ from ..targets import accumulator_dtype
 @dataclass(frozen=True)
 class SpatialAxis(ABC):
     """What a convolution does along one spatial axis."""
+
+    reads_windows: ClassVar[bool] = False
+    """Whether tap ``t`` of output ``o`` reads element ``o * stride + t * dilation`` of padded data."""
 
     stride: int
     dilation: int
@@ -56,13 +59,6 @@ class SpatialAxis(ABC):
     @abstractmethod
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
         """The largest number of kernel elements that one output element takes."""
-
-    def reach(self, _out: tirx.Expr, _kernel: tirx.Expr) -> tirx.Expr | None:
-        """Extent of the data, with its padding, that so many outputs read; None if that is sparse.
-
-        The tap number ``t`` of output ``o`` reads the element ``o * stride + t * dilation`` of it.
-        """
-        return None
 
     @abstractmethod
     def gather(
@@ -225,10 +221,7 @@ class Convolution:
             return False
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(kernel["I"], 1)
         has_taps = any(not Analyzer().can_prove_equal(kernel[axis], 1) for axis in self.spatial)
-        has_windows = all(
-            spatial.reach(kernel[axis], kernel[axis]) is not None
-            for axis, spatial in self.spatial.items()
-        )
+        has_windows = all(spatial.reads_windows for spatial in self.spatial.values())
         return has_taps and has_windows and not is_depthwise
 
     def _padded(
@@ -243,7 +236,8 @@ class Convolution:
         simplify = Analyzer().simplify
         extent = {"N": data_extent["N"], "C": data_extent["C"]}
         for axis, spatial in self.spatial.items():
-            extent[axis] = simplify(spatial.reach(out_extent[axis], kernel_extent[axis]))
+            strides = (out_extent[axis] - 1) * spatial.stride
+            extent[axis] = simplify(strides + (kernel_extent[axis] - 1) * spatial.dilation + 1)
         shape = self._channels_last.shape(extent)
 
         def element(*position: tirx.Var) -> tirx.Expr:
