@@ -37,6 +37,7 @@ from .relax.transform import (
     FuseTransposeMatmul,
     InsertRuntimeChecks,
     LowerAssertOp,
+    LowerElementaryFunctions,
     PrepareLayout,
     ReadTransposedWeights,
     SplitDataflow,
@@ -152,7 +153,7 @@ def stages(
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
     ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``DecomposeReduction``,
-    ``Lower`` and ``CheckLowered``.
+    ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -200,6 +201,7 @@ def stages(
     sequence.append(_target_stage("Legalize", legalize_passes))
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
     sequence.append(DecomposeReduction())
+    sequence.append(LowerElementaryFunctions())
     # Phase 3: memory, shapes and calls in the virtual machine's terms.
     sequence.append(_target_stage("Lower", lower_passes))
     # Last, so that whatever an external code generator takes is gone: no false alarm.

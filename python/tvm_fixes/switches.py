@@ -29,6 +29,7 @@ FIX_IDS: tuple[str, ...] = (
     "norm-variance",
     "reduction-legalize",
     "decompose-reduction",
+    "elementary-functions",
     "gpu-schedule",
     "split-dataflow",
     "comparison-legalize",

@@ -48,6 +48,7 @@ FIXES: tuple[Fix, ...] = (
     norms.NORM_VARIANCE,
     elements.REDUCTION_LEGALIZE,
     elements.DECOMPOSE_REDUCTION,
+    elements.ELEMENTARY_FUNCTIONS,
     gpu.SCHEDULE,
     elements.SPLIT_DATAFLOW,
     elements.COMPARISON_LEGALIZE,

@@ -65,6 +65,16 @@ class _Range:
 
 
 @I.ir_module
+class _Tanh:
+    @R.function
+    def main(x: R.Tensor((1,), "float32")) -> R.Tensor((1,), "float32"):
+        with R.dataflow():
+            out = R.tanh(x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
 class _Equal:
     @R.function
     def main(x: R.Tensor((3,), "bool")) -> R.Tensor((3,), "bool"):
@@ -109,6 +119,19 @@ def _multiply_stock() -> None:
 
 def _multiply_decomposed() -> None:
     _multiply_nothing(pipeline())
+
+
+def _bend(relax_pipeline: str | tvm.transform.Pass) -> None:
+    small = np.array([1e-6], "float32")
+    np.testing.assert_allclose(run(_Tanh, small, relax_pipeline=relax_pipeline), small, rtol=1e-6)
+
+
+def _bend_stock() -> None:
+    _bend("default")
+
+
+def _bend_lowered() -> None:
+    _bend(pipeline())
 
 
 def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
@@ -161,6 +184,19 @@ DECOMPOSE_REDUCTION = Fix(
         stock=_multiply_stock,
         fixed=_multiply_decomposed,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
+    ),
+)
+
+ELEMENTARY_FUNCTIONS = Fix(
+    id="elementary-functions",
+    family="elements",
+    kind=Kind.PASS,
+    summary="exp, erf, tanh and sigmoid of a CPU are right in the last digits, and vector code",
+    upstream=(),
+    probe=Probe(
+        stock=_bend_stock,
+        fixed=_bend_lowered,
+        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
 

@@ -87,7 +87,7 @@ def taken_apart(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:
 def in_block(
     bb: relax.BlockBuilder, make: Callable[[Callable[[relax.Expr], relax.Var]], relax.Expr]
 ) -> relax.SeqExpr:
-    """What `make` emits by the function that it is called with, as a dataflow block with a result."""
+    """What `make` emits by the function it is called with, as a dataflow block with a result."""
     bindings: list[relax.Binding] = []
 
     def emit(value: relax.Expr) -> relax.Var:

@@ -28,6 +28,7 @@ from .lazy_set_output import LazySetOutput
 from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
 from .lower_assert_op import LowerAssertOp
+from .lower_elementary_functions import LowerElementaryFunctions
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
@@ -51,6 +52,7 @@ __all__ = [
     "LazyTransformParams",
     "LiftTransformParams",
     "LowerAssertOp",
+    "LowerElementaryFunctions",
     "PrepareLayout",
     "ReadTransposedWeights",
     "RefreshTypes",

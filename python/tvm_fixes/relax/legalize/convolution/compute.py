@@ -29,7 +29,9 @@ class SpatialAxis(ABC):
     """What a convolution does along one spatial axis."""
 
     reads_windows: ClassVar[bool] = False
-    """Whether tap ``t`` of output ``o`` reads element ``o * stride + t * dilation`` of padded data."""
+    """
+    Whether tap ``t`` of output ``o`` reads element ``o * stride + t * dilation`` of padded data.
+    """
 
     stride: int
     dilation: int

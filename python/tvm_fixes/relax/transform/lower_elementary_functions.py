@@ -1,0 +1,264 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""LowerElementaryFunctions: exp, erf, tanh, sigmoid and small powers as code that LLVM vectorizes.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floating point with 32 bits or fewer, on a
+    CPU; gelu, silu and softmax are made of them.
+Symptom
+    ``tanh`` of 1e-6 is 5% off.  A kernel takes some ten times as long as PyTorch's.
+Mechanism
+    ``tanh`` is lowered to ``(1 - e) / (1 + e)`` with ``e = exp(-2 x)``, whose numerator cancels.
+    The others become a call of the C library for each element, and a loop with a call in it is
+    not vectorized.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``elementary-functions``.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import tirx
+from tvm_ffi import structural_map, structural_walk
+
+from ... import switches
+
+FIX_ID = "elementary-functions"
+
+
+def LowerElementaryFunctions() -> tvm.transform.Pass:
+    """Write the elementary functions of a CPU's kernels out as polynomials.
+
+    Before::
+
+        y[i] = T.tanh(x[i])
+
+    and after, in one expression::
+
+        a = T.fabs(x[i])
+        small = x[i] * (1 + x[i] * x[i] * (...))
+        large = 1 - 2 / (exp(2 * a) + 1)
+        y[i] = T.Select(a < 0.625, small, T.Select(x[i] < 0, -large, large))
+
+    The error is less than 1 unit in the last place of float32 for ``exp``, 2 for ``tanh`` and 3 for
+    ``erf`` and ``sigmoid``.  ``pow`` is written out where the exponent is 2 or 3, as in PyTorch.
+    NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32; float64
+    stays.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs of a target that is a CPU.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        if not switches.enabled(FIX_ID) or target is None or "cpu" not in target.keys:
+            return mod
+        lowered = {
+            variable: structural_map(_without_bfloat16(function, target), (tvm.ir.Call, _lower))
+            for variable, function in mod.functions_items()
+            if isinstance(function, tirx.PrimFunc) and _has_elementary_function(function)
+        }
+        if not lowered:
+            return mod
+        switches.note(FIX_ID)
+        return tvm.IRModule({**dict(mod.functions_items()), **lowered}, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="LowerElementaryFunctions")
+
+
+def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """The function with all computations in float32; TVM overlooks those in the value of a Let."""
+    is_bound = "target" in function.attrs
+    bound = function if is_bound else function.with_attr("target", target)
+    legal = tirx.transform.BF16ComputeLegalize()(tvm.IRModule({"main": bound}))["main"]
+    return legal if is_bound else legal.without_attr("target")
+
+
+def _has_elementary_function(function: tirx.PrimFunc) -> bool:
+    found: list[bool] = []
+    structural_walk(
+        function.body, (tvm.ir.Call, lambda call: found.append(_function_of(call) is not None))
+    )
+    return any(found)
+
+
+def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
+    if not isinstance(call.op, tvm.ir.Op) or str(call.ty) not in ("float32", "float16"):
+        return None
+    if call.op.name == "tirx.pow":
+        exponent = call.args[1]
+        return _POWERS.get(exponent.value) if isinstance(exponent, tirx.FloatImm) else None
+    return _FUNCTIONS.get(call.op.name)
+
+
+def _lower(call: tvm.ir.Call) -> tirx.Expr:
+    function, dtype = _function_of(call), str(call.ty)
+    if function is None:
+        return call
+    return _let(call.args[0].astype("float32"), function).astype(dtype)
+
+
+def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
+    """`body` of a value that is computed once."""
+    var = tirx.Var("x", value.ty)
+    return tirx.Let(var, value, body(var))
+
+
+def _polynomial(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:
+    """The polynomial with these coefficients, the constant one first, by Horner's rule."""
+    *rest, result = [tirx.const(coefficient, "float32") for coefficient in coefficients]
+    for coefficient in reversed(rest):
+        result = result * x + coefficient
+    return result
+
+
+# The polynomials are minimax ones over the interval in question, by Lawson's iteration in 40
+# digits, each coefficient rounded to float32 before the next is sought.
+
+# exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2; relative error 3.4e-9.
+_EXP = (
+    0.4999999403953552,
+    0.16666516661643982,
+    0.041668280959129333,
+    0.008369249291718006,
+    0.001382077462039888,
+)
+# erf(x) = x p(x^2) for |x| <= 0.875; relative error 5.4e-8.
+_ERF_BEGIN = 0.875
+_ERF = (
+    1.1283791065216064,
+    -0.3761221766471863,
+    0.11278975754976273,
+    -0.02666422352194786,
+    0.004842326045036316,
+    -0.000521186797413975,
+)
+# erf(x) = 1 - exp(-p(x)) for 0.875 <= x <= 4, where erf is 1 in float32; relative error 1.9e-9.
+_ERF_END = 4.0
+_ERFC = (
+    0.0001335666311206296,
+    1.1279361248016357,
+    0.6367372870445251,
+    0.10432741791009903,
+    -0.022420164197683334,
+    0.0030922775622457266,
+    -0.0002009948220802471,
+)
+# tanh(x) = x p(x^2) for |x| <= 0.625; relative error 4.5e-9.
+_TANH_BEGIN = 0.625
+_TANH = (
+    1.0,
+    -0.3333328068256378,
+    0.1333140879869461,
+    -0.05373706296086311,
+    0.02063090354204178,
+    -0.0056963395327329636,
+)
+
+# ln(2), its upper part so short that the product with an exponent is exact.
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06
+# exp of less is 0 in float32, and exp of more is infinite.
+_LOWEST, _HIGHEST = -104.0, 89.0
+
+
+def _exp(x: tirx.Var) -> tirx.Expr:
+    # Comparisons that NaN fails, so that NaN passes.
+    below, above = x < _float(_LOWEST), x > _float(_HIGHEST)
+    inside = tirx.Select(below, _float(_LOWEST), tirx.Select(above, _float(_HIGHEST), x))
+    return _let(inside, _exp_inside)
+
+
+def _exp_inside(x: tirx.Var) -> tirx.Expr:
+    """exp where its power of two has an exponent of at most 8 bits and a sign.
+
+    exp(x) = 2^n exp(r), where n is the integer next to x / ln(2), and r = x - n ln(2).
+    """
+    # A conversion to integers truncates, and is undefined for NaN.
+    number = tirx.Select(x >= _float(_LOWEST), x, _float(_LOWEST))
+    shift = 1 - math.floor(_LOWEST / math.log(2))
+    positive = number * _float(1 / math.log(2)) + _float(shift + 0.5)
+    return _let(positive.astype("int32") - tirx.const(shift, "int32"), lambda n: _scaled(x, n))
+
+
+def _scaled(x: tirx.Var, n: tirx.Var) -> tirx.Expr:
+    exponent = n.astype("float32")
+    rest = (x - exponent * _float(_LN2_HIGH)) - exponent * _float(_LN2_LOW)
+    # In two steps: neither 2^-150 nor 2^128 is a normal number.
+    half = tirx.op.shift_right(n, tirx.const(1, "int32"))
+    power = _let(rest, lambda r: _float(1) + (r + r * r * _polynomial(r, _EXP)))
+    return power * _power_of_two(half) * _power_of_two(n - half)
+
+
+def _power_of_two(n: tirx.Expr) -> tirx.Expr:
+    """2^n for -126 <= n <= 127."""
+    bits = tirx.op.shift_left(n + tirx.const(127, "int32"), tirx.const(23, "int32"))
+    return tirx.reinterpret("float32", bits)
+
+
+def _erf(x: tirx.Var) -> tirx.Expr:
+    def of_magnitude(a: tirx.Var) -> tirx.Expr:
+        clamped = tirx.Select(a > _float(_ERF_END), _float(_ERF_END), a)
+        exponent = _let(clamped, lambda t: _float(0) - _polynomial(t, _ERFC))
+        return _odd(x, a, _ERF_BEGIN, _ERF, _float(1) - _let(exponent, _exp_inside))
+
+    return _let(tirx.abs(x), of_magnitude)
+
+
+def _tanh(x: tirx.Var) -> tirx.Expr:
+    def of_magnitude(a: tirx.Var) -> tirx.Expr:
+        large = _float(1) - _float(2) / (_let(a * _float(2), _exp) + _float(1))
+        return _odd(x, a, _TANH_BEGIN, _TANH, large)
+
+    return _let(tirx.abs(x), of_magnitude)
+
+
+def _odd(
+    x: tirx.Var, magnitude: tirx.Var, begin: float, small: Sequence[float], large: tirx.Expr
+) -> tirx.Expr:
+    """An odd function: x p(x^2) up to a magnitude of `begin`, then `large`, negated for x < 0."""
+    near_zero = x * _let(x * x, lambda square: _polynomial(square, small))
+    signed = tirx.Select(x < _float(0), _float(0) - large, large)
+    return tirx.Select(magnitude < _float(begin), near_zero, signed)
+
+
+def _sigmoid(x: tirx.Var) -> tirx.Expr:
+    # The exponential of what is not positive does not overflow.
+    def of_exponential(e: tirx.Var) -> tirx.Expr:
+        return tirx.Select(x < _float(0), e, _float(1)) / (_float(1) + e)
+
+    return _let(_let(_float(0) - tirx.abs(x), _exp), of_exponential)
+
+
+def _float(value: float) -> tirx.Expr:
+    return tirx.const(value, "float32")
+
+
+_FUNCTIONS: dict[str, Callable[[tirx.Var], tirx.Expr]] = {
+    "tirx.exp": _exp,
+    "tirx.erf": _erf,
+    "tirx.tanh": _tanh,
+    "tirx.sigmoid": _sigmoid,
+}
+
+_POWERS: dict[float, Callable[[tirx.Var], tirx.Expr]] = {
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+}

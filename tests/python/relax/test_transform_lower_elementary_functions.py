@@ -1,0 +1,210 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, te, tirx
+from tvm.script import ir as I
+from tvm.script import tirx as T
+
+import grids
+from relax_helpers import build, run, tensor
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.transform import LowerElementaryFunctions
+from tvm_fixes.target import resolve
+
+torch = pytest.importorskip("torch")
+
+CHUNK = 1 << 20
+
+# By target: with and without fused multiply-add, whose roundings differ.
+TARGETS = ("native", "llvm")
+
+# The largest error, in units in the last place of float32.
+FUNCTIONS: dict[str, tuple[Callable[..., tirx.Expr], float]] = {
+    "exp": (tirx.exp, 1),
+    "erf": (tirx.erf, 3),
+    "tanh": (tirx.tanh, 2),
+    "sigmoid": (tirx.sigmoid, 3),
+}
+
+
+def lower(mod: tvm.IRModule, target: str = "llvm") -> tvm.IRModule:
+    with tvm.target.Target(target):
+        return LowerElementaryFunctions()(mod)
+
+
+def kernel(function: Callable[..., tirx.Expr], target: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The function of :data:`CHUNK` elements of float32, compiled."""
+    x = te.placeholder((CHUNK,), "float32", name="x")
+    y = te.compute((CHUNK,), lambda i: function(x[i]), name="y")
+    mod = tvm.IRModule({"main": te.create_prim_func([x, y])})
+    resolved = resolve(target)
+    with resolved:
+        compiled = tvm.compile(LowerElementaryFunctions()(mod), target=resolved)
+
+    def compute(data: np.ndarray) -> np.ndarray:
+        out = tvm.runtime.empty((CHUNK,), "float32")
+        compiled(tvm.runtime.tensor(data), out)
+        return out.numpy()
+
+    return compute
+
+
+def truth(name: str, data: np.ndarray) -> np.ndarray:
+    """The function by PyTorch in float64."""
+    with np.errstate(invalid="ignore"):
+        return getattr(torch, name)(torch.from_numpy(data.astype("float64"))).numpy()
+
+
+def error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """How many units in the last place of float32 `got` is off; infinite where NaN is not NaN."""
+    with np.errstate(all="ignore"):
+        rounded = want.astype("float32")
+        off = np.abs(got - want) / np.spacing(np.abs(rounded)).astype("float64")
+    same = (got == rounded) & np.isinf(rounded) | np.isnan(got) & np.isnan(rounded)
+    return np.where(same, 0, np.where(np.isnan(off), np.inf, off))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_error_is_less_than_what_is_stated(name, target):
+    """Of numbers of every exponent and sign, infinities and NaN among them."""
+    function, most = FUNCTIONS[name]
+    compute = kernel(function, target)
+    step = 64 if grids.is_full() else 2048
+    bits = np.arange(0, 1 << 32, step, dtype="uint64").astype("uint32")
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 88.7228, -103.9], "float32")
+    bits[: len(special)] = special.view("uint32")
+    for begin in range(0, len(bits), CHUNK):
+        data = bits[begin : begin + CHUNK].view("float32")
+        got = compute(data)
+        want = truth(name, data)
+        off = error(got, want)
+        worst = off.argmax()
+        assert off[worst] < most, (data[worst], got[worst], want[worst])
+        zeros = (got == 0) & (np.abs(want) < np.finfo("float32").smallest_subnormal / 2)
+        np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(want[zeros]))
+
+
+def test_small_powers_are_products():
+    @I.ir_module
+    class Before:
+        @T.prim_func
+        def main(
+            x: T.Buffer((4,), "float32", layout=None), y: T.Buffer((4,), "float32", layout=None)
+        ):
+            for i in range(4):
+                y[i] = T.pow(x[i], T.float32(3)) + T.pow(x[i], T.float32(2))
+
+    @I.ir_module
+    class Expected:
+        @T.prim_func
+        def main(
+            x: T.Buffer((4,), "float32", layout=None), y: T.Buffer((4,), "float32", layout=None)
+        ):
+            for i in range(4):
+                a = T.float32()
+                b = T.float32()
+                y[i] = T.Let(a * a * a, where={a: x[i]}) + T.Let(b * b, where={b: x[i]})
+
+    tvm.ir.assert_structural_equal(lower(Before), Expected)
+
+
+def test_other_powers_other_dtypes_and_other_machines_stay():
+    @I.ir_module
+    class Before:
+        @T.prim_func
+        def main(
+            x: T.Buffer((4,), "float32", layout=None), y: T.Buffer((4,), "float64", layout=None)
+        ):
+            for i in range(4):
+                x[i] = T.pow(x[i], x[0]) + T.pow(x[i], T.float32(4))
+                y[i] = T.exp(y[i])
+
+    assert lower(Before).same_as(Before)
+
+    @I.ir_module
+    class Exp:
+        @T.prim_func
+        def main(x: T.Buffer((4,), "float32", layout=None)):
+            for i in range(4):
+                x[i] = T.exp(x[i])
+
+    assert LowerElementaryFunctions()(Exp).same_as(Exp)
+    assert lower(Exp, "cuda").same_as(Exp)
+    assert not lower(Exp).same_as(Exp)
+
+
+def test_the_switch_leaves_the_functions(monkeypatch):
+    @I.ir_module
+    class Exp:
+        @T.prim_func
+        def main(x: T.Buffer((4,), "float32", layout=None)):
+            for i in range(4):
+                x[i] = T.exp(x[i])
+
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "elementary-functions")
+    assert lower(Exp).same_as(Exp)
+
+
+OPERATORS = {
+    "gelu": (relax.op.nn.gelu, torch.nn.functional.gelu),
+    "silu": (relax.op.nn.silu, torch.nn.functional.silu),
+    "tanh": (relax.op.tanh, torch.tanh),
+    "cube": (lambda x: relax.op.power(x, relax.const(3, "float32")), lambda x: x**3),
+    "softmax": (lambda x: relax.op.nn.softmax(x, -1), lambda x: torch.softmax(x, -1)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_those_of_pytorch(name):
+    emit, expected = OPERATORS[name]
+    mod = build({"x": tensor(7, 33)}, lambda builder, x: emit(x))
+    data = np.random.default_rng(0).standard_normal((7, 33), "float32") * 4
+    data[0, :3] = np.inf, -np.inf, np.nan
+    data[1, 0], data[2, 0] = -np.inf, np.nan
+    got = run(mod, data, pipeline=pipeline())
+    want = expected(torch.from_numpy(data.astype("float64"))).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_16_bits_are_computed_in_32(dtype, name):
+    emit = relax.op.sigmoid if name == "sigmoid" else getattr(relax.op, name)
+    numbers = np.linspace(-20, 20, 1001).astype(
+        ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    )
+    mod = build({"x": tensor(1001, dtype=dtype)}, lambda builder, x: emit(x))
+    got = run(mod, numbers, pipeline=pipeline())
+    with np.errstate(over="ignore"):
+        want = truth(name, numbers).astype(numbers.dtype)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_kernels_hold_no_call_of_the_c_library():
+    mod = build({"x": tensor(64, 64)}, lambda builder, x: relax.op.nn.gelu(x))
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    assembly = "".join(module.inspect_source("s") for module in executable.mod.imports)
+    assert "gelu" in assembly
+    assert "erff" not in assembly
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
