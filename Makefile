@@ -59,9 +59,11 @@ test: native  ## Run the tests: fixed seeds, samples of the large grids.
 check-full: native  ## Run every case of every grid and write docs/tables.
 	@$(RUN) -m pytest --tier full --tables docs/tables $(ARGS)
 
-.PHONY: bench
-bench: native  ## Run the benchmarks and print their table.
+.PHONY: bench bench-quick
+bench: native  ## Run the benchmarks: hours; an interrupted run goes on where it was.
 	@$(RUN) -m benchmarks $(ARGS)
+bench-quick: native  ## Compare the speed of single layers on one core: minutes.
+	@$(RUN) -m benchmarks speed --quick $(ARGS)
 
 .PHONY: lint
 lint: $(STAMP)  ## Run ruff, mypy, clang-format and hadolint.

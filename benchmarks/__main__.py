@@ -12,9 +12,10 @@
 # and limitations under the License.
 """Runs the benchmarks: ``python -m benchmarks [name …]``.
 
-Each compares ways to do one thing, in turn within one run, and prints the medians with their
-spread and the ratio to the first way, taken turn by turn, with its quartiles. A module may have a
-``check``, which raises where a comparison is not what it must be.
+``speed`` compares what is compiled with PyTorch, ONNX Runtime and TVM: see docs/performance.md.
+Each of the others compares ways to do one thing within one process, in turn, and prints the medians
+with their spread and the ratio to the first way, taken turn by turn, with its quartiles. A module
+may have a ``check``, which raises where a comparison is not what it must be.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from rich.table import Table
 
 from .measure import Comparison
 
-NAMES = ("visitor", "conv2d", "matmul", "verifier", "runtime_checks")
+NAMES = ("speed", "conv2d", "visitor", "verifier", "runtime_checks")
 
 
 def table(comparison: Comparison) -> Table:
@@ -49,12 +50,20 @@ def table(comparison: Comparison) -> Table:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}")
-    names = parser.parse_args(argv).names or NAMES
+    speed = import_module("benchmarks.speed")
+    speed.add_arguments(parser)
+    arguments = parser.parse_args(argv)
+    names = arguments.names or NAMES
     unknown = sorted(set(names).difference(NAMES))
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
     console = Console()
+    if not console.file.isatty():
+        console.width = 180  # a pipe has no width of its own to cut the tables to
     for name in names:
+        if name == "speed":
+            speed.main(arguments, console)
+            continue
         benchmark = import_module(f"benchmarks.{name}")
         for comparison in benchmark.comparisons():
             console.print(table(comparison))

@@ -107,7 +107,7 @@ def test_the_table_has_a_row_for_each_way():
 def test_an_unknown_benchmark_is_named(capsys):
     with pytest.raises(SystemExit):
         command.main(["no-such"])
-    assert "unknown benchmark no-such; there are: visitor" in capsys.readouterr().err
+    assert "unknown benchmark no-such; there are: speed, conv2d" in capsys.readouterr().err
 
 
 if __name__ == "__main__":

@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What is made of a case before it is run: its data, the ONNX file, and TVM's libraries.
+
+Each builder works in a process of its own, and leaves files in the folder of the case.
+"""
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .protocol import EXPECTED, INPUTS, ONNX, Job, library
+
+
+def build_data(job: Job) -> dict[str, Any]:
+    """Write inputs and expected output; count operations and bytes.
+
+    Returns
+    -------
+    facts : dict
+        ``flops`` of the products and convolutions, and ``bytes`` of inputs, parameters and output.
+    """
+    import numpy as np
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from .cases import CASES
+
+    module, inputs = CASES[job.case].make()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        output = module(*inputs)
+    np.savez(job.folder / INPUTS, *(tensor.numpy() for tensor in inputs))
+    np.save(job.folder / EXPECTED, output.numpy())
+    tensors = [*inputs, *module.parameters(), output]
+    return {"flops": counter.get_total_flops(), "bytes": sum(t.nbytes for t in tensors)}
+
+
+def build_onnx(job: Job) -> dict[str, Any]:
+    """Export the case to ONNX."""
+    import onnx
+
+    from examples.export import to_onnx
+
+    with _cpu_time() as facts:
+        onnx.save(to_onnx(_exported(job)), job.folder / ONNX)
+    return facts
+
+
+def build_stock(job: Job) -> dict[str, Any]:
+    """Import and build the case with TVM alone.
+
+    Raises
+    ------
+    RuntimeError
+        If tvm-fixes is loaded, whose operators would be in force.
+    """
+    import sys
+
+    from tvm import relax
+    from tvm.relax.frontend.torch import from_exported_program
+
+    def build(program: Any, target: Any) -> Any:
+        mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+        return relax.build(mod, target)
+
+    facts = _build_library(job, build, job.folder / library("stock"))
+    if "tvm_fixes" in sys.modules:
+        raise RuntimeError("tvm-fixes is loaded where TVM was to work alone")
+    return facts
+
+
+def build_ours(job: Job) -> dict[str, Any]:
+    """Import and build the case with tvm-fixes."""
+    from tvm import relax
+
+    import tvm_fixes
+    from tvm_fixes.frontend.torch import from_exported_program
+
+    def build(program: Any, target: Any) -> Any:
+        mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+        return relax.build(mod, target, relax_pipeline=tvm_fixes.pipeline())
+
+    return _build_library(job, build, job.folder / library("ours"))
+
+
+BUILDERS: dict[str, Callable[[Job], dict[str, Any]]] = {
+    "data": build_data,
+    "onnx": build_onnx,
+    "stock-library": build_stock,
+    "ours-library": build_ours,
+}
+"""The builders by the names of their processes."""
+
+
+def _exported(job: Job) -> Any:
+    import torch
+
+    from .cases import CASES
+
+    module, inputs = CASES[job.case].make()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what PyTorch does within itself
+        return torch.export.export(module, inputs)
+
+
+def _build_library(job: Job, build: Callable[[Any, Any], Any], path: Path) -> dict[str, Any]:
+    import tvm
+
+    program, target = _exported(job), tvm.target.Target(dict(job.target))
+    with _cpu_time() as facts:
+        build(program, target).export_library(str(path))
+    return facts | {"size": path.stat().st_size}
+
+
+@contextmanager
+def _cpu_time() -> Iterator[dict[str, Any]]:
+    """Measure the CPU time of this process and of those that it waits for, as ``build``."""
+
+    def spent() -> float:
+        times = os.times()
+        return time.process_time() + times.children_user + times.children_system
+
+    facts: dict[str, Any] = {}
+    start = spent()
+    yield facts
+    facts["build"] = spent() - start

@@ -1,0 +1,134 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The cases: a PyTorch module with random weights, and its inputs.
+
+A case is made anew in each process that needs it, from the same seed. Each module gives one tensor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from examples._random import seeded
+
+from . import layers, models
+
+Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+GROUPS = {
+    "layers": "single layers and blocks",
+    "models": "whole models",
+    "gemm": "large matrix products: share of the FMA peak",
+    "memory": "operators on large data: share of the memory bandwidth",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run.
+
+    Attributes
+    ----------
+    name : str
+        How it is called.
+    group : str
+        One of :data:`GROUPS`.
+    factory : callable
+        Makes the module and its inputs, from PyTorch's global random numbers.
+    """
+
+    name: str
+    group: str
+    factory: Callable[[], Made]
+
+    def make(self) -> Made:
+        """The module in eval mode, whose parameters need no gradient, and its inputs."""
+        with seeded(0):
+            module, inputs = self.factory()
+        return module.eval().requires_grad_(False), inputs
+
+
+def _layers() -> dict[str, Callable[[], Made]]:
+    found: dict[str, Callable[[], Made]] = {}
+    for rows, depth, columns in (
+        *((rows, 128, 512) for rows in (1, 32, 197)),
+        *((rows, 768, 3072) for rows in (1, 64, 197)),
+        *((rows, 3072, 768) for rows in (1, 64, 197)),
+    ):
+        found[f"linear {depth}->{columns}, batch {rows}"] = partial(
+            layers.linear, rows, depth, columns
+        )
+    for lhs, rhs in (((12, 197, 64), (12, 64, 197)), ((12, 197, 197), (12, 197, 64))):
+        found[f"matmul {layers.by(lhs)} {layers.by(rhs)}"] = partial(layers.matmul, lhs, rhs)
+    found["layernorm 197x768"] = partial(layers.layer_norm, 197, 768)
+    found["softmax 12x197x197"] = partial(layers.softmax, 12, 197, 197)
+    found["gelu 197x3072"] = partial(layers.gelu, 197, 3072)
+    for cin, cout, kernel, stride, padding, extent in (
+        (3, 64, 7, 2, 3, 224),
+        (64, 64, 3, 1, 1, 56),
+        (256, 64, 1, 1, 0, 56),
+        (512, 512, 3, 1, 1, 7),
+    ):
+        name = f"conv {cin}->{cout}, {kernel}x{kernel} s{stride}, {extent}x{extent}"
+        found[name] = partial(layers.conv, cin, cout, kernel, stride, padding, extent)
+    found["depthwise 512, 7x7, 14x14"] = partial(layers.conv, 512, 512, 7, 1, 3, 14, groups=512)
+    for cin, cout, kernel, padding, extent in (
+        (512, 256, 4, 1, 8),
+        (128, 64, 4, 1, 32),
+        (64, 3, 4, 1, 64),
+        (256, 128, 2, 0, 64),
+    ):
+        name = f"conv_transpose {cin}->{cout}, {kernel}x{kernel} s2, {extent}x{extent}"
+        found[name] = partial(layers.conv_transpose, cin, cout, kernel, 2, padding, extent)
+    found["ConvNeXt block 512"] = layers.convnext_block
+    found["ViT-B block"] = layers.vit_block
+    found["DCGAN generator"] = models.dcgan
+    return found
+
+
+_BY_GROUP: dict[str, dict[str, Callable[[], Made]]] = {
+    "layers": _layers(),
+    "models": {
+        "ResNet-50": models.resnet50,
+        "ConvNeXt-base": models.convnext_base,
+        "ViT-B/16": models.vit_base,
+        "BERT-base, 128 tokens": models.bert_base,
+        "GPT-2 small, 128 tokens": models.gpt2_small,
+        "U-Net": models.unet,
+        "VAE decoder": models.vae_decoder,
+        "SpeechT5HifiGan": models.hifigan,
+    },
+    "gemm": {
+        "linear 1024->1024, batch 1024": partial(layers.linear, 1024, 1024, 1024),
+        "linear 2048->2048, batch 2048": partial(layers.linear, 2048, 2048, 2048),
+        "linear 4096->4096, batch 512": partial(layers.linear, 512, 4096, 4096),
+        "matmul 2048x2048 2048x2048": partial(layers.matmul, (2048, 2048), (2048, 2048)),
+    },
+    "memory": {
+        "add 64 MiB": partial(layers.add, 4096, 4096),
+        "gelu 64 MiB": partial(layers.gelu, 4096, 4096),
+        "softmax 64 MiB": partial(layers.softmax, 4096, 4096),
+        "layernorm 64 MiB": partial(layers.layer_norm, 4096, 4096),
+        "transpose 64 MiB": partial(layers.transpose, 4096, 4096),
+    },
+}
+
+CASES = {
+    name: Case(name, group, factory)
+    for group, factories in _BY_GROUP.items()
+    for name, factory in factories.items()
+}
+"""All cases by name."""

@@ -1,0 +1,238 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Measures cases: builds what each way needs, and lets the ways take turns."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .process import Capped, Failure, Worker, Workers
+from .protocol import Job
+
+WAYS = {
+    "eager": "PyTorch",
+    "compiled": "torch.compile",
+    "ort": "ONNX Runtime",
+    "stock": "TVM",
+    "ours": "tvm-fixes",
+}
+"""The ways that are compared, and how tables call them."""
+
+LIMITS = {"fma": "FMA peak", "triad": "memory bandwidth"}
+"""The limits of the machine, measured in the same turns."""
+
+NEEDS = {"ort": "onnx", "stock": "stock-library", "ours": "ours-library"}
+"""The builder of what a way runs; all need ``data``."""
+
+LARGEST_ERROR = 1e-3
+"""The largest difference from PyTorch, relative to its largest magnitude, that is no fault."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How is measured.
+
+    Attributes
+    ----------
+    turns : int
+        How many turns each way takes at most.
+    turn_seconds : float
+        What one turn takes about: a fast case is run several times in it.
+    cap : float
+        The seconds within which a way must finish a turn, and after which it takes no further one.
+    build_cap : float
+        The seconds that a build may take.
+    pause : float
+        The seconds between turns, in which the threads of the one before go to sleep.
+    """
+
+    turns: int = 15
+    turn_seconds: float = 0.05
+    cap: float = 60.0
+    build_cap: float = 300.0
+    pause: float = 0.01
+
+
+@dataclass
+class Entry:
+    """One way in a row.
+
+    Attributes
+    ----------
+    status : str
+        ``ok``, ``capped``, ``failed`` or ``wrong``.
+    reason : str
+        Why it is not ``ok``.
+    turns : list of (float, float)
+        CPU time and wall time of one run in seconds, turn by turn.
+    facts : dict
+        Error, runs of a turn, CPU time of the build (``build``, in s), bytes of the library.
+    """
+
+    status: str = "ok"
+    reason: str = ""
+    turns: list[tuple[float, float]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def fail(self, failure: Failure) -> None:
+        """Note why there is no time."""
+        self.status = "capped" if isinstance(failure, Capped) else "failed"
+        self.reason, self.turns = str(failure), []
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a run has at hand.
+
+    Attributes
+    ----------
+    workers : Workers
+        The processes.
+    settings : Settings
+        How is measured.
+    ways : sequence of str
+        Which of :data:`WAYS`.
+    target : mapping
+        The configuration of TVM's target.
+    scratch : Path
+        The folder for the files of a case while it is measured.
+    say : callable
+        Shows what goes on.
+    """
+
+    workers: Workers
+    settings: Settings
+    ways: Sequence[str]
+    target: Mapping[str, Any]
+    scratch: Path
+    say: Callable[[str], None] = lambda text: None
+
+    def rows(
+        self, case: str, group: str, cores: Sequence[Sequence[int]]
+    ) -> Iterator[dict[str, Any]]:
+        """Build a case, and measure it on each of these sets of cores.
+
+        Yields
+        ------
+        row : dict
+            ``case``, ``group``, ``threads``, ``facts`` of the case, and ``ways``: the fields of an
+            :class:`Entry` by way and limit.
+        """
+        with TemporaryDirectory(dir=self.scratch) as folder:
+            everything = sorted({core for some in cores for core in some})
+            job = Job(case, Path(folder), len(everything), self.target)
+            built = self._build_all(job, everything)
+            for some in cores:
+                job = Job(case, Path(folder), len(some), self.target)
+                entries = self._measure(job, some, built)
+                yield {
+                    "case": case,
+                    "group": group,
+                    "threads": len(some),
+                    "facts": built["data"].facts,
+                    "ways": {way: vars(entry) for way, entry in entries.items()},
+                }
+
+    def _build_all(self, job: Job, cores: Sequence[int]) -> dict[str, Entry]:
+        built: dict[str, Entry] = {}
+        for builder in ("data", *(NEEDS[way] for way in self.ways if way in NEEDS)):
+            self.say(f"{job.case}: build {builder}")
+            entry = built[builder] = Entry()
+            try:
+                worker = self.workers.get(builder, cores)
+                entry.facts = worker.ask(job.request(), self.settings.build_cap)
+            except Failure as failure:
+                entry.fail(failure)
+                if builder == "data":
+                    break
+        return built
+
+    def _measure(
+        self, job: Job, cores: Sequence[int], built: Mapping[str, Entry]
+    ) -> dict[str, Entry]:
+        entries, ready = {}, {}
+        for way in (*self.ways, *LIMITS):
+            self.say(f"{job.case}, {job.threads} thread(s): open {way}")
+            entries[way] = self._entry_of(way, built)
+            if entries[way].status == "ok":
+                worker = self.workers.get(way, cores)
+                if self._open(worker, job, entries[way]):
+                    ready[way] = worker
+        self._take_turns(job, entries, ready)
+        for worker in ready.values():
+            self._close(worker)
+        return entries
+
+    def _close(self, worker: Worker) -> None:
+        try:
+            if worker.alive:
+                worker.ask({"do": "close"}, self.settings.cap)
+        except Failure:
+            worker.end()  # the next case gets another one
+
+    def _entry_of(self, way: str, built: Mapping[str, Entry]) -> Entry:
+        """A fresh entry with what is known from the builds."""
+        entry = Entry()
+        for builder in ("data", NEEDS.get(way, "data")):
+            if built[builder].status != "ok":
+                entry.status = built[builder].status
+                entry.reason = f"{builder}: {built[builder].reason}"
+                return entry
+        if way in NEEDS:
+            entry.facts.update(built[NEEDS[way]].facts)
+        return entry
+
+    def _open(self, worker: Worker, job: Job, entry: Entry) -> bool:
+        """Open the case and hold its output against PyTorch's; whether it can be measured."""
+        check = {"do": "check", "seconds": self.settings.turn_seconds}
+        try:
+            entry.facts.update(worker.ask(job.request(), self.settings.build_cap))
+            entry.facts.update(worker.ask(check, self._cap_of_check(worker)))
+        except Failure as failure:
+            entry.fail(failure)
+            return False
+        error = entry.facts["error"]
+        if not error <= LARGEST_ERROR:  # nor is NaN right
+            entry.status = "wrong"
+            entry.reason = f"error {error:.3g} of the largest value, more than {LARGEST_ERROR:g}"
+            del entry.facts["error"]  # JSON has no NaN
+            self._close(worker)
+        return entry.status == "ok"
+
+    def _cap_of_check(self, worker: Worker) -> float:
+        """torch.compile builds in its first run."""
+        return self.settings.build_cap if worker.role == "compiled" else self.settings.cap
+
+    def _take_turns(
+        self, job: Job, entries: Mapping[str, Entry], ready: Mapping[str, Worker]
+    ) -> None:
+        """Turn by turn, every other one backwards, so that no way has always the same before it."""
+        spent = dict.fromkeys(ready, 0.0)
+        for turn in range(self.settings.turns):
+            self.say(f"{job.case}, {job.threads} thread(s): turn {turn + 1}")
+            for way in list(ready)[:: -1 if turn % 2 else 1]:
+                entry = entries[way]
+                if entry.status != "ok" or spent[way] >= self.settings.cap:
+                    continue
+                time.sleep(self.settings.pause)
+                runs = entry.facts["runs"]
+                try:
+                    took = ready[way].ask({"do": "run", "runs": runs}, self.settings.cap)
+                except Failure as failure:
+                    entry.fail(failure)
+                    continue
+                entry.turns.append((took["cpu"], took["wall"]))
+                spent[way] += took["wall"] * runs

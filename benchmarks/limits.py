@@ -1,0 +1,137 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Kernels that reach what the machine can do: products with sums in registers, and a triad."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .protocol import Job
+
+# Enough chains for two units of a latency of five cycles; they and the factor fit in 16 registers.
+_CHAINS = 10
+_STEPS = 200_000
+
+_LEAST_ARRAY = 64 << 20
+"""The least bytes of an array of the triad."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel with its data.
+
+    Attributes
+    ----------
+    run : callable
+        Runs it once, and returns its output.
+    expected : numpy.ndarray
+        The output after any number of runs.
+    amount : float
+        The operations, or the bytes, of one run.
+    """
+
+    run: Callable[[], Any]
+    expected: np.ndarray
+    amount: float
+
+
+def fused_multiply_add(job: Job) -> Kernel:
+    """Independent chains of ``x = x * f + f`` in vector registers, on each thread; in FLOP."""
+    import tvm
+    from tvm.script import tirx as T
+    from tvm.target import codegen
+
+    target = tvm.target.Target(dict(job.target))
+    lanes = 16 if codegen.target_has_features("avx512f", target) else 8
+    threads = job.threads
+
+    @T.prim_func
+    def main(
+        factor: T.Buffer((lanes,), "float32"), out: T.Buffer((threads, _CHAINS, lanes), "float32")
+    ):
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for thread in T.parallel(threads):
+            sums = T.alloc_buffer((_CHAINS, lanes), "float32", scope="local")
+            for chain in T.unroll(_CHAINS):
+                for lane in T.vectorized(lanes):
+                    sums[chain, lane] = out[thread, chain, lane]
+            for _ in range(_STEPS):
+                for chain in T.unroll(_CHAINS):
+                    for lane in T.vectorized(lanes):
+                        sums[chain, lane] = sums[chain, lane] * factor[lane] + factor[lane]
+            for chain in T.unroll(_CHAINS):
+                for lane in T.vectorized(lanes):
+                    out[thread, chain, lane] = sums[chain, lane]
+
+    # One half makes every chain end at one, the fixed point.
+    factor = np.full(lanes, 0.5, "float32")
+    expected = np.ones((threads, _CHAINS, lanes), "float32")
+    amount = 2.0 * threads * _CHAINS * lanes * _STEPS
+    return _kernel(main, target, [factor], expected, amount)
+
+
+def triad(job: Job) -> Kernel:
+    """``a = b + 3 c`` over arrays of twice the largest cache; in bytes read and written."""
+    import tvm
+    from tvm.script import tirx as T
+
+    threads = job.threads
+    length = max(_LEAST_ARRAY, 2 * _largest_cache()) // (4 * 16 * threads)
+
+    @T.prim_func
+    def main(
+        b: T.Buffer((threads, length, 16), "float32"),
+        c: T.Buffer((threads, length, 16), "float32"),
+        a: T.Buffer((threads, length, 16), "float32"),
+    ):
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for thread in T.parallel(threads):
+            for index in range(length):
+                for lane in T.vectorized(16):
+                    a[thread, index, lane] = (
+                        b[thread, index, lane] + T.float32(3) * c[thread, index, lane]
+                    )
+
+    shape = (threads, length, 16)
+    b, c = np.full(shape, 1, "float32"), np.full(shape, 2, "float32")
+    expected = np.broadcast_to(np.float32(7), shape)
+    return _kernel(main, tvm.target.Target(dict(job.target)), [b, c], expected, 3.0 * b.nbytes)
+
+
+def _kernel(
+    function: Any, target: Any, inputs: list[np.ndarray], expected: np.ndarray, amount: float
+) -> Kernel:
+    import tvm
+
+    main = tvm.compile(function, target)["main"]
+    arguments = [tvm.runtime.tensor(array) for array in inputs]
+    out = tvm.runtime.tensor(np.zeros(expected.shape, "float32"))
+
+    def run() -> Any:
+        main(*arguments, out)
+        return out
+
+    return Kernel(run, expected, amount)
+
+
+def _largest_cache() -> int:
+    """The bytes of this machine's largest cache; 0 where Linux does not say."""
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    units = {"K": 1 << 10, "M": 1 << 20}
+    texts = [path.read_text().strip() for path in sizes]
+    return max(
+        (int(text[:-1]) * units[text[-1]] for text in texts if text[-1:] in units), default=0
+    )

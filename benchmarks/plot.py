@@ -1,0 +1,79 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The ratios as a picture: a line a row, a dot a way, on a logarithmic axis."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import report
+from .driver import WAYS
+
+_COLORS = {
+    "compiled": "#9467bd",
+    "ort": "#1f77b4",
+    "stock": "#7f7f7f",
+    "ours": "#d62728",
+}
+_MARKERS = {"compiled": "^", "ort": "s", "stock": "D", "ours": "o"}
+
+
+def draw(rows: Sequence[report.Row], path: Path) -> None:
+    """Write the picture of all rows as PNG.
+
+    Raises
+    ------
+    ImportError
+        If there is no matplotlib.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    found = list(report.parts(rows))
+    heights = [len(chosen) + 2 for _, chosen in found]
+    figure = Figure(figsize=(11, 0.24 * sum(heights) + 0.8), layout="constrained")
+    axes = figure.subplots(
+        len(found), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )[:, 0]
+    for axis, (title, chosen) in zip(axes, found, strict=True):
+        _draw_part(axis, title, chosen)
+    axes[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes[-1].xaxis.set_minor_formatter(NullFormatter())
+    axes[-1].set_xlabel("time relative to PyTorch (less is faster)")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(handles))
+    FigureCanvasAgg(figure).print_png(path)
+
+
+def _draw_part(axis, title: str, rows: Sequence[report.Row]) -> None:
+    places = range(len(rows))
+    for way, color in _COLORS.items():
+        ratios = [report.ratio(row, way) for row in rows]
+        axis.plot(
+            [float("nan") if value is None else value for value in ratios],
+            places,
+            linestyle="none",
+            marker=_MARKERS[way],
+            markersize=6,
+            color=color,
+            label=WAYS[way],
+            zorder=3,
+        )
+    axis.axvline(1.0, color="black", linewidth=1)
+    axis.set_xscale("log")
+    axis.set_yticks(places, [row["case"] for row in rows], fontsize=8)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.grid(True, axis="x", linewidth=0.3)
+    axis.grid(True, axis="y", linewidth=0.3)
+    axis.set_title(title, fontsize=10, loc="left")

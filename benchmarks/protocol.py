@@ -1,0 +1,63 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What a worker is told: the requests that the driver writes to it, one JSON object a line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+INPUTS, EXPECTED, ONNX = "inputs.npz", "expected.npy", "model.onnx"
+"""Files in the folder of a case."""
+
+
+def library(way: str) -> str:
+    """The file of TVM's library of a case, ``stock`` or ``ours``."""
+    return f"{way}.so"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A case to be built or run.
+
+    Attributes
+    ----------
+    case : str
+        Its name.
+    folder : Path
+        Where its files are.
+    threads : int
+        How many threads it may use.
+    target : mapping
+        The configuration of TVM's target.
+    """
+
+    case: str
+    folder: Path
+    threads: int = 1
+    target: Mapping[str, Any] = field(default_factory=dict)
+
+    def request(self) -> dict[str, Any]:
+        """The request to open it."""
+        return {
+            "do": "open",
+            "case": self.case,
+            "folder": str(self.folder),
+            "threads": self.threads,
+            "target": dict(self.target),
+        }
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> "Job":
+        """The job of a request."""
+        return cls(request["case"], Path(request["folder"]), request["threads"], request["target"])

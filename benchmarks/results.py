@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The rows of a run on disk, and what a later run must agree in to go on with them."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[1]
+_SOURCES = ("python/tvm_fixes/**/*.py", "build/libtvm_fixes.so", "benchmarks/*.py")
+# What shows results, and does not change them.
+_NO_SOURCES = ("report.py", "plot.py", "speed.py", "__main__.py", "results.py")
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnxruntime", "torch", "transformers")
+
+
+def identity(settings: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
+    """How and of what is measured: settings, target, machine, versions, and the sources' hash."""
+    return {
+        "settings": dict(settings),
+        "target": dict(target),
+        "cpu": _cpu_name(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "sources": _hash_sources(),
+    }
+
+
+def key(identity: Mapping[str, Any]) -> str:
+    """A short name of an :func:`identity`."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Store:
+    """A file of rows, one JSON object a line, each with the key of how it was measured.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    key : str
+        The key of this run; rows of another are left alone.
+    """
+
+    def __init__(self, path: Path, key: str):
+        self._path, self._key = path, key
+        rows = [json.loads(line) for line in _whole_lines(path)]
+        self.rows = [row for row in rows if row["key"] == key]
+        self.others = len(rows) - len(self.rows)
+
+    def has(self, case: str, threads: int) -> bool:
+        """Whether there is a row of this case on so many threads."""
+        return any((row["case"], row["threads"]) == (case, threads) for row in self.rows)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a row, on disk as well."""
+        whole = {"key": self._key, **row}
+        with self._path.open("a") as file:
+            file.write(json.dumps(whole) + "\n")
+        self.rows.append(json.loads(json.dumps(whole)))
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of a file that end; one that was cut off by an interrupted run is removed."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole)
+    return whole.splitlines()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(found, platform.processor())
+
+
+def _hash_sources() -> str:
+    digest = hashlib.sha256()
+    for pattern in _SOURCES:
+        for path in sorted(_ROOT.glob(pattern)):
+            if path.parent.name != "benchmarks" or path.name not in _NO_SOURCES:
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,181 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The ways to run a case. Each loads its own libraries, and no other way's."""
+
+import gc
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import limits
+from .protocol import EXPECTED, INPUTS, ONNX, Job, library
+
+
+class Runtime(Protocol):
+    """One way, in the process that it has to itself.
+
+    Attributes
+    ----------
+    facts : dict
+        What is to be known of the case, once it is open, beside its time.
+    """
+
+    facts: dict[str, Any]
+
+    def open(self, job: Job) -> Callable[[], Any]:
+        """Make ready what runs the case once and returns its output."""
+        ...
+
+    def to_numpy(self, output: Any) -> np.ndarray:
+        """The output as an array."""
+        ...
+
+    def expected(self, job: Job) -> np.ndarray:
+        """What the output must be."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the case."""
+        ...
+
+
+class _OfFiles:
+    """A way that reads the case's data, and owns nothing between cases."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+
+    def expected(self, job: Job) -> np.ndarray:
+        return np.load(job.folder / EXPECTED)
+
+    def inputs(self, job: Job) -> list[np.ndarray]:
+        with np.load(job.folder / INPUTS) as arrays:
+            return [arrays[name] for name in arrays.files]
+
+    def close(self) -> None:
+        gc.collect()
+
+
+class Eager(_OfFiles):
+    """PyTorch as it is."""
+
+    def open(self, job: Job) -> Callable[[], Any]:
+        import torch
+
+        from .cases import CASES
+
+        torch.set_num_threads(job.threads)
+        torch.set_grad_enabled(False)
+        module, inputs = CASES[job.case].make()
+        return self._ready(module, inputs)
+
+    def _ready(self, module: Any, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+        return lambda: module(*inputs)
+
+    def to_numpy(self, output: Any) -> np.ndarray:
+        return output.numpy()
+
+
+class Compiled(Eager):
+    """PyTorch with ``torch.compile``."""
+
+    def _ready(self, module: Any, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+        import torch
+
+        compiled = torch.compile(module)
+        return lambda: compiled(*inputs)
+
+    def close(self) -> None:
+        import torch
+
+        torch.compiler.reset()
+        super().close()
+
+
+class OnnxRuntime(_OfFiles):
+    """ONNX Runtime."""
+
+    def open(self, job: Job) -> Callable[[], Any]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = job.threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(
+            str(job.folder / ONNX), options, providers=["CPUExecutionProvider"]
+        )
+        names = [spec.name for spec in session.get_inputs()]
+        feed = dict(zip(names, self.inputs(job), strict=True))
+        return lambda: session.run(None, feed)[0]
+
+    def to_numpy(self, output: Any) -> np.ndarray:
+        return output
+
+
+class Library(_OfFiles):
+    """A library of TVM's, in its virtual machine."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self._file = library(way)
+
+    def open(self, job: Job) -> Callable[[], Any]:
+        import tvm
+        from tvm import relax
+
+        loaded = tvm.runtime.load_module(str(job.folder / self._file))
+        main = relax.VirtualMachine(loaded, tvm.cpu())["main"]
+        inputs = [tvm.runtime.tensor(array) for array in self.inputs(job)]
+        return lambda: main(*inputs)
+
+    def to_numpy(self, output: Any) -> np.ndarray:
+        return output.numpy()
+
+
+class Limit:
+    """A kernel that reaches a limit of the machine; the same in every case."""
+
+    def __init__(self, make: Callable[[Job], limits.Kernel]):
+        self._make = make
+        self._kernel: limits.Kernel | None = None
+        self.facts: dict[str, Any] = {}
+
+    def open(self, job: Job) -> Callable[[], Any]:
+        if self._kernel is None:
+            self._kernel = self._make(job)
+            self.facts = {"amount": self._kernel.amount}
+        return self._kernel.run
+
+    def to_numpy(self, output: Any) -> np.ndarray:
+        return output.numpy()
+
+    def expected(self, job: Job) -> np.ndarray:
+        assert self._kernel is not None
+        return self._kernel.expected
+
+    def close(self) -> None:
+        """Keep the kernel for the next case."""
+
+
+RUNTIMES: dict[str, Callable[[], Runtime]] = {
+    "eager": Eager,
+    "compiled": Compiled,
+    "ort": OnnxRuntime,
+    "stock": lambda: Library("stock"),
+    "ours": lambda: Library("ours"),
+    "fma": lambda: Limit(limits.fused_multiply_add),
+    "triad": lambda: Limit(limits.triad),
+}
+"""The ways by name; the last two are the limits of the machine."""

@@ -1,0 +1,167 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The speed of what is compiled, against PyTorch, ONNX Runtime and TVM: ``make bench``."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from . import plot, report
+from .cases import CASES, GROUPS
+from .driver import WAYS, Bench, Settings
+from .process import Workers
+from .results import Store, identity, key
+
+_OUT = Path("build/bench")
+_QUICK = Settings(turns=5, turn_seconds=0.02, cap=3.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    group = parser.add_argument_group("speed")
+    group.add_argument("--quick", action="store_true", help="the layers on one core, few turns")
+    group.add_argument("--out", type=Path, help=f"folder of the results (default: {_OUT})")
+    group.add_argument("--fresh", action="store_true", help="begin anew; else go on with a run")
+    group.add_argument("--report", action="store_true", help="measure nothing, show what there is")
+    group.add_argument(
+        "--cases", metavar="REGEX", default="", help="only cases with this in a name"
+    )
+    group.add_argument("--groups", nargs="+", choices=list(GROUPS), help="only these groups")
+    group.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    group.add_argument("--threads", choices=("one", "all", "both"), help="default: both")
+    group.add_argument("--turns", type=int, help="turns of each way (default: 15)")
+    group.add_argument("--cap", type=float, help="seconds for a way in a case (default: 60)")
+
+
+def main(arguments: argparse.Namespace, console: Console) -> None:
+    """Measure what is asked for, and write and show what came of it."""
+    settings = _settings(arguments)
+    out = arguments.out or (_OUT / "quick" if arguments.quick else _OUT)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "results.jsonl"
+    if arguments.fresh:
+        path.unlink(missing_ok=True)
+    target = _native_target()
+    how = identity({**asdict(settings), "ways": arguments.ways}, target)
+    store = Store(path, key(how))
+    if store.others:
+        console.print(f"{store.others} rows in {path} were measured otherwise: they are left out")
+    if not arguments.report:
+        _measure(arguments, settings, store, out, target, console)
+    _show(store.rows, how, out, console)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    settings = _QUICK if arguments.quick else Settings()
+    given = {"turns": arguments.turns, "cap": arguments.cap}
+    return replace(settings, **{name: v for name, v in given.items() if v is not None})
+
+
+def _native_target() -> dict[str, Any]:
+    from tvm_fixes.target import resolve, to_json
+
+    return to_json(resolve("native"))
+
+
+def _cores(arguments: argparse.Namespace) -> list[list[int]]:
+    """The last core, and all of them."""
+    cores = sorted(os.sched_getaffinity(0))
+    threads = arguments.threads or ("one" if arguments.quick else "both")
+    found = {"one": [cores[-1:]], "all": [cores], "both": [cores[-1:], cores]}[threads]
+    return found[:1] if len(cores) == 1 else found
+
+
+def _measure(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    store: Store,
+    out: Path,
+    target: dict[str, Any],
+    console: Console,
+) -> None:
+    groups = arguments.groups or (["layers"] if arguments.quick else list(GROUPS))
+    cases = [
+        case
+        for case in CASES.values()
+        if case.group in groups and re.search(arguments.cases, case.name)
+    ]
+    cores = _cores(arguments)
+    scratch = out / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+    scratch.mkdir()
+    with Workers(out / "logs") as workers, console.status("") as status:
+        bench = Bench(workers, settings, arguments.ways, target, scratch, status.update)
+        for number, case in enumerate(cases, 1):
+            missing = [some for some in cores if not store.has(case.name, len(some))]
+            if len(missing) < len(cores):
+                console.print(f"{case.name}: {len(cores) - len(missing)} row(s) measured before")
+            if not missing:
+                continue
+            for row in bench.rows(case.name, case.group, missing):
+                store.add(row)
+                console.print(f"[{number}/{len(cases)}] {_line(row)}", markup=False)
+    shutil.rmtree(scratch)
+
+
+def _line(row: report.Row) -> str:
+    """What is shown of a row as soon as it is there."""
+    ways = (
+        f"{WAYS[way]} {report.number(report.ratio(row, way)) or report.status(row, way)}"
+        for way in row["ways"]
+        if way in WAYS and way != report.REFERENCE
+    )
+    seconds = report.time_of(row, report.REFERENCE)
+    base = "no time" if seconds is None else f"{seconds * 1e3:.3g} ms"
+    return f"{row['case']}, {row['threads']} thread(s): PyTorch {base}; " + ", ".join(ways)
+
+
+def _show(rows: Sequence[report.Row], how: dict[str, Any], out: Path, console: Console) -> None:
+    for table in report.tables(rows):
+        console.print(table)
+    for line in (*report.limits(rows), *report.remarks(rows)):
+        console.print(line, markup=False, highlight=False)
+    text = describe(how)
+    console.print(text, markup=False)
+    (out / "summary.json").write_text(json.dumps(report.summary(rows, how), indent=1) + "\n")
+    (out / "summary.md").write_text(report.markdown(rows, text))
+    written = [out / "results.jsonl", out / "summary.json", out / "summary.md"]
+    if rows:
+        try:
+            plot.draw(rows, out / "plot.png")
+            written.append(out / "plot.png")
+        except ImportError as error:
+            console.print(f"There is no plot: {error}", markup=False)
+    console.print("Written: " + ", ".join(map(str, written)), markup=False)
+
+
+def describe(how: dict[str, Any]) -> str:
+    """How it was measured, in a paragraph."""
+    settings, versions = how["settings"], how["versions"]
+    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return (
+        f"Measured on {how['cpu']} (TVM's target: {how['target'].get('mcpu', 'generic')}) with "
+        f"{named}. Each way runs in a process of its own; the processes take turns, "
+        f"{settings['turns']} each of about {settings['turn_seconds'] * 1e3:g} ms, every other one "
+        "backwards. On one core they are pinned to it, and times are CPU times of the process; on "
+        "several, wall times. A ratio is the median over the turns of a way's time over PyTorch's "
+        f"in the same turn. A way that has no result within {settings['cap']:g} s is capped, and "
+        "in no mean. Every output was compared with PyTorch's."
+    )

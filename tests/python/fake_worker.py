@@ -1,0 +1,40 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A worker that answers as it is told: ``fake_worker.py SCRIPT``.
+
+SCRIPT is JSON: by request (``open``, ``check``, ``run``, ``close``) the reply, a list of replies in
+their order, ``"hang"`` or ``"die"``.
+"""
+
+import json
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    script = json.loads(sys.argv[1])
+    for line in sys.stdin:
+        reply = script.get(json.loads(line)["do"], {})
+        if isinstance(reply, list):
+            reply = reply.pop(0)
+        if reply == "hang":
+            signal.pause()
+        if reply == "die":
+            print("a word on standard error", file=sys.stderr, flush=True)
+            os._exit(3)
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

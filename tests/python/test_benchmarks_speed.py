@@ -1,0 +1,428 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The bookkeeping of the benchmark of speed; how long anything takes is no part of a test."""
+
+import argparse
+import io
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm.testing
+from rich.console import Console
+
+pytest.importorskip("torch")
+
+from benchmarks import report, speed
+from benchmarks.builders import BUILDERS
+from benchmarks.cases import CASES, GROUPS
+from benchmarks.driver import LIMITS, WAYS, Bench, Settings
+from benchmarks.limits import fused_multiply_add, triad
+from benchmarks.process import Capped, Failure, Worker, Workers
+from benchmarks.protocol import Job
+from benchmarks.results import Store
+from benchmarks.runtimes import RUNTIMES
+from benchmarks.worker import MOST_RUNS, Runner, largest_error, serve
+from tvm_fixes.target import resolve, to_json
+
+FAKE = Path(__file__).with_name("fake_worker.py")
+TARGET = to_json(resolve("native"))
+SETTINGS = Settings(turns=3, cap=30.0, build_cap=30.0, pause=0.0)
+
+
+def script(*seconds: float, error: float = 0.0, **more: object) -> dict[str, object]:
+    """Of a worker that is right; wall times are twice the CPU times."""
+    turns = [{"cpu": s, "wall": 2 * s} for s in seconds or (1.0,) * 20]
+    return {"check": {"error": error, "runs": 1}, "run": turns, **more}
+
+
+def fakes(**scripts: dict[str, object]):
+    """The command of workers that follow these scripts, by role."""
+    standard = {
+        "data": {"open": {"flops": 6e9, "bytes": 10}},
+        "fma": script(open={"amount": 3e9}),
+        "triad": script(open={"amount": 5e9}),
+    }
+
+    def command(role, cores):
+        return [sys.executable, str(FAKE), json.dumps((standard | scripts).get(role, script()))]
+
+    return command
+
+
+def measure(tmp_path, ways, settings=SETTINGS, cores=([0],), **scripts):
+    with Workers(tmp_path / "logs", fakes(**scripts)) as workers:
+        bench = Bench(workers, settings, ways, {}, tmp_path)
+        return list(bench.rows("a case", "layers", cores))
+
+
+def entry(*seconds: float, status: str = "ok", reason: str = "", **facts: object):
+    turns = [(s, 2 * s) for s in seconds]
+    return {"status": status, "reason": reason, "turns": turns, "facts": facts}
+
+
+def row(case="a", group="layers", threads=1, flops=0, size=0, **ways):
+    facts = {"flops": flops, "bytes": size}
+    return {"case": case, "group": group, "threads": threads, "facts": facts, "ways": ways}
+
+
+# The driver.
+
+
+def test_each_way_takes_its_turns(tmp_path):
+    [found] = measure(tmp_path, ["eager", "ours"], ours=script(0.5, 0.25, 0.125))
+    assert (found["case"], found["group"], found["threads"]) == ("a case", "layers", 1)
+    assert found["facts"] == {"flops": 6e9, "bytes": 10}
+    assert list(found["ways"]) == ["eager", "ours", *LIMITS]
+    assert found["ways"]["ours"]["turns"] == [(0.5, 1.0), (0.25, 0.5), (0.125, 0.25)]
+    assert [len(found["ways"][way]["turns"]) for way in found["ways"]] == [3, 3, 3, 3]
+    assert list(tmp_path.glob("tmp*")) == []
+
+
+def test_each_set_of_cores_is_a_row_of_the_same_builds(tmp_path):
+    # A second build would find no reply in the list.
+    builds = {"ours-library": {"open": [{"build": 2.5}]}}
+    rows = measure(tmp_path, ["eager", "ours"], cores=([0], [0, 1]), **builds)
+    assert [found["threads"] for found in rows] == [1, 2]
+    assert [found["ways"]["ours"]["facts"]["build"] for found in rows] == [2.5, 2.5]
+
+
+def test_a_wrong_output_is_no_time(tmp_path):
+    wrong = {"ort": script(error=0.002), "ours": script(error=float("nan"))}
+    [found] = measure(tmp_path, ["eager", "ort", "ours"], **wrong)
+    for way, error in (("ort", "0.002"), ("ours", "nan")):
+        assert found["ways"][way]["status"] == "wrong"
+        assert found["ways"][way]["turns"] == []
+        reason = f"error {error} of the largest value, more than 0.001"
+        assert found["ways"][way]["reason"] == reason
+    assert found["ways"]["eager"]["status"] == "ok"
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "reason"),
+    [
+        ({"open": {"failure": "ValueError: no such operator"}}, "ValueError: no such operator"),
+        ({"open": "die"}, "the process ended with exit status 3: a word on standard error"),
+        (script(run="die"), "the process ended with exit status 3: a word on standard error"),
+    ],
+)
+def test_a_failing_worker_does_not_stop_the_run(tmp_path, faulty, reason):
+    [found] = measure(tmp_path, ["eager", "stock", "ours"], stock=faulty)
+    assert found["ways"]["stock"]["status"] == "failed"
+    assert found["ways"]["stock"]["reason"] == reason
+    assert found["ways"]["stock"]["turns"] == []
+    assert [len(found["ways"][way]["turns"]) for way in ("eager", "ours")] == [3, 3]
+
+
+def test_a_worker_that_is_gone_is_started_again(tmp_path):
+    with Workers(tmp_path / "logs", fakes(ours={"open": ["die"]})) as workers:
+        bench = Bench(workers, SETTINGS, ["ours"], {}, tmp_path)
+        reasons = [
+            found["ways"]["ours"]["reason"]
+            for _ in range(2)
+            for found in bench.rows("a case", "layers", [[0]])
+        ]
+    assert reasons == ["the process ended with exit status 3: a word on standard error"] * 2
+
+
+def test_a_build_that_fails_is_the_reason_of_its_way(tmp_path):
+    failing = {"stock-library": {"open": {"failure": "InternalError: Check failed"}}}
+    [found] = measure(tmp_path, ["eager", "stock"], **failing)
+    assert found["ways"]["stock"]["status"] == "failed"
+    assert found["ways"]["stock"]["reason"] == "stock-library: InternalError: Check failed"
+    assert len(found["ways"]["eager"]["turns"]) == 3
+
+
+def test_without_data_nothing_is_measured(tmp_path):
+    failing = {"data": {"open": {"failure": "ImportError: no transformers"}}}
+    [found] = measure(tmp_path, ["eager", "ours"], **failing)
+    reasons = {way: found["ways"][way]["reason"] for way in found["ways"]}
+    assert reasons == dict.fromkeys(
+        ["eager", "ours", *LIMITS], "data: ImportError: no transformers"
+    )
+
+
+@pytest.mark.parametrize("request_", ["check", "run"])
+def test_what_takes_too_long_is_capped_and_ended(tmp_path, request_):
+    # The others answer at once; the cap is what this one never keeps.
+    settings = Settings(turns=2, cap=3.0, build_cap=3.0, pause=0.0)
+    ways = ["eager", "ours"]
+    with Workers(tmp_path / "logs", fakes(ours=script() | {request_: "hang"})) as workers:
+        bench = Bench(workers, settings, ways, {}, tmp_path)
+        [found] = bench.rows("a case", "layers", [[0]])
+        states = {role: w.alive for (role, _), w in workers._workers.items()}
+    assert found["ways"]["ours"]["status"] == "capped"
+    assert found["ways"]["ours"]["reason"] == "not done within 3 s"
+    assert (states["ours"], states["eager"]) == (False, True)
+    assert len(found["ways"]["eager"]["turns"]) == 2
+
+
+def test_a_way_that_has_spent_its_time_takes_no_further_turn(tmp_path):
+    [found] = measure(tmp_path, ["eager", "stock"], stock=script(10.0, 10.0, 10.0))
+    # Two turns of 20 s of wall time are more than the 30 s that it has.
+    assert found["ways"]["stock"]["turns"] == [(10.0, 20.0), (10.0, 20.0)]
+    assert found["ways"]["stock"]["status"] == "ok"
+    assert len(found["ways"]["eager"]["turns"]) == 3
+
+
+# Workers.
+
+
+def test_the_error_is_relative_to_the_largest_value():
+    expected = np.array([1.0, -4.0], "float32")
+    assert largest_error(expected, expected) == 0
+    assert largest_error(np.array([1.0, -3.0], "float32"), expected) == 0.25
+    assert np.isnan(largest_error(np.array([1.0, np.nan], "float32"), expected))
+    with pytest.raises(ValueError, match=r"expected float32 of shape \(2,\), got float64"):
+        largest_error(expected.astype("float64"), expected)
+    with pytest.raises(ValueError, match=r"got float32 of shape \(1, 2\)"):
+        largest_error(expected[None], expected)
+
+
+def test_what_a_request_raises_is_its_reply():
+    def answer(request):
+        return {"half": 1 / request["number"]}
+
+    requests = io.StringIO('{"number": 2}\n{"number": 0}\n{"number": 4}\n')
+    replies = io.StringIO()
+    serve(answer, requests, replies)
+    assert [json.loads(line) for line in replies.getvalue().splitlines()] == [
+        {"half": 0.5},
+        {"failure": "ZeroDivisionError: division by zero"},
+        {"half": 0.25},
+    ]
+
+
+def test_a_real_worker_measures_a_limit(tmp_path):
+    worker = Worker("fma", [0], tmp_path / "log")
+    try:
+        job = Job("", tmp_path, 1, TARGET)
+        assert worker.ask(job.request(), 60)["amount"] > 0
+        checked = worker.ask({"do": "check", "seconds": 0.01}, 60)
+        assert checked["error"] == 0
+        assert 1 <= checked["runs"] <= MOST_RUNS
+        took = worker.ask({"do": "run", "runs": 2}, 60)
+        assert took["cpu"] > 0 and took["wall"] > 0
+        with pytest.raises(Failure, match="ValueError: unknown request 'dance'"):
+            worker.ask({"do": "dance"}, 60)
+    finally:
+        worker.end()
+    assert not worker.alive
+
+
+def test_an_ended_worker_is_a_failure(tmp_path):
+    worker = Worker("any", [0], tmp_path / "log", fakes(any={"open": "hang"}))
+    with pytest.raises(Capped, match=r"not done within 0\.1 s"):
+        worker.ask({"do": "open"}, 0.1)
+    assert not worker.alive
+    worker.end()
+
+
+@pytest.mark.parametrize("make", [fused_multiply_add, triad])
+def test_the_kernels_of_the_limits_compute(tmp_path, make):
+    kernel = make(Job("", tmp_path, 2, TARGET))
+    np.testing.assert_array_equal(kernel.run().numpy(), kernel.expected)
+
+
+# One case through everything but the processes.
+
+
+@pytest.mark.parametrize("way", ["eager", "ours", "ort"])
+def test_a_case_is_built_and_run(tmp_path, way):
+    pytest.importorskip("onnxruntime")
+    job = Job("linear 128->512, batch 1", tmp_path, 1, TARGET)
+    facts = BUILDERS["data"](job)
+    weights = 128 * 512 + 512
+    assert facts == {"flops": 2 * 128 * 512, "bytes": 4 * (128 + weights + 512)}
+    if way == "ours":
+        built = BUILDERS["ours-library"](job)
+        assert built["size"] > 4 * weights
+        assert built["build"] > 0
+    elif way == "ort":
+        BUILDERS["onnx"](job)
+    runner = Runner(RUNTIMES[way]())
+    assert runner.answer(job.request()) == {}
+    assert runner.answer({"do": "check", "seconds": 0.001})["error"] < 1e-5
+    assert set(runner.answer({"do": "run", "runs": 1})) == {"cpu", "wall"}
+    assert runner.answer({"do": "close"}) == {}
+
+
+def test_a_wrong_library_has_an_error(tmp_path):
+    job = Job("linear 128->512, batch 1", tmp_path, 1, TARGET)
+    BUILDERS["data"](job)
+    expected = np.load(tmp_path / "expected.npy")
+    np.save(tmp_path / "expected.npy", expected + np.abs(expected).max())
+    runner = Runner(RUNTIMES["eager"]())
+    runner.answer(job.request())
+    assert 0.4 < runner.answer({"do": "check", "seconds": 0.001})["error"] < 1.1
+
+
+def test_cases_are_the_same_in_each_process():
+    for name in ("layernorm 197x768", "ConvNeXt block 512"):
+        outputs = [module(*inputs) for module, inputs in (CASES[name].make() for _ in range(2))]
+        assert outputs[0].equal(outputs[1])
+    assert {case.group for case in CASES.values()} == set(GROUPS)
+
+
+# Reports.
+
+
+def test_medians_and_ratios_are_of_turns():
+    found = row(eager=entry(1.0, 4.0, 2.0), ours=entry(2.0, 4.0, 6.0))
+    assert report.time_of(found, "eager") == 2.0
+    assert report.time_of(found, "eager", report.WALL) == 4.0
+    assert report.ratio(found, "ours") == 2.0  # of 2, 1 and 3
+    assert report.ratio(found, "ort") is None
+    assert report.time_of(row(threads=2, eager=entry(1.0)), "eager") == 2.0
+
+
+def test_a_way_with_fewer_turns_is_compared_in_those():
+    found = row(eager=entry(1.0, 1.0, 100.0), stock=entry(3.0, 5.0))
+    assert report.ratio(found, "stock") == 4.0
+
+
+def test_capped_rows_leave_the_mean_and_are_counted():
+    rows = [
+        row("a", eager=entry(1.0), stock=entry(2.0)),
+        row("b", eager=entry(1.0), stock=entry(8.0)),
+        row("c", eager=entry(1.0), stock=entry(status="capped", reason="not done within 60 s")),
+        row("d", eager=entry(1.0), stock=entry(status="wrong", reason="error 1")),
+    ]
+    found = report.mean(rows, "stock")
+    assert found.value == pytest.approx(4.0)
+    assert (found.rows, found.left_out) == (2, {"capped": 1, "wrong": 1})
+    assert report.cells(rows)[-1] == ["geometric mean", "", "4 (2 rows, 1 capped, 1 wrong)"]
+    assert [line[-1] for line in report.cells(rows)[:-1]] == ["2", "8", "capped", "wrong"]
+    assert "c, one core: TVM capped: not done within 60 s" in report.remarks(rows)
+
+
+def test_the_share_is_of_the_limit_that_the_row_measured():
+    limits = {"fma": entry(0.5, amount=3e9), "triad": entry(1.0, amount=8e9)}
+    products = row(flops=2e9, ours=entry(1.0), **limits)
+    assert report.share(products, "ours") == pytest.approx(1 / 3)
+    memory = row(group="memory", size=4e9, ours=entry(2.0), **limits)
+    assert report.share(memory, "ours") == pytest.approx(0.25)
+    assert report.share(row(size=4e9, ours=entry(2.0), **limits), "ours") is None
+    [peak, bandwidth] = report.limits([products])
+    assert peak == "FMA peak, one core: 6 GFLOP/s (6 to 6 over 1 rows)"
+    assert bandwidth.startswith("memory bandwidth, one core: 8 GB/s")
+
+
+def test_rows_that_are_behind_are_named():
+    found = row(eager=entry(1.0), ort=entry(0.5), ours=entry(0.7))
+    assert report.behind(found) == pytest.approx(1.4)
+    assert report.behind(row(eager=entry(1.0), ort=entry(0.6), ours=entry(0.7))) is None
+    assert report.remarks([found]) == [
+        "a, one core: tvm-fixes takes 1.4 times what the better of PyTorch and ONNX Runtime takes"
+    ]
+
+
+def test_builds_are_compared_once_a_case():
+    ways = {"ours": entry(1.0, build=3.0), "stock": entry(1.0, build=2.0)}
+    rows = [row("a", threads=threads, **ways) for threads in (1, 2)]
+    assert report.build_ratios(rows) == [1.5]
+    assert report.build_ratios([row(ours=entry(1.0, build=3.0))]) == []
+
+
+def test_the_page_and_the_values_say_the_same():
+    rows = [row(eager=entry(0.001), ours=entry(0.0005)), row("b", "gemm", 2, eager=entry(1.0))]
+    page = report.markdown(rows, "How it was measured.")
+    assert page.startswith("How it was measured.\n")
+    assert "### layers, one core: CPU time" in page
+    assert "| case | PyTorch ms | tvm-fixes ratio |" in page
+    assert "| a | 1 | 0.5 |" in page
+    assert "### gemm, 2 cores: wall time" in page
+    values = report.summary(rows, {"cpu": "a CPU"})
+    assert values["how"] == {"cpu": "a CPU"}
+    assert values["rows"][0]["ways"]["ours"]["ratio"] == 0.5
+    assert values["means"]["layers, one core: CPU time"]["ours"]["value"] == pytest.approx(0.5)
+    json.dumps(values, allow_nan=False)
+    assert [table.row_count for table in report.tables(rows)] == [2, 2]
+
+
+# Runs.
+
+
+def test_a_store_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "rows"
+    Store(path, "now").add({"case": "a", "threads": 1})
+    Store(path, "then").add({"case": "b", "threads": 1})
+    with path.open("a") as file:
+        file.write('{"key": "now", "case": "c"')  # cut off
+    store = Store(path, "now")
+    assert (len(store.rows), store.others) == (1, 1)
+    assert [store.has("a", 1), store.has("a", 2), store.has("b", 1)] == [True, False, False]
+    store.add({"case": "d", "threads": 2})
+    assert Store(path, "now").has("d", 2)
+
+
+def run(monkeypatch, out, *options: str, **scripts: dict[str, object]) -> str:
+    monkeypatch.setattr(speed, "Workers", partial(Workers, command=fakes(**scripts)))
+    parser = argparse.ArgumentParser()
+    speed.add_arguments(parser)
+    console = Console(file=io.StringIO(), width=200)
+    given = ["--out", str(out), "--threads", "one", "--turns", "2", "--cases", "softmax 12"]
+    speed.main(parser.parse_args([*given, *options]), console)
+    return console.file.getvalue()
+
+
+def test_a_run_is_written_and_not_repeated(tmp_path, monkeypatch):
+    faulty = {"stock": {"open": {"failure": "RuntimeError: no"}}}
+    said = run(monkeypatch, tmp_path, ours=script(0.5, 0.5), **faulty)
+    assert "softmax 12x197x197, 1 thread(s): PyTorch 1e+03 ms; torch.compile 1" in said
+    assert "TVM failed, tvm-fixes 0.5" in said
+    assert "TVM failed: RuntimeError: no" in said
+    rows = (tmp_path / "results.jsonl").read_text()
+    assert rows.count("\n") == 1
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["rows"][0]["ways"]["ours"]["ratio"] == 0.5
+    assert "| softmax 12x197x197 |" in (tmp_path / "summary.md").read_text()
+
+    again = run(monkeypatch, tmp_path)
+    assert "softmax 12x197x197: 1 row(s) measured before" in again
+    assert (tmp_path / "results.jsonl").read_text() == rows
+
+    otherwise = run(monkeypatch, tmp_path, "--ways", "eager", "ours")
+    assert "1 rows in" in otherwise and "were measured otherwise" in otherwise
+    assert (tmp_path / "results.jsonl").read_text().count("\n") == 2
+
+    run(monkeypatch, tmp_path, "--fresh")
+    assert (tmp_path / "results.jsonl").read_text().count("\n") == 1
+
+
+def test_a_report_measures_nothing(tmp_path, monkeypatch):
+    said = run(monkeypatch, tmp_path, "--report")
+    assert not (tmp_path / "results.jsonl").exists()
+    assert "Measured on" in said and "turns" in said
+
+
+def test_the_plot_is_a_picture_or_a_sentence(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    run(monkeypatch, tmp_path)
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "plot.png").unlink()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "There is no plot: " in run(monkeypatch, tmp_path)
+    assert not (tmp_path / "plot.png").exists()
+
+
+def test_ways_have_names_and_runtimes():
+    assert set(RUNTIMES) == {*WAYS, *LIMITS}
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
