@@ -25,6 +25,8 @@ from importlib import import_module
 from rich.console import Console
 from rich.table import Table
 
+from tvm_fixes.errors import UsageError
+
 from .measure import Comparison
 
 NAMES = ("speed", "conv2d", "visitor", "verifier", "runtime_checks")
@@ -62,7 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         console.width = 180  # a pipe has no width of its own to cut the tables to
     for name in names:
         if name == "speed":
-            speed.main(arguments, console)
+            try:
+                speed.main(arguments, console)
+            except UsageError as error:
+                parser.error(str(error))
             continue
         benchmark = import_module(f"benchmarks.{name}")
         for comparison in benchmark.comparisons():

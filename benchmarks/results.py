@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tvm_fixes.errors import UsageError
+
 _ROOT = Path(__file__).parents[1]
 _SOURCES = ("python/tvm_fixes/**/*.py", "build/libtvm_fixes.so", "benchmarks/*.py")
 # What shows results, and does not change them.
@@ -48,18 +50,34 @@ def key(identity: Mapping[str, Any]) -> str:
 class Store:
     """A file of rows, one JSON object a line, each with the key of how it was measured.
 
+    A line ``{"key": …, "how": …}`` stands before the first row of a key.
+
     Parameters
     ----------
     path : Path
         The file.
-    key : str
-        The key of this run; rows of another are left alone.
+    how : mapping, optional
+        The :func:`identity` of this run; by default that of the last row in the file.  Rows of
+        another are left alone.
+
+    Raises
+    ------
+    UsageError
+        If there is no row to take it from.
     """
 
-    def __init__(self, path: Path, key: str):
-        self._path, self._key = path, key
-        rows = [json.loads(line) for line in _whole_lines(path)]
-        self.rows = [row for row in rows if row["key"] == key]
+    def __init__(self, path: Path, how: Mapping[str, Any] | None = None):
+        lines = [json.loads(line) for line in _whole_lines(path)]
+        known = {line["key"]: line["how"] for line in lines if "how" in line}
+        if how is None:
+            if not lines:
+                raise UsageError(f"{path}: there is no row")
+            how = known[lines[-1]["key"]]
+        self.how = dict(how)
+        self._path, self._key = path, key(how)
+        self._is_known = self._key in known
+        rows = [line for line in lines if "case" in line]
+        self.rows = [row for row in rows if row["key"] == self._key]
         self.others = len(rows) - len(self.rows)
 
     def has(self, case: str, threads: int) -> bool:
@@ -68,10 +86,13 @@ class Store:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append a row, on disk as well."""
-        whole = {"key": self._key, **row}
+        line = json.dumps({"key": self._key, **row})
         with self._path.open("a") as file:
-            file.write(json.dumps(whole) + "\n")
-        self.rows.append(json.loads(json.dumps(whole)))
+            if not self._is_known:
+                file.write(json.dumps({"key": self._key, "how": self.how}) + "\n")
+                self._is_known = True
+            file.write(line + "\n")
+        self.rows.append(json.loads(line))
 
 
 def _whole_lines(path: Path) -> list[str]:

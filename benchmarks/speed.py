@@ -15,7 +15,6 @@
 import argparse
 import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -24,11 +23,13 @@ from typing import Any
 
 from rich.console import Console
 
+from tvm_fixes.errors import UsageError
+
 from . import plot, report
-from .cases import CASES, GROUPS
+from .cases import CASES, GROUPS, Case
 from .driver import WAYS, Bench, Settings
 from .process import Workers
-from .results import Store, identity, key
+from .results import Store, identity
 
 _OUT = Path("build/bench")
 _QUICK = Settings(turns=5, turn_seconds=0.02, cap=3.0)
@@ -40,10 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quick", action="store_true", help="the layers on one core, few turns")
     group.add_argument("--out", type=Path, help=f"folder of the results (default: {_OUT})")
     group.add_argument("--fresh", action="store_true", help="begin anew; else go on with a run")
-    group.add_argument("--report", action="store_true", help="measure nothing, show what there is")
-    group.add_argument(
-        "--cases", metavar="REGEX", default="", help="only cases with this in a name"
-    )
+    group.add_argument("--report", action="store_true", help="measure nothing, show the last run")
+    group.add_argument("--cases", metavar="TEXT", default="", help="only cases with this in a name")
     group.add_argument("--groups", nargs="+", choices=list(GROUPS), help="only these groups")
     group.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     group.add_argument("--threads", choices=("one", "all", "both"), help="default: both")
@@ -59,14 +58,16 @@ def main(arguments: argparse.Namespace, console: Console) -> None:
     path = out / "results.jsonl"
     if arguments.fresh:
         path.unlink(missing_ok=True)
-    target = _native_target()
-    how = identity({**asdict(settings), "ways": arguments.ways}, target)
-    store = Store(path, key(how))
+    if arguments.report:
+        store = Store(path)
+    else:
+        target = _native_target()
+        store = Store(path, identity({**asdict(settings), "ways": arguments.ways}, target))
     if store.others:
         console.print(f"{store.others} rows in {path} were measured otherwise: they are left out")
     if not arguments.report:
         _measure(arguments, settings, store, out, target, console)
-    _show(store.rows, how, out, console)
+    _show(store.rows, store.how, out, console)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -89,6 +90,15 @@ def _cores(arguments: argparse.Namespace) -> list[list[int]]:
     return found[:1] if len(cores) == 1 else found
 
 
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    groups = arguments.groups or (["layers"] if arguments.quick else list(GROUPS))
+    text = arguments.cases.lower()
+    found = [c for c in CASES.values() if c.group in groups and text in c.name.lower()]
+    if not found:
+        raise UsageError(f"no case of {', '.join(groups)} has {arguments.cases!r} in its name")
+    return found
+
+
 def _measure(
     arguments: argparse.Namespace,
     settings: Settings,
@@ -97,12 +107,7 @@ def _measure(
     target: dict[str, Any],
     console: Console,
 ) -> None:
-    groups = arguments.groups or (["layers"] if arguments.quick else list(GROUPS))
-    cases = [
-        case
-        for case in CASES.values()
-        if case.group in groups and re.search(arguments.cases, case.name)
-    ]
+    cases = _cases(arguments)
     cores = _cores(arguments)
     scratch = out / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
@@ -118,6 +123,7 @@ def _measure(
             for row in bench.rows(case.name, case.group, missing):
                 store.add(row)
                 console.print(f"[{number}/{len(cases)}] {_line(row)}", markup=False)
+                console.file.flush()  # a pipe would show nothing for long
     shutil.rmtree(scratch)
 
 

@@ -36,6 +36,7 @@ from benchmarks.protocol import Job
 from benchmarks.results import Store
 from benchmarks.runtimes import RUNTIMES
 from benchmarks.worker import MOST_RUNS, Runner, largest_error, serve
+from tvm_fixes.errors import UsageError
 from tvm_fixes.target import resolve, to_json
 
 FAKE = Path(__file__).with_name("fake_worker.py")
@@ -359,15 +360,23 @@ def test_the_page_and_the_values_say_the_same():
 
 def test_a_store_goes_on_where_it_was(tmp_path):
     path = tmp_path / "rows"
-    Store(path, "now").add({"case": "a", "threads": 1})
-    Store(path, "then").add({"case": "b", "threads": 1})
+    now, then = {"settings": {"turns": 2}}, {"settings": {"turns": 3}}
+    for how, case in ((then, "b"), (now, "a"), (now, "c")):
+        Store(path, how).add({"case": case, "threads": 1})
     with path.open("a") as file:
-        file.write('{"key": "now", "case": "c"')  # cut off
-    store = Store(path, "now")
-    assert (len(store.rows), store.others) == (1, 1)
+        file.write('{"key": "now", "case": "d"')  # cut off
+    store = Store(path, now)
+    assert ([found["case"] for found in store.rows], store.others) == (["a", "c"], 1)
     assert [store.has("a", 1), store.has("a", 2), store.has("b", 1)] == [True, False, False]
     store.add({"case": "d", "threads": 2})
-    assert Store(path, "now").has("d", 2)
+    assert Store(path, now).has("d", 2)
+    last = Store(path)
+    assert (last.how, len(last.rows)) == (now, 3)
+
+
+def test_a_report_without_rows_is_an_error(tmp_path):
+    with pytest.raises(UsageError, match="rows: there is no row"):
+        Store(tmp_path / "rows")
 
 
 def run(monkeypatch, out, *options: str, **scripts: dict[str, object]) -> str:
@@ -377,7 +386,7 @@ def run(monkeypatch, out, *options: str, **scripts: dict[str, object]) -> str:
     console = Console(file=io.StringIO(), width=200)
     given = ["--out", str(out), "--threads", "one", "--turns", "2", "--cases", "softmax 12"]
     speed.main(parser.parse_args([*given, *options]), console)
-    return console.file.getvalue()
+    return " ".join(console.file.getvalue().split())
 
 
 def test_a_run_is_written_and_not_repeated(tmp_path, monkeypatch):
@@ -387,7 +396,7 @@ def test_a_run_is_written_and_not_repeated(tmp_path, monkeypatch):
     assert "TVM failed, tvm-fixes 0.5" in said
     assert "TVM failed: RuntimeError: no" in said
     rows = (tmp_path / "results.jsonl").read_text()
-    assert rows.count("\n") == 1
+    assert rows.count("softmax") == 1
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["rows"][0]["ways"]["ours"]["ratio"] == 0.5
     assert "| softmax 12x197x197 |" in (tmp_path / "summary.md").read_text()
@@ -398,16 +407,26 @@ def test_a_run_is_written_and_not_repeated(tmp_path, monkeypatch):
 
     otherwise = run(monkeypatch, tmp_path, "--ways", "eager", "ours")
     assert "1 rows in" in otherwise and "were measured otherwise" in otherwise
-    assert (tmp_path / "results.jsonl").read_text().count("\n") == 2
+    assert (tmp_path / "results.jsonl").read_text().count("softmax") == 2
 
     run(monkeypatch, tmp_path, "--fresh")
-    assert (tmp_path / "results.jsonl").read_text().count("\n") == 1
+    assert (tmp_path / "results.jsonl").read_text().count("softmax") == 1
 
 
 def test_a_report_measures_nothing(tmp_path, monkeypatch):
-    said = run(monkeypatch, tmp_path, "--report")
-    assert not (tmp_path / "results.jsonl").exists()
-    assert "Measured on" in said and "turns" in said
+    run(monkeypatch, tmp_path, ours=script(0.5, 0.5))
+    rows = (tmp_path / "results.jsonl").read_text()
+    (tmp_path / "summary.md").unlink()
+    # Whatever else is asked for, it is the last run that is shown.
+    said = run(monkeypatch, tmp_path, "--report", "--cap", "7")
+    assert (tmp_path / "results.jsonl").read_text() == rows
+    assert "2 each of about 50 ms" in said and "within 60 s is capped" in said
+    assert "| softmax 12x197x197 |" in (tmp_path / "summary.md").read_text()
+
+
+def test_no_case_is_an_error(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="no case of gemm has 'softmax 12' in its name"):
+        run(monkeypatch, tmp_path, "--groups", "gemm")
 
 
 def test_the_plot_is_a_picture_or_a_sentence(tmp_path, monkeypatch):
