@@ -10,25 +10,19 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What rows say: medians, ratios, shares of the limit, geometric means; as tables and as values."""
+"""What rows say: medians, ratios, shares of the limit, geometric means."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
-
-from rich import box
-from rich.table import Table
 
 from .driver import LIMITS, WAYS
 
 Row = Mapping[str, Any]
 
 REFERENCE = "eager"
-BEHIND = 1.3
-"""The ratio to the better of PyTorch and ONNX Runtime from which on a row is listed as behind."""
-
 CPU, WALL = 0, 1
 """The two times of a turn."""
 
@@ -94,9 +88,9 @@ class Mean:
     left_out: dict[str, int]
 
 
-def mean(rows: Sequence[Row], way: str, to: str = REFERENCE) -> Mean:
-    """The geometric mean of :func:`ratio` over the rows that have one."""
-    ratios = [found for row in rows if (found := ratio(row, way, to)) is not None]
+def mean(rows: Sequence[Row], way: str, of: Callable[[Row, str], float | None] = ratio) -> Mean:
+    """The geometric mean of a ratio over the rows that have one."""
+    ratios = [found for row in rows if (found := of(row, way)) is not None]
     entries = (row["ways"][way] for row in rows if way in row["ways"])
     left_out = Counter(entry["status"] for entry in entries if entry["status"] != "ok")
     return Mean(geometric_mean(ratios) if ratios else None, len(ratios), dict(left_out))
@@ -114,11 +108,10 @@ def build_ratios(rows: Sequence[Row]) -> list[float]:
     return list(found.values())
 
 
-def behind(row: Row) -> float | None:
-    """Our ratio to the better of PyTorch and ONNX Runtime where it is above :data:`BEHIND`."""
-    ratios = [found for to in ("eager", "ort") if (found := ratio(row, "ours", to)) is not None]
-    worst = max(ratios, default=0.0)
-    return worst if worst > BEHIND else None
+def to_better(row: Row, way: str) -> float | None:
+    """The ratio to the better of PyTorch and ONNX Runtime; None without one."""
+    ratios = [found for to in ("eager", "ort") if (found := ratio(row, way, to)) is not None]
+    return max(ratios, default=None)
 
 
 def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
@@ -128,129 +121,17 @@ def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
             chosen = [r for r in rows if (r["group"], r["threads"]) == (group, threads)]
             if chosen:
                 times = "CPU time" if metric(chosen[0]) == CPU else "wall time"
-                yield f"{group}, {_threads(threads)}: {times}", chosen
+                yield f"{group}, {threads_text(threads)}: {times}", chosen
 
 
-def _threads(count: int) -> str:
-    return "one core" if count == 1 else f"{count} cores"
-
-
-def header(rows: Sequence[Row]) -> list[str]:
-    """The heads of the columns of :func:`cells`."""
-    ways = _ways(rows)
-    heads = ["case", f"{WAYS[REFERENCE]}\nms"]
-    heads += [f"{WAYS[way]}\nratio" for way in ways if way != REFERENCE]
-    if any(share(row, way) is not None for row in rows for way in ways):
-        heads += [f"{WAYS[way]}\n% of limit" for way in ways]
-    return heads
-
-
-def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """A line a row, and one of the geometric means."""
-    ways = _ways(rows)
-    others = [way for way in ways if way != REFERENCE]
-    shares = len(header(rows)) > 2 + len(others)
-    lines = []
-    for row in rows:
-        line = [row["case"], number(time_of(row, REFERENCE), 1e3) or status(row, REFERENCE)]
-        line += [number(ratio(row, way)) or status(row, way) for way in others]
-        if shares:
-            line += [number(share(row, way), 100) or "-" for way in ways]
-        lines.append(line)
-    last = ["geometric mean", ""]
-    last += [_describe(mean(rows, way)) for way in others]
-    return [*lines, last + [""] * (len(header(rows)) - len(last))]
-
-
-def _ways(rows: Sequence[Row]) -> list[str]:
+def ways_of(rows: Sequence[Row]) -> list[str]:
+    """The ways that these rows have."""
     return [way for way in WAYS if any(way in row["ways"] for row in rows)]
 
 
-def number(value: float | None, factor: float = 1.0) -> str:
-    return "" if value is None else f"{value * factor:.3g}"
-
-
-def status(row: Row, way: str) -> str:
-    entry = row["ways"].get(way)
-    if entry is None:
-        return "-"
-    return "no pair" if entry["status"] == "ok" else entry["status"]
-
-
-def _describe(found: Mean) -> str:
-    if found.value is None:
-        return "-"
-    left_out = "".join(f", {count} {status}" for status, count in found.left_out.items())
-    return f"{found.value:.3g} ({found.rows} rows{left_out})"
-
-
-def limits(rows: Sequence[Row]) -> list[str]:
-    """The limits of the machine, the median over the rows, in a sentence each."""
-    said = []
-    for threads in sorted({row["threads"] for row in rows}):
-        for limit, unit in (("fma", "GFLOP/s"), ("triad", "GB/s")):
-            chosen = (limit_of(row, limit) for row in rows if row["threads"] == threads)
-            found = [value for value in chosen if value is not None]
-            if found:
-                low, high = min(found) / 1e9, max(found) / 1e9
-                said.append(
-                    f"{LIMITS[limit]}, {_threads(threads)}: {median(found) / 1e9:.3g} {unit} "
-                    f"({low:.3g} to {high:.3g} over {len(found)} rows)"
-                )
-    return said
-
-
-def remarks(rows: Sequence[Row]) -> list[str]:
-    """What is to be said beside the tables: builds, rows that are behind, rows without a time."""
-    said = []
-    if builds := build_ratios(rows):
-        said.append(
-            "Build, CPU time of tvm-fixes over TVM's: "
-            f"geometric mean {geometric_mean(builds):.3g}, greatest {max(builds):.3g} "
-            f"({len(builds)} cases)"
-        )
-    for row in rows:
-        if (found := behind(row)) is not None:
-            said.append(
-                f"{row['case']}, {_threads(row['threads'])}: tvm-fixes takes {found:.3g} times "
-                f"what the better of PyTorch and ONNX Runtime takes"
-            )
-    for row in rows:
-        for way, entry in row["ways"].items():
-            if entry["status"] != "ok":
-                name = (WAYS | LIMITS)[way]
-                said.append(
-                    f"{row['case']}, {_threads(row['threads'])}: {name} {entry['status']}: "
-                    f"{entry['reason']}"
-                )
-    return said
-
-
-def tables(rows: Sequence[Row]) -> list[Table]:
-    """A table for each of :func:`parts`."""
-    made = []
-    for title, chosen in parts(rows):
-        table = Table(title=title, box=box.SIMPLE_HEAD)
-        for index, name in enumerate(header(chosen)):
-            table.add_column(name, justify="right" if index else "left", no_wrap=not index)
-        for line in cells(chosen):
-            table.add_row(*line)
-        made.append(table)
-    return made
-
-
-def markdown(rows: Sequence[Row], how: str) -> str:
-    """The tables and the remarks for a page."""
-    text = [how, "", *(f"- {line}" for line in limits(rows))]
-    for title, chosen in parts(rows):
-        heads = [head.replace("\n", " ") for head in header(chosen)]
-        text += ["", f"### {title}", "", _line(heads), _line(["---"] + ["---:"] * (len(heads) - 1))]
-        text += [_line(line) for line in cells(chosen)]
-    return "\n".join([*text, "", *(f"- {line}" for line in remarks(rows)), ""])
-
-
-def _line(values: Sequence[str]) -> str:
-    return f"| {' | '.join(values)} |"
+def threads_text(count: int) -> str:
+    """A number of threads in words."""
+    return "one core" if count == 1 else f"{count} cores"
 
 
 def summary(rows: Sequence[Row], identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,7 +155,7 @@ def summary(rows: Sequence[Row], identity: Mapping[str, Any]) -> dict[str, Any]:
             for row in rows
         ],
         "means": {
-            title: {way: vars(mean(chosen, way)) for way in _ways(chosen)}
+            title: {way: vars(mean(chosen, way)) for way in ways_of(chosen)}
             for title, chosen in parts(rows)
         },
     }
@@ -288,6 +169,7 @@ def _summary(row: Row, way: str) -> dict[str, Any]:
         "cpu": time_of(row, way, CPU),
         "wall": time_of(row, way, WALL),
         "ratio": ratio(row, way),
+        "ratio_to_better": to_better(row, way),
         "share": share(row, way),
         **entry["facts"],
     }

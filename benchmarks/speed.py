@@ -25,7 +25,7 @@ from rich.console import Console
 
 from tvm_fixes.errors import UsageError
 
-from . import plot, report
+from . import plot, report, tables
 from .cases import CASES, GROUPS, Case
 from .driver import WAYS, Bench, Settings
 from .process import Workers
@@ -130,7 +130,7 @@ def _measure(
 def _line(row: report.Row) -> str:
     """What is shown of a row as soon as it is there."""
     ways = (
-        f"{WAYS[way]} {report.number(report.ratio(row, way)) or report.status(row, way)}"
+        f"{WAYS[way]} {tables.number(report.ratio(row, way)) or tables.status(row, way)}"
         for way in row["ways"]
         if way in WAYS and way != report.REFERENCE
     )
@@ -140,14 +140,14 @@ def _line(row: report.Row) -> str:
 
 
 def _show(rows: Sequence[report.Row], how: dict[str, Any], out: Path, console: Console) -> None:
-    for table in report.tables(rows):
+    for table in tables.tables(rows):
         console.print(table)
-    for line in (*report.limits(rows), *report.remarks(rows)):
+    for line in (*tables.limits(rows), *tables.remarks(rows)):
         console.print(line, markup=False, highlight=False)
     text = describe(how)
     console.print(text, markup=False)
     (out / "summary.json").write_text(json.dumps(report.summary(rows, how), indent=1) + "\n")
-    (out / "summary.md").write_text(report.markdown(rows, text))
+    (out / "summary.md").write_text(tables.markdown(rows, text))
     written = [out / "results.jsonl", out / "summary.json", out / "summary.md"]
     if rows:
         try:

@@ -26,7 +26,7 @@ from rich.console import Console
 
 pytest.importorskip("torch")
 
-from benchmarks import report, speed
+from benchmarks import report, speed, tables
 from benchmarks.builders import BUILDERS
 from benchmarks.cases import CASES, GROUPS
 from benchmarks.driver import LIMITS, WAYS, Bench, Settings
@@ -306,9 +306,9 @@ def test_capped_rows_leave_the_mean_and_are_counted():
     found = report.mean(rows, "stock")
     assert found.value == pytest.approx(4.0)
     assert (found.rows, found.left_out) == (2, {"capped": 1, "wrong": 1})
-    assert report.cells(rows)[-1] == ["geometric mean", "", "4 (2 rows, 1 capped, 1 wrong)"]
-    assert [line[-1] for line in report.cells(rows)[:-1]] == ["2", "8", "capped", "wrong"]
-    assert "c, one core: TVM capped: not done within 60 s" in report.remarks(rows)
+    assert tables.cells(rows)[-1] == ["geometric mean", "", "4 (2 rows, 1 capped, 1 wrong)"]
+    assert [line[-1] for line in tables.cells(rows)[:-1]] == ["2", "8", "capped", "wrong"]
+    assert "c, one core: TVM capped: not done within 60 s" in tables.remarks(rows)
 
 
 def test_the_share_is_of_the_limit_that_the_row_measured():
@@ -318,16 +318,18 @@ def test_the_share_is_of_the_limit_that_the_row_measured():
     memory = row(group="memory", size=4e9, ours=entry(2.0), **limits)
     assert report.share(memory, "ours") == pytest.approx(0.25)
     assert report.share(row(size=4e9, ours=entry(2.0), **limits), "ours") is None
-    [peak, bandwidth] = report.limits([products])
-    assert peak == "FMA peak, one core: 6 GFLOP/s (6 to 6 over 1 rows)"
+    [peak, bandwidth] = tables.limits([products])
+    assert peak == "FMA peak, one core: 6 GFLOP/s (6 to 6 over 1 row)"
     assert bandwidth.startswith("memory bandwidth, one core: 8 GB/s")
 
 
 def test_rows_that_are_behind_are_named():
     found = row(eager=entry(1.0), ort=entry(0.5), ours=entry(0.7))
-    assert report.behind(found) == pytest.approx(1.4)
-    assert report.behind(row(eager=entry(1.0), ort=entry(0.6), ours=entry(0.7))) is None
-    assert report.remarks([found]) == [
+    assert report.to_better(found, "ours") == pytest.approx(1.4)
+    ahead = row(eager=entry(0.6), ort=entry(1.0), ours=entry(0.6))
+    assert report.to_better(ahead, "ours") == 1.0
+    assert tables.remarks([ahead]) == []
+    assert tables.remarks([found]) == [
         "a, one core: tvm-fixes takes 1.4 times what the better of PyTorch and ONNX Runtime takes"
     ]
 
@@ -341,18 +343,18 @@ def test_builds_are_compared_once_a_case():
 
 def test_the_page_and_the_values_say_the_same():
     rows = [row(eager=entry(0.001), ours=entry(0.0005)), row("b", "gemm", 2, eager=entry(1.0))]
-    page = report.markdown(rows, "How it was measured.")
+    page = tables.markdown(rows, "How it was measured.")
     assert page.startswith("How it was measured.\n")
     assert "### layers, one core: CPU time" in page
-    assert "| case | PyTorch ms | tvm-fixes ratio |" in page
-    assert "| a | 1 | 0.5 |" in page
+    assert "| case | PyTorch ms | tvm-fixes ratio | tvm-fixes to the better |" in page
+    assert "| a | 1 | 0.5 | 0.5 |" in page
     assert "### gemm, 2 cores: wall time" in page
     values = report.summary(rows, {"cpu": "a CPU"})
     assert values["how"] == {"cpu": "a CPU"}
     assert values["rows"][0]["ways"]["ours"]["ratio"] == 0.5
     assert values["means"]["layers, one core: CPU time"]["ours"]["value"] == pytest.approx(0.5)
     json.dumps(values, allow_nan=False)
-    assert [table.row_count for table in report.tables(rows)] == [2, 2]
+    assert [table.row_count for table in tables.tables(rows)] == [2, 2]
 
 
 # Runs.

@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What rows say, for a person to read: tables, on a terminal and as Markdown, and remarks."""
+
+from collections.abc import Sequence
+from statistics import geometric_mean, median
+
+from rich import box
+from rich.table import Table
+
+from . import report
+from .driver import LIMITS, WAYS
+from .report import REFERENCE, Row
+
+OURS = "ours"
+
+BEHIND = 1.3
+"""The ratio to the better of PyTorch and ONNX Runtime from which on a row is listed as behind."""
+
+
+def header(rows: Sequence[Row]) -> list[str]:
+    """The heads of the columns of :func:`cells`."""
+    ways, name = report.ways_of(rows), WAYS[OURS]
+    heads = ["case", f"{WAYS[REFERENCE]}\nms"]
+    heads += [f"{WAYS[way]}\nratio" for way in ways if way != REFERENCE]
+    heads += [f"{name}\nto the better"] if OURS in ways else []
+    if _has_shares(rows):
+        heads += [f"{WAYS[way]}\n% of limit" for way in ways]
+    return heads
+
+
+def cells(rows: Sequence[Row]) -> list[list[str]]:
+    """A line a row, and one of the geometric means."""
+    ways = report.ways_of(rows)
+    others = [way for way in ways if way != REFERENCE]
+    lines = []
+    for row in rows:
+        milliseconds = number(report.time_of(row, REFERENCE), 1e3)
+        line = [row["case"], milliseconds or status(row, REFERENCE)]
+        line += [number(report.ratio(row, way)) or status(row, way) for way in others]
+        line += [number(report.to_better(row, OURS)) or "-"] if OURS in ways else []
+        if _has_shares(rows):
+            line += [number(report.share(row, way), 100) or "-" for way in ways]
+        lines.append(line)
+    last = ["geometric mean", "", *(_describe(report.mean(rows, way)) for way in others)]
+    last += [_describe(report.mean(rows, OURS, report.to_better))] if OURS in ways else []
+    return [*lines, last + [""] * (len(header(rows)) - len(last))]
+
+
+def _has_shares(rows: Sequence[Row]) -> bool:
+    return any(report.share(row, way) is not None for row in rows for way in report.ways_of(rows))
+
+
+def number(value: float | None, factor: float = 1.0) -> str:
+    """Three digits of a value; nothing without one."""
+    return "" if value is None else f"{value * factor:.3g}"
+
+
+def status(row: Row, way: str) -> str:
+    """Why a way has no time or ratio in a row."""
+    entry = row["ways"].get(way)
+    if entry is None:
+        return "-"
+    return "no pair" if entry["status"] == "ok" else entry["status"]
+
+
+def _describe(found: report.Mean) -> str:
+    if found.value is None:
+        return "-"
+    left_out = "".join(f", {count} {status}" for status, count in found.left_out.items())
+    return f"{found.value:.3g} ({_count(found.rows, 'row')}{left_out})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def limits(rows: Sequence[Row]) -> list[str]:
+    """The limits of the machine, the median over the rows, in a sentence each."""
+    said = []
+    for threads in sorted({row["threads"] for row in rows}):
+        for limit, unit in (("fma", "GFLOP/s"), ("triad", "GB/s")):
+            chosen = (report.limit_of(row, limit) for row in rows if row["threads"] == threads)
+            found = [value for value in chosen if value is not None]
+            if found:
+                low, high = min(found) / 1e9, max(found) / 1e9
+                where = f"{LIMITS[limit]}, {report.threads_text(threads)}"
+                said.append(
+                    f"{where}: {median(found) / 1e9:.3g} {unit} ({low:.3g} to {high:.3g} "
+                    f"over {_count(len(found), 'row')})"
+                )
+    return said
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """What is to be said beside the tables: builds, rows that are behind, rows without a time."""
+    said = []
+    if builds := report.build_ratios(rows):
+        said.append(
+            "Build, CPU time of tvm-fixes over TVM's: "
+            f"geometric mean {geometric_mean(builds):.3g}, greatest {max(builds):.3g} "
+            f"({_count(len(builds), 'case')})"
+        )
+    for row in rows:
+        if (found := report.to_better(row, OURS)) is not None and found > BEHIND:
+            said.append(
+                f"{_place(row)}: tvm-fixes takes {found:.3g} times what the better of PyTorch and "
+                "ONNX Runtime takes"
+            )
+    for row in rows:
+        for way, entry in row["ways"].items():
+            if entry["status"] != "ok":
+                name = (WAYS | LIMITS)[way]
+                said.append(f"{_place(row)}: {name} {entry['status']}: {entry['reason']}")
+    return said
+
+
+def _place(row: Row) -> str:
+    return f"{row['case']}, {report.threads_text(row['threads'])}"
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """A table for each of :func:`report.parts`."""
+    made = []
+    for title, chosen in report.parts(rows):
+        table = Table(title=title, box=box.SIMPLE_HEAD)
+        for index, name in enumerate(header(chosen)):
+            table.add_column(name, justify="right" if index else "left", no_wrap=not index)
+        for line in cells(chosen):
+            table.add_row(*line)
+        made.append(table)
+    return made
+
+
+def markdown(rows: Sequence[Row], how: str) -> str:
+    """The tables and the remarks for a page."""
+    text = [how, "", *(f"- {line}" for line in limits(rows))]
+    for title, chosen in report.parts(rows):
+        heads = [head.replace("\n", " ") for head in header(chosen)]
+        text += ["", f"### {title}", "", _line(heads), _line(["---"] + ["---:"] * (len(heads) - 1))]
+        text += [_line(line) for line in cells(chosen)]
+    return "\n".join([*text, "", *(f"- {line}" for line in remarks(rows)), ""])
+
+
+def _line(values: Sequence[str]) -> str:
+    return f"| {' | '.join(values)} |"
