@@ -37,6 +37,9 @@ LIMITS = {"fma": "FMA peak", "triad": "memory bandwidth"}
 NEEDS = {"ort": "onnx", "stock": "stock-library", "ours": "ours-library"}
 """The builder of what a way runs; all need ``data``."""
 
+MOST_MEMORY = 2 << 30
+"""The bytes that a worker may hold on to between cases."""
+
 LARGEST_ERROR = 1e-3
 """The largest difference from PyTorch, relative to its largest magnitude, that is no fault."""
 
@@ -145,6 +148,7 @@ class Bench:
                     "facts": built["data"].facts,
                     "ways": {way: vars(entry) for way, entry in entries.items()},
                 }
+        self.workers.trim(MOST_MEMORY)
 
     def _build_all(self, job: Job, cores: Sequence[int]) -> dict[str, Entry]:
         built: dict[str, Entry] = {}

@@ -117,6 +117,14 @@ class Worker:
         said = self._log.read_text(errors="replace").strip().splitlines()
         return Failure(f"the process ended with {how}" + (f": {said[-1]}" if said else ""))
 
+    def memory(self) -> int:
+        """The bytes of memory that the process holds; 0 where Linux does not say, or it is gone."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
     def end(self) -> None:
         """End the process and those that it started."""
         if self.alive:
@@ -153,6 +161,12 @@ class Workers:
             log = self._logs / f"{role}-{len(cores)}.log"
             self._workers[key] = Worker(role, cores, log, self._command)
         return self._workers[key]
+
+    def trim(self, most: int) -> None:
+        """End the workers that hold more than `most` bytes: libraries keep what they once had."""
+        for worker in self._workers.values():
+            if worker.memory() > most:
+                worker.end()
 
     def __enter__(self) -> "Workers":
         return self

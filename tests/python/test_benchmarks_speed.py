@@ -233,6 +233,17 @@ def test_an_ended_worker_is_a_failure(tmp_path):
     worker.end()
 
 
+def test_workers_that_hold_too_much_memory_are_ended(tmp_path):
+    with Workers(tmp_path / "logs", fakes()) as workers:
+        worker = workers.get("any", [0])
+        assert worker.ask({"do": "check"}, 30) == {"error": 0.0, "runs": 1}
+        workers.trim(1 << 40)
+        assert worker.alive and worker.memory() > 1 << 20
+        workers.trim(1 << 20)
+        assert not worker.alive and worker.memory() == 0
+        assert workers.get("any", [0]).alive
+
+
 @pytest.mark.parametrize("make", [fused_multiply_add, triad])
 def test_the_kernels_of_the_limits_compute(tmp_path, make):
     kernel = make(Job("", tmp_path, 2, TARGET))
