@@ -420,3 +420,29 @@ def random_cases(draw: st.DrawFn, transposed: bool = True) -> Case:
         kernel=kernel,
         transposed=transposed,
     )
+
+
+def unknown_columns(transposed: bool) -> list[Case]:
+    """Extents that are known when it runs, around those of a tile, with vectors of channels."""
+    geometries = [
+        {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1)},
+        {"kernel": (3, 5), "stride": (2, 2), "padding": (1, 2, 1, 2)},
+        {"kernel": (3, 3), "stride": (1, 2), "padding": (2, 2, 2, 2), "dilation": (2, 2)},
+        {"kernel": (1, 1), "stride": (1, 1)},
+    ]
+    return [
+        Case(
+            kernel_layout="IOHW" if transposed else "OIHW",
+            dynamic=True,
+            groups=groups,
+            channels=4,
+            group_out=32,
+            extent=(3, width),
+            transposed=transposed,
+            **geometry,
+        )
+        for geometry, (groups, widths) in itertools.product(
+            geometries, [(1, (1, 2, 3, 4, 5, 13)), (2, (7,))]
+        )
+        for width in widths
+    ]

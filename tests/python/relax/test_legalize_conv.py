@@ -26,7 +26,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from conv_cases import EDGES, Case, geometry_grid, layout_grid, random_cases
+from conv_cases import EDGES, Case, geometry_grid, layout_grid, random_cases, unknown_columns
 from conv_checks import (
     CPU,
     UNOPTIMIZED_CPU,
@@ -287,6 +287,14 @@ def test_many_output_channels_are_vectorized(changes: dict, dtype: str) -> None:
     assert_computes([case])
     scheduled = loops(prim_func(legalized(module(case), CPU)))
     assert any(loop.kind == tirx.ForKind.PARALLEL for loop in scheduled)
+
+
+@pytest.mark.parametrize("begin", range(0, 28, 7))
+def test_unknown_columns_are_computed_in_whole_tiles(begin: int) -> None:
+    cases = unknown_columns(transposed=False)[begin : begin + 7]
+    sums, *_ = live_allocations(prim_func(legalized(module(cases[0]), CPU)))
+    assert np.prod([int(extent) for extent in sums.shape]) * 4 < 1024
+    assert_computes(cases)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

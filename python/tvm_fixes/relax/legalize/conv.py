@@ -42,7 +42,6 @@ calls while the fix is switched off.
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tvm import relax, tirx
 from tvm.sym import Analyzer
@@ -61,8 +60,6 @@ _LEAST_PRODUCTS = 32
 class ConvAxis(convolution.SpatialAxis):
     """What a forward convolution does along one spatial axis."""
 
-    reads_windows: ClassVar[bool] = True
-
     def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
         """Extent of the output for the extents of data and kernel."""
         room = data + self.pad_before + self.pad_after - self.dilation * (kernel - 1) - 1
@@ -72,17 +69,23 @@ class ConvAxis(convolution.SpatialAxis):
         """The number of kernel elements that an output element takes."""
         return kernel
 
+    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """Which data the outputs from the first to number `out` read, with all their taps."""
+        return self.pad_before, (out - 1) * self.stride + (kernel - 1) * self.dilation + 1
+
     def gather(
         self,
         out: tirx.Var,
         tap: tirx.Var,
-        data_extent: tirx.Expr,
+        data_extent: tirx.Expr | None,
         _kernel_extent: tirx.Expr,
         analyzer: Analyzer,
     ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
         """Which data and which kernel element meet in output `out` at the `tap`-th tap."""
         position = out * self.stride + tap * self.dilation - self.pad_before
         data_index = analyzer.simplify(position)
+        if data_extent is None:
+            return data_index, tap, []
         conditions = [data_index >= 0, data_index < data_extent]
         guards = [condition for condition in conditions if not analyzer.can_prove(condition)]
         return data_index, tap, guards

@@ -91,11 +91,20 @@ class ConvTransposeAxis(convolution.SpatialAxis):
         """The largest number of kernel elements that one output element takes."""
         return tirx.ceildiv(kernel, self.period)
 
+    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """Which data the outputs from the first to number `out` read, with all their taps."""
+        # The data elements of :meth:`gather`: k0 is less than the period.
+        largest = 0 if self.dilation == 1 else (self.period - 1) * self.dilation
+        step = self.dilation // math.gcd(self.stride, self.dilation)
+        first = (self.pad_before - largest) // self.stride - (self.tap_count(kernel) - 1) * step
+        last = tirx.floordiv(out - 1 + self.pad_before, self.stride)
+        return -first, last - first + 1
+
     def gather(
         self,
         out: tirx.Var,
         tap: tirx.Var,
-        data_extent: tirx.Expr,
+        data_extent: tirx.Expr | None,
         kernel_extent: tirx.Expr,
         analyzer: Analyzer,
     ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
@@ -121,12 +130,9 @@ class ConvTransposeAxis(convolution.SpatialAxis):
             return data_index, analyzer.simplify(first + tap * period)
 
         data_index, kernel_index = indices(tirx.floordiv, tirx.floormod)
-        conditions = [
-            tirx.floormod(position, gcd).equal(0),
-            kernel_index < kernel_extent,
-            data_index >= 0,
-            data_index < data_extent,
-        ]
+        conditions = [tirx.floormod(position, gcd).equal(0), kernel_index < kernel_extent]
+        if data_extent is not None:
+            conditions += [data_index >= 0, data_index < data_extent]
         guards = [condition for condition in conditions if not analyzer.can_prove(condition)]
         # Truncation changes nothing: the one dividend that can be negative, position -
         # first*dilation, is a multiple of the stride where the guards hold. For what it is good

@@ -13,13 +13,13 @@
 """What the lowerings of ``relax.nn.conv*d`` and ``relax.nn.conv*d_transpose`` have in common.
 
 Both gather: each output element sums over exactly the kernel taps and data elements that contribute
-to it, so that no padded copy of the data is made. Which these are along one spatial axis is all in
-which the two differ, see :class:`SpatialAxis`.
+to it, so that no zeros are put between those of the data. Which these are along one spatial axis is
+all in which the two differ, see :class:`SpatialAxis`.
 
 On a CPU the sums are made with the output channels innermost, whatever the layouts are: the kernel
 is brought to that order before, which is done at compile time where it is a constant, the data is
-read one element at a time for a vector of output channels, and the result is put into its layout
-tile by tile.
+copied, padded and channels-last, if its elements are read more than once, and then read one element
+at a time for a vector of output channels, and the result is put into its layout tile by tile.
 """
 
 from .compute import Convolution, SpatialAxis, Tile, kernel_layout

@@ -13,8 +13,8 @@
 """The definition of a convolution of any rank, kind and layouts, as a tensor expression."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import Self
 
 import tvm
 from tvm import te, tirx
@@ -27,11 +27,6 @@ from ..targets import accumulator_dtype
 @dataclass(frozen=True)
 class SpatialAxis(ABC):
     """What a convolution does along one spatial axis."""
-
-    reads_windows: ClassVar[bool] = False
-    """
-    Whether tap ``t`` of output ``o`` reads element ``o * stride + t * dilation`` of padded data.
-    """
 
     stride: int
     dilation: int
@@ -63,15 +58,30 @@ class SpatialAxis(ABC):
         """The largest number of kernel elements that one output element takes."""
 
     @abstractmethod
+    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """Which data the outputs from the first to number `out` read, with all their taps.
+
+        Returns
+        -------
+        tuple
+            How many elements before the first one of the data it begins, and how many it are.
+        """
+
+    @abstractmethod
     def gather(
         self,
         out: tirx.Var,
         tap: tirx.Var,
-        data_extent: tirx.Expr,
+        data_extent: tirx.Expr | None,
         kernel_extent: tirx.Expr,
         analyzer: Analyzer,
     ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
         """Which data and which kernel element meet in output `out` at the `tap`-th tap.
+
+        Parameters
+        ----------
+        data_extent : tirx.Expr, optional
+            By default the data has no bounds.
 
         Returns
         -------
@@ -89,7 +99,7 @@ class Tile:
     ----------
     columns : int
         Elements of the innermost spatial axis. They are computed as whole tiles if the channels
-        are vectorized, which asks for a known extent.
+        are vectorized.
     channels : int
         Output channels, which are vectorized; 1 if no good number divides those of a group. Then
         all are computed one after the other, and LLVM may vectorize.
@@ -154,15 +164,11 @@ class Convolution:
         out_extent = self.out_extent(data_extent, kernel_extent)
         acc_layout, acc_extent = self._accumulator(out_extent)
         acc_dtype = accumulator_dtype(str(data.dtype), str(kernel.dtype), self.out_dtype)
-        data_layout, spatial_axes = self.data_layout, self.spatial
-        if self.copies_data(kernel_extent):
+        data_layout = self.data_layout
+        copies_data = self.copies_data(data_extent, kernel_extent)
+        if copies_data:
             data = self._padded(data, kernel_extent, acc_extent, acc_dtype)
             data_layout = self._channels_last
-            data_extent = data_layout.extents(list(data.shape))
-            spatial_axes = {
-                axis: replace(spatial, pad_before=0, pad_after=0)
-                for axis, spatial in self.spatial.items()
-            }
         group_in, group_out = self._group_channels(kernel_extent)
         taps = {}
         for axis, spatial in self.spatial.items():
@@ -180,16 +186,20 @@ class Convolution:
             # The kernel's index in the axis of all groups' channels is that of data or output.
             data_at = {"N": out_at["N"], "C": group * group_in + channel.var}
             if self.grouped_axis == "I":
-                of_group = tirx.truncmod(out_at["C"], group_out) if self.groups > 1 else out_at["C"]
+                of_group = analyzer.simplify(out_at["C"] - group * group_out)
                 kernel_at = {"I": data_at["C"], "O": of_group}
             else:
                 kernel_at = {"I": channel.var, "O": out_at["C"]}
             guards = []
-            for axis, spatial in spatial_axes.items():
-                extents = data_extent[axis], kernel_extent[axis]
+            for axis, spatial in self.spatial.items():
+                # The copy holds all that is read.
+                bound = None if copies_data else data_extent[axis]
                 data_at[axis], kernel_at[axis], needed = spatial.gather(
-                    out_at[axis], taps[axis].var, *extents, analyzer
+                    out_at[axis], taps[axis].var, bound, kernel_extent[axis], analyzer
                 )
+                if copies_data:
+                    before, _ = spatial.reach(acc_extent[axis], kernel_extent[axis])
+                    data_at[axis] = analyzer.simplify(data_at[axis] + before)
                 guards += needed
             product = data(*data_layout.position(data_at, analyzer)).astype(acc_dtype) * kernel(
                 *self.kernel_layout.position(kernel_at, analyzer)
@@ -208,23 +218,26 @@ class Convolution:
     def _channels_last(self) -> Layout:
         return Layout(f"N{''.join(self.spatial)}C")
 
-    def copies_data(self, kernel: dict[str, tirx.Expr]) -> bool:
+    def copies_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
         """Whether the data is copied, padded and with the channels last, before it is convolved.
 
         An element is read once for each tap, and for each tile of channels.  In a plain layout its
         channels lie in a page each, and in one set of the cache if the extents are powers of two.
+        Of unknown columns the last tile would read beyond the data.
 
         Parameters
         ----------
-        kernel : dict of str to tirx.Expr
-            The extent of each axis of the kernel.
+        data, kernel : dict of str to tirx.Expr
+            The extent of each axis of data and kernel.
         """
         if self.tile is None or self.tile.channels == 1:
             return False
-        is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(kernel["I"], 1)
-        has_taps = any(not Analyzer().can_prove_equal(kernel[axis], 1) for axis in self.spatial)
-        has_windows = all(spatial.reads_windows for spatial in self.spatial.values())
-        return has_taps and has_windows and not is_depthwise
+        group_in, _ = self._group_channels(kernel)
+        is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
+        counts = [spatial.tap_count(kernel[axis]) for axis, spatial in self.spatial.items()]
+        has_taps = any(not Analyzer().can_prove_equal(count, 1) for count in counts)
+        is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
+        return (has_taps or not is_known) and not is_depthwise
 
     def _padded(
         self,
@@ -235,19 +248,18 @@ class Convolution:
     ) -> te.Tensor:
         """The data with its padding, as far as outputs of `out_extent` read it."""
         data_extent = self.data_layout.extents(list(data.shape))
-        simplify = Analyzer().simplify
-        extent = {"N": data_extent["N"], "C": data_extent["C"]}
+        extent, before = dict(data_extent), {}
         for axis, spatial in self.spatial.items():
-            strides = (out_extent[axis] - 1) * spatial.stride
-            extent[axis] = simplify(strides + (kernel_extent[axis] - 1) * spatial.dilation + 1)
+            before[axis], reached = spatial.reach(out_extent[axis], kernel_extent[axis])
+            extent[axis] = Analyzer().simplify(reached)
         shape = self._channels_last.shape(extent)
 
         def element(*position: tirx.Var) -> tirx.Expr:
             at = self._channels_last.element(position)
             analyzer = _bounded(position, shape)
             guards = []
-            for axis, spatial in self.spatial.items():
-                at[axis] = analyzer.simplify(at[axis] - spatial.pad_before)
+            for axis in self.spatial:
+                at[axis] = analyzer.simplify(at[axis] - before[axis])
                 conditions = [at[axis] >= 0, at[axis] < data_extent[axis]]
                 guards += [needed for needed in conditions if not analyzer.can_prove(needed)]
             value = data(*self.data_layout.position(at, analyzer)).astype(dtype)
@@ -305,9 +317,12 @@ class Convolution:
             return layout, out_extent
         *_, column = self.spatial
         columns, tile = out_extent[column], self.tile.columns
-        if self.tile.channels > 1 and columns.value % tile:
-            # A tile that is computed in part would not stay in registers.
-            out_extent = out_extent | {column: columns + (-columns.value) % tile}
+        if self.tile.channels > 1:
+            # A tile that is computed in part would not stay in registers; nor would one of which
+            # TVM does not see that there is at least one, whatever the columns.
+            before_last = tirx.max(columns, 1) - 1
+            whole = Analyzer().simplify(tirx.floordiv(before_last, tile) * tile + tile)
+            out_extent = out_extent | {column: whole}
         if self.tile.padding:
             out_extent = out_extent | {"C": out_extent["C"] + self.tile.padding}
         return self._channels_last, out_extent

@@ -51,20 +51,17 @@ def choose_tile(
     """
     register_bytes, registers = vector_registers(target)
     vector_bytes = min(2 * register_bytes, 64)
-    if not isinstance(columns, tirx.IntImm):
-        # A buffer for the last tile of an unknown row would be of unknown extent too, and so in
-        # the L1 cache and not in registers.
-        return 8, 1
+    extent = int(columns) if isinstance(columns, tirx.IntImm) else None
     lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
     vector = _vector(channels, lanes, may_pad=may_pad)
     if vector > 1:
         vector_bytes = vector * vector_bytes // lanes
         parts = -(-vector_bytes // register_bytes)
         # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
-        most = min((registers - 1) // parts - 1, 1023 // vector_bytes, int(columns.value))
-        return _columns(int(columns.value), most, parts, phases), vector
+        most = min((registers - 1) // parts - 1, 1023 // vector_bytes)
+        return _columns(extent, most, parts, phases), vector
     # All channels of 8 columns are in the L1 cache, and in NCHW one line of it feeds all columns.
-    return min(8, int(columns.value)), 1
+    return 8 if extent is None else min(8, extent), 1
 
 
 def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
@@ -77,12 +74,16 @@ def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
     return min((lanes, lanes // 2), key=lambda vector: -(-channels.value // vector) * vector)
 
 
-def _columns(extent: int, most: int, parts: int, phases: int) -> int:
+def _columns(extent: int | None, most: int, parts: int, phases: int) -> int:
     """How many columns of `extent` to sum at once, each in `parts` registers.
 
     Eight sums hide the latency of their instructions, of which two begin in a cycle, and a tile has
-    some overhead.
+    some overhead.  Of an unknown extent they are no more than that takes: the last tile is whole.
     """
+    if extent is None:
+        most, extent = min(most, math.lcm(-(-8 // parts), phases)), most
+    else:
+        most = min(most, extent)
 
     def time(columns: int) -> int:
         return -(-extent // columns) * (max(columns * parts, 8) + 1)
@@ -111,7 +112,8 @@ def schedule_for_cpu(
         The same computation. If `convolution` has a tile, one is computed after the other, in a
         buffer of that size.
     """
-    sch = s_tir.Schedule(func)
+    # That whole tiles cover an unknown number of columns cannot be proved.
+    sch = s_tir.Schedule(func, enable_check=False)
     block = sch.get_sblock("convolution")
     loops = sch.get_loops(block)
     layout, out_extent = convolution.out_layout, convolution.out_extent(data, kernel)
@@ -124,7 +126,9 @@ def schedule_for_cpu(
         return sch.mod["main"]
 
     vector = convolution.tile.channels
-    tile, column = sch.split(column, [None, convolution.tile.columns])
+    tile, column = sch.split(
+        column, [None, convolution.tile.columns], disable_predication=vector > 1
+    )
     channels = [channel]
     groups = convolution.groups
     if groups > 1 and not Analyzer().can_prove_equal(out_extent["C"], groups):
@@ -137,7 +141,7 @@ def schedule_for_cpu(
     *channel_tiles, channel = channels
     by_vector = vector > 1 and vector % layout.blocks.get("C", 1) == 0
     order = [*outer, tile, *channel_tiles]
-    copies_data = convolution.copies_data(kernel)
+    copies_data = convolution.copies_data(data, kernel)
     if copies_data:
         _copy(sch, convolution.data_layout)
     if by_vector and (copies_data or _elements(kernel) > _elements(data)):
@@ -147,7 +151,10 @@ def schedule_for_cpu(
         outer = [*outer, tile]  # in 1-D there are no rows
     sch.reorder(*order, *reductions, column, channel)
     _consume(sch, block, order[-1] if by_vector else tile, layout, out_extent)
-    parallelize(sch, outer)
+    # Fused with others, the loops over channels hide that a vector is of one group.
+    has_vectors = len(channel_tiles) > 1 and not _is_one(sch.get(channel_tiles[-1]).extent)
+    is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
+    parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
     if vector > 1:
         sch.unroll(column)
         sch.vectorize(channel)
@@ -166,6 +173,10 @@ def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
         channels, channel = sch.split(channel, [None, 16])
         sch.reorder(*rows, channels, column, channel)
     parallelize(sch, rows)
+
+
+def _is_one(extent: tirx.Expr) -> bool:
+    return bool(Analyzer().can_prove_equal(extent, 1))
 
 
 def _elements(extents: dict[str, tirx.Expr]) -> int:
