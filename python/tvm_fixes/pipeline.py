@@ -44,6 +44,7 @@ from .relax.transform import (
     StaticPlanBlockMemory,
 )
 from .relax.transform.fold_constant import MAX_GROWTH
+from .schedule import ScheduleReductions
 
 
 def _by_operator(
@@ -152,8 +153,8 @@ def stages(
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
-    ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``DecomposeReduction``,
-    ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
+    ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``ScheduleReductions``,
+    ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -200,6 +201,7 @@ def stages(
 
     sequence.append(_target_stage("Legalize", legalize_passes))
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
+    sequence.append(ScheduleReductions())
     sequence.append(DecomposeReduction())
     sequence.append(LowerElementaryFunctions())
     # Phase 3: memory, shapes and calls in the virtual machine's terms.

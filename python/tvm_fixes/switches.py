@@ -28,6 +28,7 @@ FIX_IDS: tuple[str, ...] = (
     "rms-norm-legalize",
     "norm-variance",
     "reduction-legalize",
+    "reduction-schedule",
     "decompose-reduction",
     "elementary-functions",
     "gpu-schedule",

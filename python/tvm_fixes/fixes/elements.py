@@ -39,6 +39,16 @@ class _Product:
 
 
 @I.ir_module
+class _Sum:
+    @R.function
+    def main(x: R.Tensor((65537,), "float32")) -> R.Tensor((), "float32"):
+        with R.dataflow():
+            out = R.sum(x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
 class _Argmax:
     @R.function
     def main(x: R.Tensor((2, 3), "uint8")) -> R.Tensor((2,), "int64"):
@@ -113,6 +123,22 @@ def _multiply_nothing(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(got, np.ones(9))
 
 
+def _sum_large_and_small(relax_pipeline: str | tvm.transform.Pass) -> None:
+    x = np.ones(65537, "float32")
+    # From here on the next float32 is 2 away.
+    x[0] = 1 << 24
+    got = run(_Sum, x, relax_pipeline=relax_pipeline)
+    np.testing.assert_allclose(got, (1 << 24) + 65536, rtol=1e-3)
+
+
+def _sum_in_sequence() -> None:
+    _sum_large_and_small("default")
+
+
+def _sum_in_lanes() -> None:
+    _sum_large_and_small(pipeline())
+
+
 def _multiply_stock() -> None:
     _multiply_nothing("default")
 
@@ -171,6 +197,19 @@ REDUCTION_LEGALIZE = Fix(
         stock=_find_among_equal,
         fixed=_find_among_equal,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal.*-1", re.DOTALL),
+    ),
+)
+
+REDUCTION_SCHEDULE = Fix(
+    id="reduction-schedule",
+    family="elements",
+    kind=Kind.PASS,
+    summary="norms, softmax and reductions go row by row, in vectors, with several partial sums",
+    upstream=(),
+    probe=Probe(
+        stock=_sum_in_sequence,
+        fixed=_sum_in_lanes,
+        symptom=re.compile(r"AssertionError: .*1\.677722e\+07", re.DOTALL),
     ),
 )
 
