@@ -16,8 +16,10 @@ ROLE is one of the builders or runtimes, CORES the numbers of the cores that it 
 by commas. It reads one JSON object a line from standard input and answers each with one.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -144,8 +146,15 @@ def _make(role: str) -> Builder | Runner:
     return Builder(BUILDERS[role]) if role in BUILDERS else Runner(RUNTIMES[role]())
 
 
+def _end_with_driver() -> None:
+    """Have Linux end this process when the driver's ends, however that happens."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
 def main(argv: list[str]) -> None:
     role, cores = argv
+    _end_with_driver()
     os.sched_setaffinity(0, map(int, cores.split(",")))
     # Libraries print what they like; the replies have the pipe to themselves.
     replies = os.fdopen(os.dup(1), "w")

@@ -15,6 +15,8 @@
 import argparse
 import io
 import json
+import select
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -223,6 +225,26 @@ def test_a_real_worker_measures_a_limit(tmp_path):
     finally:
         worker.end()
     assert not worker.alive
+
+
+def test_a_worker_ends_with_its_driver(tmp_path):
+    # The driver is killed; the worker waits for requests of this process, which has its error.
+    driver = """
+import os, signal, subprocess, sys
+worker = [sys.executable, "-m", "benchmarks.worker", "data", "0"]
+process = subprocess.Popen(worker, stdin=0, stdout=subprocess.PIPE, stderr=1)
+os.write(1, process.stdout.readline() and b"%d\\n" % process.pid)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"{}\n")
+        process.stdin.flush()
+        assert process.stdout.readline().strip().isdigit()
+        ready, _, _ = select.select([process.stdout], [], [], 20)
+        assert ready and process.stdout.read() == b""  # no process has the stream open
 
 
 def test_an_ended_worker_is_a_failure(tmp_path):
