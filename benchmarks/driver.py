@@ -204,7 +204,7 @@ class Bench:
         check = {"do": "check", "seconds": self.settings.turn_seconds}
         try:
             entry.facts.update(worker.ask(job.request(), self.settings.build_cap))
-            entry.facts.update(worker.ask(check, self._cap_of_check(worker)))
+            entry.facts.update(worker.ask(check, self.settings.cap))
         except Failure as failure:
             entry.fail(failure)
             return False
@@ -215,10 +215,6 @@ class Bench:
             del entry.facts["error"]  # JSON has no NaN
             self._close(worker)
         return entry.status == "ok"
-
-    def _cap_of_check(self, worker: Worker) -> float:
-        """torch.compile builds in its first run."""
-        return self.settings.build_cap if worker.role == "compiled" else self.settings.cap
 
     def _take_turns(
         self, job: Job, entries: Mapping[str, Entry], ready: Mapping[str, Worker]

@@ -70,6 +70,22 @@ def _draw_part(axis, title: str, rows: Sequence[report.Row]) -> None:
             label=WAYS[way],
             zorder=3,
         )
+    # At the right edge, in no scale: what has no time.
+    without = [
+        (place, color)
+        for place, row in enumerate(rows)
+        for way, color in _COLORS.items()
+        if way in row["ways"] and row["ways"][way]["status"] != "ok"
+    ]
+    axis.scatter(
+        [0.99] * len(without),
+        [place for place, _ in without],
+        c=[color for _, color in without],
+        marker="x",
+        transform=axis.get_yaxis_transform(),
+        label="capped, wrong or failed",
+        zorder=3,
+    )
     axis.axvline(1.0, color="black", linewidth=1)
     axis.set_xscale("log")
     axis.set_yticks(places, [row["case"] for row in rows], fontsize=8)

@@ -94,6 +94,7 @@ class Compiled(Eager):
         import torch
 
         compiled = torch.compile(module)
+        compiled(*inputs)  # builds
         return lambda: compiled(*inputs)
 
     def close(self) -> None:

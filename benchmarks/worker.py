@@ -32,6 +32,9 @@ from .protocol import Job
 MOST_RUNS = 10_000
 """The most runs of one turn."""
 
+SLOW = 5.0
+"""The seconds of a first run that are those of the case, not of what libraries load in it."""
+
 
 class Builder:
     """Answers ``open`` with what the builder found.
@@ -90,7 +93,7 @@ class Runner:
 
     def _runs_in(self, seconds: float, first: float) -> int:
         """How many runs fill a turn, where the first one, which warmed up, took `first`."""
-        if first > 1:
+        if first > SLOW:
             return 1
         runs = 1
         while (wall := self.turn(runs)["wall"]) * runs < seconds / 4 and runs < MOST_RUNS:
