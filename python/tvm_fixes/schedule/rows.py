@@ -19,13 +19,16 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.sym import Analyzer
+from tvm.sym import Analyzer, detect_linear_equation
 from tvm_ffi import structural_map, structural_walk
 
 from ..relax.legalize.parallel import parallelize
 
 # Below that, the time to wake other threads is longer than they would save.
 _PARALLEL_FROM = 1 << 16
+
+# Smaller groups are rather the windows of a pooling.
+_LEAST_GROUP = 8
 
 # Calls that are no more work than a load.
 _CHEAP = ("tirx.isnan", "tirx.fabs", "tirx.reinterpret", "tirx.likely")
@@ -181,7 +184,7 @@ def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var
 def _is_across(node: SBlock) -> bool | None:
     """Whether a block reduces elements that are apart; None where some are apart, others adjacent.
 
-    Windows of elements, of which those of one result overlap those of another, are neither.
+    Windows of elements are neither; those of groups of channels are adjacent.
     """
     kept: set[tirx.Var] = set()
     reduced: set[tirx.Var] = set()
@@ -196,10 +199,31 @@ def _is_across(node: SBlock) -> bool | None:
             return
         last = next((i for i in reversed(load.indices) if _uses(i, kept | reduced)), None)
         of_kept, of_reduced = _uses(last, kept), _uses(last, reduced)
-        ends.add("window" if of_kept and of_reduced else "along" if of_reduced else "across")
+        is_window = of_kept and of_reduced and not _is_group(last, node)
+        ends.add("window" if is_window else "along" if of_reduced else "across")
 
     structural_walk(node.body, (tvm.ir.TensorLoad, look))
     return {frozenset(["along"]): False, frozenset(["across"]): True}.get(frozenset(ends))
+
+
+def _is_group(index: tirx.Expr, node: SBlock) -> bool:
+    """Whether `index` is that of an element of one of the groups of a norm."""
+    used: list[tirx.Var] = []
+    structural_walk(index, (tirx.Var, used.append))
+    extents = {
+        i.var: i.dom.extent for i in node.iter_vars if i.iter_type == tirx.IterVar.CommReduce
+    }
+    reduced = [var for var in used if var in extents]
+    if len(used) != 2 or len(reduced) != 1 or not isinstance(extents[reduced[0]], tirx.IntImm):
+        return False
+    (group,) = (var for var in used if var not in extents)
+    size = extents[reduced[0]].value
+    step = detect_linear_equation(index, [group, reduced[0]])
+    is_adjacent = bool(step) and [getattr(factor, "value", None) for factor in step[:2]] == [
+        size,
+        1,
+    ]
+    return is_adjacent and size >= _LEAST_GROUP
 
 
 def _uses(expr: tirx.Expr, variables: set[tirx.Var]) -> bool:

@@ -107,6 +107,20 @@ def test_no_elements_are_known(name):
     np.testing.assert_array_equal(got, np.full(2, NAN, "float16"))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_16_bits_are_wide(dtype):
+    """By TVM's pipeline, whose kernels sum one element after the other."""
+    threes = np.full((2, 40000), 3, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    for name, values, expected in (
+        ("mean", threes, 3),
+        ("variance", threes, 0),
+        ("sum", threes[:, :4096], 3 * 4096),
+        ("prod", np.ones_like(threes), 1),
+    ):
+        got = run(reduction(name, values.shape, dtype), values)
+        np.testing.assert_array_equal(got.astype("float32"), np.full(2, expected, "float32"))
+
+
 def test_a_place_among_no_elements_is_refused():
     n = tvm.tirx.Var("n", "int64")
     with pytest.raises(UnsupportedOperatorError, match="axis 1 has no elements"):
