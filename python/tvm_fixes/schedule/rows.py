@@ -23,6 +23,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 from tvm_ffi import structural_map, structural_walk
 
 from ..relax.legalize.parallel import parallelize
+from .nest import uses
 
 # Below that, the time to wake other threads is longer than they would save.
 _PARALLEL_FROM = 1 << 16
@@ -170,7 +171,7 @@ def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var
                 index, divisor = index.a, int(index.b)
             if index in wide:
                 used[index] = divisor
-            elif _uses(index, wide):
+            elif uses(index, wide):
                 reads_known.append(False)
         found.append(used)
 
@@ -195,10 +196,10 @@ def _is_across(node: SBlock) -> bool | None:
     ends: set[str] = set()
 
     def look(load: tvm.ir.TensorLoad) -> None:
-        if not any(_uses(index, reduced) for index in load.indices):
+        if not any(uses(index, reduced) for index in load.indices):
             return
-        last = next((i for i in reversed(load.indices) if _uses(i, kept | reduced)), None)
-        of_kept, of_reduced = _uses(last, kept), _uses(last, reduced)
+        last = next((i for i in reversed(load.indices) if uses(i, kept | reduced)), None)
+        of_kept, of_reduced = uses(last, kept), uses(last, reduced)
         is_window = of_kept and of_reduced and not _is_group(last, node)
         ends.add("window" if is_window else "along" if of_reduced else "across")
 
@@ -224,12 +225,6 @@ def _is_group(index: tirx.Expr, node: SBlock) -> bool:
         1,
     ]
     return is_adjacent and size >= _LEAST_GROUP
-
-
-def _uses(expr: tirx.Expr, variables: set[tirx.Var]) -> bool:
-    used: list[tirx.Var] = []
-    structural_walk(expr, (tirx.Var, used.append))
-    return not variables.isdisjoint(used)
 
 
 def _in_place(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -1,0 +1,280 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What a nest of loops around a block does: which elements it reads, and how it reduces them."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir.analysis import get_sblock_access_region
+from tvm.sym import Analyzer, detect_linear_equation
+from tvm_ffi import structural_map, structural_mutate, structural_walk
+
+# Calls that LLVM's code generator takes for vectors; others it would make for one element.
+_OF_VECTORS = frozenset(
+    f"tirx.{name}"
+    for name in (
+        *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "pow", "sigmoid", "tanh"),
+        *("fabs", "floor", "ceil", "trunc", "round", "nearbyint", "isnan", "reinterpret"),
+        *("shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Serial loops, one in the other, around a block."""
+
+    loops: list[tirx.For]
+    block: SBlock
+    values: list[tirx.Expr]
+
+    @classmethod
+    def of(cls, stmt: tirx.Stmt) -> "Nest | None":
+        loops = []
+        while isinstance(stmt, tirx.For):
+            begins_at_zero = isinstance(stmt.min, tirx.IntImm) and stmt.min == 0
+            if stmt.kind != tirx.ForKind.SERIAL or stmt.annotations or not begins_at_zero:
+                return None
+            loops.append(stmt)
+            stmt = stmt.body
+        if not isinstance(stmt, SBlockRealize) or not _is_true(stmt.predicate):
+            return None
+        if stmt.block.alloc_buffers or stmt.block.match_buffers:
+            return None
+        return cls(loops, stmt.block, list(stmt.iter_values))
+
+    @property
+    def stores(self) -> list[tirx.BufferStore] | None:
+        """What the block stores, in terms of the loops; None if it does anything else."""
+        body = self.block.body
+        values = dict(zip((i.var for i in self.block.iter_vars), self.values, strict=True))
+        stores = []
+        for stmt in body if isinstance(body, tirx.SeqStmt) else [body]:
+            if isinstance(stmt, tirx.Bind):
+                values[stmt.var] = substitute(stmt.value, values)
+            elif isinstance(stmt, tirx.BufferStore):
+                stores.append(substitute(stmt, values))
+            else:
+                return None
+        return stores
+
+    @property
+    def reduced(self) -> int | None:
+        """How many of the innermost loops reduce; None where they are not the innermost ones."""
+        reducing: list[tirx.Var] = []
+        kept: list[tirx.Var] = []
+        for value, iterator in zip(self.values, self.block.iter_vars, strict=True):
+            reduces = iterator.iter_type == tirx.IterVar.CommReduce
+            structural_walk(value, (tirx.Var, (reducing if reduces else kept).append))
+        count = 0
+        for loop in reversed(self.loops):
+            if loop.loop_var in kept or loop.loop_var not in reducing:
+                break
+            count += 1
+        rest = self.loops[: len(self.loops) - count]
+        return None if any(loop.loop_var in reducing for loop in rest) else count
+
+    def around(
+        self, count: int, body: Sequence[tirx.Stmt], buffers: Sequence[tirx.Var] = ()
+    ) -> tirx.Stmt:
+        """The outermost `count` loops around another body, in a block of the same name."""
+        stmt = sequence(body)
+        block = SBlock([], [], [], self.block.name_hint, stmt, alloc_buffers=list(buffers))
+        regions = [*self.block.reads, *self.block.writes]
+        known = {region.source: region.source for region in regions}
+        reads, writes, _ = get_sblock_access_region(block, known)
+        block = SBlock([], reads, writes, block.name_hint, stmt, alloc_buffers=list(buffers))
+        return around_loops(self.loops[:count], SBlockRealize([], True, block))
+
+
+@dataclass(frozen=True)
+class Update:
+    """``target = combine(target, element)``, where 16-bit floats are widened to sum them."""
+
+    target: tirx.BufferStore
+    initial: tirx.Expr
+    element: tirx.Expr
+    combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+
+    @property
+    def dtype(self) -> str:
+        return str(self.initial.ty)
+
+
+def updates_of(nest: Nest, stores: Sequence[tirx.BufferStore]) -> list[Update] | None:
+    """What a reduction does, one for each of its results; None where it is not recognised."""
+    body = nest.block.init
+    initial = list(body) if isinstance(body, tirx.SeqStmt) else [body]
+    if len(initial) != len(stores):
+        return None
+    buffers = [store.buffer for store in stores]
+    updates = []
+    for store, first in zip(stores, initial, strict=True):
+        if not isinstance(first, tirx.BufferStore) or not first.buffer.same_as(store.buffer):
+            return None
+        update = _update(store, first.value)
+        if update is None or any(buffer in sources(update.element) for buffer in buffers):
+            return None
+        updates.append(update)
+    return updates
+
+
+def _update(store: tirx.BufferStore, initial: tirx.Expr) -> Update | None:
+    value = store.value
+    old = tirx.BufferLoad(store.buffer, store.indices)
+    identity = {tirx.Add: 0, tirx.Mul: 1}.get(type(value))
+    if not isinstance(initial, tirx.IntImm | tirx.FloatImm):
+        return None
+    if isinstance(value, tirx.Add | tirx.Mul | tirx.Max | tirx.Min):
+        if not tvm_ffi.structural_equal(value.a, old) or identity not in (None, initial.value):
+            return None
+        dtype = str(old.ty)
+        if dtype in ("float16", "bfloat16"):
+            dtype = "float32"
+        wide = tirx.const(initial.value, dtype)
+        return Update(store, wide, value.b.astype(dtype), type(value))
+    is_extremum = isinstance(value, tirx.Select) and tvm_ffi.structural_equal(
+        value.false_value, old
+    )
+    if not is_extremum:
+        return None
+    kept, other = tirx.Var("kept", old.ty), tirx.Var("other", old.ty)
+
+    def name(expr: tirx.Expr, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
+        for known, var in ((old, kept), (value.true_value, other)):
+            if tvm_ffi.structural_equal(expr, known):
+                return var
+        return mutator.default_mutate(expr)
+
+    condition = structural_mutate(value.condition, (tvm.ir.Expr, name))
+    if sources(condition):
+        return None
+
+    def combine(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+        return tirx.Select(substitute(condition, {kept: a, other: b}), b, a)
+
+    return Update(store, initial, value.true_value, combine)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The innermost loops, along which what a block reads and writes is adjacent or the same."""
+
+    loops: list[tirx.For]
+    extent: tirx.Expr
+
+    @property
+    def count(self) -> int:
+        return len(self.loops)
+
+    def at(self, node: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
+        return substitute(node, _unfused(self.loops, position))
+
+
+def run_of(
+    loops: Sequence[tirx.For], values: Sequence[tirx.Expr], targets: Sequence[tirx.Expr] = ()
+) -> Run | None:
+    """The longest run of the innermost of `loops`; `targets` are written element by element."""
+    for count in range(len(loops), 0, -1):
+        inner = list(loops[len(loops) - count :])
+        analyzer = Analyzer()
+        extent = tirx.const(1, "int64")
+        for loop in inner:
+            extent = extent * loop.extent.astype("int64")
+        extent = analyzer.simplify(extent)
+        fused = tirx.Var("fused", "int64")
+        analyzer.bind(fused, tvm.ir.Range(0, extent))
+        within = _unfused(inner, fused)
+        steps = [_step(substitute(value, within), fused, analyzer) for value in values]
+        written = [_step(substitute(target, within), fused, analyzer) for target in targets]
+        is_adjacent = all(step <= {0, 1} for step in steps) and 1 in set().union(*steps, *written)
+        if is_adjacent and all(step == {1} for step in written):
+            return Run(inner, extent)
+    return None
+
+
+def _unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
+    """The variables of `loops` at a position in all their iterations."""
+    values = {}
+    for loop in reversed(loops[1:]):
+        extent = loop.extent.astype("int64")
+        values[loop.loop_var] = tirx.floormod(position, extent).astype(loop.loop_var.ty)
+        position = tirx.floordiv(position, extent)
+    values[loops[0].loop_var] = position.astype(loops[0].loop_var.ty)
+    return values
+
+
+def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | None]:
+    """How far apart in memory the elements that `value` reads are for adjacent `along`.
+
+    None stands for what is not known, or not fit for vectors.
+    """
+    steps: set[int | None] = set()
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if load.source.strides:
+            steps.add(None)
+            return
+        offset = tirx.const(0, "int64")
+        for index, extent in zip(load.indices, load.source.shape, strict=True):
+            offset = offset * extent + index
+        offset = analyzer.simplify(offset)
+        linear = detect_linear_equation(offset, [along])
+        step = analyzer.simplify(linear[0]) if linear else None
+        steps.add(step.value if isinstance(step, tirx.IntImm) else None)
+
+    def look_at_call(call: tvm.ir.Call) -> None:
+        if uses(call, [along]) and str(call.op.name) not in _OF_VECTORS:
+            steps.add(None)
+
+    structural_walk(value, [(tvm.ir.TensorLoad, look), (tvm.ir.Call, look_at_call)])
+    return steps
+
+
+def uses(expr: tirx.Expr, variables: Collection[tirx.Var]) -> bool:
+    used: list[tirx.Var] = []
+    structural_walk(expr, (tirx.Var, used.append))
+    return any(var in variables for var in used)
+
+
+def sources(expr: tirx.Expr) -> set[tirx.Var]:
+    """The buffers that `expr` reads."""
+    found: set[tirx.Var] = set()
+    structural_walk(expr, (tvm.ir.TensorLoad, lambda load: found.add(load.source)))
+    return found
+
+
+def substitute(node: tvm.Object, values: dict[tirx.Var, tirx.Expr]) -> tvm.Object:
+    return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
+
+
+def _is_true(predicate: tirx.Expr) -> bool:
+    return isinstance(predicate, tirx.IntImm) and bool(predicate.value)
+
+
+def sequence(stmts: Iterable[tirx.Stmt]) -> tirx.Stmt:
+    listed = list(stmts)
+    return listed[0] if len(listed) == 1 else tirx.SeqStmt(listed)
+
+
+def around_loops(loops: Sequence[tirx.For], stmt: tirx.Stmt) -> tirx.Stmt:
+    """Loops like `loops` around a statement; their variables are new."""
+    new = {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in loops}
+    stmt = substitute(stmt, new)
+    for loop in reversed(loops):
+        stmt = tirx.For(new[loop.loop_var], loop.min, loop.extent, loop.kind, stmt)
+    return stmt
