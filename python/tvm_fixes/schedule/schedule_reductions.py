@@ -75,21 +75,32 @@ def ScheduleReductions() -> tvm.transform.Pass:
 
 
 def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """`function` itself where TVM refuses a step of the schedule."""
+    """`function` itself where TVM refuses a step of the schedule, or vectors do not fit."""
     try:
         rows = by_rows(function)
     except (ScheduleError, tvm.error.InternalError):
         return function
-    return function if rows is None else vectorize(rows, target)
+    if rows is None:
+        return function
+    vectorized = vectorize(rows, target)
+    # Of a reduction that is left, DecomposeReduction would have to know the loops.
+    return function if _has_reduction(vectorized) else vectorized
 
 
 def _is_unscheduled_reduction(function: tirx.PrimFunc) -> bool:
     """Whether a PrimFunc has a reduction, and nothing but plain loops."""
-    initialized: list[bool] = []
     serial: list[bool] = []
-    callbacks = [
-        (SBlock, lambda block: initialized.append(block.init is not None)),
-        (tirx.For, lambda loop: serial.append(loop.kind == tirx.ForKind.SERIAL)),
-    ]
-    structural_walk(function.body, callbacks)
-    return any(initialized) and all(serial)
+
+    def look(loop: tirx.For) -> None:
+        serial.append(loop.kind == tirx.ForKind.SERIAL)
+
+    structural_walk(function.body, (tirx.For, look))
+    return all(serial) and _has_reduction(function)
+
+
+def _has_reduction(function: tirx.PrimFunc) -> bool:
+    initialized: list[bool] = []
+    structural_walk(
+        function.body, (SBlock, lambda block: initialized.append(block.init is not None))
+    )
+    return any(initialized)

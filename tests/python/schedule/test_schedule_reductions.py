@@ -296,6 +296,18 @@ def test_what_is_scheduled_stays() -> None:
         tvm.ir.assert_structural_equal(ScheduleReductions()(once), once)
 
 
+def test_a_reduction_that_fits_no_vector_stays() -> None:
+    """Of two lanes, as two float64 are; its extents may be 0."""
+    cases = [
+        Case("mean", (15, 2, 32), (1,), "float64", (0, 1, 2)),
+        Case("mean", (97, 3), (1,), "float64", (0, 1), is_fused=True),
+    ]
+    assert_computes(cases)
+    mod = LegalizeOps()(cases[0].module())
+    with CPU:
+        tvm.ir.assert_structural_equal(ScheduleReductions()(mod), mod)
+
+
 def test_windows_stay() -> None:
     """Those of neighbours have elements in common, or lie apart."""
     mod = LegalizeOps()(
