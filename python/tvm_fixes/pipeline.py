@@ -44,7 +44,7 @@ from .relax.transform import (
     StaticPlanBlockMemory,
 )
 from .relax.transform.fold_constant import MAX_GROWTH
-from .schedule import ScheduleReductions
+from .schedule import InlineElementwise, ScheduleReductions
 
 
 def _by_operator(
@@ -153,8 +153,9 @@ def stages(
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
-    ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``ScheduleReductions``,
-    ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
+    ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``InlineElementwise``,
+    ``ScheduleReductions``, ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower`` and
+    ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -201,6 +202,7 @@ def stages(
 
     sequence.append(_target_stage("Legalize", legalize_passes))
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
+    sequence.append(InlineElementwise())
     sequence.append(ScheduleReductions())
     sequence.append(DecomposeReduction())
     sequence.append(LowerElementaryFunctions())

@@ -28,6 +28,7 @@ FIX_IDS: tuple[str, ...] = (
     "rms-norm-legalize",
     "norm-variance",
     "reduction-legalize",
+    "inline-elementwise",
     "reduction-schedule",
     "decompose-reduction",
     "elementary-functions",

@@ -109,7 +109,7 @@ class TestComparison:
         report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
         names = ["load", "import", "verify", "reference", "DynamicToStatic"]
         names += ["BroadcastFreeMatmul", "Layout", "SplitDataflow", "Legalize"]
-        names += ["verify kernels", "ScheduleReductions", "DecomposeReduction"]
+        names += ["verify kernels", "InlineElementwise", "ScheduleReductions", "DecomposeReduction"]
         names += ["LowerElementaryFunctions", "Lower", "CheckLowered", "build", "export", "compare"]
         assert list(report.seconds) == names
         assert [step.name for step in steps] == [name for name in names for _ in range(2)]

@@ -49,7 +49,13 @@ def convolution(rank: int) -> tvm.IRModule:
 def test_stages_have_names():
     names = [
         *("DynamicToStatic", "BroadcastFreeMatmul", "SplitDataflow"),
-        *("Legalize", "ScheduleReductions", "DecomposeReduction", "LowerElementaryFunctions"),
+        *(
+            "Legalize",
+            "InlineElementwise",
+            "ScheduleReductions",
+            "DecomposeReduction",
+            "LowerElementaryFunctions",
+        ),
         *("Lower", "CheckLowered"),
     ]
     assert [stage.info.name for stage in stages()] == names

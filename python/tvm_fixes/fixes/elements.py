@@ -19,9 +19,11 @@ import re
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.s_tir import SBlock
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
+from tvm_ffi import structural_walk
 
 from ..pipeline import pipeline
 from ._run import run
@@ -80,6 +82,16 @@ class _Tanh:
     def main(x: R.Tensor((1,), "float32")) -> R.Tensor((1,), "float32"):
         with R.dataflow():
             out = R.tanh(x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Gelu:
+    @R.function
+    def main(x: R.Tensor((8, 16), "float32")) -> R.Tensor((8, 16), "float32"):
+        with R.dataflow():
+            out = R.nn.gelu(x)
             R.output(out)
         return out
 
@@ -160,6 +172,22 @@ def _bend_lowered() -> None:
     _bend(pipeline())
 
 
+def _allocate_for_gelu(relax_pipeline: tvm.transform.Pass) -> None:
+    with tvm.target.Target("llvm"):
+        kernel = relax_pipeline(_Gelu)["gelu"]
+    found: list[int] = []
+    structural_walk(kernel.body, (SBlock, lambda block: found.append(len(block.alloc_buffers))))
+    assert sum(found) == 0, f"gelu allocates {sum(found)} intermediate results"
+
+
+def _gelu_stock() -> None:
+    _allocate_for_gelu(relax.transform.LegalizeOps())
+
+
+def _gelu_inlined() -> None:
+    _allocate_for_gelu(pipeline())
+
+
 def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
     got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, [0, 3, 6, 9])
@@ -197,6 +225,19 @@ REDUCTION_LEGALIZE = Fix(
         stock=_find_among_equal,
         fixed=_find_among_equal,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal.*-1", re.DOTALL),
+    ),
+)
+
+INLINE_ELEMENTWISE = Fix(
+    id="inline-elementwise",
+    family="elements",
+    kind=Kind.PASS,
+    summary="the steps of an elementwise kernel are one pass over the memory",
+    upstream=(),
+    probe=Probe(
+        stock=_gelu_stock,
+        fixed=_gelu_inlined,
+        symptom=re.compile(r"AssertionError: gelu allocates 4 intermediate results"),
     ),
 )
 

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Schedules of kernels for CPUs."""
 
+from .inline_elementwise import InlineElementwise
 from .schedule_reductions import ScheduleReductions
 
-__all__ = ["ScheduleReductions"]
+__all__ = ["InlineElementwise", "ScheduleReductions"]

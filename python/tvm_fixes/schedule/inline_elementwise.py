@@ -1,0 +1,207 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""InlineElementwise: what a kernel does to each element, it does in one pass over the memory.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An operator of several steps, such as gelu, or operators that are fused, for a CPU.
+Symptom
+    A gelu allocates the memory of five results, and takes twice as long as PyTorch's.
+Mechanism
+    TVM's pipeline for CPUs schedules nothing: each step is a loop of its own, whose result goes
+    through memory.
+How to remove
+    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
+    tests, its line in :mod:`tvm_fixes.pipeline` and the fix id ``inline-elementwise``.
+"""
+
+from collections.abc import Callable, Iterator
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, Schedule, ScheduleError
+from tvm.s_tir.schedule import SBlockRV
+from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
+
+from .. import switches
+
+FIX_ID = "inline-elementwise"
+
+# So many nodes of an expression are too many: what is read twice doubles with each step.
+_MOST_NODES = 512
+
+
+def InlineElementwise() -> tvm.transform.Pass:
+    """Inline the elementwise steps of a CPU's kernels into each other, and into tiled kernels.
+
+    Before::
+
+        for i, j in T.grid(n, m): a[i, j] = x[i, j] * T.float32(2)
+        for i, j in T.grid(n, m): y[i, j] = T.exp(a[i, j])
+
+    and after::
+
+        for i, j in T.grid(n, m): y[i, j] = T.exp(x[i, j] * T.float32(2))
+
+    What follows a kernel in tiles, such as the addition of a bias, is done where its tiles are
+    written.  A value that is read more often than it is computed, as in a broadcast, a window or a
+    reduction, stays in memory; so does one that a transposition reads.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs, for a target that is a CPU.  Its place is behind the
+        fusion.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        if not switches.enabled(FIX_ID) or target is None or "cpu" not in target.keys:
+            return mod
+        inlined = {}
+        for variable, function in mod.functions_items():
+            if isinstance(function, tirx.PrimFunc) and _has_intermediate(function):
+                new = _inline(function)
+                if new is not None:
+                    inlined[variable] = new
+        if not inlined:
+            return mod
+        switches.note(FIX_ID)
+        return tvm.IRModule({**dict(mod.functions_items()), **inlined}, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="InlineElementwise")
+
+
+def _has_intermediate(function: tirx.PrimFunc) -> bool:
+    found: list[bool] = []
+    structural_walk(
+        function.body, (SBlock, lambda block: found.append(len(block.alloc_buffers) > 0))
+    )
+    return any(found)
+
+
+def _inline(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """The function with its elementwise steps inlined; None if there are none."""
+    # What covers what cannot be proved for tiles of unknown extents.
+    schedule = Schedule(function, enable_check=False)
+    names = [schedule.get(block).name_hint for block in _blocks(schedule)]
+    count = 0
+    for name in names:
+        block = schedule.get_sblock(name)
+        if _is_read_where_computed(schedule, block):
+            count += _is_done(schedule.compute_inline, block)
+        elif _follows_tiles(schedule, block):
+            count += _is_done(schedule.reverse_compute_inline, block)
+    return schedule.mod["main"].with_attrs(function.attrs) if count else None
+
+
+def _is_done(step: Callable[[SBlockRV], None], block: SBlockRV) -> bool:
+    """Whether TVM does a step of a schedule; otherwise nothing has changed."""
+    try:
+        step(block)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _blocks(schedule: Schedule) -> Iterator[SBlockRV]:
+    yield from schedule.get_child_blocks(schedule.get_sblock("root"))
+
+
+def _is_read_where_computed(schedule: Schedule, producer: SBlockRV) -> bool:
+    """Whether each element is read by one element of all its readers, near those of its own."""
+    block = schedule.get(producer)
+    stored = _stored(block)
+    consumers = [schedule.get(consumer) for consumer in schedule.get_consumers(producer)]
+    if stored is None or not consumers or _shares_loops(schedule, producer):
+        return False
+    for consumer in consumers:
+        reader = _stored(consumer)
+        if reader is None or not _has_fewer(consumer, block):
+            return False
+        if _grows_large(stored, reader):
+            return False
+        reads = _reads_of(stored.buffer, reader.value)
+        innermost = consumer.iter_vars[-1].var if consumer.iter_vars else None
+        if innermost is not None and not all(_ends_in(read, innermost) for read in reads):
+            return False
+    return True
+
+
+def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
+    """Whether a block reads, element by element, what the tiles of another are put into."""
+    producers = schedule.get_producers(consumer)
+    if len(producers) != 1 or not _shares_loops(schedule, producers[0]):
+        return False
+    producer, block = schedule.get(producers[0]), schedule.get(consumer)
+    stored, reader = _stored(producer), _stored(block)
+    if stored is None or reader is None or _grows_large(stored, reader):
+        return False
+    return _has_fewer(producer, block)
+
+
+def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:
+    """Whether `reader` is too large with what is stored in the place of what it reads of that."""
+    reads = _reads_of(stored.buffer, reader.value)
+    return _node_count(reader.value) + len(reads) * _node_count(stored.value) > _MOST_NODES
+
+
+def _shares_loops(schedule: Schedule, block: SBlockRV) -> bool:
+    """Whether other blocks are computed in the same loops, as in a schedule by tiles."""
+    loops = schedule.get_loops(block)
+    return bool(loops) and len(schedule.get_child_blocks(loops[0])) > 1
+
+
+def _stored(block: SBlock) -> tirx.BufferStore | None:
+    """What a block stores, if that is one element that no other block stores, and all it does."""
+    is_spatial = all(axis.iter_type == tirx.IterVar.DataPar for axis in block.iter_vars)
+    if not is_spatial or block.init is not None or not isinstance(block.body, tirx.BufferStore):
+        return None
+    return None if _reads_of(block.body.buffer, block.body.value) else block.body
+
+
+def _has_fewer(few: SBlock, many: SBlock) -> bool:
+    """Whether one block is proved to compute no more elements than another."""
+    counts = []
+    for block in (few, many):
+        count: tirx.Expr = tirx.const(1, "int64")
+        for axis in block.iter_vars:
+            count = count * axis.dom.extent.astype("int64")
+        counts.append(count)
+    return bool(Analyzer().can_prove(counts[0] <= counts[1]))
+
+
+def _reads_of(buffer: tirx.Buffer, value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
+    found: list[tvm.ir.TensorLoad] = []
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if load.source.same_as(buffer):
+            found.append(load)
+
+    structural_walk(value, (tvm.ir.TensorLoad, look))
+    return found
+
+
+def _ends_in(read: tvm.ir.TensorLoad, innermost: tirx.Var) -> bool:
+    """Whether neighbours are read by neighbours, as vectors need it; a scalar is no vector."""
+    return not read.indices or read.indices[-1].same_as(innermost)
+
+
+def _node_count(value: tirx.Expr) -> int:
+    found: list[bool] = []
+    structural_walk(value, (tirx.Expr, lambda _: found.append(True)))
+    return len(found)
