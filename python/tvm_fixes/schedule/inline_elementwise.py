@@ -28,7 +28,7 @@ How to remove
     tests, its line in :mod:`tvm_fixes.pipeline` and the fix id ``inline-elementwise``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import tvm
 from tvm import tirx
@@ -37,7 +37,7 @@ from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
-from .. import switches
+from ..relax.tir import contains, count_of, prim_func_pass
 
 FIX_ID = "inline-elementwise"
 
@@ -68,45 +68,24 @@ def InlineElementwise() -> tvm.transform.Pass:
         fusion.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        target = tvm.target.Target.current(allow_none=True)
-        if not switches.enabled(FIX_ID) or target is None or "cpu" not in target.keys:
-            return mod
-        inlined = {}
-        for variable, function in mod.functions_items():
-            if isinstance(function, tirx.PrimFunc) and _has_intermediate(function):
-                new = _inline(function)
-                if new is not None:
-                    inlined[variable] = new
-        if not inlined:
-            return mod
-        switches.note(FIX_ID)
-        return tvm.IRModule({**dict(mod.functions_items()), **inlined}, attrs=mod.attrs)
-
-    return tvm.transform.module_pass(run, opt_level=0, name="InlineElementwise")
+    return prim_func_pass("InlineElementwise", FIX_ID, _inline)
 
 
-def _has_intermediate(function: tirx.PrimFunc) -> bool:
-    found: list[bool] = []
-    structural_walk(
-        function.body, (SBlock, lambda block: found.append(len(block.alloc_buffers) > 0))
-    )
-    return any(found)
-
-
-def _inline(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """The function with its elementwise steps inlined; None if there are none."""
+def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
+    if not contains(function.body, SBlock, lambda block: len(block.alloc_buffers) > 0):
+        return function
     # What covers what cannot be proved for tiles of unknown extents.
     schedule = Schedule(function, enable_check=False)
-    names = [schedule.get(block).name_hint for block in _blocks(schedule)]
-    count = 0
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    names = [schedule.get(block).name_hint for block in blocks]
+    is_changed = False
     for name in names:
         block = schedule.get_sblock(name)
         if _is_read_where_computed(schedule, block):
-            count += _is_done(schedule.compute_inline, block)
+            is_changed |= _is_done(schedule.compute_inline, block)
         elif _follows_tiles(schedule, block):
-            count += _is_done(schedule.reverse_compute_inline, block)
-    return schedule.mod["main"].with_attrs(function.attrs) if count else None
+            is_changed |= _is_done(schedule.reverse_compute_inline, block)
+    return schedule.mod["main"] if is_changed else function
 
 
 def _is_done(step: Callable[[SBlockRV], None], block: SBlockRV) -> bool:
@@ -116,10 +95,6 @@ def _is_done(step: Callable[[SBlockRV], None], block: SBlockRV) -> bool:
     except ScheduleError:
         return False
     return True
-
-
-def _blocks(schedule: Schedule) -> Iterator[SBlockRV]:
-    yield from schedule.get_child_blocks(schedule.get_sblock("root"))
 
 
 def _is_read_where_computed(schedule: Schedule, producer: SBlockRV) -> bool:
@@ -176,12 +151,7 @@ def _stored(block: SBlock) -> tirx.BufferStore | None:
 
 def _has_fewer(few: SBlock, many: SBlock) -> bool:
     """Whether one block is proved to compute no more elements than another."""
-    counts = []
-    for block in (few, many):
-        count: tirx.Expr = tirx.const(1, "int64")
-        for axis in block.iter_vars:
-            count = count * axis.dom.extent.astype("int64")
-        counts.append(count)
+    counts = [count_of(axis.dom.extent for axis in block.iter_vars) for block in (few, many)]
     return bool(Analyzer().can_prove(counts[0] <= counts[1]))
 
 

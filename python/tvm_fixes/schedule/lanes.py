@@ -18,10 +18,11 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
-from tvm_ffi import structural_mutate, structural_walk
+from tvm_ffi import structural_mutate
 
 from ..relax.legalize.targets import vector_registers
-from .nest import Nest, Update, around_loops, run_of, sequence, sources, updates_of, uses
+from ..relax.tir import contains
+from .nest import Nest, Run, Update, around_loops, run_of, sequence, sources, updates_of, uses
 
 # Whether a lane has not been done before.
 IsNew = Callable[[tirx.Expr], tirx.Expr]
@@ -99,13 +100,9 @@ def _along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.S
     """A reduction of adjacent elements: each lane has a part of the sum."""
     loops = nest.loops[len(nest.loops) - reduced :]
     run = run_of(loops, [update.element for update in updates])
-    if run is None:
+    parts = None if run is None else _Parts.of(run, updates, size)
+    if run is None or parts is None:
         return None
-    lanes = _lanes(run.extent, size, [update.dtype for update in updates])
-    if lanes is None:
-        return None
-    vectors = _vectors(run.extent, lanes, updates)
-    parts = _Parts(updates, vectors * lanes)
 
     def fold(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
@@ -116,7 +113,7 @@ def _along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.S
 
         return _vector(count, in_lane)
 
-    within = sequence(_in_vectors(run.extent, lanes, vectors, fold))
+    within = sequence(_in_vectors(run.extent, parts.lanes, parts.vectors, fold))
     body = [
         parts.begin(),
         around_loops(loops[: reduced - run.count], within),
@@ -131,13 +128,9 @@ def _across(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.
     outer, loops = nest.loops[: len(nest.loops) - reduced], nest.loops[len(nest.loops) - reduced :]
     targets = [tirx.BufferLoad(u.target.buffer, u.target.indices) for u in updates]
     run = run_of(outer, [update.element for update in updates], targets)
-    if run is None:
+    parts = None if run is None else _Parts.of(run, updates, size)
+    if run is None or parts is None:
         return None
-    lanes = _lanes(run.extent, size, [update.dtype for update in updates])
-    if lanes is None:
-        return None
-    vectors = _vectors(run.extent, lanes, updates)
-    parts = _Parts(updates, vectors * lanes)
 
     def reduce(start: tirx.Expr, count: int, _is_new: IsNew | None = None) -> tirx.Stmt:
         def fold(lane: tirx.Expr) -> tirx.Stmt:
@@ -150,13 +143,13 @@ def _across(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.
             [parts.begin(count), around_loops(loops, _vector(count, fold)), _vector(count, end)]
         )
 
-    body = _in_vectors(run.extent, lanes, vectors, reduce)
+    body = _in_vectors(run.extent, parts.lanes, parts.vectors, reduce)
     return nest.around(len(outer) - run.count, body, parts.buffers)
 
 
 def _vectors(extent: tirx.Expr, lanes: int, updates: list[Update]) -> int:
     """How many vectors to reduce side by side."""
-    if any(_has_call(update.element) for update in updates):
+    if any(contains(update.element, tvm.ir.Call) for update in updates):
         return 1
     if not isinstance(extent, tirx.IntImm):
         return _VECTORS
@@ -166,14 +159,24 @@ def _vectors(extent: tirx.Expr, lanes: int, updates: list[Update]) -> int:
 class _Parts:
     """The lanes of each of some results that are updated together."""
 
-    def __init__(self, updates: Sequence[Update], count: int) -> None:
-        self._count = count
+    def __init__(self, updates: Sequence[Update], lanes: int, vectors: int) -> None:
+        self.lanes = lanes
+        self.vectors = vectors
+        self._count = count = vectors * lanes
         # As many bytes as TVM puts on the stack, from where LLVM takes them into registers.
         self.buffers = [
             tirx.decl_buffer([_int64(count)], update.dtype, "lanes", layout=None)
             for update in updates
         ]
         self._parts = list(zip(self.buffers, updates, strict=True))
+
+    @classmethod
+    def of(cls, run: Run, updates: list[Update], size: int) -> "_Parts | None":
+        """Those of a run in vectors of `size` bytes; None where it has too few elements."""
+        lanes = _lanes(run.extent, size, [update.dtype for update in updates])
+        if lanes is None:
+            return None
+        return cls(updates, lanes, _vectors(run.extent, lanes, updates))
 
     def begin(self, count: int | None = None) -> tirx.Stmt:
         def initial(lane: tirx.Expr) -> tirx.Stmt:
@@ -326,12 +329,6 @@ def _lanes(extent: tirx.Expr, size: int, dtypes: Sequence[str]) -> int | None:
 def _power_of_two(count: int) -> int:
     """The largest one that is no larger than `count`."""
     return 1 << max(count.bit_length() - 1, 0)
-
-
-def _has_call(expr: tirx.Expr) -> bool:
-    calls: list[tvm.ir.Call] = []
-    structural_walk(expr, (tvm.ir.Call, calls.append))
-    return bool(calls)
 
 
 def _simplified(expr: tirx.Expr) -> tirx.Expr:

@@ -23,6 +23,8 @@ from tvm.s_tir.analysis import get_sblock_access_region
 from tvm.sym import Analyzer, detect_linear_equation
 from tvm_ffi import structural_map, structural_mutate, structural_walk
 
+from ..relax.tir import contains, count_of
+
 # Calls that LLVM's code generator takes for vectors; others it would make for one element.
 _OF_VECTORS = frozenset(
     f"tirx.{name}"
@@ -192,10 +194,7 @@ def run_of(
     for count in range(len(loops), 0, -1):
         inner = list(loops[len(loops) - count :])
         analyzer = Analyzer()
-        extent = tirx.const(1, "int64")
-        for loop in inner:
-            extent = extent * loop.extent.astype("int64")
-        extent = analyzer.simplify(extent)
+        extent = count_of(loop.extent for loop in inner)
         fused = tirx.Var("fused", "int64")
         analyzer.bind(fused, tvm.ir.Range(0, extent))
         within = _unfused(inner, fused)
@@ -246,9 +245,7 @@ def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | No
 
 
 def uses(expr: tirx.Expr, variables: Collection[tirx.Var]) -> bool:
-    used: list[tirx.Var] = []
-    structural_walk(expr, (tirx.Var, used.append))
-    return any(var in variables for var in used)
+    return contains(expr, tirx.Var, lambda var: var in variables)
 
 
 def sources(expr: tirx.Expr) -> set[tirx.Var]:

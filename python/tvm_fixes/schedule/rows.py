@@ -12,17 +12,18 @@
 # and limitations under the License.
 """Kernels that reduce rows, such as norms and softmax: one row after the other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_map, structural_walk
 
 from ..relax.legalize.parallel import parallelize
+from ..relax.tir import count_of, is_one
 from .nest import uses
 
 # Below that, the time to wake other threads is longer than they would save.
@@ -57,7 +58,7 @@ def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     reductions = [block for block in _blocks(sch) if sch.get(block).init is not None]
     if not reductions:
         return None
-    _inline(sch, [_count(sch.get(block).writes[0].source.shape) for block in reductions])
+    _inline(sch, [count_of(sch.get(block).writes[0].source.shape) for block in reductions])
     *before, result = _blocks(sch)
     rows = _rows(sch, result)
     if rows is None:
@@ -98,7 +99,7 @@ def _inline(sch: Schedule, row_counts: Sequence[tirx.Expr]) -> None:
         if node.init is not None or not isinstance(node.body, tirx.BufferStore) or not consumers:
             continue
         buffer = node.body.buffer
-        size = _count(buffer.shape)
+        size = count_of(buffer.shape)
         if any(tvm_ffi.structural_equal(size, count) for count in row_counts):
             continue
         readers = [sch.get(consumer) for consumer in consumers]
@@ -113,7 +114,7 @@ def _is_read_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBlock]) 
     if sum(_loads(reader).count(buffer) for reader in readers) != 1:
         return False
     (reader,) = readers
-    return tvm_ffi.structural_equal(_count(i.dom.extent for i in reader.iter_vars), size)
+    return tvm_ffi.structural_equal(count_of(i.dom.extent for i in reader.iter_vars), size)
 
 
 def _loads(node: SBlock) -> list[tirx.Var]:
@@ -157,7 +158,7 @@ def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var
     They are what the intermediate results are read by that have fewer elements than the result;
     None if these differ.
     """
-    wide = {iterator.var for iterator in node.iter_vars if not _is_one(iterator.dom.extent)}
+    wide = {iterator.var for iterator in node.iter_vars if not is_one(iterator.dom.extent)}
     found: list[dict[tirx.Var, int]] = []
     reads_known: list[bool] = []
 
@@ -190,7 +191,7 @@ def _is_across(node: SBlock) -> bool | None:
     kept: set[tirx.Var] = set()
     reduced: set[tirx.Var] = set()
     for iterator in node.iter_vars:
-        if not _is_one(iterator.dom.extent):
+        if not is_one(iterator.dom.extent):
             reduces = iterator.iter_type == tirx.IterVar.CommReduce
             (reduced if reduces else kept).add(iterator.var)
     ends: set[str] = set()
@@ -283,15 +284,4 @@ def _reads_only(
 
 
 def _work(sch: Schedule, reduction: SBlockRV) -> tirx.Expr:
-    return _count(iterator.dom.extent for iterator in sch.get(reduction).iter_vars)
-
-
-def _count(extents: Iterable[tirx.Expr]) -> tirx.Expr:
-    total = tirx.const(1, "int64")
-    for extent in extents:
-        total = total * extent
-    return Analyzer().simplify(total)
-
-
-def _is_one(extent: tirx.Expr) -> bool:
-    return isinstance(extent, tirx.IntImm) and extent.value == 1
+    return count_of(iterator.dom.extent for iterator in sch.get(reduction).iter_vars)

@@ -33,9 +33,8 @@ How to remove
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, ScheduleError
-from tvm_ffi import structural_walk
 
-from .. import switches
+from ..relax.tir import contains, prim_func_pass
 from .lanes import vectorize
 from .rows import by_rows
 
@@ -56,26 +55,13 @@ def ScheduleReductions() -> tvm.transform.Pass:
         behind the fusion.  Kernels of other forms stay as they are.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        target = tvm.target.Target.current(allow_none=True)
-        if not switches.enabled(FIX_ID) or target is None or "cpu" not in target.keys:
-            return mod
-        scheduled = {}
-        for variable, function in mod.functions_items():
-            if isinstance(function, tirx.PrimFunc) and _is_unscheduled_reduction(function):
-                new = _schedule(function, target)
-                if not new.same_as(function):
-                    scheduled[variable] = new
-        if not scheduled:
-            return mod
-        switches.note(FIX_ID)
-        return tvm.IRModule({**dict(mod.functions_items()), **scheduled}, attrs=mod.attrs)
-
-    return tvm.transform.module_pass(run, opt_level=0, name="ScheduleReductions")
+    return prim_func_pass("ScheduleReductions", FIX_ID, _schedule)
 
 
 def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     """`function` itself where TVM refuses a step of the schedule, or vectors do not fit."""
+    if not _is_unscheduled(function) or not _has_reduction(function):
+        return function
     try:
         rows = by_rows(function)
     except (ScheduleError, tvm.error.InternalError):
@@ -87,20 +73,10 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     return function if _has_reduction(vectorized) else vectorized
 
 
-def _is_unscheduled_reduction(function: tirx.PrimFunc) -> bool:
-    """Whether a PrimFunc has a reduction, and nothing but plain loops."""
-    serial: list[bool] = []
-
-    def look(loop: tirx.For) -> None:
-        serial.append(loop.kind == tirx.ForKind.SERIAL)
-
-    structural_walk(function.body, (tirx.For, look))
-    return all(serial) and _has_reduction(function)
+def _is_unscheduled(function: tirx.PrimFunc) -> bool:
+    """Whether a PrimFunc has nothing but plain loops."""
+    return not contains(function.body, tirx.For, lambda loop: loop.kind != tirx.ForKind.SERIAL)
 
 
 def _has_reduction(function: tirx.PrimFunc) -> bool:
-    initialized: list[bool] = []
-    structural_walk(
-        function.body, (SBlock, lambda block: initialized.append(block.init is not None))
-    )
-    return any(initialized)
+    return contains(function.body, SBlock, lambda block: block.init is not None)

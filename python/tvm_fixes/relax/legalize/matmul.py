@@ -48,6 +48,7 @@ from tvm.sym import Analyzer
 from ... import switches
 from ..constants import filled
 from ..ir import in_block
+from ..tir import count_of
 from .override import Legalize, override
 from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
@@ -414,12 +415,6 @@ def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
     """The block of that name."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     return next((block for block in blocks if sch.get(block).name_hint == name), None)
-
-
-def count_of(extents: list[tirx.Expr]) -> tirx.Expr:
-    return Analyzer().simplify(
-        functools.reduce(lambda a, b: a * b, extents, tirx.const(1, "int64"))
-    )
 
 
 def _reshape(

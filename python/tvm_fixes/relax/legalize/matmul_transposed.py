@@ -25,7 +25,8 @@ from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
 from ..ir import in_block
-from .matmul import count_of, even_part
+from ..tir import count_of
+from .matmul import even_part
 from .parallel import parallelize
 from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
 

@@ -35,9 +35,9 @@ from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
-from ... import switches
+from ..tir import contains, prim_func_pass
 
 FIX_ID = "elementary-functions"
 
@@ -67,21 +67,13 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
         A module pass over the PrimFuncs of a target that is a CPU.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        target = tvm.target.Target.current(allow_none=True)
-        if not switches.enabled(FIX_ID) or target is None or "cpu" not in target.keys:
-            return mod
-        lowered = {
-            variable: structural_map(_without_bfloat16(function, target), (tvm.ir.Call, _lower))
-            for variable, function in mod.functions_items()
-            if isinstance(function, tirx.PrimFunc) and _has_elementary_function(function)
-        }
-        if not lowered:
-            return mod
-        switches.note(FIX_ID)
-        return tvm.IRModule({**dict(mod.functions_items()), **lowered}, attrs=mod.attrs)
+    return prim_func_pass("LowerElementaryFunctions", FIX_ID, _lower)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="LowerElementaryFunctions")
+
+def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    if not contains(function.body, tvm.ir.Call, lambda call: _function_of(call) is not None):
+        return function
+    return structural_map(_without_bfloat16(function, target), (tvm.ir.Call, _lower_call))
 
 
 def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
@@ -90,14 +82,6 @@ def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tir
     bound = function if is_bound else function.with_attr("target", target)
     legal = tirx.transform.BF16ComputeLegalize()(tvm.IRModule({"main": bound}))["main"]
     return legal if is_bound else legal.without_attr("target")
-
-
-def _has_elementary_function(function: tirx.PrimFunc) -> bool:
-    found: list[bool] = []
-    structural_walk(
-        function.body, (tvm.ir.Call, lambda call: found.append(_function_of(call) is not None))
-    )
-    return any(found)
 
 
 def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
@@ -109,7 +93,7 @@ def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
     return _FUNCTIONS.get(call.op.name)
 
 
-def _lower(call: tvm.ir.Call) -> tirx.Expr:
+def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
     function, dtype = _function_of(call), str(call.ty)
     if function is None:
         return call

@@ -18,6 +18,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
+from ...tir import is_one
 from ..layouts import Layout
 from ..parallel import parallelize
 from ..targets import vector_registers
@@ -152,7 +153,7 @@ def schedule_for_cpu(
     sch.reorder(*order, *reductions, column, channel)
     _consume(sch, block, order[-1] if by_vector else tile, layout, out_extent)
     # Fused with others, the loops over channels hide that a vector is of one group.
-    has_vectors = len(channel_tiles) > 1 and not _is_one(sch.get(channel_tiles[-1]).extent)
+    has_vectors = len(channel_tiles) > 1 and not is_one(sch.get(channel_tiles[-1]).extent)
     is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
     parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
     if vector > 1:
@@ -173,10 +174,6 @@ def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
         channels, channel = sch.split(channel, [None, 16])
         sch.reorder(*rows, channels, column, channel)
     parallelize(sch, rows)
-
-
-def _is_one(extent: tirx.Expr) -> bool:
-    return bool(Analyzer().can_prove_equal(extent, 1))
 
 
 def _elements(extents: dict[str, tirx.Expr]) -> int:

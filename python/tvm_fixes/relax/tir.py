@@ -1,0 +1,85 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What passes and schedules of PrimFuncs have in common."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
+
+from .. import switches
+
+Node = TypeVar("Node", bound=tvm.Object)
+
+
+def prim_func_pass(
+    name: str,
+    fix_id: str,
+    rewrite: Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc],
+) -> tvm.transform.Pass:
+    """Make a module pass over the PrimFuncs, for a target that is a CPU.
+
+    Parameters
+    ----------
+    fix_id : str
+        The fix that the pass is; while that is off, and for other targets, it changes nothing.
+    rewrite : callable
+        Makes of a PrimFunc and the target a new one, or gives back the same.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        The same module comes back where nothing is rewritten.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        if not switches.enabled(fix_id) or target is None or "cpu" not in target.keys:
+            return mod
+        rewritten = {}
+        for variable, function in mod.functions_items():
+            if isinstance(function, tirx.PrimFunc):
+                new = rewrite(function, target)
+                if not new.same_as(function):
+                    rewritten[variable] = new
+        if not rewritten:
+            return mod
+        switches.note(fix_id)
+        return tvm.IRModule({**dict(mod.functions_items()), **rewritten}, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(run, opt_level=0, name=name)
+
+
+def contains(
+    node: tvm.Object, kind: type[Node], predicate: Callable[[Node], bool] = lambda _: True
+) -> bool:
+    """Whether there is a node of a kind in `node`, or itself, of which `predicate` holds."""
+    found: list[bool] = []
+    structural_walk(node, (kind, lambda inner: found.append(predicate(inner))))
+    return any(found)
+
+
+def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
+    """The product of extents, an int64."""
+    count: tirx.Expr = tirx.const(1, "int64")
+    for extent in extents:
+        count = count * extent.astype("int64")
+    return Analyzer().simplify(count)
+
+
+def is_one(extent: tirx.Expr) -> bool:
+    """Whether an extent is proved to be 1."""
+    return bool(Analyzer().can_prove_equal(extent, 1))
