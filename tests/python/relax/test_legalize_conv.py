@@ -204,7 +204,7 @@ def test_no_copy_where_an_element_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("group_out", [1, 3, 10, 21])
+@pytest.mark.parametrize("group_out", [3, 10, 21])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_channels_that_fill_no_vector(layout: str, group_out: int, constant: bool) -> None:
     """The kernel has more channels, of zeros, and the output has not."""
@@ -212,7 +212,7 @@ def test_channels_that_fill_no_vector(layout: str, group_out: int, constant: boo
         layout,
         "OIHW",
         layout,
-        channels=16,
+        channels=12,
         group_out=group_out,
         kernel=(3, 3),
         padding=(1, 1, 1, 1),

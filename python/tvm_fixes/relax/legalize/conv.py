@@ -19,7 +19,8 @@ Versions
 Trigger
     A call with blocks in a layout (NCHW4c, OIHW4i4o), with another layout of the output than of the
     data, or with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats; for a CPU, any
-    call with eight or more output channels a group, or of one group with many products a sum.
+    call with eight or more output channels a group, of one group with many products a sum, or of
+    several groups with the columns last and not strided.
 Symptom
     With blocks and with another layout of the output the build ends in ``CodeGenVM cannot emit this
     Relax operator directly``. With spatial axes out of order the numbers or the shape are wrong.
@@ -107,7 +108,16 @@ def _applies(call: relax.Call) -> bool:
             return True
     if not schedules_for_cpu(call):
         return False
-    return str(call.ty.dtype) in ("float16", "bfloat16") or _is_vectorized_by_channels(call)
+    if str(call.ty.dtype) in ("float16", "bfloat16"):
+        return True
+    return _is_vectorized_by_columns(call) or _is_vectorized_by_channels(call)
+
+
+def _is_vectorized_by_columns(call: relax.Call) -> bool:
+    """Whether vectors of columns are made of small groups; with a stride LLVM's are better."""
+    attrs = call.attrs
+    is_last = attrs.data_layout[-1] == "W"
+    return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) == 1
 
 
 def _is_vectorized_by_channels(call: relax.Call) -> bool:

@@ -26,9 +26,14 @@ from tvm.relax.utils import gen_call_tir_inputs
 
 from ..ir import in_block
 from ..tir import count_of
-from .matmul import even_part
 from .parallel import parallelize
-from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
+from .targets import (
+    accumulator_dtype,
+    even_part,
+    schedules_for_cpu,
+    target_of,
+    vector_registers,
+)
 
 
 def multiply_by_rows(bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr) -> relax.SeqExpr:

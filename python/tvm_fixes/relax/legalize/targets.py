@@ -51,3 +51,8 @@ def vector_registers(target: tvm.target.Target) -> tuple[int, int]:
     if target_has_features("avx", target):
         return 32, 16
     return 16, 16
+
+
+def even_part(extent: int, most: int) -> int:
+    """How many of `extent` a tile takes: no more than `most`, the last tile as full as can be."""
+    return -(-extent // -(-extent // most))

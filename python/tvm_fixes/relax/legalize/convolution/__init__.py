@@ -20,6 +20,10 @@ On a CPU the sums are made with the output channels innermost, whatever the layo
 is brought to that order before, which is done at compile time where it is a constant, the data is
 copied, padded and channels-last, if its elements are read more than once, and then read one element
 at a time for a vector of output channels, and the result is put into its layout tile by tile.
+
+A vector needs channels.  Where a group has few of them, it is made of columns
+(``by_columns``), or, without groups, of what each element of the kernel makes of the data
+(``by_products``).
 """
 
 from .compute import Convolution, SpatialAxis, Tile, kernel_layout

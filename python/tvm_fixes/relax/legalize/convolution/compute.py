@@ -20,6 +20,7 @@ import tvm
 from tvm import te, tirx
 from tvm.sym import Analyzer
 
+from ...tir import is_one
 from ..layouts import Layout
 from ..targets import accumulator_dtype
 
@@ -109,12 +110,23 @@ class Tile:
     padding : int
         By how many channels of zeros the kernel is longer in ``O``, for whole vectors; if there are
         groups it is 0.
+    rows : int
+        Elements of the axis before the innermost spatial one.
+    by_columns : bool
+        Whether the columns of a channel are vectorized instead of channels.
     """
 
     columns: int
     channels: int
     kernel_axis: str = "O"
     padding: int = 0
+    rows: int = 1
+    by_columns: bool = False
+
+    @property
+    def is_vectorized(self) -> bool:
+        """Whether vectors are made here."""
+        return self.by_columns or self.channels > 1
 
 
 @dataclass(frozen=True)
@@ -168,7 +180,7 @@ class Convolution:
         copies_data = self.copies_data(data_extent, kernel_extent)
         if copies_data:
             data = self._padded(data, kernel_extent, acc_extent, acc_dtype)
-            data_layout = self._channels_last
+            data_layout = self._sums_layout
         group_in, group_out = self._group_channels(kernel_extent)
         taps = {}
         for axis, spatial in self.spatial.items():
@@ -178,7 +190,7 @@ class Convolution:
         acc_shape = acc_layout.shape(acc_extent)
 
         def accumulate(*position: tirx.Var) -> tirx.Expr:
-            analyzer = _bounded(position, acc_shape)
+            analyzer = bounded(position, acc_shape)
             for axis in (*taps.values(), channel):
                 analyzer.bind(axis.var, axis.dom)
             out_at = acc_layout.element(position)
@@ -215,27 +227,31 @@ class Convolution:
         return self._lay_out(acc, acc_layout, out_extent)
 
     @property
-    def _channels_last(self) -> Layout:
-        return Layout(f"N{''.join(self.spatial)}C")
+    def _sums_layout(self) -> Layout:
+        """What is vectorized is last."""
+        axes = "".join(self.spatial)
+        by_columns = self.tile is not None and self.tile.by_columns
+        return Layout(f"NC{axes}" if by_columns else f"N{axes}C")
 
     def copies_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
-        """Whether the data is copied, padded and with the channels last, before it is convolved.
+        """Whether the data is copied, padded and with what is vectorized last.
 
-        An element is read once for each tap, and for each tile of channels.  In a plain layout its
-        channels lie in a page each, and in one set of the cache if the extents are powers of two.
-        Of unknown columns the last tile would read beyond the data.
+        An element is read once for each element of the kernel, and for each tile of channels.  In a
+        plain layout its channels lie in a page each, and in one set of the cache if the extents are
+        powers of two.  Of unknown columns the last tile would read beyond the data.
 
         Parameters
         ----------
         data, kernel : dict of str to tirx.Expr
             The extent of each axis of data and kernel.
         """
-        if self.tile is None or self.tile.channels == 1:
+        if self.tile is None or not self.tile.is_vectorized:
             return False
+        if self.tile.by_columns:
+            return True
         group_in, _ = self._group_channels(kernel)
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
-        counts = [spatial.tap_count(kernel[axis]) for axis, spatial in self.spatial.items()]
-        has_taps = any(not Analyzer().can_prove_equal(count, 1) for count in counts)
+        has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
         is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
         return (has_taps or not is_known) and not is_depthwise
 
@@ -252,11 +268,11 @@ class Convolution:
         for axis, spatial in self.spatial.items():
             before[axis], reached = spatial.reach(out_extent[axis], kernel_extent[axis])
             extent[axis] = Analyzer().simplify(reached)
-        shape = self._channels_last.shape(extent)
+        shape = self._sums_layout.shape(extent)
 
         def element(*position: tirx.Var) -> tirx.Expr:
-            at = self._channels_last.element(position)
-            analyzer = _bounded(position, shape)
+            at = self._sums_layout.element(position)
+            analyzer = bounded(position, shape)
             guards = []
             for axis in self.spatial:
                 at[axis] = analyzer.simplify(at[axis] - before[axis])
@@ -276,8 +292,10 @@ class Convolution:
         What the vectors of a tile read lies together.
         """
         axes = "".join(self.spatial)
-        if self.tile is None or self.tile.channels == 1:
+        if self.tile is None or not self.tile.is_vectorized:
             return Layout(kernel_layout(axes))
+        if self.tile.by_columns:
+            return Layout(f"OI{axes}")
         block = f"{self.tile.channels}{self.tile.kernel_axis.lower()}"
         return Layout(f"O{axes}I{block}" if block.endswith("o") else f"I{axes}O{block}")
 
@@ -315,17 +333,17 @@ class Convolution:
             has_padding = self.out_layout.has_padding(out_extent)
             layout = Layout(self.out_layout.plain) if has_padding else self.out_layout
             return layout, out_extent
-        *_, column = self.spatial
-        columns, tile = out_extent[column], self.tile.columns
-        if self.tile.channels > 1:
+        if self.tile.is_vectorized:
             # A tile that is computed in part would not stay in registers; nor would one of which
-            # TVM does not see that there is at least one, whatever the columns.
-            before_last = tirx.max(columns, 1) - 1
-            whole = Analyzer().simplify(tirx.floordiv(before_last, tile) * tile + tile)
-            out_extent = out_extent | {column: whole}
+            # TVM does not see that there is at least one, whatever the extent.
+            parts = [self.tile.columns, *([self.tile.rows] if self.tile.by_columns else [])]
+            for axis, part in zip(reversed(self.spatial), parts, strict=False):
+                before_last = tirx.max(out_extent[axis], 1) - 1
+                whole = Analyzer().simplify(tirx.floordiv(before_last, part) * part + part)
+                out_extent = out_extent | {axis: whole}
         if self.tile.padding:
             out_extent = out_extent | {"C": out_extent["C"] + self.tile.padding}
-        return self._channels_last, out_extent
+        return self._sums_layout, out_extent
 
     def _lay_out(
         self, acc: te.Tensor, acc_layout: Layout, out_extent: dict[str, tirx.Expr]
@@ -337,7 +355,7 @@ class Convolution:
 
         def element(*position: tirx.Var) -> tirx.Expr:
             at = layout.element(position)
-            analyzer = _bounded(position, shape)
+            analyzer = bounded(position, shape)
             value = acc(*acc_layout.position(at, analyzer)).astype(self.out_dtype)
             if not has_padding:
                 return value
@@ -355,7 +373,7 @@ def kernel_layout(axes: str) -> str:
     return axes + "IO"
 
 
-def _bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
+def bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
     """An analyzer that knows `position` to be within `shape`."""
     analyzer = Analyzer()
     for var, extent in zip(position, shape, strict=True):

@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import tvm
 from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
@@ -24,6 +25,8 @@ from .... import switches
 from ..layouts import Layout, to_layout
 from ..override import Legalize, override
 from ..targets import accumulator_dtype, schedules_for_cpu, target_of
+from .by_columns import choose_tile_of_columns, has_small_groups, schedule_by_columns
+from .by_products import has_few_channels, lower_by_products
 from .compute import Convolution, SpatialAxis, Tile
 from .schedule import choose_tile, schedule_for_cpu
 
@@ -86,12 +89,17 @@ def _legalize(
     )
     on_cpu = schedules_for_cpu(call)
     if on_cpu:
-        convolution = replace(
-            convolution, tile=_tile(call, family, convolution, convolution.out_extent(*extents))
-        )
+        dtype = accumulator_dtype(*(str(expr.ty.dtype) for expr in (data, kernel, call)))
+        if has_few_channels(convolution, extents[1]):
+            layout = Layout(attrs.kernel_layout)
+            return lower_by_products(bb, convolution, data, kernel, layout, dtype)
+        tile = _tile(target_of(call), dtype, convolution, *extents)
+        convolution = replace(convolution, tile=tile)
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     func, args, out_type = gen_call_tir_inputs(convolution.compute, data, kernel)
-    if on_cpu:
+    if on_cpu and tile is not None and tile.by_columns:
+        func = schedule_by_columns(func, convolution, tile)
+    elif on_cpu:
         func = schedule_for_cpu(func, convolution, *extents)
     return relax.call_tir(bb.add_func(func, call.op.name.rpartition(".")[2]), args, out_type)
 
@@ -166,27 +174,34 @@ def _with_extent(
 
 
 def _tile(
-    call: relax.Call, family: Family, convolution: Convolution, out_extent: dict[str, tirx.Expr]
+    target: tvm.target.Target,
+    dtype: str,
+    convolution: Convolution,
+    data: dict[str, tirx.Expr],
+    kernel: dict[str, tirx.Expr],
 ) -> Tile | None:
-    """The tile in which to compute `call`; None where output channels innermost do not pay.
+    """The tile in which to compute `convolution`; None where no vectors are made here.
 
-    In a depthwise convolution each has a data channel of its own, which lie apart but in a layout
-    that ends in channels. There the channels of a block, or all, are those of one group.
+    In a depthwise convolution each channel has a data channel of its own, which lie apart but in a
+    layout that ends in channels. There the channels of a block, or all, are those of one group.
     """
+    out_extent = convolution.out_extent(data, kernel)
+    if has_small_groups(convolution, kernel):
+        spatial = [out_extent[axis] for axis in convolution.spatial]
+        return choose_tile_of_columns(target, dtype, spatial)
     groups, channels, kernel_axis = convolution.groups, out_extent["C"], "O"
     if groups > 1 and Analyzer().can_prove_equal(channels, groups):
         last_axis, block = convolution.data_layout.axes[-1]
         if last_axis not in "Cc":
             return None
-        kernel_axis = family.grouped_axis
+        kernel_axis = convolution.grouped_axis
         channels = channels if block is None else tirx.const(block, "int64")
     else:
         channels = Analyzer().simplify(tirx.floordiv(channels, groups))
-    dtypes = (str(expr.ty.dtype) for expr in (*call.args, call))
     column = list(convolution.spatial)[-1]
     columns, vector = choose_tile(
-        target_of(call),
-        accumulator_dtype(*dtypes),
+        target,
+        dtype,
         out_extent[column],
         channels,
         phases=convolution.spatial[column].phases,

@@ -24,6 +24,12 @@ from ..parallel import parallelize
 from ..targets import vector_registers
 from .compute import Convolution
 
+# So many columns are copied by one thread.
+_COPIED_COLUMNS = 64
+
+# So many elements of float32 stay in the L2 cache.
+_CACHED_ELEMENTS = 1 << 19
+
 
 def choose_tile(
     target: tvm.target.Target,
@@ -145,7 +151,11 @@ def schedule_for_cpu(
     copies_data = convolution.copies_data(data, kernel)
     if copies_data:
         _copy(sch, convolution.data_layout)
-    if by_vector and (copies_data or _elements(kernel) > _elements(data)):
+    by_rows = copies_data and _exceeds_cache(data, kernel)
+    if by_vector and by_rows and len(outer) > 1:
+        # All channels of a row of the output, while what they read of the data is in the cache.
+        order = [*outer, *channel_tiles, tile]
+    elif by_vector and not by_rows and (copies_data or _elements(kernel) > _elements(data)):
         # The kernel, which does not stay in the cache as long, is walked through once.
         order = outer = [*channel_tiles, *outer, tile]
     elif len(outer) == 1:
@@ -170,10 +180,21 @@ def schedule_for_cpu(
 def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
     """Copy the data so that a channel's elements are read, and those of some channels written."""
     *rows, column, channel = sch.get_loops(sch.get_sblock("padded"))
+    if len(rows) == 1:  # in 1-D
+        part, column = sch.split(column, [None, _COPIED_COLUMNS])
+        rows.append(part)
     if layout.axes[-1][0] not in "Cc":
-        channels, channel = sch.split(channel, [None, 16])
+        count = next(count for count in (16, 8, 4, 1) if _divides(count, sch.get(channel).extent))
+        channels, channel = sch.split(channel, [None, count])
         sch.reorder(*rows, channels, column, channel)
+        # LLVM would make vectors of the columns, and scatter them.
+        sch.vectorize(channel)
     parallelize(sch, rows)
+
+
+def _exceeds_cache(data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
+    """Whether the data, which is more than the kernel, does not stay in the cache."""
+    return _elements(data) > max(_CACHED_ELEMENTS, _elements(kernel))
 
 
 def _elements(extents: dict[str, tirx.Expr]) -> int:
@@ -197,3 +218,7 @@ def _consume(
             sch.reverse_compute_at(consumer, loop)
         else:
             parallelize(sch, sch.get_loops(consumer)[:-1])
+
+
+def _divides(divisor: int, extent: tirx.Expr) -> bool:
+    return bool(Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0))
