@@ -51,7 +51,13 @@ from ..ir import in_block
 from ..tir import count_of
 from .override import Legalize, override
 from .parallel import parallelize
-from .targets import accumulator_dtype, schedules_for_cpu, target_of, vector_registers
+from .targets import (
+    accumulator_dtype,
+    even_part,
+    schedules_for_cpu,
+    target_of,
+    vector_registers,
+)
 
 FIX_ID = "matmul-legalize"
 
@@ -156,15 +162,18 @@ def _divides(divisor: int, extent: tirx.Expr) -> bool:
 
 
 def _in_tiles(matrices: te.Tensor, columns: int) -> te.Tensor:
-    """(…, K, N) -> (…, ceil(N / columns), K, columns); the last column fills up the last tile."""
+    """(…, K, N) -> (…, ceil(N / columns), K, columns); zeros fill up the last tile."""
     *batch_extents, depth, column_count = matrices.shape
 
     def element(*position: tirx.Var) -> tirx.Expr:
         *batch, tile, row, column = position
-        return matrices(*batch, row, tirx.min(tile * columns + column, column_count - 1))
+        at = tile * columns + column
+        value = matrices(*batch, row, at)
+        return tirx.if_then_else(at < column_count, value, tirx.const(0, matrices.dtype))
 
     tiles = tirx.ceildiv(column_count, columns)
-    return te.compute((*batch_extents, tiles, depth, columns), element, name="in_tiles")
+    shape = (*batch_extents, tiles, depth, tirx.const(columns, "int64"))
+    return te.compute(shape, element, name="in_tiles")
 
 
 def _batch_index(batch: list[tirx.Var], extents: list[tirx.Expr]) -> list[tirx.Expr]:
@@ -333,6 +342,10 @@ def _choose_tile(
     vectors = min(vectors, 8, 1023 // (tile_rows * vector))
     if isinstance(columns, tirx.IntImm):
         vectors = min(vectors, -(-columns.value // lanes))
+    if not packed:
+        # A matrix that the tiles divide is read as it lies.
+        fewer = range(vectors, vectors // 2, -1)
+        vectors = next((n for n in fewer if _divides(n * lanes, columns)), vectors)
     # To lay out a matrix that few rows are multiplied with takes as long as to multiply them.
     has_few_rows = isinstance(rows, tirx.IntImm) and rows.value <= 4
     if has_few_rows and not packed and not _divides(vectors * lanes, columns):
@@ -350,11 +363,6 @@ def _chunk(tile: _Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -
     if depth.value < 2 * _CHUNKS[0] or has_few_rows or has_few_tiles:
         return None
     return next((chunk for chunk in _CHUNKS if depth.value % chunk == 0), None)
-
-
-def even_part(extent: int, most: int) -> int:
-    """How many of `extent` a tile takes: no more than `most`, the last tile as full as can be."""
-    return -(-extent // -(-extent // most))
 
 
 def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
