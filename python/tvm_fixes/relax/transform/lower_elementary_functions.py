@@ -158,6 +158,8 @@ _TANH = (
 
 # ln(2), its upper part so short that the product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06
+# What is added to the exponent of a float32.
+_BIAS = 127
 # exp of less is 0 in float32, and exp of more is infinite.
 _LOWEST, _HIGHEST = -104.0, 89.0
 
@@ -177,33 +179,36 @@ def _exp_inside(x: tirx.Var) -> tirx.Expr:
         half = tirx.op.shift_right(n, tirx.const(1, "int32"))
         return power * _power_of_two(half) * _power_of_two(n - half)
 
-    return _exp_scaled(x, scaled)
+    return _exp_scaled(x, 2 * _BIAS, scaled)
 
 
 def _exp_normal(x: tirx.Var) -> tirx.Expr:
     """exp of -87 <= x <= 88, which is a normal number."""
-    return _exp_scaled(x, lambda power, n: power * _power_of_two(n))
+    return _exp_scaled(x, _BIAS, lambda power, n: power * _power_of_two(n))
 
 
-def _exp_scaled(x: tirx.Var, scaled: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """exp(x) = 2^n exp(r), where n is the integer next to x / ln(2), and r = x - n ln(2)."""
+def _exp_scaled(
+    x: tirx.Var, bias: int, scaled: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+) -> tirx.Expr:
+    """exp(x) = 2^n exp(r), where n is the integer next to x / ln(2), and r = x - n ln(2).
+
+    `scaled` is called with exp(r) and n + `bias`, which is positive.
+    """
     # A conversion to integers truncates, and is undefined for NaN.
     number = tirx.Select(x >= _float(_LOWEST), x, _float(_LOWEST))
-    shift = 1 - math.floor(_LOWEST / math.log(2))
-    positive = number * _float(1 / math.log(2)) + _float(shift + 0.5)
+    positive = number * _float(1 / math.log(2)) + _float(bias + 0.5)
 
     def of_exponent(n: tirx.Var) -> tirx.Expr:
-        exponent = n.astype("float32")
+        exponent = n.astype("float32") - _float(bias)
         rest = (x - exponent * _float(_LN2_HIGH)) - exponent * _float(_LN2_LOW)
         return scaled(_let(rest, lambda r: _float(1) + (r + r * r * _polynomial(r, _EXP))), n)
 
-    return _let(positive.astype("int32") - tirx.const(shift, "int32"), of_exponent)
+    return _let(positive.astype("int32"), of_exponent)
 
 
-def _power_of_two(n: tirx.Expr) -> tirx.Expr:
-    """2^n for -126 <= n <= 127."""
-    bits = tirx.op.shift_left(n + tirx.const(127, "int32"), tirx.const(23, "int32"))
-    return tirx.reinterpret("float32", bits)
+def _power_of_two(biased: tirx.Expr) -> tirx.Expr:
+    """2^n for `biased` = n + 127, from 1 to 254."""
+    return tirx.reinterpret("float32", tirx.op.shift_left(biased, tirx.const(23, "int32")))
 
 
 def _erf(x: tirx.Var) -> tirx.Expr:
