@@ -184,6 +184,9 @@ def stages(
             for step in stock.legalize_passes(target)
             if step.info.name != _SCHEDULE
         ]
+        # The fields of a lowered tuple are read in its place: fusion does not look through it.
+        lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
+        passes.insert(lowered, relax.transform.CanonicalizeBindings())
         is_cpu = target is not None and "cpu" in target.keys
         first = [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
         return [*stock.library_dispatch_passes(target), *first, *passes]

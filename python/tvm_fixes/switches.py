@@ -48,7 +48,7 @@ FIX_IDS: tuple[str, ...] = (
     "fold-layout-into-conv",
     "fuse-transpose-matmul",
     "plan-memory-if",
-    "batch-norm-dtype",
+    "batch-norm-legalize",
     "torch-dtype",
     "torch-conv-transpose",
     "torch-batch-norm",

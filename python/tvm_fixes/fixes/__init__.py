@@ -67,7 +67,7 @@ FIXES: tuple[Fix, ...] = (
     layout.FOLD_LAYOUT_INTO_CONV,
     layout.FUSE_TRANSPOSE_MATMUL,
     memory.PLAN_MEMORY_IF,
-    batch_norm.BATCH_NORM_DTYPE,
+    batch_norm.BATCH_NORM_LEGALIZE,
     torch_importer.DTYPE,
     torch_importer.CONV_TRANSPOSE,
     torch_importer.BATCH_NORM,

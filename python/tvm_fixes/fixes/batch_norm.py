@@ -45,11 +45,11 @@ def _normalize_half() -> None:
     np.testing.assert_allclose(got, x, rtol=2e-3, atol=1e-3)
 
 
-BATCH_NORM_DTYPE = Fix(
-    id="batch-norm-dtype",
+BATCH_NORM_LEGALIZE = Fix(
+    id="batch-norm-legalize",
     family="batch-norm",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="a 16-bit batch normalization gives 16-bit results",
+    summary="a batch normalization is fused, and gives 16-bit results in 16 bits",
     upstream=(),
     probe=Probe(
         stock=_normalize_half,

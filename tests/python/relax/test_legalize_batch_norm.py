@@ -19,8 +19,9 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, integers, run, tensor
+from relax_helpers import build, calls, integers, run, tensor
 from tvm_fixes import switches
+from tvm_fixes.pipeline import stages
 
 UNIT = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2**-53}
 
@@ -89,15 +90,67 @@ def test_statistics_of_the_batch(dtype):
 
 
 def test_switched_off(monkeypatch):
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "batch-norm-dtype")
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "batch-norm-legalize")
     assert run(batch_norm("float16"), *arrays("float16")).dtype == np.float32
 
 
-def test_float32_is_lowered_as_before(monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_training_in_more_bits_is_left_to_tvm(monkeypatch, dtype):
+    def emit(builder, x, *params):
+        return builder.emit(relax.op.nn.batch_norm(x, *params, axis=1, training=True)[0])
+
+    vectors = {name: tensor(3, dtype=dtype) for name in ("gamma", "beta", "mean", "variance")}
+    mod = build({"x": tensor(2, 3, 4, dtype=dtype)} | vectors, emit)
     legalize = relax.transform.LegalizeOps()
-    ours = legalize(batch_norm("float32"))
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "batch-norm-dtype")
-    tvm.ir.assert_structural_equal(ours, legalize(batch_norm("float32")))
+    ours = legalize(mod)
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "batch-norm-legalize")
+    tvm.ir.assert_structural_equal(ours, legalize(mod))
+
+
+@pytest.mark.parametrize("axis", [1, -1, 0])
+@pytest.mark.parametrize(("center", "scale"), [(True, False), (False, True), (False, False)])
+def test_statistics_without_center_and_scale(axis, center, scale):
+    shape = (3, 3, 3)
+    names = ("gamma", "beta", "mean", "variance")
+
+    def emit(builder, x, *params):
+        call = relax.op.nn.batch_norm(
+            x, *params, axis=axis, epsilon=0.5, center=center, scale=scale, training=False
+        )
+        return builder.emit(call)
+
+    mod = build({"x": tensor(*shape)} | {name: tensor(3) for name in names}, emit)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype("float32")
+    vectors = rng.uniform(0.5, 2, (4, 3)).astype("float32")
+    got = run(mod, x, *vectors)
+    along = [-1 if i == axis % 3 else 1 for i in range(3)]
+    gamma, beta, mean, variance = (v.astype("float64").reshape(along) for v in vectors)
+    expected = (x - mean) / np.sqrt(variance + 0.5) * (gamma if scale else 1)
+    np.testing.assert_allclose(got[0], expected + (beta if center else 0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(got[1], vectors[2])
+    np.testing.assert_array_equal(got[2], vectors[3])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_is_fused_with_a_convolution(dtype):
+    """And is one product and one sum of what is known at compile time."""
+    rng = np.random.default_rng(0)
+    constants = [relax.const(v.astype(dtype)) for v in rng.uniform(0.5, 2, (4, 16))]
+    kernel = relax.const(rng.standard_normal((16, 8, 3, 3)).astype(dtype))
+
+    def emit(builder, x):
+        conv = builder.emit(relax.op.nn.conv2d(x, kernel))
+        norm = builder.emit(relax.op.nn.batch_norm(conv, *constants, axis=1, training=False))
+        return builder.emit(relax.op.nn.relu(builder.emit(relax.TupleGetItem(norm, 0))))
+
+    with tvm.target.Target("llvm"):
+        mod = build({"x": tensor(1, 8, 6, 6, dtype=dtype)}, emit)
+        for stage in stages():
+            mod = stage(mod)
+            if stage.info.name == "InlineElementwise":
+                break
+    assert len([call for call in calls(mod) if call.op.name == "relax.call_tir"]) == 1
 
 
 if __name__ == "__main__":

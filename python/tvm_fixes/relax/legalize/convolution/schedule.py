@@ -161,7 +161,9 @@ def schedule_for_cpu(
     elif len(outer) == 1:
         outer = [*outer, tile]  # in 1-D there are no rows
     sch.reorder(*order, *reductions, column, channel)
-    _consume(sch, block, order[-1] if by_vector else tile, layout, out_extent)
+    is_vectorized = by_vector and _writes_vectors(convolution, out_extent)
+    loop = order[-1] if by_vector else tile
+    _consume(sch, block, loop, layout, out_extent, is_vectorized=is_vectorized)
     # Fused with others, the loops over channels hide that a vector is of one group.
     has_vectors = len(channel_tiles) > 1 and not is_one(sch.get(channel_tiles[-1]).extent)
     is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
@@ -192,6 +194,16 @@ def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
     parallelize(sch, rows)
 
 
+def _writes_vectors(convolution: Convolution, out_extent: dict[str, tirx.Expr]) -> bool:
+    """Whether a tile is whole along the innermost axis of the output."""
+    innermost = convolution.out_layout.axes[-1][0].upper()
+    if convolution.tile is None or innermost not in ("C", list(convolution.spatial)[-1]):
+        return False
+    if innermost == "C":
+        return convolution.tile.padding == 0
+    return _divides(convolution.tile.columns, out_extent[innermost])
+
+
 def _exceeds_cache(data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
     """Whether the data, which is more than the kernel, does not stay in the cache."""
     return _elements(data) > max(_CACHED_ELEMENTS, _elements(kernel))
@@ -210,12 +222,19 @@ def _consume(
     loop: s_tir.schedule.LoopRV,
     layout: Layout,
     out_extent: dict[str, tirx.Expr],
+    *,
+    is_vectorized: bool = False,
 ) -> None:
-    """Put the sums of `block` into the output: within `loop`, if there they fill whole blocks."""
+    """Put the sums of `block` into the output: within `loop`, if there they fill whole blocks.
+
+    Where that `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
+    """
     is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
     for consumer in sch.get_consumers(block):
         if not is_apart:
             sch.reverse_compute_at(consumer, loop)
+            if is_vectorized:
+                sch.vectorize(sch.get_loops(consumer)[-1])
         else:
             parallelize(sch, sch.get_loops(consumer)[:-1])
 
