@@ -38,11 +38,14 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
 from ..relax.tir import contains, count_of, prim_func_pass
+from ..relax.transform.lower_elementary_functions import is_elementary_function, nests_functions
 
 FIX_ID = "inline-elementwise"
 
 # So many nodes of an expression are too many: what is read twice doubles with each step.
 _MOST_NODES = 512
+# An elementary function is written out later, by so many.
+_NODES_OF_FUNCTION = 32
 
 
 def InlineElementwise() -> tvm.transform.Pass:
@@ -59,7 +62,8 @@ def InlineElementwise() -> tvm.transform.Pass:
 
     What follows a kernel in tiles, such as the addition of a bias, is done where its tiles are
     written.  A value that is read more often than it is computed, as in a broadcast, a window or a
-    reduction, stays in memory; so does one that a transposition reads.
+    reduction, stays in memory; so does one that a transposition reads, and the result of an
+    elementary function to which another one is applied.
 
     Returns
     -------
@@ -78,6 +82,8 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
     schedule = Schedule(function, enable_check=False)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = [schedule.get(block).name_hint for block in blocks]
+    if len(set(names)) < len(names):
+        return function
     is_changed = False
     for name in names:
         block = schedule.get_sblock(name)
@@ -132,7 +138,8 @@ def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
 def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:
     """Whether `reader` is too large with what is stored in the place of what it reads of that."""
     reads = _reads_of(stored.buffer, reader.value)
-    return _node_count(reader.value) + len(reads) * _node_count(stored.value) > _MOST_NODES
+    count = _node_count(reader.value) + len(reads) * _node_count(stored.value)
+    return count > _MOST_NODES or nests_functions(stored, reader.value)
 
 
 def _shares_loops(schedule: Schedule, block: SBlockRV) -> bool:
@@ -172,6 +179,11 @@ def _ends_in(read: tvm.ir.TensorLoad, innermost: tirx.Var) -> bool:
 
 
 def _node_count(value: tirx.Expr) -> int:
-    found: list[bool] = []
-    structural_walk(value, (tirx.Expr, lambda _: found.append(True)))
-    return len(found)
+    found: list[int] = []
+
+    def look(node: tirx.Expr) -> None:
+        is_function = isinstance(node, tvm.ir.Call) and is_elementary_function(node)
+        found.append(_NODES_OF_FUNCTION if is_function else 1)
+
+    structural_walk(value, (tirx.Expr, look))
+    return sum(found)

@@ -26,6 +26,7 @@ from tvm import tirx
 from conv_cases import AXES, Case
 from conv_checks import (
     CPU,
+    allocations,
     assert_close,
     assert_computes,
     assert_reference_equals_pytorch,
@@ -178,6 +179,13 @@ def test_constant_kernel() -> None:
     case = depthwise(20)
     data, kernel = case.arrays()
     assert_close(case, run(module(case, constant_kernel=kernel), data), data, kernel)
+
+
+def test_a_copy_of_padding_is_not_made() -> None:
+    """Between the elements of a kernel that reach far lies mostly padding."""
+    case = depthwise(8, dilation=(300, 200), padding=(300, 200, 300, 200))
+    assert allocations(prim_func(legalized(module(case), CPU))) == []
+    assert_computes([case])
 
 
 def test_strided_columns_are_left_to_tvm(monkeypatch: pytest.MonkeyPatch) -> None:

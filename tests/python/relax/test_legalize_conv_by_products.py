@@ -184,5 +184,9 @@ def test_others_are_computed_in_another_way(changes: dict) -> None:
     assert_computes([case])
 
 
+def test_integers_are_computed_in_another_way() -> None:
+    assert not is_by_products(replace(FORWARD, dtype="int8", out_dtype="int32"))
+
+
 if __name__ == "__main__":
     tvm.testing.main()

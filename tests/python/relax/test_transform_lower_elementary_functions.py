@@ -162,6 +162,15 @@ OPERATORS = {
     "silu": (relax.op.nn.silu, torch.nn.functional.silu),
     "tanh": (relax.op.tanh, torch.tanh),
     "cube": (lambda x: relax.op.power(x, relax.const(3, "float32")), lambda x: x**3),
+    # Each of another, which is not computed in one expression.
+    "tanh of sigmoid of erf": (
+        lambda x: relax.op.tanh(relax.op.sigmoid(relax.op.erf(x))),
+        lambda x: torch.tanh(torch.sigmoid(torch.erf(x))),
+    ),
+    "sum of exp of sigmoid": (
+        lambda x: relax.op.sum(relax.op.exp(relax.op.sigmoid(x)), 1),
+        lambda x: torch.exp(torch.sigmoid(x)).sum(1),
+    ),
     "softmax": (lambda x: relax.op.nn.softmax(x, -1), lambda x: torch.softmax(x, -1)),
 }
 
@@ -182,14 +191,15 @@ def test_operators_are_those_of_pytorch(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_16_bits_are_computed_in_32(dtype, name):
     emit = relax.op.sigmoid if name == "sigmoid" else getattr(relax.op, name)
-    numbers = np.linspace(-20, 20, 1001).astype(
+    numbers = np.append(np.linspace(-20, 20, 1001), [-0.0, 1e-3, 1e-5, -1e-6, np.inf]).astype(
         ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     )
-    mod = build({"x": tensor(1001, dtype=dtype)}, lambda builder, x: emit(x))
+    mod = build({"x": tensor(len(numbers), dtype=dtype)}, lambda builder, x: emit(x))
     got = run(mod, numbers, pipeline=pipeline())
     with np.errstate(over="ignore"):
         want = truth(name, numbers).astype(numbers.dtype)
     np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
 def test_kernels_hold_no_call_of_the_c_library():

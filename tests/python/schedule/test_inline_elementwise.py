@@ -131,6 +131,22 @@ def test_a_chain_does_not_grow_without_end():
     )
 
 
+def test_a_function_of_a_function_is_a_step_of_its_own():
+    """TVM takes minutes to compile them in one expression."""
+    nested = build({"x": tensor(3, 5)}, lambda _, x: relax.op.nn.silu(relax.op.nn.gelu(x)))
+    assert len(block_names(lowered(nested))) == 2
+    beside = build(
+        {"x": tensor(3, 5)}, lambda _, x: relax.op.add(relax.op.tanh(x), relax.op.erf(x))
+    )
+    assert len(block_names(lowered(beside))) == 1
+
+
+def test_blocks_of_one_name_are_left():
+    steps = Steps["main"].script().replace('"shifted"', '"doubled"', 1)
+    mod = tvm.IRModule({"main": tvm.script.from_source(steps)})
+    assert inline(mod).same_as(mod)
+
+
 WEIGHT = np.random.default_rng(1).standard_normal((16, 8, 3, 3)).astype("float32")
 
 

@@ -35,11 +35,13 @@ from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map
+from tvm_ffi import structural_map, structural_walk
 
 from ..tir import contains, prim_func_pass
 
 FIX_ID = "elementary-functions"
+
+_DTYPES = ("float32", "float16", "bfloat16")
 
 
 def LowerElementaryFunctions() -> tvm.transform.Pass:
@@ -58,8 +60,8 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
 
     The error is less than 1 unit in the last place of float32 for ``exp``, 2 for ``tanh`` and 3 for
     ``erf`` and ``sigmoid``.  ``pow`` is written out where the exponent is 2 or 3, as in PyTorch.
-    NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32; float64
-    stays.
+    NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32, but
+    for bfloat16 that a kernel has computed itself, which stays; and so does float64.
 
     Returns
     -------
@@ -70,10 +72,44 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
     return prim_func_pass("LowerElementaryFunctions", FIX_ID, _lower)
 
 
+def is_elementary_function(call: tvm.ir.Call) -> bool:
+    """Whether a call is written out by dozens of operations; powers take few."""
+    return _function_of(call) is not None and call.op.name in _FUNCTIONS
+
+
+def nests_functions(stored: tirx.BufferStore, reader: tirx.Expr) -> bool:
+    """Whether `reader` applies an elementary function to what is stored as the result of one.
+
+    To compile these in one expression takes minutes: TVM's code generator simplifies what each
+    variable is bound to, with the variables in it replaced by what they are bound to.
+    """
+    if not contains(stored.value, tvm.ir.Call, is_elementary_function):
+        return False
+
+    def reads(argument: tirx.Expr) -> bool:
+        return contains(
+            argument, tvm.ir.TensorLoad, lambda load: load.source.same_as(stored.buffer)
+        )
+
+    return contains(
+        reader, tvm.ir.Call, lambda call: is_elementary_function(call) and reads(call.args[0])
+    )
+
+
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    if not contains(function.body, tvm.ir.Call, lambda call: _function_of(call) is not None):
+    dtypes: set[str] = set()
+
+    def look(call: tvm.ir.Call) -> None:
+        if _function_of(call) is not None:
+            dtypes.add(str(call.ty))
+
+    structural_walk(function.body, (tvm.ir.Call, look))
+    if not dtypes:
         return function
-    return structural_map(_without_bfloat16(function, target), (tvm.ir.Call, _lower_call))
+    if dtypes != {"bfloat16"}:
+        function = _without_bfloat16(function, target)
+    parameters = list(function.params)
+    return structural_map(function, (tvm.ir.Call, lambda call: _lower_call(call, parameters)))
 
 
 def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
@@ -85,7 +121,7 @@ def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tir
 
 
 def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
-    if not isinstance(call.op, tvm.ir.Op) or str(call.ty) not in ("float32", "float16"):
+    if not isinstance(call.op, tvm.ir.Op) or str(call.ty) not in _DTYPES:
         return None
     if call.op.name == "tirx.pow":
         exponent = call.args[1]
@@ -93,11 +129,31 @@ def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
     return _FUNCTIONS.get(call.op.name)
 
 
-def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
+def _lower_call(call: tvm.ir.Call, parameters: Sequence[tirx.Var]) -> tirx.Expr:
     function, dtype = _function_of(call), str(call.ty)
     if function is None:
         return call
-    return _let(call.args[0].astype("float32"), function).astype(dtype)
+    (argument,) = call.args[:1]
+    wide = argument.astype("float32") if dtype != "bfloat16" else _widened(argument, parameters)
+    return call if wide is None else _let(wide, function).astype(dtype)
+
+
+def _widened(value: tirx.Expr, parameters: Sequence[tirx.Var]) -> tirx.Expr | None:
+    """A bfloat16 expression in float32; None where it is made of more than arithmetic.
+
+    In the value of a Let TVM overlooks conversions, and buffers that are no parameters.
+    """
+    if isinstance(value, tirx.Add | tirx.Sub | tirx.Mul | tirx.Div | tirx.Max | tirx.Min):
+        operands = [_widened(operand, parameters) for operand in (value.a, value.b)]
+        return None if None in operands else type(value)(*operands)
+    if isinstance(value, tirx.Cast):
+        return value.value if str(value.value.ty) == "float32" else None
+    if isinstance(value, tirx.FloatImm):
+        return _float(value.value)
+    if not isinstance(value, tvm.ir.TensorLoad) or value.source not in parameters:
+        return None
+    bits = tirx.reinterpret("uint16", value).astype("uint32")
+    return tirx.reinterpret("float32", tirx.op.shift_left(bits, tirx.const(16, "uint32")))
 
 
 def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
@@ -165,7 +221,7 @@ _LOWEST, _HIGHEST = -104.0, 89.0
 
 
 def _exp(x: tirx.Var) -> tirx.Expr:
-    # Comparisons that NaN fails, so that NaN passes.
+    # A NaN is neither below nor above, and so passes.
     below, above = x < _float(_LOWEST), x > _float(_HIGHEST)
     inside = tirx.Select(below, _float(_LOWEST), tirx.Select(above, _float(_HIGHEST), x))
     return _let(inside, _exp_inside)
@@ -174,17 +230,17 @@ def _exp(x: tirx.Var) -> tirx.Expr:
 def _exp_inside(x: tirx.Var) -> tirx.Expr:
     """exp between the limits at which it is 0 and infinite in float32."""
 
-    def scaled(power: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
+    def scaled(power: tirx.Expr, biased: tirx.Expr) -> tirx.Expr:
         # In two steps: neither 2^-150 nor 2^128 is a normal number.
-        half = tirx.op.shift_right(n, tirx.const(1, "int32"))
-        return power * _power_of_two(half) * _power_of_two(n - half)
+        half = tirx.op.shift_right(biased, tirx.const(1, "int32"))
+        return power * _power_of_two(half) * _power_of_two(biased - half)
 
     return _exp_scaled(x, 2 * _BIAS, scaled)
 
 
 def _exp_normal(x: tirx.Var) -> tirx.Expr:
     """exp of -87 <= x <= 88, which is a normal number."""
-    return _exp_scaled(x, _BIAS, lambda power, n: power * _power_of_two(n))
+    return _exp_scaled(x, _BIAS, lambda power, biased: power * _power_of_two(biased))
 
 
 def _exp_scaled(
@@ -192,16 +248,17 @@ def _exp_scaled(
 ) -> tirx.Expr:
     """exp(x) = 2^n exp(r), where n is the integer next to x / ln(2), and r = x - n ln(2).
 
-    `scaled` is called with exp(r) and n + `bias`, which is positive.
+    `scaled` is called with exp(r) and n + `bias`, which is positive but for NaN, of which exp(r) is
+    NaN.
     """
     # A conversion to integers truncates, and is undefined for NaN.
     number = tirx.Select(x >= _float(_LOWEST), x, _float(_LOWEST))
     positive = number * _float(1 / math.log(2)) + _float(bias + 0.5)
 
-    def of_exponent(n: tirx.Var) -> tirx.Expr:
-        exponent = n.astype("float32") - _float(bias)
-        rest = (x - exponent * _float(_LN2_HIGH)) - exponent * _float(_LN2_LOW)
-        return scaled(_let(rest, lambda r: _float(1) + (r + r * r * _polynomial(r, _EXP))), n)
+    def of_exponent(biased: tirx.Var) -> tirx.Expr:
+        n = biased.astype("float32") - _float(bias)
+        rest = (x - n * _float(_LN2_HIGH)) - n * _float(_LN2_LOW)
+        return scaled(_let(rest, lambda r: _float(1) + (r + r * r * _polynomial(r, _EXP))), biased)
 
     return _let(positive.astype("int32"), of_exponent)
 

@@ -17,6 +17,8 @@ are neighbours too, unless there is a stride; the data of a group is copied, pad
 columns are computed alike.
 """
 
+import math
+
 import tvm
 from tvm import s_tir, tirx
 
@@ -27,6 +29,9 @@ from .compute import Convolution, Tile
 # Of more output channels in a group vectors are made.
 _MOST_CHANNELS = 7
 
+# So many elements an output may be away from what it reads, or the padded copy is mostly padding.
+_MOST_SPREAD = 1 << 14
+
 
 def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> bool:
     """Whether vectors of columns fit `convolution`; `kernel` has the extents of its axes."""
@@ -34,9 +39,16 @@ def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> 
     *_, column = convolution.spatial.values()
     if {convolution.data_layout.name, convolution.out_layout.name} != {plain}:
         return False
-    if convolution.groups == 1 or column.phases * column.stride > 1:
+    # With a stride the columns that neighbours read are none.
+    if convolution.groups == 1 or column.stride > 1:
         return False
     if not all(isinstance(extent, tirx.IntImm) for extent in kernel.values()):
+        return False
+    spread = math.prod(
+        (kernel[axis].value - 1) * spatial.dilation + 1
+        for axis, spatial in convolution.spatial.items()
+    )
+    if spread > _MOST_SPREAD:
         return False
     per_group = kernel["O"].value
     if convolution.grouped_axis == "O":

@@ -26,21 +26,28 @@ import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
+from .... import switches
 from ...constants import rearranged
 from ...tir import count_of
+from .. import matmul
 from ..layouts import Layout, to_layout
 from ..parallel import parallelize
 from .compute import Convolution, bounded
 
-# The least number of channels of which vectors are made.
+# The least number of channels of which vectors are made, half a cache line, for any target.
 _LANES = 8
 
 # To write and to read a product takes as long as to sum so many more channels.
 _OVERHEAD = 24
 
 
-def has_few_channels(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> bool:
-    """Whether `convolution` takes less time in this way; `kernel` has the extents of its axes."""
+def has_few_channels(convolution: Convolution, kernel: dict[str, tirx.Expr], dtype: str) -> bool:
+    """Whether `convolution`, with sums of `dtype`, takes less time in this way.
+
+    `kernel` has the extents of its axes.
+    """
+    if "float" not in dtype or not switches.enabled(matmul.FIX_ID):
+        return False
     layouts = convolution.data_layout, convolution.out_layout
     if convolution.groups > 1 or any(layout.blocks for layout in layouts):
         return False
@@ -60,7 +67,7 @@ def lower_by_products(
     convolution: Convolution,
     data: relax.Expr,
     kernel: relax.Expr,
-    present: Layout,
+    kernel_layout: Layout,
     dtype: str,
 ) -> relax.Expr:
     """Lower a convolution that :func:`has_few_channels`.
@@ -71,7 +78,7 @@ def lower_by_products(
         Takes the kernel of the sums, and the calls of the rest.
     convolution : Convolution
     data, kernel : relax.Expr
-    present : Layout
+    kernel_layout : Layout
         That of `kernel`.
     dtype : str
         To sum in.
@@ -82,7 +89,7 @@ def lower_by_products(
     """
     axes = "".join(convolution.spatial)
     data_extent = convolution.data_layout.extents(list(data.ty.shape.values))
-    kernel_extent = present.extents(list(kernel.ty.shape.values))
+    kernel_extent = kernel_layout.extents(list(kernel.ty.shape.values))
     pixels = count_of(data_extent[axis] for axis in axes)
     count = count_of(kernel_extent[axis] for axis in f"{axes}O")
     is_last = convolution.data_layout.plain.endswith("C")
@@ -90,11 +97,11 @@ def lower_by_products(
         bb, data, convolution.data_layout, Layout(f"N{axes}C" if is_last else f"NC{axes}")
     )
     if is_last:
-        kernel = to_layout(bb, kernel, present, Layout(f"I{axes}O"))
+        kernel = to_layout(bb, kernel, kernel_layout, Layout(f"I{axes}O"))
         rhs = _reshape(bb, kernel, [kernel_extent["I"], count])
         lhs = _reshape(bb, data, [data_extent["N"] * pixels, data_extent["C"]])
     else:
-        kernel = to_layout(bb, kernel, present, Layout(f"{axes}OI"))
+        kernel = to_layout(bb, kernel, kernel_layout, Layout(f"{axes}OI"))
         lhs = _reshape(bb, kernel, [count, kernel_extent["I"]])
         rhs = _reshape(bb, data, [data_extent["N"], data_extent["C"], pixels])
     products = bb.emit(relax.op.matmul(lhs, rhs, out_dtype=dtype))

@@ -90,7 +90,7 @@ def _legalize(
     on_cpu = schedules_for_cpu(call)
     if on_cpu:
         dtype = accumulator_dtype(*(str(expr.ty.dtype) for expr in (data, kernel, call)))
-        if has_few_channels(convolution, extents[1]):
+        if has_few_channels(convolution, extents[1], dtype):
             layout = Layout(attrs.kernel_layout)
             return lower_by_products(bb, convolution, data, kernel, layout, dtype)
         tile = _tile(target_of(call), dtype, convolution, *extents)
