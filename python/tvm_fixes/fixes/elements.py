@@ -297,7 +297,7 @@ COMPARISON_LEGALIZE = Fix(
     id="comparison-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="booleans can be compared",
+    summary="booleans can be compared, and relu, clip, maximum and minimum pass NaN",
     upstream=(),
     probe=Probe(
         stock=_compare_booleans, fixed=_compare_booleans, symptom=re.compile(r"fcmp oeq i1")

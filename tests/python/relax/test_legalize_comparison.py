@@ -13,15 +13,18 @@
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 
 from relax_helpers import build, call, merge, run, tensor
 from tvm_fixes import switches
 from tvm_fixes.relax.legalize.comparison import FIX_ID
+
+torch = pytest.importorskip("torch")
 
 OPERATORS = [
     "equal",
@@ -58,6 +61,47 @@ def test_booleans_are_compared_as_numpy_does(built, name):
 
 def test_numbers_are_tvms(monkeypatch):
     mod = comparison("equal", "int32")
+    ours = relax.transform.LegalizeOps()(mod)
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    tvm.ir.assert_structural_equal(ours, relax.transform.LegalizeOps()(mod))
+
+
+NUMBERS = np.array([np.nan, -np.inf, -2.5, -0.0, 0.0, 1.0, 7.0, np.inf], "float32")
+BOUNDED = {
+    "relu": (relax.op.nn.relu, torch.relu),
+    "clip": (lambda x: relax.op.clip(x, -1, 2.5), lambda x: torch.clamp(x, -1, 2.5)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", BOUNDED)
+def test_nan_passes(name, dtype):
+    emit, expected = BOUNDED[name]
+    data = NUMBERS.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    size = tirx.Var("n", "int64")
+    for extent in (len(data), size):
+        got = run(build({"x": tensor(extent, dtype=dtype)}, lambda _, x: emit(x)), data)
+        assert got.dtype == data.dtype
+        want = expected(torch.from_numpy(data.astype("float64"))).numpy()
+        np.testing.assert_array_equal(got.astype("float64"), want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_an_extremum_of_nan_is_nan(name, dtype):
+    a, b = NUMBERS.astype(dtype)[:, None], NUMBERS.astype(dtype)
+    n = tirx.Var("n", "int64")
+    operator = getattr(relax.op, name)
+    for shapes in [(8, 1), (8,)], [(n, 1), (8,)], [(8, 1), ()]:
+        inputs = {key: tensor(*shape, dtype=dtype) for key, shape in zip("ab", shapes, strict=True)}
+        args = a, b if shapes[1] else np.asarray(b[0])
+        got = run(build(inputs, lambda _, x, y: operator(x, y)), *args)
+        np.testing.assert_array_equal(got, getattr(np, name)(*args))
+
+
+@pytest.mark.parametrize("operator", [relax.op.nn.relu, lambda x: relax.op.clip(x, 0, 2)])
+def test_bounds_of_integers_are_tvms(monkeypatch, operator):
+    mod = build({"x": tensor(4, dtype="int32")}, lambda _, x: operator(x))
     ours = relax.transform.LegalizeOps()(mod)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     tvm.ir.assert_structural_equal(ours, relax.transform.LegalizeOps()(mod))

@@ -16,21 +16,27 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.equal``, ``not_equal``, ``less``, ``less_equal``, ``greater``, ``greater_equal``,
-    ``maximum`` and ``minimum`` of booleans.
+    ``maximum`` and ``minimum`` of booleans; ``maximum``, ``minimum``, ``clip`` and ``nn.relu`` of
+    NaN.
 Symptom
-    ``fcmp oeq i1`` is no valid LLVM, or a failed check of TVM's code generator.
+    Of booleans ``fcmp oeq i1`` is no valid LLVM, or a check of TVM's code generator fails. The relu
+    of NaN is 0, and its clip a bound, where PyTorch and ONNX have NaN.
 Mechanism
-    The code generator takes what is neither a signed nor an unsigned integer for a float.
+    The code generator takes what is neither a signed nor an unsigned integer for a float. A maximum
+    is the second operand if the first one is not greater, as it is not if one of them is NaN.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
     the fix id ``comparison-legalize``.
 """
 
 import functools
+from collections.abc import Callable
 
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
+from tvm.sym import Analyzer
 
 from ... import switches
+from ..tir import is_one
 from .override import Legalize, override
 
 FIX_ID = "comparison-legalize"
@@ -49,10 +55,14 @@ _OPERATORS = (
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     dtypes = {str(getattr(operand.ty, "dtype", None)) for operand in call.args}
-    if not switches.enabled(FIX_ID) or dtypes != {"bool"}:
+    name = call.op.name.rpartition(".")[2]
+    if not switches.enabled(FIX_ID):
+        return stock(bb, call)
+    if name in ("maximum", "minimum") and all("float" in dtype for dtype in dtypes):
+        return _extremum(bb, call, stock, name)
+    if dtypes != {"bool"}:
         return stock(bb, call)
     switches.note(FIX_ID)
-    name = call.op.name.rpartition(".")[2]
 
     def compare(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         compared = getattr(topi, name)(topi.cast(a, "uint8"), topi.cast(b, "uint8"))
@@ -61,8 +71,82 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     return bb.call_te(compare, *call.args, primfunc_name_hint=name)
 
 
+def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: str) -> relax.Expr:
+    shapes = [getattr(expr.ty, "shape", None) for expr in (call, *call.args)]
+    known = [list(shape.values) for shape in shapes if isinstance(shape, relax.ShapeExpr)]
+    if len(known) < len(shapes) or not all(_is_repeated(own, known[0]) for own in known[1:]):
+        return stock(bb, call)
+    shape = known[0]
+    switches.note(FIX_ID)
+
+    def extremum(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        def element(*position: tirx.Var) -> tirx.Expr:
+            x, y = _at(a, position), _at(b, position)
+            x_first, y_first = (x > y, y >= x) if name == "maximum" else (x < y, y <= x)
+            # Neither holds of NaN, with which each sum is NaN.
+            return tirx.Select(x_first, x, tirx.Select(y_first, y, x + y))
+
+        return te.compute(shape, element, name=name)
+
+    return bb.call_te(extremum, *call.args, primfunc_name_hint=name)
+
+
+def _is_repeated(operand: list[tirx.Expr], shape: list[tirx.Expr]) -> bool:
+    """Whether it is known along which axes an operand is repeated to have `shape`."""
+    own = shape[len(shape) - len(operand) :]
+    return all(
+        is_one(extent) or Analyzer().can_prove_equal(extent, whole)
+        for extent, whole in zip(operand, own, strict=True)
+    )
+
+
+def _at(tensor: te.Tensor, position: tuple[tirx.Var, ...]) -> tirx.Expr:
+    """The element that is repeated at `position`."""
+    own = position[len(position) - len(tensor.shape) :]
+    return tensor(
+        *(0 if is_one(extent) else i for extent, i in zip(tensor.shape, own, strict=True))
+    )
+
+
+def _relu(x: te.Tensor) -> te.Tensor:
+    zero = tirx.const(0, x.dtype)
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        return tirx.Select(x(*at) < zero, zero, x(*at))
+
+    return te.compute(x.shape, element, name="relu")
+
+
+def _clip(x: te.Tensor, least: tirx.Expr, most: tirx.Expr) -> te.Tensor:
+    least, most = least.astype(x.dtype), most.astype(x.dtype)
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        lower = tirx.Select(x(*at) > most, most, x(*at))
+        return tirx.Select(lower < least, least, lower)
+
+    return te.compute(x.shape, element, name="clip")
+
+
+def _legalize_bounded(
+    bb: relax.BlockBuilder,
+    call: relax.Call,
+    stock: Legalize,
+    compute: Callable[..., te.Tensor],
+) -> relax.Expr:
+    """The lowering of an operator that bounds the elements of its first operand by `compute`."""
+    data = call.args[0].ty
+    is_known = isinstance(data.shape, relax.ShapeExpr) and "float" in str(data.dtype)
+    if not (switches.enabled(FIX_ID) and is_known):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    name = call.op.name.rpartition(".")[2]
+    return bb.call_te(compute, *call.args, primfunc_name_hint=name)
+
+
 @functools.cache
 def register() -> None:
     """Put the lowering in force. A second call does nothing."""
     for operator in _OPERATORS:
         override(f"relax.{operator}", _legalize)
+    override("relax.nn.relu", functools.partial(_legalize_bounded, compute=_relu))
+    override("relax.clip", functools.partial(_legalize_bounded, compute=_clip))
