@@ -29,6 +29,9 @@ from .compute import Convolution, Tile
 # Of more output channels in a group vectors are made.
 _MOST_CHANNELS = 7
 
+# To compile the code of more rows of a kernel takes long.
+_MOST_UNROLLED = 16
+
 # So many elements an output may be away from what it reads, or the padded copy is mostly padding.
 _MOST_SPREAD = 1 << 14
 
@@ -122,7 +125,8 @@ def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Til
     sch.reverse_compute_at(out, column_tile, preserve_unit_loops=True)
     parallelize(sch, [batch, group])
     for loop in (*row_taps, *rows):
-        sch.unroll(loop)
+        if int(sch.get(loop).extent) <= _MOST_UNROLLED:
+            sch.unroll(loop)
     sch.vectorize(column)
     *_, row, column = sch.get_loops(sch.decompose_reduction(sums, in_channel))
     if rows:
