@@ -244,6 +244,14 @@ def test_vectors_in_parallel() -> None:
     assert {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED} <= kinds
 
 
+@pytest.mark.parametrize(("rows", "is_tiled"), [(255, False), (256, True)])
+def test_a_matrix_is_laid_out_for_many_rows(rows: int, is_tiled: bool) -> None:
+    case = Case((rows, 64), (64, 128))
+    text = legalized(case.module()).script()
+    assert ('T.sblock("in_tiles")' in text) == is_tiled
+    check([case])
+
+
 def test_small_products_start_no_threads() -> None:
     mod = legalized(Case((4, 8), (8, 8)).module())
     (func,) = (f for v, f in mod.functions.items() if v.name_hint.startswith("matmul"))

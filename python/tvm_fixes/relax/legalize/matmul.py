@@ -69,6 +69,10 @@ _CHUNKS = (256, 192, 128)
 # With fewer rows they are read too few times for that.
 _CHUNKS_FROM_ROWS = 16
 
+# From so many rows on it pays to lay out a matrix of which a tile is columns, which lie in a page
+# for each row.
+_TILED_FROM_ROWS = 256
+
 
 @dataclass(frozen=True)
 class _Tile:
@@ -115,7 +119,9 @@ class _Product:
         common = te.reduce_axis((0, depth if chunk is None else chunk), "k")
         dtype = accumulator_dtype(str(lhs.dtype), str(rhs.dtype), self.out_dtype)
         in_tiles = self.packed_columns is not None
-        if columns is not None and not in_tiles and not _divides(columns, column_count):
+        is_divided = columns is not None and _divides(columns, column_count)
+        is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _TILED_FROM_ROWS
+        if columns is not None and not in_tiles and (is_read_often or not is_divided):
             rhs, in_tiles = _in_tiles(rhs, columns), True
 
         def sums(*position: tirx.Var) -> tirx.Expr:
