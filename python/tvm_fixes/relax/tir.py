@@ -12,7 +12,7 @@
 # and limitations under the License.
 """What passes and schedules of PrimFuncs have in common."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import tvm
@@ -83,3 +83,26 @@ def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
 def is_one(extent: tirx.Expr) -> bool:
     """Whether an extent is proved to be 1."""
     return bool(Analyzer().can_prove_equal(extent, 1))
+
+
+def divides(divisor: int, extent: tirx.Expr) -> bool:
+    """Whether an extent is proved to be a multiple of `divisor`."""
+    return bool(Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0))
+
+
+def repeated_at(position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """Where in a tensor of `extents` the element is that broadcasting puts at `position`.
+
+    An extent of 1 is repeated, and so is what there is for each of the first axes of `position`.
+    """
+    own = position[len(position) - len(extents) :]
+    return [
+        tirx.const(0, "int64") if is_one(extent) else index
+        for index, extent in zip(own, extents, strict=True)
+    ]
+
+
+def widened_bfloat16(value: tirx.Expr) -> tirx.Expr:
+    """A bfloat16 as the float32 that it is the upper half of, without a conversion."""
+    bits = tirx.reinterpret("uint16", value).astype("uint32")
+    return tirx.reinterpret("float32", bits << tirx.const(16, "uint32"))

@@ -106,16 +106,10 @@ def _inline(sch: Schedule, row_counts: Sequence[tirx.Expr]) -> None:
         readers = [sch.get(consumer) for consumer in consumers]
         if not all(_reads_only(reader, buffer) for reader in readers):
             continue
-        if any(_nests_functions(node.body, reader) for reader in readers):
+        if any(nests_functions(node.body, reader.body) for reader in readers):
             continue
         if _is_cheap(node.body.value) or _is_read_once(buffer, size, readers):
             sch.compute_inline(block)
-
-
-def _nests_functions(stored: tirx.BufferStore, reader: SBlock) -> bool:
-    values: list[tirx.Expr] = []
-    structural_walk(reader.body, (tirx.BufferStore, lambda store: values.append(store.value)))
-    return any(nests_functions(stored, value) for value in values)
 
 
 def _is_read_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBlock]) -> bool:

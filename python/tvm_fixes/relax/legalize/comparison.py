@@ -36,7 +36,7 @@ from tvm import relax, te, tirx, topi
 from tvm.sym import Analyzer
 
 from ... import switches
-from ..tir import is_one
+from ..tir import is_one, repeated_at
 from .override import Legalize, override
 
 FIX_ID = "comparison-legalize"
@@ -81,7 +81,7 @@ def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: s
 
     def extremum(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         def element(*position: tirx.Var) -> tirx.Expr:
-            x, y = _at(a, position), _at(b, position)
+            x, y = (tensor(*repeated_at(position, tensor.shape)) for tensor in (a, b))
             x_first, y_first = (x > y, y >= x) if name == "maximum" else (x < y, y <= x)
             # Neither holds of NaN, with which each sum is NaN.
             return tirx.Select(x_first, x, tirx.Select(y_first, y, x + y))
@@ -97,14 +97,6 @@ def _is_repeated(operand: list[tirx.Expr], shape: list[tirx.Expr]) -> bool:
     return all(
         is_one(extent) or Analyzer().can_prove_equal(extent, whole)
         for extent, whole in zip(operand, own, strict=True)
-    )
-
-
-def _at(tensor: te.Tensor, position: tuple[tirx.Var, ...]) -> tirx.Expr:
-    """The element that is repeated at `position`."""
-    own = position[len(position) - len(tensor.shape) :]
-    return tensor(
-        *(0 if is_one(extent) else i for extent, i in zip(tensor.shape, own, strict=True))
     )
 
 

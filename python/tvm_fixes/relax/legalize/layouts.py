@@ -28,6 +28,7 @@ from tvm.sym import Analyzer
 
 from ...runtime.tensors import array_of
 from ..constants import rearranged
+from ..tir import divides
 
 SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
 """The letters of the spatial axes by their number, outermost first."""
@@ -89,10 +90,7 @@ class Layout:
 
     def has_padding(self, extents: dict[str, tirx.Expr]) -> bool:
         """Whether a tensor that holds `extents` may hold more than that."""
-        return any(
-            not Analyzer().can_prove_equal(tirx.floormod(extents[letter], block), 0)
-            for letter, block in self.blocks.items()
-        )
+        return any(not divides(block, extents[letter]) for letter, block in self.blocks.items())
 
     def position(self, at: dict[str, tirx.Expr], analyzer: Analyzer) -> list[tirx.Expr]:
         """Where the element `at` lies; its indices are not negative.

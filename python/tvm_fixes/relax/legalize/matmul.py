@@ -28,9 +28,9 @@ How to remove
 
 Here one tile of the output is summed after the other, in registers: for each element of the common
 axis a vector of columns is read once, and multiplied with one element of each row of the tile. A
-constant matrix that all of the batch share is laid out tile by tile at compile time, another one of
-which the tiles do not divide the columns at run time. Calls that are not known to be for a CPU, and
-those of unknown shapes, go to TVM's function.
+constant matrix that all of the batch share is laid out tile by tile at compile time, another one at
+run time, if the tiles do not divide its columns or if many rows are multiplied with it. Calls that
+are not known to be for a CPU, and those of unknown shapes, go to TVM's function.
 """
 
 import functools
@@ -48,7 +48,7 @@ from tvm.sym import Analyzer
 from ... import switches
 from ..constants import filled
 from ..ir import in_block
-from ..tir import count_of
+from ..tir import count_of, divides, repeated_at
 from .override import Legalize, override
 from .parallel import parallelize
 from .targets import (
@@ -119,7 +119,7 @@ class _Product:
         common = te.reduce_axis((0, depth if chunk is None else chunk), "k")
         dtype = accumulator_dtype(str(lhs.dtype), str(rhs.dtype), self.out_dtype)
         in_tiles = self.packed_columns is not None
-        is_divided = columns is not None and _divides(columns, column_count)
+        is_divided = columns is not None and divides(columns, column_count)
         is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _TILED_FROM_ROWS
         if columns is not None and not in_tiles and (is_read_often or not is_divided):
             rhs, in_tiles = _in_tiles(rhs, columns), True
@@ -131,8 +131,8 @@ class _Product:
                 at, batch = batch[0] * chunk + at, batch[1:]
             # Rows beyond the matrix are the last one again, and are not stored.
             lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
-            lhs_at = (*_batch_index(batch, lhs_batch), lhs_row, at)
-            rhs_at = _batch_index(batch, rhs_batch)
+            lhs_at = (*repeated_at(batch, lhs_batch), lhs_row, at)
+            rhs_at = repeated_at(batch, rhs_batch)
             if in_tiles:
                 rhs_at += [column_tile, at, column]
             else:
@@ -163,10 +163,6 @@ class _Product:
         return te.compute((*batch_extents, row_count, column_count), element, name="out")
 
 
-def _divides(divisor: int, extent: tirx.Expr) -> bool:
-    return Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0)
-
-
 def _in_tiles(matrices: te.Tensor, columns: int) -> te.Tensor:
     """(…, K, N) -> (…, ceil(N / columns), K, columns); zeros fill up the last tile."""
     *batch_extents, depth, column_count = matrices.shape
@@ -180,15 +176,6 @@ def _in_tiles(matrices: te.Tensor, columns: int) -> te.Tensor:
     tiles = tirx.ceildiv(column_count, columns)
     shape = (*batch_extents, tiles, depth, tirx.const(columns, "int64"))
     return te.compute(shape, element, name="in_tiles")
-
-
-def _batch_index(batch: list[tirx.Var], extents: list[tirx.Expr]) -> list[tirx.Expr]:
-    """Where in an operand's batch the element of the output's is; an extent of 1 is repeated."""
-    own = batch[len(batch) - len(extents) :]
-    return [
-        tirx.const(0, "int64") if Analyzer().can_prove_equal(extent, 1) else index
-        for index, extent in zip(own, extents, strict=True)
-    ]
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -349,12 +336,12 @@ def _choose_tile(
     if isinstance(columns, tirx.IntImm):
         vectors = min(vectors, -(-columns.value // lanes))
     if not packed:
-        # A matrix that the tiles divide is read as it lies.
+        # A matrix that the tiles divide can be read as it lies.
         fewer = range(vectors, vectors // 2, -1)
-        vectors = next((n for n in fewer if _divides(n * lanes, columns)), vectors)
+        vectors = next((n for n in fewer if divides(n * lanes, columns)), vectors)
     # To lay out a matrix that few rows are multiplied with takes as long as to multiply them.
     has_few_rows = isinstance(rows, tirx.IntImm) and rows.value <= 4
-    if has_few_rows and not packed and not _divides(vectors * lanes, columns):
+    if has_few_rows and not packed and not divides(vectors * lanes, columns):
         return _Tile(tile_rows, None)
     return _Tile(tile_rows, vectors * lanes)
 

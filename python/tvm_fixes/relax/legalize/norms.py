@@ -40,6 +40,7 @@ from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from ... import switches
+from ..tir import divides, widened_bfloat16
 from .override import Legalize, override
 
 FIX_ID = "norm-variance"
@@ -189,8 +190,7 @@ def _widened(tensor: te.Tensor, position: Position) -> tirx.Expr:
     value = tensor(*position)
     if tensor.dtype == "bfloat16":
         # In a reduction to a pair TVM does not lower a cast of bfloat16, and reads it as integers.
-        bits = tirx.reinterpret("uint16", value).astype("uint32")
-        return tirx.reinterpret("float32", bits << tirx.const(16, "uint32"))
+        return widened_bfloat16(value)
     return value if tensor.dtype == "float64" else value.astype("float32")
 
 
@@ -224,7 +224,7 @@ def _in_groups(bb: relax.BlockBuilder, vector: relax.Expr, groups: int) -> relax
     The type rule trusts symbolic channels; the computation would read out of bounds.
     """
     (channels,) = vector.ty.shape.values
-    if Analyzer().can_prove_equal(tirx.floormod(channels, groups), 0):
+    if divides(groups, channels):
         return vector
     whole = tirx.floordiv(channels, groups) * groups
     return bb.match_cast(vector, relax.TensorType([whole], vector.ty.dtype, vector.ty.vdevice))

@@ -37,7 +37,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map, structural_walk
 
-from ..tir import contains, prim_func_pass
+from ..tir import contains, prim_func_pass, widened_bfloat16
 
 FIX_ID = "elementary-functions"
 
@@ -77,7 +77,7 @@ def is_elementary_function(call: tvm.ir.Call) -> bool:
     return _function_of(call) is not None and call.op.name in _FUNCTIONS
 
 
-def nests_functions(stored: tirx.BufferStore, reader: tirx.Expr) -> bool:
+def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
     """Whether `reader` applies an elementary function to what is stored as the result of one.
 
     To compile these in one expression takes minutes: TVM's code generator simplifies what each
@@ -133,7 +133,7 @@ def _lower_call(call: tvm.ir.Call, parameters: Sequence[tirx.Var]) -> tirx.Expr:
     function, dtype = _function_of(call), str(call.ty)
     if function is None:
         return call
-    (argument,) = call.args[:1]
+    argument = call.args[0]
     wide = argument.astype("float32") if dtype != "bfloat16" else _widened(argument, parameters)
     return call if wide is None else _let(wide, function).astype(dtype)
 
@@ -152,8 +152,7 @@ def _widened(value: tirx.Expr, parameters: Sequence[tirx.Var]) -> tirx.Expr | No
         return _float(value.value)
     if not isinstance(value, tvm.ir.TensorLoad) or value.source not in parameters:
         return None
-    bits = tirx.reinterpret("uint16", value).astype("uint32")
-    return tirx.reinterpret("float32", tirx.op.shift_left(bits, tirx.const(16, "uint32")))
+    return widened_bfloat16(value)
 
 
 def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:

@@ -53,10 +53,8 @@ def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> 
     )
     if spread > _MOST_SPREAD:
         return False
-    per_group = kernel["O"].value
-    if convolution.grouped_axis == "O":
-        per_group //= convolution.groups
-    return per_group <= _MOST_CHANNELS
+    _, channels = convolution.group_channels(kernel)
+    return channels.value <= _MOST_CHANNELS
 
 
 def choose_tile_of_columns(target: tvm.target.Target, dtype: str, spatial: list[tirx.Expr]) -> Tile:

@@ -32,7 +32,7 @@ from ...tir import count_of
 from .. import matmul
 from ..layouts import Layout, to_layout
 from ..parallel import parallelize
-from .compute import Convolution, bounded
+from .compute import Convolution, bounded, guarded
 
 # The least number of channels of which vectors are made, half a cache line, for any target.
 _LANES = 8
@@ -132,10 +132,7 @@ def _sums(
     """The output: of each element the sum over its taps."""
     out_extent = convolution.out_extent(data_extent, kernel_extent)
     shape = convolution.out_layout.shape(out_extent)
-    taps = {
-        axis: te.reduce_axis((0, spatial.tap_count(kernel_extent[axis])), f"t{axis}")
-        for axis, spatial in convolution.spatial.items()
-    }
+    taps = convolution.taps(kernel_extent)
     dtype = str(products.dtype)
 
     def element(*position: tirx.Var) -> tirx.Expr:
@@ -157,9 +154,7 @@ def _sums(
             found = products(at["N"] * count_of(data_extent[a] for a in taps) + pixel, row)
         else:
             found = products(at["N"], row, pixel)
-        if guards:
-            found = tirx.if_then_else(tirx.all(*guards), found, tirx.const(0, dtype))
-        return te.sum(found, axis=list(taps.values()))
+        return te.sum(guarded(found, guards), axis=list(taps.values()))
 
     sums = te.compute(shape, element, name="sum")
     if dtype == convolution.out_dtype:

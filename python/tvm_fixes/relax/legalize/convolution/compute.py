@@ -13,6 +13,7 @@
 """The definition of a convolution of any rank, kind and layouts, as a tensor expression."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -181,11 +182,8 @@ class Convolution:
         if copies_data:
             data = self._padded(data, kernel_extent, acc_extent, acc_dtype)
             data_layout = self._sums_layout
-        group_in, group_out = self._group_channels(kernel_extent)
-        taps = {}
-        for axis, spatial in self.spatial.items():
-            count = Analyzer().simplify(spatial.tap_count(kernel_extent[axis]))
-            taps[axis] = te.reduce_axis((0, count), f"t{axis}")
+        group_in, group_out = self.group_channels(kernel_extent)
+        taps = self.taps(kernel_extent)
         channel = te.reduce_axis((0, group_in), "i")
         acc_shape = acc_layout.shape(acc_extent)
 
@@ -216,9 +214,7 @@ class Convolution:
             product = data(*data_layout.position(data_at, analyzer)).astype(acc_dtype) * kernel(
                 *self.kernel_layout.position(kernel_at, analyzer)
             ).astype(acc_dtype)
-            if guards:
-                # Unlike a select, if_then_else does not load where its condition is false.
-                product = tirx.if_then_else(tirx.all(*guards), product, tirx.const(0, acc_dtype))
+            product = guarded(product, guards)
             return te.sum(product, axis=[*taps.values(), channel])
 
         acc = te.compute(acc_shape, accumulate, name="convolution")
@@ -249,7 +245,7 @@ class Convolution:
             return False
         if self.tile.by_columns:
             return True
-        group_in, _ = self._group_channels(kernel)
+        group_in, _ = self.group_channels(kernel)
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
         has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
         is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
@@ -279,9 +275,7 @@ class Convolution:
                 conditions = [at[axis] >= 0, at[axis] < data_extent[axis]]
                 guards += [needed for needed in conditions if not analyzer.can_prove(needed)]
             value = data(*self.data_layout.position(at, analyzer)).astype(dtype)
-            if not guards:
-                return value
-            return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, dtype))
+            return guarded(value, guards)
 
         return te.compute(shape, element, name="padded")
 
@@ -310,7 +304,7 @@ class Convolution:
             The extent of each axis of data and kernel.
         """
         simplify = Analyzer().simplify
-        _, group_out = self._group_channels(kernel)
+        _, group_out = self.group_channels(kernel)
         return {
             "N": data["N"],
             "C": simplify(group_out * self.groups) if self.grouped_axis == "I" else kernel["O"],
@@ -319,7 +313,15 @@ class Convolution:
             for axis, spatial in self.spatial.items()
         }
 
-    def _group_channels(self, kernel: dict[str, tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
+    def taps(self, kernel: dict[str, tirx.Expr]) -> dict[str, tirx.IterVar]:
+        """What each output sums over along each spatial axis; `kernel` has the extents."""
+        counts = {axis: spatial.tap_count(kernel[axis]) for axis, spatial in self.spatial.items()}
+        return {
+            axis: te.reduce_axis((0, Analyzer().simplify(count)), f"t{axis}")
+            for axis, count in counts.items()
+        }
+
+    def group_channels(self, kernel: dict[str, tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
         """How many channels one group has, of the data and of the output."""
         channels = {"I": kernel["I"], "O": kernel["O"]}
         channels[self.grouped_axis] = Analyzer().simplify(
@@ -379,3 +381,11 @@ def bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
     for var, extent in zip(position, shape, strict=True):
         analyzer.bind(var, tvm.ir.Range(0, extent))
     return analyzer
+
+
+def guarded(value: tirx.Expr, guards: Sequence[tirx.Expr]) -> tirx.Expr:
+    """`value` where all `guards` hold, 0 elsewhere, where nothing of it is loaded."""
+    if not guards:
+        return value
+    # Unlike a select, if_then_else does not load where its condition is false.
+    return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, str(value.ty)))

@@ -22,6 +22,7 @@ from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
 
 from .... import switches
+from ...tir import divides
 from ..layouts import Layout, to_layout
 from ..override import Legalize, override
 from ..targets import accumulator_dtype, schedules_for_cpu, target_of
@@ -109,7 +110,7 @@ def _is_known(call: relax.Call, family: Family) -> bool:
     if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
         return False
     channels = _extents(call.args[1], call.attrs.kernel_layout)[family.grouped_axis]
-    return Analyzer().can_prove_equal(tirx.floormod(channels, int(call.attrs.groups)), 0)
+    return divides(int(call.attrs.groups), channels)
 
 
 def _extents(tensor: relax.Expr, layout: str) -> dict[str, tirx.Expr]:
@@ -154,7 +155,7 @@ def _match_channels(
     cast = _with_extent(bb, data, attrs.data_layout, "C", kernel_channels * groups)
     if cast is not None:
         return cast, kernel
-    if not Analyzer().can_prove_equal(tirx.floormod(data_channels, groups), 0):
+    if not divides(groups, data_channels):
         return None
     channels = tirx.floordiv(data_channels, groups)
     cast = _with_extent(bb, kernel, attrs.kernel_layout, "I", channels)
@@ -166,7 +167,7 @@ def _with_extent(
 ) -> relax.Expr | None:
     """`tensor`, cast to have `extent` in `axis`; None if blocks may not divide that."""
     block = Layout(layout).blocks.get(axis, 1)
-    if not Analyzer().can_prove_equal(tirx.floormod(extent, block), 0):
+    if not divides(block, extent):
         return None
     shape = list(tensor.ty.shape.values)
     shape[Layout(layout).letters.index(axis)] = Analyzer().simplify(tirx.floordiv(extent, block))

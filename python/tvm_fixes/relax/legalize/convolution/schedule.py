@@ -18,7 +18,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
-from ...tir import is_one
+from ...tir import divides, is_one
 from ..layouts import Layout
 from ..parallel import parallelize
 from ..targets import vector_registers
@@ -74,7 +74,7 @@ def choose_tile(
 def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
     """How many channels make a vector of up to `lanes`; 1 if no good number does."""
     for vector in (lanes, lanes // 2):
-        if Analyzer().can_prove_equal(tirx.floormod(channels, vector), 0):
+        if divides(vector, channels):
             return vector
     if not may_pad or not isinstance(channels, tirx.IntImm):
         return 1
@@ -186,7 +186,7 @@ def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
         part, column = sch.split(column, [None, _COPIED_COLUMNS])
         rows.append(part)
     if layout.axes[-1][0] not in "Cc":
-        count = next(count for count in (16, 8, 4, 1) if _divides(count, sch.get(channel).extent))
+        count = next(count for count in (16, 8, 4, 1) if divides(count, sch.get(channel).extent))
         channels, channel = sch.split(channel, [None, count])
         sch.reorder(*rows, channels, column, channel)
         # LLVM would make vectors of the columns, and scatter them.
@@ -201,7 +201,7 @@ def _writes_vectors(convolution: Convolution, out_extent: dict[str, tirx.Expr]) 
         return False
     if innermost == "C":
         return convolution.tile.padding == 0
-    return _divides(convolution.tile.columns, out_extent[innermost])
+    return divides(convolution.tile.columns, out_extent[innermost])
 
 
 def _exceeds_cache(data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
@@ -237,7 +237,3 @@ def _consume(
                 sch.vectorize(sch.get_loops(consumer)[-1])
         else:
             parallelize(sch, sch.get_loops(consumer)[:-1])
-
-
-def _divides(divisor: int, extent: tirx.Expr) -> bool:
-    return bool(Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0))
