@@ -44,7 +44,7 @@ from .relax.transform import (
     StaticPlanBlockMemory,
 )
 from .relax.transform.fold_constant import MAX_GROWTH
-from .schedule import InlineElementwise, ScheduleReductions
+from .schedule import InlineElementwise, ScheduleElementwise, ScheduleReductions
 
 
 def _by_operator(
@@ -154,8 +154,8 @@ def stages(
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
     ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``InlineElementwise``,
-    ``ScheduleReductions``, ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower`` and
-    ``CheckLowered``.
+    ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
+    ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -207,6 +207,7 @@ def stages(
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
     sequence.append(InlineElementwise())
     sequence.append(ScheduleReductions())
+    sequence.append(ScheduleElementwise())
     sequence.append(DecomposeReduction())
     sequence.append(LowerElementaryFunctions())
     # Phase 3: memory, shapes and calls in the virtual machine's terms.

@@ -30,6 +30,7 @@ FIX_IDS: tuple[str, ...] = (
     "reduction-legalize",
     "inline-elementwise",
     "reduction-schedule",
+    "elementwise-schedule",
     "decompose-reduction",
     "elementary-functions",
     "gpu-schedule",

@@ -53,6 +53,7 @@ def test_stages_have_names():
             "Legalize",
             "InlineElementwise",
             "ScheduleReductions",
+            "ScheduleElementwise",
             "DecomposeReduction",
             "LowerElementaryFunctions",
         ),

@@ -49,6 +49,7 @@ FIXES: tuple[Fix, ...] = (
     elements.REDUCTION_LEGALIZE,
     elements.INLINE_ELEMENTWISE,
     elements.REDUCTION_SCHEDULE,
+    elements.ELEMENTWISE_SCHEDULE,
     elements.DECOMPOSE_REDUCTION,
     elements.ELEMENTARY_FUNCTIONS,
     gpu.SCHEDULE,

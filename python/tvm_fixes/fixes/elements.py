@@ -18,7 +18,7 @@ import re
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.s_tir import SBlock
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -92,6 +92,16 @@ class _Gelu:
     def main(x: R.Tensor((8, 16), "float32")) -> R.Tensor((8, 16), "float32"):
         with R.dataflow():
             out = R.nn.gelu(x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Transpose:
+    @R.function
+    def main(x: R.Tensor((512, 256), "float32")) -> R.Tensor((256, 512), "float32"):
+        with R.dataflow():
+            out = R.permute_dims(x)
             R.output(out)
         return out
 
@@ -188,6 +198,23 @@ def _gelu_inlined() -> None:
     _allocate_for_gelu(pipeline())
 
 
+def _kinds_of_loops(relax_pipeline: tvm.transform.Pass) -> None:
+    with tvm.target.Target("llvm"):
+        kernel = relax_pipeline(_Transpose)["transpose"]
+    kinds: set[int] = set()
+    structural_walk(kernel.body, (tirx.For, lambda loop: kinds.add(loop.kind)))
+    expected = {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED}
+    assert expected <= kinds, "a large transposition is serial, element by element"
+
+
+def _transpose_stock() -> None:
+    _kinds_of_loops(relax.transform.LegalizeOps())
+
+
+def _transpose_scheduled() -> None:
+    _kinds_of_loops(pipeline())
+
+
 def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
     got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, [0, 3, 6, 9])
@@ -251,6 +278,19 @@ REDUCTION_SCHEDULE = Fix(
         stock=_sum_in_sequence,
         fixed=_sum_in_lanes,
         symptom=re.compile(r"AssertionError: .*1\.677722e\+07", re.DOTALL),
+    ),
+)
+
+ELEMENTWISE_SCHEDULE = Fix(
+    id="elementwise-schedule",
+    family="elements",
+    kind=Kind.PASS,
+    summary="transpositions go by tiles, and large elementwise kernels run in parallel",
+    upstream=(),
+    probe=Probe(
+        stock=_transpose_stock,
+        fixed=_transpose_scheduled,
+        symptom=re.compile(r"AssertionError: a large transposition is serial"),
     ),
 )
 

@@ -13,6 +13,7 @@
 """Schedules of kernels for CPUs."""
 
 from .inline_elementwise import InlineElementwise
+from .schedule_elementwise import ScheduleElementwise
 from .schedule_reductions import ScheduleReductions
 
-__all__ = ["InlineElementwise", "ScheduleReductions"]
+__all__ = ["InlineElementwise", "ScheduleElementwise", "ScheduleReductions"]

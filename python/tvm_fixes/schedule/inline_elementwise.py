@@ -61,8 +61,9 @@ def InlineElementwise() -> tvm.transform.Pass:
         for i, j in T.grid(n, m): y[i, j] = T.exp(x[i, j] * T.float32(2))
 
     What follows a kernel in tiles, such as the addition of a bias, is done where its tiles are
-    written.  A value that is read more often than it is computed, as in a broadcast, a window or a
-    reduction, stays in memory; so does one that a transposition reads, and the result of an
+    written; and what a reshape follows is written where the reshape would put it.  A value that is
+    read more often than it is computed, as in a broadcast, a window or a reduction, stays in
+    memory; so does one that a transposition reads, unless that is a reshape, and the result of an
     elementary function to which another one is applied.
 
     Returns
@@ -89,7 +90,7 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
         block = schedule.get_sblock(name)
         if _is_read_where_computed(schedule, block):
             is_changed |= _is_done(schedule.compute_inline, block)
-        elif _follows_tiles(schedule, block):
+        elif _follows_tiles(schedule, block) or _reshapes_transposed(schedule, block):
             is_changed |= _is_done(schedule.reverse_compute_inline, block)
     return schedule.mod["main"] if is_changed else function
 
@@ -118,7 +119,9 @@ def _is_read_where_computed(schedule: Schedule, producer: SBlockRV) -> bool:
             return False
         reads = _reads_of(stored.buffer, reader.value)
         innermost = consumer.iter_vars[-1].var if consumer.iter_vars else None
-        if innermost is not None and not all(_ends_in(read, innermost) for read in reads):
+        if innermost is None or all(_ends_in(read, innermost) for read in reads):
+            continue
+        if not (_is_copy(stored) and all(_is_permuted(read, consumer) for read in reads)):
             return False
     return True
 
@@ -133,6 +136,44 @@ def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
     if stored is None or reader is None or _grows_large(stored, reader):
         return False
     return _has_fewer(producer, block)
+
+
+def _reshapes_transposed(schedule: Schedule, consumer: SBlockRV) -> bool:
+    """Whether a block reshapes what another one has transposed."""
+    producers = schedule.get_producers(consumer)
+    block = schedule.get(consumer)
+    reader = _stored(block)
+    if len(producers) != 1 or reader is None or not _is_copy(reader):
+        return False
+    if _is_permuted(reader.value, block) or _shares_loops(schedule, producers[0]):
+        return False
+    producer = schedule.get(producers[0])
+    stored = _stored(producer)
+    if stored is None or not _has_fewer(producer, block):
+        return False
+    loads: list[tvm.ir.TensorLoad] = []
+    structural_walk(stored.value, (tvm.ir.TensorLoad, loads.append))
+    order = [iterator.var for iterator in producer.iter_vars]
+
+    def is_transposed(load: tvm.ir.TensorLoad) -> bool:
+        places = [order.index(index) for index in load.indices if index in order]
+        return _is_permuted(load, producer) and places != sorted(places)
+
+    return any(map(is_transposed, loads))
+
+
+def _is_copy(stored: tirx.BufferStore) -> bool:
+    """Whether elements are stored as they are, in an order that is known."""
+    value = stored.value
+    return isinstance(value, tvm.ir.TensorLoad) and not any(
+        contains(index, tvm.ir.TensorLoad) for index in value.indices
+    )
+
+
+def _is_permuted(read: tvm.ir.TensorLoad, consumer: SBlock) -> bool:
+    """Whether a block reads at its own iterators, in any order."""
+    variables = [iterator.var for iterator in consumer.iter_vars]
+    return all(index in variables or isinstance(index, tirx.IntImm) for index in read.indices)
 
 
 def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:

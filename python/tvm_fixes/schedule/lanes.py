@@ -78,7 +78,7 @@ def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
         nest = Nest.of(loop)
         if nest is None:
             return mutator.default_mutate(loop)
-        new = _reduction(nest, size) if nest.block.init is not None else _elementwise(nest, size)
+        new = _reduction(nest, size) if nest.block.init is not None else elementwise(nest, size)
         return loop if new is None else new
 
     body = structural_mutate(function.body, (tirx.For, rewrite))
@@ -111,7 +111,7 @@ def _along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.S
 
             return parts.fold(lane, element, None if is_new is None else is_new(lane))
 
-        return _vector(count, in_lane)
+        return vector_loop(count, in_lane)
 
     within = sequence(_in_vectors(run.extent, parts.lanes, parts.vectors, fold))
     body = [
@@ -140,7 +140,11 @@ def _across(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.
             return parts.store(lane, lambda target: run.at(target, start + lane))
 
         return tirx.SeqStmt(
-            [parts.begin(count), around_loops(loops, _vector(count, fold)), _vector(count, end)]
+            [
+                parts.begin(count),
+                around_loops(loops, vector_loop(count, fold)),
+                vector_loop(count, end),
+            ]
         )
 
     body = _in_vectors(run.extent, parts.lanes, parts.vectors, reduce)
@@ -173,7 +177,7 @@ class _Parts:
     @classmethod
     def of(cls, run: Run, updates: list[Update], size: int) -> "_Parts | None":
         """Those of a run in vectors of `size` bytes; None where it has too few elements."""
-        lanes = _lanes(run.extent, size, [update.dtype for update in updates])
+        lanes = lanes_of([run.extent], size, [update.dtype for update in updates])
         if lanes is None:
             return None
         return cls(updates, lanes, _vectors(run.extent, lanes, updates))
@@ -184,7 +188,7 @@ class _Parts:
                 tirx.BufferStore(buffer, update.initial, [lane]) for buffer, update in self._parts
             )
 
-        return _vector(self._count if count is None else count, initial)
+        return vector_loop(self._count if count is None else count, initial)
 
     def fold(
         self,
@@ -220,7 +224,7 @@ class _Parts:
                     for buffer, update in self._parts
                 )
 
-            stmts.append(_vector(half, fold_half))
+            stmts.append(vector_loop(half, fold_half))
             half //= 2
         return stmts
 
@@ -240,17 +244,35 @@ class _Parts:
         )
 
 
-def _elementwise(nest: Nest, size: int) -> tirx.Stmt | None:
-    """The loops of `nest`, the innermost ones in vectors; None where they do not fit."""
+def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
+    """The loops of an elementwise kernel, the innermost ones in vectors.
+
+    Parameters
+    ----------
+    nest : Nest
+    size : int
+        Of a vector, in bytes.
+    outer : int
+        So many of the outermost loops stay as they are.
+
+    Returns
+    -------
+    tirx.Stmt or None
+        None where vectors do not fit.
+    """
     stores = nest.stores
     if not nest.loops or stores is None or len(stores) != 1:
         return None
     (store,) = stores
+    # TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
+    # it, which it refuses to vectorize.
+    if str(store.value.ty) == "bfloat16" and contains(store.value, tvm.ir.Call):
+        return None
     target = tirx.BufferLoad(store.buffer, store.indices)
-    run = run_of(nest.loops, [store.value], [target])
+    run = run_of(nest.loops[outer:], [store.value], [target])
     if run is None:
         return None
-    lanes = _lanes(run.extent, size, [str(store.value.ty)])
+    lanes = lanes_of([run.extent], size, [str(store.value.ty)])
     if lanes is None:
         return None
     is_in_place = store.buffer in sources(store.value)
@@ -265,7 +287,7 @@ def _elementwise(nest: Nest, size: int) -> tirx.Stmt | None:
                 new = tirx.Select(is_new(lane), new, old)
             return tirx.BufferStore(store.buffer, new, old.indices)
 
-        return _vector(count, in_lane)
+        return vector_loop(count, in_lane)
 
     body = [*constants, *_in_vectors(run.extent, lanes, 1, assign)]
     return nest.around(len(nest.loops) - run.count, body)
@@ -316,13 +338,14 @@ def _hoist(value: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[tirx.Expr, 
     return structural_mutate(value, (tvm.ir.Call, hoist)), constants
 
 
-def _lanes(extent: tirx.Expr, size: int, dtypes: Sequence[str]) -> int | None:
-    """How many elements a vector of `size` bytes has; None for too few."""
+def lanes_of(extents: Sequence[tirx.Expr], size: int, dtypes: Sequence[str]) -> int | None:
+    """How many elements a vector of `size` bytes has along axes of `extents`; None for too few."""
     if "bool" in dtypes:
         return None
     lanes = size // max(tvm.DataType(dtype).bits // 8 for dtype in dtypes)
-    if isinstance(extent, tirx.IntImm):
-        lanes = min(lanes, _power_of_two(extent.value))
+    for extent in extents:
+        if isinstance(extent, tirx.IntImm):
+            lanes = min(lanes, _power_of_two(extent.value))
     return lanes if lanes >= _FEWEST else None
 
 
@@ -339,7 +362,7 @@ def _int64(value: int) -> tirx.IntImm:
     return tirx.const(value, "int64")
 
 
-def _vector(lanes: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
+def vector_loop(lanes: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
     if lanes == 1:
         return body(_int64(0))
     lane = tirx.Var("lane", "int64")

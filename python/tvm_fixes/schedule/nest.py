@@ -29,7 +29,7 @@ from ..relax.tir import contains, count_of
 _OF_VECTORS = frozenset(
     f"tirx.{name}"
     for name in (
-        *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "pow", "sigmoid", "tanh"),
+        *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "pow", "sigmoid", "tanh", "erf"),
         *("fabs", "floor", "ceil", "trunc", "round", "nearbyint", "isnan", "reinterpret"),
         *("shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     )
@@ -184,7 +184,7 @@ class Run:
         return len(self.loops)
 
     def at(self, node: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
-        return substitute(node, _unfused(self.loops, position))
+        return substitute(node, unfused(self.loops, position))
 
 
 def run_of(
@@ -192,12 +192,14 @@ def run_of(
 ) -> Run | None:
     """The longest run of the innermost of `loops`; `targets` are written element by element."""
     for count in range(len(loops), 0, -1):
-        inner = list(loops[len(loops) - count :])
+        outer, inner = loops[: len(loops) - count], list(loops[len(loops) - count :])
         analyzer = Analyzer()
+        for loop in outer:
+            analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
         extent = count_of(loop.extent for loop in inner)
         fused = tirx.Var("fused", "int64")
         analyzer.bind(fused, tvm.ir.Range(0, extent))
-        within = _unfused(inner, fused)
+        within = unfused(inner, fused)
         steps = [_step(substitute(value, within), fused, analyzer) for value in values]
         written = [_step(substitute(target, within), fused, analyzer) for target in targets]
         is_adjacent = all(step <= {0, 1} for step in steps) and 1 in set().union(*steps, *written)
@@ -206,7 +208,7 @@ def run_of(
     return None
 
 
-def _unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
+def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
     """The variables of `loops` at a position in all their iterations."""
     values = {}
     for loop in reversed(loops[1:]):
@@ -225,23 +227,37 @@ def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | No
     steps: set[int | None] = set()
 
     def look(load: tvm.ir.TensorLoad) -> None:
-        if load.source.strides:
-            steps.add(None)
-            return
-        offset = tirx.const(0, "int64")
-        for index, extent in zip(load.indices, load.source.shape, strict=True):
-            offset = offset * extent + index
-        offset = analyzer.simplify(offset)
-        linear = detect_linear_equation(offset, [along])
-        step = analyzer.simplify(linear[0]) if linear else None
+        found = steps_of(load, [along], analyzer)
+        step = found[0] if found else None
         steps.add(step.value if isinstance(step, tirx.IntImm) else None)
 
-    def look_at_call(call: tvm.ir.Call) -> None:
-        if uses(call, [along]) and str(call.op.name) not in _OF_VECTORS:
-            steps.add(None)
+    structural_walk(value, (tvm.ir.TensorLoad, look))
+    return steps if fits_vectors(value, [along]) else {*steps, None}
 
-    structural_walk(value, [(tvm.ir.TensorLoad, look), (tvm.ir.Call, look_at_call)])
-    return steps
+
+def steps_of(
+    access: tvm.ir.TensorLoad, variables: Sequence[tirx.Var], analyzer: Analyzer
+) -> list[tirx.Expr] | None:
+    """How far apart in memory two elements are, for each variable of which one is 1 more.
+
+    None where the steps are not the same everywhere.
+    """
+    if access.source.strides:
+        return None
+    offset = tirx.const(0, "int64")
+    for index, extent in zip(access.indices, access.source.shape, strict=True):
+        offset = offset * extent + index
+    linear = detect_linear_equation(analyzer.simplify(offset), list(variables))
+    return [analyzer.simplify(step) for step in linear[: len(variables)]] if linear else None
+
+
+def fits_vectors(value: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
+    """Whether the calls of `value` that depend on `variables` can be made of vectors."""
+
+    def is_for_scalars(call: tvm.ir.Call) -> bool:
+        return str(call.op.name) not in _OF_VECTORS and uses(call, variables)
+
+    return not contains(value, tvm.ir.Call, is_for_scalars)
 
 
 def uses(expr: tirx.Expr, variables: Collection[tirx.Var]) -> bool:

@@ -22,13 +22,10 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_map, structural_walk
 
-from ..relax.legalize.parallel import parallelize
+from ..relax.legalize.parallel import is_worth_threads, parallelize
 from ..relax.tir import count_of, is_one
 from ..relax.transform.lower_elementary_functions import nests_functions
 from .nest import uses
-
-# Below that, the time to wake other threads is longer than they would save.
-_PARALLEL_FROM = 1 << 16
 
 # Smaller groups are rather the windows of a pooling.
 _LEAST_GROUP = 8
@@ -80,7 +77,7 @@ def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
         sch.reorder(*rows, *others)
         for block in reversed(before):
             sch.compute_at(block, rows[-1], preserve_unit_loops=True)
-        if not isinstance(work, tirx.IntImm) or work.value >= _PARALLEL_FROM:
+        if is_worth_threads(work):
             parallelize(sch, rows)
     return _in_place(sch.mod["main"])
 

@@ -50,7 +50,7 @@ from ..constants import filled
 from ..ir import in_block
 from ..tir import count_of, divides, repeated_at
 from .override import Legalize, override
-from .parallel import parallelize
+from .parallel import is_worth_threads, parallelize
 from .targets import (
     accumulator_dtype,
     even_part,
@@ -60,9 +60,6 @@ from .targets import (
 )
 
 FIX_ID = "matmul-legalize"
-
-# Below that, the time to wake other threads is longer than they would save.
-_PARALLEL_FROM = 1 << 16
 
 # So many rows of a tile of the second operand stay in the L1 cache, beside what they meet.
 _CHUNKS = (256, 192, 128)
@@ -377,7 +374,7 @@ def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
         sch.unroll(acc_row)
         sch.vectorize(acc_column)
     work = count_of([sch.get(loop).extent for loop in (*outer, row, column, common)])
-    if not isinstance(work, tirx.IntImm) or work.value >= _PARALLEL_FROM:
+    if is_worth_threads(work):
         parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
         sch.parallel(sch.get_loops(in_tiles)[0])

@@ -14,6 +14,17 @@
 
 from tvm import s_tir, tirx
 
+# Below that, the time to wake other threads is longer than they would save.
+_WORK = 1 << 16
+
+
+def is_worth_threads(work: tirx.Expr) -> bool:
+    """Whether a kernel that computes so many elements, or products, is to run in parallel.
+
+    One of unknown extents is.
+    """
+    return not isinstance(work, tirx.IntImm) or work.value >= _WORK
+
 
 def parallelize(sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV]) -> None:
     """Run the outermost of `loops` in parallel: all, as far as TVM can tell them apart again.

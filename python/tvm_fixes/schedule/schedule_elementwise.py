@@ -1,0 +1,224 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""ScheduleElementwise: transpositions in tiles, and large elementwise kernels in parallel, on CPUs.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An elementwise operator, a pooling, or any other kernel of plain loops, of many elements, for a
+    CPU.
+Symptom
+    It runs on one core, however many there are.  A transposition of large matrices takes three
+    times as long as ONNX Runtime's.
+Mechanism
+    TVM's pipeline for CPUs schedules nothing.  Elements that a transposition writes side by side
+    are read from as many pages, one by one.
+How to remove
+    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
+    ``transposition.py``, their tests, its line in :mod:`tvm_fixes.pipeline` and the fix id
+    ``elementwise-schedule``.
+"""
+
+import math
+from collections.abc import Sequence
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.sym import Analyzer
+
+from ..relax.legalize.parallel import is_worth_threads
+from ..relax.legalize.targets import vector_registers
+from ..relax.tir import count_of, prim_func_pass
+from .index_sets import split_index_sets
+from .lanes import elementwise
+from .nest import Nest, substitute, unfused, uses
+from .transposition import in_tiles
+
+FIX_ID = "elementwise-schedule"
+
+# So many parallel iterations, if there are as many, are shared evenly by the cores of a CPU.
+_ENOUGH = 64
+
+# A loop that is the only one is split into parts of so many iterations.
+_PART = 1 << 14
+_PART_OF_TILES = 64
+
+
+def ScheduleElementwise() -> tvm.transform.Pass:
+    """Transpose in tiles, and run large kernels of plain loops in parallel.
+
+    Before::
+
+        for i, j in T.grid(4096, 4096): y[i, j] = x[i, j] * T.float32(2)
+
+    and after::
+
+        for i in T.parallel(4096):
+            for j in range(4096): y[i, j] = x[i, j] * T.float32(2)
+
+    The tiles are those of :func:`~tvm_fixes.schedule.transposition.in_tiles`.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs, for a target that is a CPU: it changes their outermost
+        loops that nobody has scheduled.  Its place is behind the other schedules.
+    """
+
+    return prim_func_pass("ScheduleElementwise", FIX_ID, _schedule)
+
+
+def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    realize = function.body
+    if not isinstance(realize, SBlockRealize):
+        return function
+    size, _ = vector_registers(target)
+    root = realize.block
+    stmts = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    split = [part for stmt in stmts for part in _split(stmt)]
+    scheduled = [_schedule_loop(stmt, size) for stmt in split]
+    is_same = len(scheduled) == len(stmts)
+    if is_same and all(new.same_as(old) for new, old in zip(scheduled, stmts, strict=True)):
+        return function
+    body = scheduled[0] if len(scheduled) == 1 else tirx.SeqStmt(scheduled)
+    new = SBlock(
+        root.iter_vars,
+        root.reads,
+        root.writes,
+        root.name_hint,
+        body,
+        root.init,
+        root.alloc_buffers,
+        root.match_buffers,
+        root.annotations,
+    )
+    return function.with_body(SBlockRealize(realize.iter_values, realize.predicate, new))
+
+
+def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
+    return list(split_index_sets(stmt)) if isinstance(stmt, tirx.For) else [stmt]
+
+
+def _schedule_loop(stmt: tirx.Stmt, size: int) -> tirx.Stmt:
+    nest = Nest.of(stmt) if isinstance(stmt, tirx.For) else None
+    if nest is None:
+        return stmt
+    work = count_of(loop.extent for loop in nest.loops)
+    if isinstance(work, tirx.IntImm) and work.value == 0:
+        return stmt
+    is_large = is_worth_threads(work)
+    tiles = in_tiles(stmt, size)
+    if tiles is None:
+        return _rows(stmt, nest, size, is_large)
+    if not is_large:
+        return tiles
+    if isinstance(tiles, tirx.For):
+        return _tiles_in_parallel(tiles)
+    return tirx.IfThenElse(tiles.condition, _tiles_in_parallel(tiles.then_case), tiles.else_case)
+
+
+def _rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tirx.Stmt:
+    """The rows of an elementwise kernel in vectors, or a reduction; in parallel if it is large."""
+    independent = _independent(nest)
+    outer = _enough(nest.loops[: min(independent, len(nest.loops) - 1)]) if is_large else 0
+    vectors = None
+    if nest.block.init is None and independent == len(nest.loops):
+        vectors = elementwise(nest, size, outer)
+    if not is_large:
+        return loop if vectors is None else vectors
+    if vectors is None or _iterations(nest.loops[:outer]) < _ENOUGH:
+        return _in_parallel(loop, independent, _PART)
+    return _in_parallel(vectors, outer)
+
+
+def _tiles_in_parallel(loop: tirx.For) -> tirx.For:
+    return _in_parallel(loop, len(_nested(loop)), _PART_OF_TILES)
+
+
+def _nested(loop: tirx.For) -> list[tirx.For]:
+    """A loop, the only one in it, and so on."""
+    loops = []
+    stmt: tirx.Stmt = loop
+    while isinstance(stmt, tirx.For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops
+
+
+def _iterations(loops: Sequence[tirx.For]) -> int:
+    """How many iterations nested loops have at least."""
+    known = [loop.extent.value for loop in loops if isinstance(loop.extent, tirx.IntImm)]
+    return math.prod(known)
+
+
+def _enough(loops: Sequence[tirx.For]) -> int:
+    """How many of the outermost ones have enough iterations; all of them, if these are too few."""
+    counts = range(len(loops))
+    return next((n for n in counts if _iterations(loops[:n]) >= _ENOUGH), len(loops))
+
+
+def _independent(nest: Nest) -> int:
+    """How many of the outermost loops have iterations that write elements of their own."""
+    iterators = nest.block.iter_vars
+    kinds = {iterator.iter_type for iterator in iterators}
+    if nest.reduced is None or not kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
+        return 0
+    own = [
+        value
+        for value, iterator in zip(nest.values, iterators, strict=True)
+        if iterator.iter_type == tirx.IterVar.DataPar
+    ]
+    count = 0
+    for loop in nest.loops[: len(nest.loops) - nest.reduced]:
+        if not any(uses(value, [loop.loop_var]) for value in own):
+            break
+        count += 1
+    return count
+
+
+def _in_parallel(loop: tirx.For, count: int, part: int | None = None) -> tirx.For:
+    """As many of the first `count` loops as are enough in one parallel loop.
+
+    If that takes the innermost one, its iterations are done in parts of `part`, if it is given.
+    """
+    nested = _nested(loop)[:count]
+    loops = nested[: _enough(nested)]
+    if not loops:
+        return loop
+    body = loops[-1].body
+    position = outer = tirx.Var("parallel", "int64")
+    extents = [inner.extent for inner in loops]
+    if part is not None and not isinstance(body, tirx.For):
+        last = loops.pop()
+        extent = last.extent.astype("int64")
+        parts = tirx.ceildiv(extent, part)
+        start = tirx.floormod(position, parts) * part
+        within = tirx.Var("within", "int64")
+        at = (start + within).astype(last.loop_var.ty)
+        body = tirx.For(
+            within,
+            tirx.const(0, "int64"),
+            Analyzer().simplify(tirx.min(extent - start, part)),
+            tirx.ForKind.SERIAL,
+            substitute(body, {last.loop_var: at}),
+        )
+        extents[-1] = parts
+        outer = tirx.floordiv(position, parts)
+    if loops:
+        body = substitute(body, unfused(loops, outer))
+    return tirx.For(
+        position, tirx.const(0, "int64"), count_of(extents), tirx.ForKind.PARALLEL, body
+    )

@@ -1,0 +1,309 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Kernels that write along another axis than they read along: in square tiles, in registers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm_ffi import structural_mutate, structural_walk
+
+from ..relax.tir import count_of, divides, is_one
+from .lanes import lanes_of, vector_loop
+from .nest import Nest, fits_vectors, steps_of, substitute, unfused
+
+# The registers hold the tiles of so many tensors.
+_MOST_TILES = 2
+
+_INT64 = "int64"
+
+
+def in_tiles(loop: tirx.For, size: int) -> tirx.Stmt | None:
+    """The loops of a transposition, by tiles.
+
+    Before::
+
+        for i, j in T.grid(n, m):
+            y[i, j] = x[j, i] + T.float32(1)
+
+    and after, with vectors of 4 elements::
+
+        for i, j in T.grid(n // 4, m // 4):
+            row0[0:4] = x[j * 4, i * 4 : i * 4 + 4]
+            …
+            # Shuffled: now row0 has the first elements of all rows, and so on.
+            y[i * 4, j * 4 : j * 4 + 4] = row0[0:4] + T.float32(1)
+            …
+
+    Where tiles do not divide an axis the last one overlaps the one before it.
+
+    Parameters
+    ----------
+    loop : tirx.For
+        The outermost one.
+    size : int
+        Of a vector, in bytes.
+
+    Returns
+    -------
+    tirx.Stmt or None
+        None where elements that are adjacent in the result are so in what it is made of, too; and
+        where they lie apart, but vectors do not fit: their elements have 4 or 8 bytes.
+    """
+    nest = Nest.of(loop)
+    if nest is None or nest.block.init is not None:
+        return None
+    stores = nest.stores
+    if stores is None or len(stores) != 1:
+        return None
+    transposition = _Transposition.of(nest, stores[0], size)
+    if transposition is None:
+        return None
+    tiles, fits = transposition.stmt(nest), transposition.fits
+    return tiles if fits is None else tirx.IfThenElse(fits, tiles, loop)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Adjacent loops that count as one: along them each tensor is accessed in equal steps.
+
+    Attributes
+    ----------
+    loops : list[tirx.For]
+    extent : tirx.Expr
+        How many iterations they have together.
+    steps : list[tirx.Expr]
+        How far apart neighbours are in memory, for each of the accesses.
+    """
+
+    loops: list[tirx.For]
+    extent: tirx.Expr
+    steps: list[tirx.Expr]
+
+    def at(self, position: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
+        return unfused(self.loops, position)
+
+    def has_step(self, access: int, step: int) -> bool:
+        return bool(Analyzer().can_prove_equal(self.steps[access], step))
+
+
+@dataclass(frozen=True)
+class _Transposition:
+    """An elementwise kernel in which some of what is read lies across what is written.
+
+    Attributes
+    ----------
+    store : tirx.BufferStore
+    along, across : _Axis
+        In which adjacent elements are written, and read.
+    others : list[_Axis]
+    transposed : list[tvm.ir.TensorLoad]
+        What is read across.
+    lanes : int
+        Of a vector: the rows and columns of a tile.
+    """
+
+    store: tirx.BufferStore
+    along: _Axis
+    across: _Axis
+    others: list[_Axis]
+    transposed: list[tvm.ir.TensorLoad]
+    lanes: int
+
+    @classmethod
+    def of(cls, nest: Nest, store: tirx.BufferStore, size: int) -> "_Transposition | None":
+        """None for other kernels, and for those that vectors of `size` bytes do not fit."""
+        loads = _loads(store.value)
+        target = tirx.BufferLoad(store.buffer, store.indices)
+        axes = _axes(nest.loops, [target, *loads])
+        along = next((axis for axis in axes if axis.has_step(0, 1)), None)
+        variables = [loop.loop_var for loop in nest.loops]
+        if along is None or not fits_vectors(store.value, variables):
+            return None
+        transposed, found = [], []
+        for access, load in enumerate(loads, start=1):
+            if any(along.has_step(access, step) for step in (0, 1)):
+                continue
+            transposed.append(load)
+            found.append(next((axis for axis in axes if axis.has_step(access, 1)), None))
+        if not 1 <= len(transposed) <= _MOST_TILES:
+            return None
+        across = found[0]
+        if across is None or any(axis is not across for axis in found):
+            return None
+        dtypes = [str(load.ty) for load in transposed]
+        if any(tvm.DataType(dtype).bits not in (32, 64) for dtype in dtypes):
+            return None
+        lanes = lanes_of([along.extent, across.extent], size, [str(store.value.ty), *dtypes])
+        if lanes is None:
+            return None
+        others = [axis for axis in axes if axis not in (along, across)]
+        return cls(store, along, across, others, transposed, lanes)
+
+    @property
+    def fits(self) -> tirx.Expr | None:
+        """The condition that both axes have as many elements as a tile; None if they have."""
+        unknown = [
+            axis.extent >= self.lanes
+            for axis in (self.along, self.across)
+            if not isinstance(axis.extent, tirx.IntImm)
+        ]
+        return tirx.all(*unknown) if unknown else None
+
+    def stmt(self, nest: Nest) -> tirx.Stmt:
+        """Tile after tile, those in a row of tiles of the result innermost."""
+        loops, values = [], {}
+        for axis in self.others:
+            position = tirx.Var("other", _INT64)
+            loops.append(_loop(position, axis.extent))
+            values |= axis.at(position)
+        starts = []
+        for axis, name in ((self.across, "row_tile"), (self.along, "column_tile")):
+            tile = tirx.Var(name, _INT64)
+            loops.append(_loop(tile, tirx.ceildiv(axis.extent, self.lanes)))
+            start = tile * self.lanes
+            is_divided = divides(self.lanes, axis.extent)
+            starts.append(start if is_divided else tirx.min(start, axis.extent - self.lanes))
+
+        def at(node: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> tirx.Expr:
+            within = self.across.at(starts[0] + row) | self.along.at(starts[1] + column)
+            return substitute(node, values | within)
+
+        body, buffers = self._tile(at)
+        return Nest(loops, nest.block, []).around(len(loops), body, buffers)
+
+    def _tile(
+        self, at: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
+    ) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
+        """Load the rows, shuffle and store them; `at` gives an expression at a row and a column."""
+        stmts: list[tirx.Stmt] = []
+        tiles = []
+        for load in self.transposed:
+            # A buffer a row, so that it is small enough to be put on the stack, and in a register.
+            rows = [
+                tirx.decl_buffer(
+                    [tirx.const(self.lanes, _INT64)], str(load.ty), f"row{i}", layout=None
+                )
+                for i in range(self.lanes)
+            ]
+            tiles.append(rows)
+            for i, row in enumerate(rows):
+                stmts.append(
+                    vector_loop(
+                        self.lanes,
+                        lambda lane, row=row, load=load, i=i: tirx.BufferStore(
+                            row, at(load, lane, tirx.const(i, _INT64)), [lane]
+                        ),
+                    )
+                )
+            stmts += _shuffle(rows)
+
+        def result(i: int) -> tirx.Stmt:
+            def in_lane(lane: tirx.Expr) -> tirx.Stmt:
+                def read(load: tvm.ir.TensorLoad, mutator: tvm_ffi.structural.StructuralMutator):
+                    for known, rows in zip(self.transposed, tiles, strict=True):
+                        if tvm_ffi.structural_equal(load, known):
+                            return tirx.BufferLoad(rows[i], [lane])
+                    return mutator.default_mutate(load)
+
+                value = structural_mutate(self.store.value, (tvm.ir.TensorLoad, read))
+                row = tirx.const(i, _INT64)
+                indices = [at(index, row, lane) for index in self.store.indices]
+                return tirx.BufferStore(self.store.buffer, at(value, row, lane), indices)
+
+            return vector_loop(self.lanes, in_lane)
+
+        stmts += [result(i) for i in range(self.lanes)]
+        return stmts, [row for rows in tiles for row in rows]
+
+
+def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
+    """What is read, each place once."""
+    found: list[tvm.ir.TensorLoad] = []
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if not any(tvm_ffi.structural_equal(load, known) for known in found):
+            found.append(load)
+
+    structural_walk(value, (tvm.ir.TensorLoad, look))
+    return found
+
+
+def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> list[_Axis]:
+    """The loops, as few as the accesses allow; none where one is not in equal steps."""
+    analyzer = Analyzer()
+    variables = [loop.loop_var for loop in loops]
+    for loop in loops:
+        analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
+    steps = [steps_of(access, variables, analyzer) for access in accesses]
+    if any(step is None for step in steps):
+        return []
+    axes: list[_Axis] = []
+    for loop, step in zip(loops, zip(*steps, strict=True), strict=True):
+        axes.append(_Axis([loop], loop.extent.astype(_INT64), list(step)))
+        while len(axes) > 1 and (joined := _joined(*axes[-2:])) is not None:
+            axes[-2:] = [joined]
+    return axes
+
+
+def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
+    """Two axes as one; None where a step from the end of the inner one is another."""
+    loops = [*outer.loops, *inner.loops]
+    extent = count_of([outer.extent, inner.extent])
+    if is_one(inner.extent):
+        return _Axis(loops, extent, outer.steps)
+    analyzer = Analyzer()
+    is_even = is_one(outer.extent) or all(
+        analyzer.can_prove_equal(far, near * inner.extent)
+        for far, near in zip(outer.steps, inner.steps, strict=True)
+    )
+    return _Axis(loops, extent, inner.steps) if is_even else None
+
+
+def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
+    """Transpose the square of `rows`: exchange its two blocks off the diagonal, then theirs."""
+    lanes = len(rows)
+    ramp = tirx.Ramp(tirx.const(0, _INT64), tirx.const(1, _INT64), lanes)
+    vectors: list[tirx.Expr] = [tirx.BufferLoad(row, [ramp]) for row in rows]
+    stmts: list[tirx.Stmt] = []
+    distance = lanes // 2
+    while distance:
+        exchanged = list(vectors)
+        for i in range(lanes):
+            if i & distance:
+                continue
+            pair = [vectors[i], vectors[i + distance]]
+            # Of the upper row what is on the left, and of the lower one; then what is on the right.
+            for row, right in ((i, 0), (i + distance, distance)):
+                chosen = [
+                    k + right if not k & distance else lanes + k + right - distance
+                    for k in range(lanes)
+                ]
+                indices = [tirx.const(k, "int32") for k in chosen]
+                new = tirx.Var(f"exchanged{distance}_{row}", vectors[row].ty)
+                stmts.append(tirx.Bind(new, tirx.Shuffle(pair, indices)))
+                exchanged[row] = new
+        vectors = exchanged
+        distance //= 2
+    return [
+        *stmts,
+        *(tirx.BufferStore(row, v, [ramp]) for row, v in zip(rows, vectors, strict=True)),
+    ]
+
+
+def _loop(variable: tirx.Var, extent: tirx.Expr) -> tirx.For:
+    """A loop for its variable and extent alone."""
+    return tirx.For(variable, tirx.const(0, _INT64), extent, tirx.ForKind.SERIAL, tirx.Evaluate(0))
