@@ -30,6 +30,9 @@ _MOST_TILES = 2
 
 _INT64 = "int64"
 
+# An expression of the loops, at a row and a column of a tile.
+_At = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
+
 
 def in_tiles(loop: tirx.For, size: int) -> tirx.Stmt | None:
     """The loops of a transposition, by tiles.
@@ -150,7 +153,7 @@ class _Transposition:
         lanes = lanes_of([along.extent, across.extent], size, [str(store.value.ty), *dtypes])
         if lanes is None:
             return None
-        others = [axis for axis in axes if axis not in (along, across)]
+        others = [axis for axis in axes if axis is not along and axis is not across]
         return cls(store, along, across, others, transposed, lanes)
 
     @property
@@ -165,7 +168,8 @@ class _Transposition:
 
     def stmt(self, nest: Nest) -> tirx.Stmt:
         """Tile after tile, those in a row of tiles of the result innermost."""
-        loops, values = [], {}
+        loops: list[tirx.For] = []
+        values: dict[tirx.Var, tirx.Expr] = {}
         for axis in self.others:
             position = tirx.Var("other", _INT64)
             loops.append(_loop(position, axis.extent))
@@ -185,49 +189,49 @@ class _Transposition:
         body, buffers = self._tile(at)
         return Nest(loops, nest.block, []).around(len(loops), body, buffers)
 
-    def _tile(
-        self, at: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
-    ) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
-        """Load the rows, shuffle and store them; `at` gives an expression at a row and a column."""
+    def _tile(self, at: _At) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
+        """Load the rows, shuffle and store them; the statements, and the buffers of the rows."""
         stmts: list[tirx.Stmt] = []
-        tiles = []
+        tiles: list[list[tirx.Var]] = []
         for load in self.transposed:
             # A buffer a row, so that it is small enough to be put on the stack, and in a register.
+            extent = tirx.const(self.lanes, _INT64)
             rows = [
-                tirx.decl_buffer(
-                    [tirx.const(self.lanes, _INT64)], str(load.ty), f"row{i}", layout=None
-                )
+                tirx.decl_buffer([extent], str(load.ty), f"row{i}", layout=None)
                 for i in range(self.lanes)
             ]
             tiles.append(rows)
-            for i, row in enumerate(rows):
-                stmts.append(
-                    vector_loop(
-                        self.lanes,
-                        lambda lane, row=row, load=load, i=i: tirx.BufferStore(
-                            row, at(load, lane, tirx.const(i, _INT64)), [lane]
-                        ),
-                    )
-                )
+            stmts += [self._load(load, row, i, at) for i, row in enumerate(rows)]
             stmts += _shuffle(rows)
-
-        def result(i: int) -> tirx.Stmt:
-            def in_lane(lane: tirx.Expr) -> tirx.Stmt:
-                def read(load: tvm.ir.TensorLoad, mutator: tvm_ffi.structural.StructuralMutator):
-                    for known, rows in zip(self.transposed, tiles, strict=True):
-                        if tvm_ffi.structural_equal(load, known):
-                            return tirx.BufferLoad(rows[i], [lane])
-                    return mutator.default_mutate(load)
-
-                value = structural_mutate(self.store.value, (tvm.ir.TensorLoad, read))
-                row = tirx.const(i, _INT64)
-                indices = [at(index, row, lane) for index in self.store.indices]
-                return tirx.BufferStore(self.store.buffer, at(value, row, lane), indices)
-
-            return vector_loop(self.lanes, in_lane)
-
-        stmts += [result(i) for i in range(self.lanes)]
+        stmts += [self._result([rows[i] for rows in tiles], i, at) for i in range(self.lanes)]
         return stmts, [row for rows in tiles for row in rows]
+
+    def _load(self, load: tvm.ir.TensorLoad, row: tirx.Var, i: int, at: _At) -> tirx.Stmt:
+        """Load what is adjacent in memory, for column `i` of the result."""
+
+        def in_lane(lane: tirx.Expr) -> tirx.Stmt:
+            return tirx.BufferStore(row, at(load, lane, tirx.const(i, _INT64)), [lane])
+
+        return vector_loop(self.lanes, in_lane)
+
+    def _result(self, rows: Sequence[tirx.Var], i: int, at: _At) -> tirx.Stmt:
+        """Compute and store row `i` of the result, from a row of each tile."""
+
+        def in_lane(lane: tirx.Expr) -> tirx.Stmt:
+            def read(
+                load: tvm.ir.TensorLoad, mutator: tvm_ffi.structural.StructuralMutator
+            ) -> tirx.Expr:
+                for known, row in zip(self.transposed, rows, strict=True):
+                    if tvm_ffi.structural_equal(load, known):
+                        return tirx.BufferLoad(row, [lane])
+                return mutator.default_mutate(load)
+
+            value = structural_mutate(self.store.value, (tvm.ir.TensorLoad, read))
+            row_at = tirx.const(i, _INT64)
+            indices = [at(index, row_at, lane) for index in self.store.indices]
+            return tirx.BufferStore(self.store.buffer, at(value, row_at, lane), indices)
+
+        return vector_loop(self.lanes, in_lane)
 
 
 def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
