@@ -141,6 +141,29 @@ def test_a_function_of_a_function_is_a_step_of_its_own():
     assert len(block_names(lowered(beside))) == 1
 
 
+def test_squeeze_and_excitation():
+    """What follows a convolution of one pixel: axes of 1, of which TVM's inlining loses track."""
+    weight = np.random.default_rng(0).standard_normal((144, 6, 1, 1)).astype("float32")
+    bias = np.random.default_rng(1).standard_normal((1, 144, 1, 1)).astype("float32")
+
+    def excite(builder, squeezed, data):
+        excited = builder.emit(relax.op.nn.conv2d(squeezed, relax.const(weight)))
+        excited = builder.emit(relax.op.add(excited, relax.const(bias)))
+        return relax.op.multiply(data, builder.emit(relax.op.sigmoid(excited)))
+
+    mod = build({"squeezed": tensor(1, 6, 1, 1), "data": tensor(1, 144, 9, 9)}, excite)
+    rng = np.random.default_rng(2)
+    squeezed, data = (
+        rng.standard_normal(shape).astype("float32") for shape in ((1, 6, 1, 1), (1, 144, 9, 9))
+    )
+    excited = np.einsum("oi,bi->bo", weight[..., 0, 0], squeezed[..., 0, 0])[..., None, None] + bias
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = relax.VirtualMachine(executable, tvm.cpu())["main"](
+        tvm.runtime.tensor(squeezed), tvm.runtime.tensor(data)
+    )
+    np.testing.assert_allclose(got.numpy(), data / (1 + np.exp(-excited)), rtol=1e-5, atol=1e-6)
+
+
 def test_blocks_of_one_name_are_left():
     steps = Steps["main"].script().replace('"shifted"', '"doubled"', 1)
     mod = tvm.IRModule({"main": tvm.script.from_source(steps)})
