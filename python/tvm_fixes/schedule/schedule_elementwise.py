@@ -165,9 +165,14 @@ def _iterations(loops: Sequence[tirx.For]) -> int:
 
 
 def _enough(loops: Sequence[tirx.For]) -> int:
-    """How many of the outermost ones have enough iterations; all of them, if these are too few."""
+    """How many of the outermost ones have enough iterations; all of them, if these are too few.
+
+    Only the first has an extent that is seen at run time: TVM cannot divide by others.
+    """
     counts = range(len(loops))
-    return next((n for n in counts if _iterations(loops[:n]) >= _ENOUGH), len(loops))
+    enough = next((n for n in counts if _iterations(loops[:n]) >= _ENOUGH), len(loops))
+    inner = range(1, enough)
+    return next((n for n in inner if not isinstance(loops[n].extent, tirx.IntImm)), enough)
 
 
 def _independent(nest: Nest) -> int:
@@ -205,7 +210,7 @@ def _in_parallel(loop: tirx.For, count: int, part: int | None = None) -> tirx.Fo
         last = loops.pop()
         extent = last.extent.astype("int64")
         parts = tirx.ceildiv(extent, part)
-        start = tirx.floormod(position, parts) * part
+        start = (tirx.floormod(position, parts) if loops else position) * part
         within = tirx.Var("within", "int64")
         at = (start + within).astype(last.loop_var.ty)
         body = tirx.For(

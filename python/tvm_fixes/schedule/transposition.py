@@ -264,12 +264,17 @@ def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> l
 
 
 def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
-    """Two axes as one; None where a step from the end of the inner one is another."""
+    """Two axes as one; None where a step from the end of the inner one is another.
+
+    The extent of the inner one is known, since TVM cannot divide by others.
+    """
     loops = [*outer.loops, *inner.loops]
     extent = count_of([outer.extent, inner.extent])
     if is_one(inner.extent):
         return _Axis(loops, extent, outer.steps)
     analyzer = Analyzer()
+    if not isinstance(inner.extent, tirx.IntImm):
+        return None
     is_even = is_one(outer.extent) or all(
         analyzer.can_prove_equal(far, near * inner.extent)
         for far, near in zip(outer.steps, inner.steps, strict=True)
