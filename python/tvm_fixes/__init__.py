@@ -39,6 +39,7 @@ from .relax.legalize import matmul as _matmul  # noqa: E402
 from .relax.legalize import max_pool as _max_pool  # noqa: E402
 from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
+from .relax.legalize import pool_window as _pool_window  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
 from .relax.legalize import strided_slice as _strided_slice  # noqa: E402
@@ -61,6 +62,7 @@ _matmul.register()
 _max_pool.register()
 _norms.register()
 _pixel_shuffle.register()
+_pool_window.register()
 _reductions.register()
 _rms_norm.register()
 _strided_slice.register()

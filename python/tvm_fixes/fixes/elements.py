@@ -14,6 +14,7 @@
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
 
+import math
 import re
 
 import numpy as np
@@ -102,6 +103,16 @@ class _Transpose:
     def main(x: R.Tensor((512, 256), "float32")) -> R.Tensor((256, 512), "float32"):
         with R.dataflow():
             out = R.permute_dims(x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Average:
+    @R.function
+    def main(x: R.Tensor((1, 1, 4, 4), "float32")) -> R.Tensor((1, 1, 1, 1), "float32"):
+        with R.dataflow():
+            out = R.nn.avg_pool2d(x, pool_size=[99, 99], strides=[99, 99], ceil_mode=True)
             R.output(out)
         return out
 
@@ -215,6 +226,18 @@ def _transpose_scheduled() -> None:
     _kinds_of_loops(pipeline())
 
 
+def _elements_in_memory() -> None:
+    with tvm.target.Target("llvm"):
+        kernel = relax.transform.LegalizeOps()(_Average)["avg_pool2d"]
+    padded: list[int] = []
+
+    def look(block: SBlock) -> None:
+        padded.extend(math.prod(map(int, buffer.shape)) for buffer in block.alloc_buffers)
+
+    structural_walk(kernel.body, (SBlock, look))
+    assert max(padded) <= 16, f"16 elements are padded to {max(padded)}"
+
+
 def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
     got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, [0, 3, 6, 9])
@@ -252,6 +275,19 @@ REDUCTION_LEGALIZE = Fix(
         stock=_find_among_equal,
         fixed=_find_among_equal,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal.*-1", re.DOTALL),
+    ),
+)
+
+POOL_WINDOW = Fix(
+    id="pool-window",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="a window of a pooling that is larger than the data does not make the data larger",
+    upstream=(),
+    probe=Probe(
+        stock=_elements_in_memory,
+        fixed=_elements_in_memory,
+        symptom=re.compile(r"AssertionError: 16 elements are padded to \d{4}"),
     ),
 )
 

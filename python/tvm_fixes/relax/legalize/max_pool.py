@@ -35,6 +35,7 @@ from tvm import relax, te, tirx, topi
 from ... import switches
 from .layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
+from .pool_window import clip_window
 from .reductions import FIX_ID, comparable, extremum_reducer
 
 
@@ -92,6 +93,7 @@ def max_pool(
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    call = clip_window(bb, call)
     (data,), attrs = call.args, call.attrs
     layout, out_layout = str(attrs.layout), str(attrs.out_layout)
     is_ours = (

@@ -1,0 +1,118 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Poolings whose window reaches beyond the padded data: the window ends where that does.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.nn.avg_pool1d``, ``avg_pool2d`` or ``avg_pool3d``, or one of ``max_pool``, with
+    ``ceil_mode`` and a window that is larger than its data, as at the end of EfficientNet.
+Symptom
+    A mean of 7 by 7 elements in a window of 1280 by 1280 takes five times as long as the model in
+    front of it, and 8 GiB of memory.
+Mechanism
+    TVM's lowering pads the data to the size of the window.
+How to remove
+    When TVM passes the tests of this file, delete it, its test, its calls in :mod:`tvm_fixes` and
+    ``max_pool.py`` and the fix id ``pool-window``.
+"""
+
+import functools
+
+import tvm_ffi
+from tvm import relax, tirx
+
+from ... import switches
+from .layouts import SPATIAL_AXES, Layout
+from .override import Legalize, override
+
+FIX_ID = "pool-window"
+
+
+def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """A pooling with a window no larger than the padded data, where it has but one.
+
+    An average is over as many elements as before: PyTorch counts those of the padding, if any, but
+    none beyond it.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+    call : relax.Call
+        Of a pooling of floating point, in any layout.
+
+    Returns
+    -------
+    relax.Call
+        `call` itself where the fix is off, where the window is no larger, or where that is not
+        known.
+    """
+    (data,), attrs = call.args, call.attrs
+    known = isinstance(data.ty.shape, relax.ShapeExpr) and isinstance(
+        call.ty.shape, relax.ShapeExpr
+    )
+    if not (
+        switches.enabled(FIX_ID) and known and str(attrs.out_layout) in ("", str(attrs.layout))
+    ):
+        return call
+    sizes = [int(size) for size in attrs.pool_size]
+    clipped, strides = list(sizes), list(map(int, attrs.strides))
+    letters = Layout(str(attrs.layout)).letters
+    for axis, letter in enumerate(SPATIAL_AXES[len(sizes)]):
+        extents = [expr.ty.shape.values[letters.index(letter)] for expr in (data, call)]
+        is_one_window = isinstance(extents[1], tirx.IntImm) and extents[1].value == 1
+        if not (is_one_window and isinstance(extents[0], tirx.IntImm)):
+            continue
+        if int(attrs.dilation[axis]) == 1:
+            before, after = (int(attrs.padding[i]) for i in (axis, axis + len(sizes)))
+            padded = extents[0].value + before + after
+            if sizes[axis] > padded > 0:
+                # To round up, TVM pads by the stride, too.
+                clipped[axis], strides[axis] = padded, 1
+    if clipped == sizes:
+        return call
+    smaller = bb.normalize(_pooling(call, clipped, strides))
+    if not tvm_ffi.structural_equal(smaller.ty, call.ty):
+        return call
+    switches.note(FIX_ID)
+    return smaller
+
+
+def _pooling(call: relax.Call, sizes: list[int], strides: list[int]) -> relax.Call:
+    """The same pooling with windows of other sizes and strides."""
+    attrs = call.attrs
+    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
+    return operator(
+        call.args[0],
+        sizes,
+        strides=strides,
+        padding=list(map(int, attrs.padding)),
+        dilation=list(map(int, attrs.dilation)),
+        ceil_mode=bool(attrs.ceil_mode),
+        count_include_pad=bool(attrs.count_include_pad),
+        layout=str(attrs.layout),
+        out_layout=str(attrs.out_layout) or None,
+    )
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    return stock(bb, clip_window(bb, call))
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering of averages in force. A second call does nothing."""
+    for rank in SPATIAL_AXES:
+        override(f"relax.nn.avg_pool{rank}d", _legalize)
