@@ -126,7 +126,8 @@ def compile(
         ``"cuda"`` (the one of this machine), a TVM tag, or a configuration as a mapping or JSON.
     layout : str, optional
         One of :data:`tvm_fixes.pipeline.LAYOUTS`: the convolutions channels-first (``"NCHW"``),
-        channels-last (``"NHWC"``) or in blocks of channels (``"NCHW8c"``), in any rank.
+        channels-last (``"NHWC"``) or in blocks of channels (``"NCHW8c"``), in any rank.  By default
+        as they are, or in blocks where :func:`~tvm_fixes.layout.ChooseLayout` finds these faster.
     shapes : mapping of str to sequence of int and str, optional
         Shapes of inputs by name.  A name makes a dim of a PyTorch module symbolic, and elsewhere
         calls one that is symbolic: the same size wherever it stands.  A size makes a symbolic dim

@@ -23,59 +23,23 @@ from tvm.relax.backend.cuda import pipeline as cuda_passes
 from tvm.relax.backend.gpu_generic import pipeline as gpu_passes
 
 from .errors import UnsupportedOperatorError, UsageError, summarize
-from .relax.analysis import bindings
-from .relax.legalize import conv_transpose
-from .relax.legalize.layouts import SPATIAL_AXES
+from .layout import LAYOUTS, ChooseLayout, convert_layout
+from .relax.analysis import operator_calls
 from .relax.transform import (
     ApplyGpuSchedule,
     BroadcastFreeMatmul,
-    DecomposeChannelwise,
     DecomposeReduction,
     DynamicToStatic,
     FoldConstant,
-    FoldLayoutIntoConv,
-    FuseTransposeMatmul,
     InsertRuntimeChecks,
     LowerAssertOp,
     LowerElementaryFunctions,
-    PrepareLayout,
     ReadTransposedWeights,
     SplitDataflow,
     StaticPlanBlockMemory,
 )
 from .relax.transform.fold_constant import MAX_GROWTH
 from .schedule import InlineElementwise, ScheduleElementwise, ScheduleReductions
-
-
-def _by_operator(
-    data: str, kernel: str, transposed_kernel: Callable[[str], str]
-) -> dict[str, list[str]]:
-    """The layouts of data and kernel by operator; ``*`` stands for the spatial axes."""
-    layouts = {}
-    for rank, axes in SPATIAL_AXES.items():
-        of_data = data.replace("*", axes)
-        layouts[f"relax.nn.conv{rank}d"] = [of_data, kernel.replace("*", axes)]
-        layouts[f"relax.nn.conv{rank}d_transpose"] = [of_data, transposed_kernel(axes)]
-    return layouts
-
-
-def _packed(block: int) -> dict[str, list[str]]:
-    blocks = f"{block}i{block}o"
-    return _by_operator(f"NC*{block}c", f"OI*{blocks}", lambda axes: f"IO{axes}{blocks}")
-
-
-LAYOUTS: dict[str, dict[str, list[str]]] = {
-    "NCHW": _by_operator("NC*", "OI*", lambda axes: f"IO{axes}"),
-    "NHWC": _by_operator("N*C", "O*I", conv_transpose.kernel_layout),
-    "NCHW4c": _packed(4),
-    "NCHW8c": _packed(8),
-    "NCHW16c": _packed(16),
-}
-"""Channels-first, channels-last, and channels-first with channels in blocks, in any rank: the
-layouts of data and kernel by operator.
-
-A convolution whose channels the block does not divide stays channels-first.
-"""
 
 # What TVM's code generator for the virtual machine emits by itself; every other operator has to be
 # gone by then.
@@ -153,8 +117,8 @@ def stages(
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
-    ``Layout`` (where it is asked for), ``SplitDataflow``, ``Legalize``, ``InlineElementwise``,
-    ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
+    ``ChooseLayout`` (``Layout``, where one is asked for), ``SplitDataflow``, ``Legalize``,
+    ``InlineElementwise``, ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
     ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
@@ -169,8 +133,7 @@ def stages(
         sequence.append(InsertRuntimeChecks())
     # Before constants are folded, and before a permute in front of a matmul is fused with it.
     sequence.append(BroadcastFreeMatmul())
-    if layout is not None:
-        sequence.append(_convert_layout(layout))
+    sequence.append(ChooseLayout() if layout is None else convert_layout(layout))
     # Fusion does not know what a symbol is bound by.
     sequence.append(SplitDataflow())
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so
@@ -244,25 +207,6 @@ def register() -> None:
         relax.register_pipeline("tvm_fixes")(pipeline)
 
 
-def _convert_layout(layout: str) -> tvm.transform.Pass:
-    packs = any(axis.islower() for axis in layout)
-    passes = [
-        *([DecomposeChannelwise()] if packs else []),
-        PrepareLayout(),
-        relax.transform.ConvertLayout(LAYOUTS[layout]),
-        # ConvertLayout transforms a value anew for each reader that wants it in another layout.
-        relax.transform.EliminateCommonSubexpr(call_only=True),
-        # Again: transforms now stand next to the model's own, and some have become identities.
-        PrepareLayout(),
-        # What is left of an attention block is a true transposition, of the keys.
-        FuseTransposeMatmul(),
-        # Last, since what it folds no other pass can join any more.
-        FoldLayoutIntoConv(),
-        relax.transform.DeadCodeElimination(),
-    ]
-    return tvm.transform.Sequential(passes, name="Layout")
-
-
 def _stock(name: str | None, target: tvm.target.Target | None) -> ModuleType:
     """TVM's lists of passes for `target`.
 
@@ -326,13 +270,8 @@ class _OperatorCall:
 
 
 def _operator_calls(mod: tvm.IRModule) -> Iterator[_OperatorCall]:
-    for global_var, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
-        for binding in bindings(function):
-            call = binding.value
-            if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
-                yield _OperatorCall(str(global_var.name_hint), binding.var, call)
+    for function, binding in operator_calls(mod):
+        yield _OperatorCall(function, binding.var, binding.value)
 
 
 def _find_failing_legalization(mod: tvm.IRModule) -> _OperatorCall | None:

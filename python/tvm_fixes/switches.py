@@ -46,6 +46,7 @@ FIX_IDS: tuple[str, ...] = (
     "operators-infer-layout",
     "layout-guards",
     "decompose-channelwise",
+    "choose-layout",
     "prepare-layout",
     "fold-layout-into-conv",
     "fuse-transpose-matmul",

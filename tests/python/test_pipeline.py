@@ -48,7 +48,7 @@ def convolution(rank: int) -> tvm.IRModule:
 
 def test_stages_have_names():
     names = [
-        *("DynamicToStatic", "BroadcastFreeMatmul", "SplitDataflow"),
+        *("DynamicToStatic", "BroadcastFreeMatmul", "ChooseLayout", "SplitDataflow"),
         *(
             "Legalize",
             "InlineElementwise",

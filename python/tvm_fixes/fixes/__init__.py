@@ -65,6 +65,7 @@ FIXES: tuple[Fix, ...] = (
     layout.OPERATORS_INFER_LAYOUT,
     layout.LAYOUT_GUARDS,
     layout.DECOMPOSE_CHANNELWISE,
+    layout.CHOOSE_LAYOUT,
     layout.PREPARE_LAYOUT,
     layout.FOLD_LAYOUT_INTO_CONV,
     layout.FUSE_TRANSPOSE_MATMUL,

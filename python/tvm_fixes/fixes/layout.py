@@ -24,7 +24,8 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from ..relax.analysis import activation_transforms
+from ..layout import ChooseLayout
+from ..relax.analysis import activation_transforms, operator_calls
 from ..relax.transform import (
     DecomposeChannelwise,
     FoldLayoutIntoConv,
@@ -428,6 +429,53 @@ DECOMPOSE_CHANNELWISE = Fix(
         fixed=_decompose_and_convert,
         # With the guards, what TVM's rule raises at is a way back to the original layout.
         symptom=re.compile(r"ValueError: .*instance_norm|AssertionError: \d transforms", re.DOTALL),
+    ),
+)
+
+
+def _count_blocked(convert: tvm.transform.Pass) -> None:
+    weight = relax.const(np.ones((16, 16, 1, 1), "float32"))
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, 16, 5, 5), "float32")) -> R.Tensor((1, 16, 5, 5), "float32"):
+            with R.dataflow():
+                lv = R.nn.conv2d(x, weight)
+                lv1 = R.nn.relu(lv)
+                lv2 = R.nn.conv2d(lv1, weight)
+                R.output(lv2)
+            return lv2
+
+    with tvm.target.Target({"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-linux-gnu"}):
+        converted = convert(Module)
+    layouts = [
+        str(binding.value.attrs.data_layout)
+        for _, binding in operator_calls(converted)
+        if str(binding.value.op.name) == "relax.nn.conv2d"
+    ]
+    assert layouts[1] == "NCHW16c", f"the second convolution reads {layouts[1]}"
+
+
+def _layout_as_it_is() -> None:
+    # TVM's own pipeline converts none.
+    _count_blocked(relax.transform.FoldConstant())
+
+
+def _layout_chosen() -> None:
+    _count_blocked(ChooseLayout())
+
+
+CHOOSE_LAYOUT = Fix(
+    id="choose-layout",
+    family="layout",
+    kind=Kind.PASS,
+    summary="the channels of a model of convolutions stay in blocks, where a CPU is faster so",
+    upstream=(),
+    probe=Probe(
+        stock=_layout_as_it_is,
+        fixed=_layout_chosen,
+        symptom=re.compile(r"AssertionError: the second convolution reads NCHW"),
     ),
 )
 

@@ -36,6 +36,23 @@ def bindings(function: relax.Function) -> Iterator[relax.Binding]:
     yield from _bindings_in(function)
 
 
+def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:
+    """Walk over the calls of operators in a normalized module.
+
+    Yields
+    ------
+    str, relax.VarBinding
+        The function's name, and the binding whose value is the call.
+    """
+    for variable, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        for binding in bindings(function):
+            call = getattr(binding, "value", None)
+            if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+                yield str(variable.name_hint), binding
+
+
 def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     """Find the calls that move the data of an activation.
 
