@@ -66,6 +66,9 @@ _CHUNKS = (256, 192, 128)
 # With fewer rows they are read too few times for that.
 _CHUNKS_FROM_ROWS = 16
 
+# What so many tiles of rows read and sum stays in the L2 cache.
+_TILES_OF_PART = 32
+
 # From so many rows on it pays to lay out a matrix of which a tile is columns, which lie in a page
 # for each row.
 _TILED_FROM_ROWS = 256
@@ -391,11 +394,16 @@ def _schedule_in_parts(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
     sch = s_tir.Schedule(func, enable_check=False)
     parts, acc, out = (sch.get_sblock(name) for name in ("matmul", "sum_of_parts", "out"))
     rows, columns, row, column, part = sch.get_loops(acc)
-    sch.reorder(columns, part, rows, row, column)
+    outer, tiles = columns, sch.get(rows).extent
+    if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _TILES_OF_PART:
+        outer, rows = sch.split(rows, [None, even_part(tiles.value, most=_TILES_OF_PART)])
+        sch.reorder(columns, outer, part, rows, row, column)
+    else:
+        sch.reorder(columns, part, rows, row, column)
     sch.compute_at(parts, rows, preserve_unit_loops=True)
     *_, part_row, part_column, common = sch.get_loops(parts)
     sch.reorder(common, part_row, part_column)
-    sch.reverse_compute_at(out, columns, preserve_unit_loops=True)
+    sch.reverse_compute_at(out, outer, preserve_unit_loops=True)
     sch.vectorize(sch.get_loops(out)[-1])
     for loop in (part_row, row):
         sch.unroll(loop)
