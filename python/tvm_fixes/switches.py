@@ -28,6 +28,7 @@ FIX_IDS: tuple[str, ...] = (
     "rms-norm-legalize",
     "norm-variance",
     "reduction-legalize",
+    "softmax-legalize",
     "pool-window",
     "inline-elementwise",
     "reduction-schedule",

@@ -47,6 +47,7 @@ FIXES: tuple[Fix, ...] = (
     rms_norm.RMS_NORM_LEGALIZE,
     norms.NORM_VARIANCE,
     elements.REDUCTION_LEGALIZE,
+    elements.SOFTMAX_LEGALIZE,
     elements.POOL_WINDOW,
     elements.INLINE_ELEMENTWISE,
     elements.REDUCTION_SCHEDULE,

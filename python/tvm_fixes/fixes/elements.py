@@ -108,6 +108,16 @@ class _Transpose:
 
 
 @I.ir_module
+class _Softmax:
+    @R.function
+    def main(x: R.Tensor((4096,), "float16")) -> R.Tensor((4096,), "float16"):
+        with R.dataflow():
+            out = R.nn.softmax(x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
 class _Average:
     @R.function
     def main(x: R.Tensor((1, 1, 4, 4), "float32")) -> R.Tensor((1, 1, 1, 1), "float32"):
@@ -226,6 +236,11 @@ def _transpose_scheduled() -> None:
     _kinds_of_loops(pipeline())
 
 
+def _share_equally() -> None:
+    got = run(_Softmax, np.zeros(4096, "float16"))
+    np.testing.assert_allclose(got, np.full(4096, 1 / 4096), rtol=1e-3)
+
+
 def _elements_in_memory() -> None:
     with tvm.target.Target("llvm"):
         kernel = relax.transform.LegalizeOps()(_Average)["avg_pool2d"]
@@ -275,6 +290,19 @@ REDUCTION_LEGALIZE = Fix(
         stock=_find_among_equal,
         fixed=_find_among_equal,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal.*-1", re.DOTALL),
+    ),
+)
+
+SOFTMAX_LEGALIZE = Fix(
+    id="softmax-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="the parts of a softmax in 16 bits sum up to 1, and a row takes one division",
+    upstream=(),
+    probe=Probe(
+        stock=_share_equally,
+        fixed=_share_equally,
+        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
 

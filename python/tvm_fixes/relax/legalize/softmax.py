@@ -1,0 +1,113 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Softmax: sums of 16-bit floats in float32, and one division a row.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.nn.softmax``, for a CPU.
+Symptom
+    In 16 bits the parts of a long row do not sum up to 1: of 4096 equal elements of float16 each is
+    1 / 2048.  In float32 it takes a fifth longer than ONNX Runtime's.
+Mechanism
+    TVM's lowering sums in the dtype of the data, and divides each element by the sum.
+How to remove
+    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
+    tests, its call in :mod:`tvm_fixes` and the fix id ``softmax-legalize``.
+"""
+
+import functools
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from ... import switches
+from .override import Legalize, override
+from .targets import schedules_for_cpu
+
+FIX_ID = "softmax-legalize"
+
+
+def softmax(data: te.Tensor, axis: int) -> te.Tensor:
+    """Compute the exponentials of `data`, and what part each is of their sum along `axis`.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of floating-point numbers.
+    axis : int
+        Not negative.
+
+    Returns
+    -------
+    te.Tensor
+        In the dtype of `data`: all NaN along an axis that has a NaN, an infinity, or negative
+        infinities alone.
+    """
+    wide = "float32" if data.dtype in ("float16", "bfloat16") else str(data.dtype)
+    others = [extent for i, extent in enumerate(data.shape) if i != axis]
+
+    def reduced_axis() -> tirx.IterVar:
+        return te.reduce_axis((0, data.shape[axis]), "k")
+
+    def within(at: Sequence[tirx.Expr], position: tirx.Expr) -> list[tirx.Expr]:
+        return [*at[:axis], position, *at[axis:]]
+
+    def without(at: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+        return [*at[:axis], *at[axis + 1 :]]
+
+    k = reduced_axis()
+    largest = te.compute(
+        others, lambda *at: te.max(data(*within(at, k.var)).astype(wide), axis=k), name="largest"
+    )
+    exponential = te.compute(
+        data.shape,
+        # What is largest becomes 1, so that none is infinite.
+        lambda *at: te.exp(data(*at).astype(wide) - largest(*without(at))),
+        name="exponential",
+    )
+    j = reduced_axis()
+    total = te.compute(
+        others, lambda *at: te.sum(exponential(*within(at, j.var)), axis=j), name="total"
+    )
+    one = tirx.const(1, wide)
+    # From 1 to the number of elements: the reciprocal is as exact as a quotient but for a rounding.
+    reciprocal = te.compute(others, lambda *at: one / total(*at), name="reciprocal")
+    return te.compute(
+        data.shape,
+        lambda *at: (exponential(*at) * reciprocal(*without(at))).astype(data.dtype),
+        name="softmax",
+    )
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    (data,) = call.args
+    is_ours = (
+        switches.enabled(FIX_ID)
+        and isinstance(data.ty.shape, relax.ShapeExpr)
+        and "float8" not in str(data.ty.dtype)
+        and schedules_for_cpu(call)
+    )
+    if not is_ours:
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    axis = int(call.attrs.axis) % len(data.ty.shape.values)
+    return bb.call_te(softmax, data, axis, primfunc_name_hint="softmax")
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    override("relax.nn.softmax", _legalize)
