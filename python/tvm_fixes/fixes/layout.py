@@ -434,16 +434,16 @@ DECOMPOSE_CHANNELWISE = Fix(
 
 
 def _count_blocked(convert: tvm.transform.Pass) -> None:
-    weight = relax.const(np.ones((16, 16, 1, 1), "float32"))
+    first, second = (relax.const(np.ones((16, n, 1, 1), "float32")) for n in (3, 16))
 
     @I.ir_module
     class Module:
         @R.function
-        def main(x: R.Tensor((1, 16, 5, 5), "float32")) -> R.Tensor((1, 16, 5, 5), "float32"):
+        def main(x: R.Tensor((1, 3, 5, 5), "float32")) -> R.Tensor((1, 16, 5, 5), "float32"):
             with R.dataflow():
-                lv = R.nn.conv2d(x, weight)
+                lv = R.nn.conv2d(x, first)
                 lv1 = R.nn.relu(lv)
-                lv2 = R.nn.conv2d(lv1, weight)
+                lv2 = R.nn.conv2d(lv1, second)
                 R.output(lv2)
             return lv2
 
