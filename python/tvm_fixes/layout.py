@@ -12,6 +12,8 @@
 # and limitations under the License.
 """The layouts of convolutions: which there are, the way into one, and the choice of one.
 
+Upstream
+    None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
@@ -21,7 +23,8 @@ Symptom
 Mechanism
     TVM converts layouts only where it is told to.
 How to remove
-    Delete :func:`ChooseLayout`, its tests and the fix id ``choose-layout``.
+    When TVM keeps channels in blocks by itself, delete :func:`ChooseLayout`, its tests and the fix
+    id ``choose-layout``; what converts to a layout that is asked for stays.
 """
 
 from collections.abc import Callable
@@ -100,8 +103,9 @@ def ChooseLayout() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass for a target that is a CPU with such vectors.  It converts all convolutions of
-        a module or none: there are several, of float32 and of known extents but for the first, no
-        norms but batch norms, and no transform of an activation is left in a block's way.
+        a module or none: there are several, whose data is float32 and of known extents but for the
+        first, there are no norms but batch norms, and no more permutes and layout transforms of
+        activations than before.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -111,10 +115,16 @@ def ChooseLayout() -> tvm.transform.Pass:
         size, _ = vector_registers(target)
         if size < _LEAST_VECTOR or not _is_of_convolutions(mod):
             return mod
-        converted = convert_layout(f"NCHW{size // 4}c")(mod)
+        with switches.collect() as noted:
+            try:
+                converted = convert_layout(f"NCHW{size // 4}c")(mod)
+            except Exception:
+                # Nobody has asked for it.
+                return mod
         if len(activation_transforms(converted)) > len(activation_transforms(mod)):
             return mod
-        switches.note(FIX_ID)
+        for fix_id in (FIX_ID, *sorted(noted)):
+            switches.note(fix_id)
         return converted
 
     return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")

@@ -19,6 +19,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from relax_helpers import build, calls, run, tensor
+from tvm_fixes import layout, switches
 from tvm_fixes.layout import FIX_ID, ChooseLayout
 from tvm_fixes.pipeline import pipeline
 
@@ -99,6 +100,24 @@ def test_other_machines_and_the_switch_keep_it(monkeypatch):
     assert choose(mod, "cuda").same_as(mod)
     assert ChooseLayout()(mod).same_as(mod)
     monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
+    assert choose(mod).same_as(mod)
+
+
+def test_a_conversion_that_is_dropped_is_no_fix_in_force():
+    with switches.collect() as fixes:
+        choose(KEPT["a softmax over rows of pixels"])
+    assert not fixes
+    with switches.collect() as fixes:
+        choose(network())
+    assert FIX_ID in fixes
+
+
+def test_a_conversion_that_fails_is_dropped(monkeypatch):
+    def fail(_layout):
+        raise tvm.error.InternalError("for the test")
+
+    monkeypatch.setattr(layout, "convert_layout", fail)
+    mod = network()
     assert choose(mod).same_as(mod)
 
 

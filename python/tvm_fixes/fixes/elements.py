@@ -219,7 +219,7 @@ def _gelu_inlined() -> None:
     _allocate_for_gelu(pipeline())
 
 
-def _kinds_of_loops(relax_pipeline: tvm.transform.Pass) -> None:
+def _check_kinds_of_loops(relax_pipeline: tvm.transform.Pass) -> None:
     with tvm.target.Target("llvm"):
         kernel = relax_pipeline(_Transpose)["transpose"]
     kinds: set[int] = set()
@@ -229,11 +229,11 @@ def _kinds_of_loops(relax_pipeline: tvm.transform.Pass) -> None:
 
 
 def _transpose_stock() -> None:
-    _kinds_of_loops(relax.transform.LegalizeOps())
+    _check_kinds_of_loops(relax.transform.LegalizeOps())
 
 
 def _transpose_scheduled() -> None:
-    _kinds_of_loops(pipeline())
+    _check_kinds_of_loops(pipeline())
 
 
 def _share_equally() -> None:

@@ -61,10 +61,10 @@ def InlineElementwise() -> tvm.transform.Pass:
         for i, j in T.grid(n, m): y[i, j] = T.exp(x[i, j] * T.float32(2))
 
     What follows a kernel in tiles, such as the addition of a bias, is done where its tiles are
-    written; and what a reshape follows is written where the reshape would put it.  A value that is
-    read more often than it is computed, as in a broadcast, a window or a reduction, stays in
-    memory; so does one that a transposition reads, unless that is a reshape, and the result of an
-    elementary function to which another one is applied.
+    written; and what a transposition gives is written where a reshape, or another copy behind it,
+    would put it.  A value that is read more often than it is computed, as in a broadcast, a window
+    or a reduction, stays in memory; so does one that a transposition reads, unless it is a copy
+    itself, and the result of an elementary function to which another one is applied.
 
     Returns
     -------
@@ -132,6 +132,8 @@ def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
     producers = schedule.get_producers(consumer)
     if len(producers) != 1 or not _shares_loops(schedule, producers[0]):
         return False
+    if len(schedule.get_consumers(producers[0])) != 1:
+        return False
     producer, block = schedule.get(producers[0]), schedule.get(consumer)
     stored, reader = _stored(producer), _stored(block)
     if stored is None or reader is None or _grows_large(stored, reader):
@@ -140,11 +142,13 @@ def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
 
 
 def _reshapes_transposed(schedule: Schedule, consumer: SBlockRV) -> bool:
-    """Whether a block reshapes what another one has transposed."""
+    """Whether a block alone reads what another one has transposed, and reshapes it."""
     producers = schedule.get_producers(consumer)
     block = schedule.get(consumer)
     reader = _stored(block)
     if len(producers) != 1 or reader is None or not _is_copy(reader):
+        return False
+    if len(schedule.get_consumers(producers[0])) != 1:
         return False
     if _is_permuted(reader.value, block) or _shares_loops(schedule, producers[0]):
         return False

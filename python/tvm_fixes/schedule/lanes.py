@@ -283,7 +283,9 @@ def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
     def assign(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
             new, old = run.at(value, start + lane), run.at(target, start + lane)
-            if is_new is not None and is_in_place:
+            # What is done already may have taken the place of what it is made of: TVM puts a result
+            # into the memory of an intermediate one that nobody reads any more.
+            if is_new is not None:
                 new = tirx.Select(is_new(lane), new, old)
             return tirx.BufferStore(store.buffer, new, old.indices)
 

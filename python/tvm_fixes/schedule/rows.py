@@ -59,7 +59,7 @@ def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     _inline(sch, [count_of(sch.get(block).writes[0].source.shape) for block in reductions])
     *before, result = _blocks(sch)
     rows = _rows(sch, result)
-    if rows is None:
+    if rows is None or _is_of_elements(sch, rows, result, reductions):
         return None
     work = _work(sch, reductions[0])
     across = {_is_across(sch.get(block)) for block in reductions}
@@ -150,6 +150,21 @@ def _rows(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
         if divisor is not None:
             rows.append(loop if divisor == 1 else sch.split(loop, [None, divisor])[0])
     return rows
+
+
+def _is_of_elements(
+    sch: Schedule, rows: Sequence[LoopRV], result: SBlockRV, reductions: Sequence[SBlockRV]
+) -> bool:
+    """Whether what is taken for a row is one of its elements.
+
+    That is where a result is made of others that have as many elements, and not of reductions.
+    """
+    node = sch.get(result)
+    if node.init is not None or len(rows) < len(sch.get_loops(result)):
+        return False
+    count = count_of(iterator.dom.extent for iterator in node.iter_vars)
+    reduced = [count_of(sch.get(block).writes[0].source.shape) for block in reductions]
+    return not any(tvm_ffi.structural_equal(count, own) for own in reduced)
 
 
 def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var, int] | None:

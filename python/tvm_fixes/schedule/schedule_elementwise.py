@@ -32,14 +32,15 @@ How to remove
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
 
-from ..relax.legalize.parallel import is_worth_threads
+from ..relax.legalize.parallel import WORTH_THREADS
 from ..relax.legalize.targets import vector_registers
 from ..relax.tir import count_of, prim_func_pass
 from .index_sets import split_index_sets
@@ -89,7 +90,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     root = realize.block
     stmts = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     split = [part for stmt in stmts for part in _split(stmt)]
-    scheduled = [_schedule_loop(stmt, size) for stmt in split]
+    scheduled = [_schedule_loop(stmt, size, root.alloc_buffers) for stmt in split]
     is_same = len(scheduled) == len(stmts)
     if is_same and all(new.same_as(old) for new, old in zip(scheduled, stmts, strict=True)):
         return function
@@ -112,17 +113,48 @@ def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
     return list(split_index_sets(stmt)) if isinstance(stmt, tirx.For) else [stmt]
 
 
-def _schedule_loop(stmt: tirx.Stmt, size: int) -> tirx.Stmt:
+def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) -> tirx.Stmt:
     nest = Nest.of(stmt) if isinstance(stmt, tirx.For) else None
     if nest is None:
         return stmt
     work = count_of(loop.extent for loop in nest.loops)
-    if isinstance(work, tirx.IntImm) and work.value == 0:
-        return stmt
-    is_large = is_worth_threads(work)
-    tiles = in_tiles(stmt, size)
+    tiles = in_tiles(stmt, size, allocated)
+    if isinstance(work, tirx.IntImm):
+        return stmt if work.value == 0 else _scheduled(stmt, nest, tiles, size, work.value)
+    if nest.block.init is not None:
+        # DecomposeReduction asks for one writer of a result.
+        return _scheduled(stmt, nest, tiles, size, WORTH_THREADS)
+    # Of unknown extents both ways are there.
+    few, many = (_scheduled(stmt, nest, tiles, size, count) for count in (1, WORTH_THREADS))
+    if many.same_as(few):
+        return few
+    return tirx.IfThenElse(work >= WORTH_THREADS, many, _with_new_variables(few))
+
+
+def _with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The same, but for the variables that are defined in it."""
+    defined: list[tirx.Var] = []
+
+    def look(block: SBlock) -> None:
+        defined.extend(iterator.var for iterator in block.iter_vars)
+        defined.extend(block.alloc_buffers)
+
+    callbacks = [
+        (tirx.For, lambda loop: defined.append(loop.loop_var)),
+        (tirx.Bind, lambda bind: defined.append(bind.var)),
+        (SBlock, look),
+    ]
+    structural_walk(stmt, callbacks)
+    return substitute(stmt, {var: tirx.Var(var.name, var.ty) for var in defined})
+
+
+def _scheduled(
+    loop: tirx.For, nest: Nest, tiles: tirx.Stmt | None, size: int, work: int
+) -> tirx.Stmt:
+    """The nest `loop`, or its `tiles`, in parallel where `work` is worth it."""
+    is_large = work >= WORTH_THREADS
     if tiles is None:
-        return _rows(stmt, nest, size, is_large)
+        return _rows(loop, nest, size, is_large)
     if not is_large:
         return tiles
     if isinstance(tiles, tirx.For):
@@ -159,7 +191,7 @@ def _nested(loop: tirx.For) -> list[tirx.For]:
 
 
 def _iterations(loops: Sequence[tirx.For]) -> int:
-    """How many iterations nested loops have at least."""
+    """How many iterations nested loops have, as far as their extents are known."""
     known = [loop.extent.value for loop in loops if isinstance(loop.extent, tirx.IntImm)]
     return math.prod(known)
 

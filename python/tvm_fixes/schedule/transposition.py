@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Kernels that write along another axis than they read along: in square tiles, in registers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -34,7 +34,7 @@ _INT64 = "int64"
 _At = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
 
 
-def in_tiles(loop: tirx.For, size: int) -> tirx.Stmt | None:
+def in_tiles(loop: tirx.For, size: int, allocated: Collection[tirx.Var] = ()) -> tirx.Stmt | None:
     """The loops of a transposition, by tiles.
 
     Before::
@@ -59,6 +59,9 @@ def in_tiles(loop: tirx.For, size: int) -> tirx.Stmt | None:
         The outermost one.
     size : int
         Of a vector, in bytes.
+    allocated : collection of tirx.Var
+        The buffers of the kernel that are none of its parameters.  TVM may put the result into the
+        memory of one that is read at the same indices; then no element is computed twice.
 
     Returns
     -------
@@ -73,7 +76,7 @@ def in_tiles(loop: tirx.For, size: int) -> tirx.Stmt | None:
     if stores is None or len(stores) != 1:
         return None
     transposition = _Transposition.of(nest, stores[0], size)
-    if transposition is None:
+    if transposition is None or transposition.may_read_results(allocated):
         return None
     tiles, fits = transposition.stmt(nest), transposition.fits
     return tiles if fits is None else tirx.IfThenElse(fits, tiles, loop)
@@ -155,6 +158,17 @@ class _Transposition:
             return None
         others = [axis for axis in axes if axis is not along and axis is not across]
         return cls(store, along, across, others, transposed, lanes)
+
+    def may_read_results(self, allocated: Collection[tirx.Var]) -> bool:
+        """Whether a tile that overlaps another one may read what that has written."""
+        if all(divides(self.lanes, axis.extent) for axis in (self.along, self.across)):
+            return False
+        direct = [
+            load
+            for load in _loads(self.store.value)
+            if not any(tvm_ffi.structural_equal(load, known) for known in self.transposed)
+        ]
+        return any(load.source in allocated for load in direct)
 
     @property
     def fits(self) -> tirx.Expr | None:

@@ -164,6 +164,33 @@ def test_squeeze_and_excitation():
     np.testing.assert_allclose(got.numpy(), data / (1 + np.exp(-excited)), rtol=1e-5, atol=1e-6)
 
 
+def test_what_is_read_twice_is_not_put_elsewhere():
+    """The transposed value is read by a concatenation, as it is and reversed."""
+
+    def emit(builder, x):
+        x = builder.emit(relax.op.permute_dims(x))
+        both = builder.emit(relax.op.concat([x, builder.emit(relax.op.flip(x, 0))], 0))
+        return relax.op.multiply(both, relax.const(2, "float32"))
+
+    x = np.arange(600, dtype="float32").reshape(20, 30)
+    got = run(build({"x": tensor(20, 30)}, emit), x, pipeline=pipeline())
+    np.testing.assert_array_equal(got, 2 * np.concatenate([x.T, x.T[::-1]]))
+
+
+def test_tiles_that_are_read_twice_are_written():
+    """As by hardswish: the value, and what it is clipped to."""
+    weight = np.random.default_rng(0).standard_normal((16, 16, 1, 1)).astype("float32")
+
+    def emit(builder, x):
+        y = builder.emit(relax.op.sigmoid(builder.emit(relax.op.nn.conv2d(x, relax.const(weight)))))
+        return relax.op.multiply(y, builder.emit(relax.op.clip(y, 0.25, 0.75)))
+
+    x = np.random.default_rng(1).standard_normal((1, 16, 13, 9)).astype("float32")
+    y = 1 / (1 + np.exp(-np.einsum("oi,bihw->bohw", weight[..., 0, 0], x)))
+    got = run(build({"x": tensor(*x.shape)}, emit), x, pipeline=pipeline())
+    np.testing.assert_allclose(got, y * np.clip(y, 0.25, 0.75), rtol=1e-5, atol=1e-6)
+
+
 def test_blocks_of_one_name_are_left():
     steps = Steps["main"].script().replace('"shifted"', '"doubled"', 1)
     mod = tvm.IRModule({"main": tvm.script.from_source(steps)})

@@ -25,6 +25,7 @@ from tvm_ffi import structural_walk
 
 from relax_helpers import build, run, tensor
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.tir import contains
 from tvm_fixes.schedule import ScheduleElementwise
 from tvm_fixes.target import resolve
 
@@ -226,6 +227,39 @@ def test_random_broadcasts(data):
         lambda _, x, y: relax.op.add(x, relax.op.multiply(x, y)),
     )
     np.testing.assert_allclose(run(mod, x, y, pipeline=pipeline()), x + x * y, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("extent", [17, 257])
+def test_the_last_vector_does_not_read_what_is_done(extent):
+    """TVM puts the second result into the memory of the first: the last vectors overlap others."""
+
+    def emit(builder, x):
+        for _ in range(3):
+            x = builder.emit(relax.op.tanh(x))
+        return x
+
+    x = np.random.default_rng(0).standard_normal((3, extent)).astype("float32")
+    expected = np.tanh(np.tanh(np.tanh(x.astype("float64"))))
+    got = run(build({"x": tensor(3, extent)}, emit), x, pipeline=pipeline())
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_of_unknown_extents_few_elements_are_not_shared_by_threads():
+    n = tirx.Var("n", "int64")
+    mod = build({"x": tensor(n, 3)}, lambda _, x: relax.op.nn.relu(x))
+    with resolve("native"):
+        kernel = ScheduleElementwise()(relax.transform.LegalizeOps()(mod))["relu"]
+    conditions: list[tirx.IfThenElse] = []
+    structural_walk(kernel.body, (tirx.IfThenElse, conditions.append))
+    in_parallel = [
+        [
+            contains(branch, tirx.For, lambda loop: loop.kind == tirx.ForKind.PARALLEL)
+            for branch in (condition.then_case, condition.else_case)
+            if branch is not None
+        ]
+        for condition in conditions
+    ]
+    assert [True, False] in in_parallel
 
 
 if __name__ == "__main__":

@@ -317,5 +317,19 @@ def test_windows_stay() -> None:
         tvm.ir.assert_structural_equal(ScheduleReductions()(mod), mod)
 
 
+def test_functions_of_functions_behind_a_reduction():
+    """The last is made of the one in front of it alone: its elements are no rows."""
+
+    def emit(builder, x):
+        x = builder.emit(relax.op.tanh(builder.emit(relax.op.nn.softmax(x, -1))))
+        return relax.op.tanh(x)
+
+    x = np.random.default_rng(0).standard_normal((5, 16)).astype("float32")
+    exponentials = np.exp(x.astype("float64"))
+    expected = np.tanh(np.tanh(exponentials / exponentials.sum(-1, keepdims=True)))
+    got = run(build({"x": tensor(5, 16)}, emit), x, pipeline=pipeline())
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -231,6 +231,25 @@ def test_nan_and_infinity_pass():
     np.testing.assert_array_equal(run(permuted((20, 21), (1, 0)), x, pipeline=pipeline()), x.T)
 
 
+def test_a_tile_does_not_read_what_another_has_written():
+    """TVM puts the result into the memory of what is read at the same indices."""
+
+    def emit(builder, x, y):
+        def fall(value):
+            return builder.emit(relax.op.exp(builder.emit(relax.op.negative(value))))
+
+        inner = builder.emit(relax.op.add(fall(fall(x)), relax.op.permute_dims(y)))
+        return relax.op.exp(builder.emit(relax.op.negative(inner)))
+
+    x, y = (
+        np.random.default_rng(0).standard_normal(shape).astype("float32")
+        for shape in ((20, 21), (21, 20))
+    )
+    expected = np.exp(-(np.exp(-np.exp(-x.astype("float64"))) + y.T))
+    got = run(build({"x": tensor(20, 21), "y": tensor(21, 20)}, emit), x, y, pipeline=pipeline())
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
 @given(st.data())
 def test_random_permutations_with_reshapes(data):
     """What heads of attention and shuffles of channels do: split, permute, join."""

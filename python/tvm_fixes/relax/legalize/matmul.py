@@ -394,16 +394,17 @@ def _schedule_in_parts(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
     sch = s_tir.Schedule(func, enable_check=False)
     parts, acc, out = (sch.get_sblock(name) for name in ("matmul", "sum_of_parts", "out"))
     rows, columns, row, column, part = sch.get_loops(acc)
-    outer, tiles = columns, sch.get(rows).extent
+    # All rows, or blocks of them if they are known to be more than two.
+    row_block, tiles = columns, sch.get(rows).extent
     if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _TILES_OF_PART:
-        outer, rows = sch.split(rows, [None, even_part(tiles.value, most=_TILES_OF_PART)])
-        sch.reorder(columns, outer, part, rows, row, column)
+        row_block, rows = sch.split(rows, [None, even_part(tiles.value, most=_TILES_OF_PART)])
+        sch.reorder(columns, row_block, part, rows, row, column)
     else:
         sch.reorder(columns, part, rows, row, column)
     sch.compute_at(parts, rows, preserve_unit_loops=True)
     *_, part_row, part_column, common = sch.get_loops(parts)
     sch.reorder(common, part_row, part_column)
-    sch.reverse_compute_at(out, outer, preserve_unit_loops=True)
+    sch.reverse_compute_at(out, row_block, preserve_unit_loops=True)
     sch.vectorize(sch.get_loops(out)[-1])
     for loop in (part_row, row):
         sch.unroll(loop)

@@ -14,8 +14,8 @@
 
 from tvm import s_tir, tirx
 
-# Below that, the time to wake other threads is longer than they would save.
-_WORK = 1 << 16
+WORTH_THREADS = 1 << 16
+"""With fewer elements the time to wake other threads is longer than they would save."""
 
 
 def is_worth_threads(work: tirx.Expr) -> bool:
@@ -23,7 +23,7 @@ def is_worth_threads(work: tirx.Expr) -> bool:
 
     One of unknown extents is.
     """
-    return not isinstance(work, tirx.IntImm) or work.value >= _WORK
+    return not isinstance(work, tirx.IntImm) or work.value >= WORTH_THREADS
 
 
 def parallelize(sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV]) -> None:

@@ -17,7 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``relax.nn.avg_pool1d``, ``avg_pool2d`` or ``avg_pool3d``, or one of ``max_pool``, with
+    ``relax.nn.avg_pool1d`` to ``avg_pool3d``, or ``max_pool1d`` to ``max_pool3d``, with
     ``ceil_mode`` and a window that is larger than its data, as at the end of EfficientNet.
 Symptom
     A mean of 7 by 7 elements in a window of 1280 by 1280 takes five times as long as the model in
@@ -51,7 +51,7 @@ def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     ----------
     bb : relax.BlockBuilder
     call : relax.Call
-        Of a pooling of floating point, in any layout.
+        Of an average or maximum pooling, in any layout.
 
     Returns
     -------
