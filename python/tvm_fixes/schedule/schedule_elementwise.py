@@ -171,7 +171,9 @@ def _rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tirx.Stmt:
         vectors = elementwise(nest, size, outer)
     if not is_large:
         return loop if vectors is None else vectors
-    if vectors is None or _iterations(nest.loops[:outer]) < _ENOUGH:
+    rows = nest.loops[:outer]
+    are_known = all(isinstance(row.extent, tirx.IntImm) for row in rows)
+    if vectors is None or (are_known and _iterations(rows) < _ENOUGH):
         return _in_parallel(loop, independent, _PART)
     return _in_parallel(vectors, outer)
 
