@@ -121,14 +121,11 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     tiles = in_tiles(stmt, size, allocated)
     if isinstance(work, tirx.IntImm):
         return stmt if work.value == 0 else _scheduled(stmt, nest, tiles, size, work.value)
-    if nest.block.init is not None:
-        # DecomposeReduction asks for one writer of a result.
-        return _scheduled(stmt, nest, tiles, size, WORTH_THREADS)
-    # Of unknown extents both ways are there.
-    few, many = (_scheduled(stmt, nest, tiles, size, count) for count in (1, WORTH_THREADS))
-    if many.same_as(few):
-        return few
-    return tirx.IfThenElse(work >= WORTH_THREADS, many, _with_new_variables(few))
+    many = _scheduled(stmt, nest, tiles, size, WORTH_THREADS)
+    # DecomposeReduction asks for one writer of a result.
+    if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
+        return many
+    return tirx.IfThenElse(work >= WORTH_THREADS, many, _with_new_variables(stmt))
 
 
 def _with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -168,7 +165,10 @@ def _rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tirx.Stmt:
     outer = _enough(nest.loops[: min(independent, len(nest.loops) - 1)]) if is_large else 0
     vectors = None
     if nest.block.init is None and independent == len(nest.loops):
-        vectors = elementwise(nest, size, outer)
+        # Those of one row at most, if that is as long as is seen at run time: TVM cannot divide by
+        # its extent.
+        unknown = [i for i, row in enumerate(nest.loops) if not isinstance(row.extent, tirx.IntImm)]
+        vectors = elementwise(nest, size, max([outer, *unknown]))
     if not is_large:
         return loop if vectors is None else vectors
     rows = nest.loops[:outer]

@@ -262,5 +262,14 @@ def test_of_unknown_extents_few_elements_are_not_shared_by_threads():
     assert [True, False] in in_parallel
 
 
+@pytest.mark.parametrize("extent", [0, 1, 5, 130])
+def test_images_of_an_unknown_side(extent):
+    """Of the largest threads have a part each."""
+    n, side = tirx.Var("n", "int64"), tirx.Var("side", "int64")
+    mod = build({"x": tensor(n, 4, side, side)}, lambda _, x: relax.op.nn.relu(x))
+    x = np.random.default_rng(0).standard_normal((2, 4, extent, extent)).astype("float32")
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), np.maximum(x, 0))
+
+
 if __name__ == "__main__":
     tvm.testing.main()
