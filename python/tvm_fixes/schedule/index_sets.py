@@ -18,7 +18,6 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
-from tvm.s_tir.analysis import get_sblock_access_region
 from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate, structural_walk
 
@@ -137,7 +136,7 @@ def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
         count = Analyzer().simplify(end - begin)
         if isinstance(count, tirx.IntImm) and count.value == 0:
             continue
-        block = _chosen(nest.block, boundary.condition, is_above == boundary.holds_above)
+        block = _chosen(nest, boundary.condition, is_above == boundary.holds_above)
         variable = boundary.loop.loop_var
         values = [substitute(value, {variable: variable + begin}) for value in nest.values]
         loops = [
@@ -150,8 +149,8 @@ def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
     return pieces
 
 
-def _chosen(block: SBlock, condition: tirx.Expr, holds: bool) -> SBlock:
-    """The block, in which it is decided whether a condition holds."""
+def _chosen(nest: Nest, condition: tirx.Expr, holds: bool) -> SBlock:
+    """The block of a nest, in which it is decided whether a condition holds."""
 
     def choose(choice: tirx.Expr, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
         parts = _parts(choice)
@@ -159,11 +158,8 @@ def _chosen(block: SBlock, condition: tirx.Expr, holds: bool) -> SBlock:
             return mutator.default_mutate(choice)
         return mutator.mutate(parts[1] if holds else parts[2])
 
-    body = structural_mutate(block.body, (tirx.Expr, choose))
-    known = {region.source: region.source for region in [*block.reads, *block.writes]}
-    undescribed = SBlock(block.iter_vars, [], [], block.name_hint, body)
-    reads, writes, _ = get_sblock_access_region(undescribed, known)
-    return SBlock(block.iter_vars, reads, writes, block.name_hint, body)
+    body = structural_mutate(nest.block.body, (tirx.Expr, choose))
+    return nest.block_of(nest.block.iter_vars, body)
 
 
 def _parts(value: tirx.Expr) -> list[tirx.Expr] | None:

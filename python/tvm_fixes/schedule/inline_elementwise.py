@@ -129,30 +129,34 @@ def _is_read_where_computed(schedule: Schedule, producer: SBlockRV) -> bool:
 
 def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
     """Whether a block reads, element by element, what the tiles of another are put into."""
-    producers = schedule.get_producers(consumer)
-    if len(producers) != 1 or not _shares_loops(schedule, producers[0]):
+    only = _only_producer(schedule, consumer)
+    if only is None or not _shares_loops(schedule, only):
         return False
-    if len(schedule.get_consumers(producers[0])) != 1:
-        return False
-    producer, block = schedule.get(producers[0]), schedule.get(consumer)
+    producer, block = schedule.get(only), schedule.get(consumer)
     stored, reader = _stored(producer), _stored(block)
     if stored is None or reader is None or _grows_large(stored, reader):
         return False
     return _has_fewer(producer, block)
 
 
+def _only_producer(schedule: Schedule, consumer: SBlockRV) -> SBlockRV | None:
+    """The one whose result a block reads, if that is a single one, and no other block reads it."""
+    producers = schedule.get_producers(consumer)
+    if len(producers) != 1 or len(schedule.get_consumers(producers[0])) != 1:
+        return None
+    return producers[0]
+
+
 def _reshapes_transposed(schedule: Schedule, consumer: SBlockRV) -> bool:
     """Whether a block alone reads what another one has transposed, and reshapes it."""
-    producers = schedule.get_producers(consumer)
+    only = _only_producer(schedule, consumer)
     block = schedule.get(consumer)
     reader = _stored(block)
-    if len(producers) != 1 or reader is None or not _is_copy(reader):
+    if only is None or reader is None or not _is_copy(reader):
         return False
-    if len(schedule.get_consumers(producers[0])) != 1:
+    if _is_permuted(reader.value, block) or _shares_loops(schedule, only):
         return False
-    if _is_permuted(reader.value, block) or _shares_loops(schedule, producers[0]):
-        return False
-    producer = schedule.get(producers[0])
+    producer = schedule.get(only)
     stored = _stored(producer)
     if stored is None or not _has_fewer(producer, block):
         return False

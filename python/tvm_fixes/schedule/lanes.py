@@ -169,7 +169,7 @@ class _Parts:
         self._count = count = vectors * lanes
         # As many bytes as TVM puts on the stack, from where LLVM takes them into registers.
         self.buffers = [
-            tirx.decl_buffer([_int64(count)], update.dtype, "lanes", layout=None)
+            tirx.decl_buffer([int64(count)], update.dtype, "lanes", layout=None)
             for update in updates
         ]
         self._parts = list(zip(self.buffers, updates, strict=True))
@@ -230,7 +230,7 @@ class _Parts:
 
     def end(self) -> tirx.Stmt:
         """Store the first lane."""
-        return self.store(_int64(0), lambda target: target)
+        return self.store(int64(0), lambda target: target)
 
     def store(self, lane: tirx.Expr, position: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Stmt:
         """Store a lane at a position of the result."""
@@ -304,12 +304,12 @@ def _in_vectors(
     have been done, with what tells of a lane whether it has not.
     """
     stmts: list[tirx.Stmt] = []
-    done: tirx.Expr = _int64(0)
+    done: tirx.Expr = int64(0)
     for count in (vectors * lanes, lanes) if vectors > 1 else (lanes,):
         full = _simplified(tirx.floordiv(extent - done, count))
         if not (isinstance(full, tirx.IntImm) and full.value == 0):
             outer = tirx.Var("vector", "int64")
-            stmts.append(_for(outer, full, body(done + outer * count, count)))
+            stmts.append(serial_loop(outer, full, body(done + outer * count, count)))
             done = _simplified(done + full * count)
     left = _simplified(tirx.floormod(extent, lanes))
     if isinstance(left, tirx.IntImm) and left.value == 0:
@@ -318,7 +318,7 @@ def _in_vectors(
     if isinstance(extent, tirx.IntImm):
         return [*stmts, last]
     single = tirx.Var("single", "int64")
-    few = _for(single, extent, body(single, 1))
+    few = serial_loop(single, extent, body(single, 1))
     # TVM's simplifier refuses a branch that is known to be for an extent of 0, and divides by it.
     factors = Analyzer().modular_set(extent)
     if factors.base == 0 and factors.coeff >= lanes:
@@ -360,16 +360,16 @@ def _simplified(expr: tirx.Expr) -> tirx.Expr:
     return Analyzer().simplify(expr)
 
 
-def _int64(value: int) -> tirx.IntImm:
+def int64(value: int) -> tirx.IntImm:
     return tirx.const(value, "int64")
 
 
 def vector_loop(lanes: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
     if lanes == 1:
-        return body(_int64(0))
+        return body(int64(0))
     lane = tirx.Var("lane", "int64")
-    return tirx.For(lane, _int64(0), _int64(lanes), tirx.ForKind.VECTORIZED, body(lane))
+    return tirx.For(lane, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body(lane))
 
 
-def _for(var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt) -> tirx.Stmt:
-    return tirx.For(var, _int64(0), extent, tirx.ForKind.SERIAL, body)
+def serial_loop(var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt) -> tirx.Stmt:
+    return tirx.For(var, int64(0), extent, tirx.ForKind.SERIAL, body)

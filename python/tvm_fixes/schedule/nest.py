@@ -94,13 +94,22 @@ class Nest:
         self, count: int, body: Sequence[tirx.Stmt], buffers: Sequence[tirx.Var] = ()
     ) -> tirx.Stmt:
         """The outermost `count` loops around another body, in a block of the same name."""
-        stmt = sequence(body)
-        block = SBlock([], [], [], self.block.name_hint, stmt, alloc_buffers=list(buffers))
+        block = self.block_of([], sequence(body), buffers)
+        return around_loops(self.loops[:count], SBlockRealize([], True, block))
+
+    def block_of(
+        self,
+        iter_vars: Sequence[tirx.IterVar],
+        body: tirx.Stmt,
+        buffers: Sequence[tirx.Var] = (),
+    ) -> SBlock:
+        """A block of the same name with another body, and the regions that this accesses."""
+        name = self.block.name_hint
+        undescribed = SBlock(iter_vars, [], [], name, body, alloc_buffers=list(buffers))
         regions = [*self.block.reads, *self.block.writes]
         known = {region.source: region.source for region in regions}
-        reads, writes, _ = get_sblock_access_region(block, known)
-        block = SBlock([], reads, writes, block.name_hint, stmt, alloc_buffers=list(buffers))
-        return around_loops(self.loops[:count], SBlockRealize([], True, block))
+        reads, writes, _ = get_sblock_access_region(undescribed, known)
+        return SBlock(iter_vars, reads, writes, name, body, alloc_buffers=list(buffers))
 
 
 @dataclass(frozen=True)

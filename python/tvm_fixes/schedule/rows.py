@@ -56,10 +56,11 @@ def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     reductions = [block for block in _blocks(sch) if sch.get(block).init is not None]
     if not reductions:
         return None
-    _inline(sch, [count_of(sch.get(block).writes[0].source.shape) for block in reductions])
+    row_counts = [count_of(sch.get(block).writes[0].source.shape) for block in reductions]
+    _inline(sch, row_counts)
     *before, result = _blocks(sch)
     rows = _rows(sch, result)
-    if rows is None or _is_of_elements(sch, rows, result, reductions):
+    if rows is None or _is_of_elements(sch, rows, result, row_counts):
         return None
     work = _work(sch, reductions[0])
     across = {_is_across(sch.get(block)) for block in reductions}
@@ -153,7 +154,7 @@ def _rows(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
 
 
 def _is_of_elements(
-    sch: Schedule, rows: Sequence[LoopRV], result: SBlockRV, reductions: Sequence[SBlockRV]
+    sch: Schedule, rows: Sequence[LoopRV], result: SBlockRV, row_counts: Sequence[tirx.Expr]
 ) -> bool:
     """Whether what is taken for a row is one of its elements.
 
@@ -163,8 +164,7 @@ def _is_of_elements(
     if node.init is not None or len(rows) < len(sch.get_loops(result)):
         return False
     count = count_of(iterator.dom.extent for iterator in node.iter_vars)
-    reduced = [count_of(sch.get(block).writes[0].source.shape) for block in reductions]
-    return not any(tvm_ffi.structural_equal(count, own) for own in reduced)
+    return not any(tvm_ffi.structural_equal(count, own) for own in row_counts)
 
 
 def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var, int] | None:

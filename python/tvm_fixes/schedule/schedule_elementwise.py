@@ -44,7 +44,7 @@ from ..relax.legalize.parallel import WORTH_THREADS
 from ..relax.legalize.targets import vector_registers
 from ..relax.tir import count_of, prim_func_pass
 from .index_sets import split_index_sets
-from .lanes import elementwise
+from .lanes import elementwise, int64, serial_loop
 from .nest import Nest, substitute, unfused, uses
 from .transposition import in_tiles
 
@@ -118,9 +118,11 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     if nest is None:
         return stmt
     work = count_of(loop.extent for loop in nest.loops)
+    if isinstance(work, tirx.IntImm) and work.value == 0:
+        return stmt
     tiles = in_tiles(stmt, size, allocated)
     if isinstance(work, tirx.IntImm):
-        return stmt if work.value == 0 else _scheduled(stmt, nest, tiles, size, work.value)
+        return _scheduled(stmt, nest, tiles, size, work.value)
     many = _scheduled(stmt, nest, tiles, size, WORTH_THREADS)
     # DecomposeReduction asks for one writer of a result.
     if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
@@ -247,17 +249,10 @@ def _in_parallel(loop: tirx.For, count: int, part: int | None = None) -> tirx.Fo
         start = (tirx.floormod(position, parts) if loops else position) * part
         within = tirx.Var("within", "int64")
         at = (start + within).astype(last.loop_var.ty)
-        body = tirx.For(
-            within,
-            tirx.const(0, "int64"),
-            Analyzer().simplify(tirx.min(extent - start, part)),
-            tirx.ForKind.SERIAL,
-            substitute(body, {last.loop_var: at}),
-        )
+        count_of_part = Analyzer().simplify(tirx.min(extent - start, part))
+        body = serial_loop(within, count_of_part, substitute(body, {last.loop_var: at}))
         extents[-1] = parts
         outer = tirx.floordiv(position, parts)
     if loops:
         body = substitute(body, unfused(loops, outer))
-    return tirx.For(
-        position, tirx.const(0, "int64"), count_of(extents), tirx.ForKind.PARALLEL, body
-    )
+    return tirx.For(position, int64(0), count_of(extents), tirx.ForKind.PARALLEL, body)

@@ -22,7 +22,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate, structural_walk
 
 from ..relax.tir import count_of, divides, is_one
-from .lanes import lanes_of, vector_loop
+from .lanes import int64, lanes_of, serial_loop, vector_loop
 from .nest import Nest, fits_vectors, steps_of, substitute, unfused
 
 # The registers hold the tiles of so many tensors.
@@ -182,16 +182,17 @@ class _Transposition:
 
     def stmt(self, nest: Nest) -> tirx.Stmt:
         """Tile after tile, those in a row of tiles of the result innermost."""
-        loops: list[tirx.For] = []
+        # Loops for their variables and extents alone.
+        loops, nothing = [], tirx.Evaluate(0)
         values: dict[tirx.Var, tirx.Expr] = {}
         for axis in self.others:
             position = tirx.Var("other", _INT64)
-            loops.append(_loop(position, axis.extent))
+            loops.append(serial_loop(position, axis.extent, nothing))
             values |= axis.at(position)
         starts = []
         for axis, name in ((self.across, "row_tile"), (self.along, "column_tile")):
             tile = tirx.Var(name, _INT64)
-            loops.append(_loop(tile, tirx.ceildiv(axis.extent, self.lanes)))
+            loops.append(serial_loop(tile, tirx.ceildiv(axis.extent, self.lanes), nothing))
             start = tile * self.lanes
             is_divided = divides(self.lanes, axis.extent)
             starts.append(start if is_divided else tirx.min(start, axis.extent - self.lanes))
@@ -209,7 +210,7 @@ class _Transposition:
         tiles: list[list[tirx.Var]] = []
         for load in self.transposed:
             # A buffer a row, so that it is small enough to be put on the stack, and in a register.
-            extent = tirx.const(self.lanes, _INT64)
+            extent = int64(self.lanes)
             rows = [
                 tirx.decl_buffer([extent], str(load.ty), f"row{i}", layout=None)
                 for i in range(self.lanes)
@@ -224,7 +225,7 @@ class _Transposition:
         """Load what is adjacent in memory, for column `i` of the result."""
 
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(row, at(load, lane, tirx.const(i, _INT64)), [lane])
+            return tirx.BufferStore(row, at(load, lane, int64(i)), [lane])
 
         return vector_loop(self.lanes, in_lane)
 
@@ -241,7 +242,7 @@ class _Transposition:
                 return mutator.default_mutate(load)
 
             value = structural_mutate(self.store.value, (tvm.ir.TensorLoad, read))
-            row_at = tirx.const(i, _INT64)
+            row_at = int64(i)
             indices = [at(index, row_at, lane) for index in self.store.indices]
             return tirx.BufferStore(self.store.buffer, at(value, row_at, lane), indices)
 
@@ -299,7 +300,7 @@ def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
 def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
     """Transpose the square of `rows`: exchange its two blocks off the diagonal, then theirs."""
     lanes = len(rows)
-    ramp = tirx.Ramp(tirx.const(0, _INT64), tirx.const(1, _INT64), lanes)
+    ramp = tirx.Ramp(int64(0), int64(1), lanes)
     vectors: list[tirx.Expr] = [tirx.BufferLoad(row, [ramp]) for row in rows]
     stmts: list[tirx.Stmt] = []
     distance = lanes // 2
@@ -325,8 +326,3 @@ def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
         *stmts,
         *(tirx.BufferStore(row, v, [ramp]) for row, v in zip(rows, vectors, strict=True)),
     ]
-
-
-def _loop(variable: tirx.Var, extent: tirx.Expr) -> tirx.For:
-    """A loop for its variable and extent alone."""
-    return tirx.For(variable, tirx.const(0, _INT64), extent, tirx.ForKind.SERIAL, tirx.Evaluate(0))
