@@ -295,8 +295,8 @@ def sequence(stmts: Iterable[tirx.Stmt]) -> tirx.Stmt:
 
 def around_loops(loops: Sequence[tirx.For], stmt: tirx.Stmt) -> tirx.Stmt:
     """Loops like `loops` around a statement; their variables are new."""
-    new = {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in loops}
-    stmt = substitute(stmt, new)
     for loop in reversed(loops):
-        stmt = tirx.For(new[loop.loop_var], loop.min, loop.extent, loop.kind, stmt)
-    return stmt
+        stmt = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stmt)
+    return substitute(
+        stmt, {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in loops}
+    )

@@ -28,6 +28,10 @@ from .nest import Nest, fits_vectors, steps_of, substitute, unfused
 # The registers hold the tiles of so many tensors.
 _MOST_TILES = 2
 
+# So many rows of what is read, each of which may be in a page of its own, are read by turns: the
+# addresses of pages that a core keeps at hand are some thousands.
+_PANEL = 512
+
 _INT64 = "int64"
 
 # An expression of the loops, at a row and a column of a tile.
@@ -181,7 +185,7 @@ class _Transposition:
         return tirx.all(*unknown) if unknown else None
 
     def stmt(self, nest: Nest) -> tirx.Stmt:
-        """Tile after tile, those in a row of tiles of the result innermost."""
+        """By panels of columns of the result, and in a panel by rows of tiles."""
         # Loops for their variables and extents alone.
         loops, nothing = [], tirx.Evaluate(0)
         values: dict[tirx.Var, tirx.Expr] = {}
@@ -189,10 +193,19 @@ class _Transposition:
             position = tirx.Var("other", _INT64)
             loops.append(serial_loop(position, axis.extent, nothing))
             values |= axis.at(position)
+        row_tile, column_tile = tirx.Var("row_tile", _INT64), tirx.Var("column_tile", _INT64)
+        rows, columns = (tirx.ceildiv(a.extent, self.lanes) for a in (self.across, self.along))
+        column, size = column_tile, self._panel()
+        if size is not None:
+            panel = tirx.Var("panel", _INT64)
+            loops.append(serial_loop(panel, tirx.ceildiv(columns, size), nothing))
+            column = panel * size + column_tile
+            left = columns - panel * size
+            columns = int64(size) if divides(size, columns) else tirx.min(left, size)
+        loops.append(serial_loop(row_tile, rows, nothing))
+        loops.append(serial_loop(column_tile, columns, nothing))
         starts = []
-        for axis, name in ((self.across, "row_tile"), (self.along, "column_tile")):
-            tile = tirx.Var(name, _INT64)
-            loops.append(serial_loop(tile, tirx.ceildiv(axis.extent, self.lanes), nothing))
+        for axis, tile in ((self.across, row_tile), (self.along, column)):
             start = tile * self.lanes
             is_divided = divides(self.lanes, axis.extent)
             starts.append(start if is_divided else tirx.min(start, axis.extent - self.lanes))
@@ -203,6 +216,17 @@ class _Transposition:
 
         body, buffers = self._tile(at)
         return Nest(loops, nest.block, []).around(len(loops), body, buffers)
+
+    def _panel(self) -> int | None:
+        """How many tiles in a row of them make a panel; None where all do.
+
+        That is so of unknown extents, too: those of the loops in a panel's are not, for threads.
+        """
+        if not all(isinstance(axis.extent, tirx.IntImm) for axis in (self.along, self.across)):
+            return None
+        columns = self.along.extent.value
+        panels = columns // _PANEL
+        return -(-columns // (panels * self.lanes)) if panels > 1 else None
 
     def _tile(self, at: _At) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
         """Load the rows, shuffle and store them; the statements, and the buffers of the rows."""

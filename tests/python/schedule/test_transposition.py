@@ -18,9 +18,10 @@ import pytest
 import tvm
 import tvm.testing
 from hypothesis import given
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
+from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
 from relax_helpers import build, run, tensor
@@ -151,8 +152,8 @@ def shuffles(mod: tvm.IRModule, target: str = "native") -> int:
         lowered = pipeline()(mod)
     found: list[tvm.Object] = []
     for _, function in lowered.functions_items():
-        if isinstance(function, tvm.tirx.PrimFunc):
-            structural_walk(function.body, (tvm.tirx.Shuffle, found.append))
+        if isinstance(function, tirx.PrimFunc):
+            structural_walk(function.body, (tirx.Shuffle, found.append))
     return len(found)
 
 
@@ -183,6 +184,37 @@ def test_permutations_that_move_the_last_axis_are_tiled(shape, axes, dtype):
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype"),
     [
+        ((1024, 36), (1, 0), "float32"),
+        ((1100, 5), (1, 0), "float32"),
+        ((1037, 1025), (1, 0), "float32"),
+        ((3, 1600, 41), (0, 2, 1), "int32"),
+        ((7, 1543, 2, 11), (2, 3, 0, 1), "float64"),
+    ],
+)
+def test_many_columns_are_tiled_by_panels(shape, axes, dtype):
+    """Two panels and more, the last one of as many tiles as the others, or fewer."""
+    mod = permuted(shape, axes, dtype)
+    with resolve("native"):
+        lowered = tvm.transform.Sequential([relax.transform.LegalizeOps(), ScheduleElementwise()])
+        functions = [f for _, f in lowered(mod).functions_items() if isinstance(f, tirx.PrimFunc)]
+    tiles: list[tirx.Expr] = []
+
+    def look(loop: tirx.For) -> None:
+        if loop.loop_var.name == "column_tile":
+            tiles.append(loop.extent)
+
+    for function in functions:
+        structural_walk(function.body, (tirx.For, look))
+    assert tiles
+    # A tile has 4 columns at least.
+    assert all(Analyzer().can_prove(extent * 4 <= 1024) for extent in tiles)
+    x = np.random.default_rng(0).integers(-1000, 1000, shape).astype(dtype)
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), x.transpose(axes))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "dtype"),
+    [
         ((3, 5, 8), (1, 0, 2), "float32"),
         ((3, 70), (1, 0), "float32"),
         ((9, 9), (1, 0), "float16"),
@@ -200,7 +232,7 @@ def test_others_are_not(shape, axes, dtype):
 @pytest.mark.parametrize("extents", [(1, 1), (3, 40), (40, 3), (4, 4), (16, 16), (33, 47), (0, 5)])
 def test_extents_that_are_seen_at_run_time(extents):
     """Matrices that are smaller than a tile too."""
-    n, m = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("m", "int64")
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
     mod = permuted((n, m), (1, 0))
     assert shuffles(mod) > 0
     x = np.random.default_rng(0).standard_normal(extents).astype("float32")

@@ -59,9 +59,9 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
         y[i] = T.Select(a < 0.625, small, T.Select(x[i] < 0, -large, large))
 
     The error is less than 1 unit in the last place of float32 for ``exp``, 2 for ``tanh``, 3 for
-    ``sigmoid`` and 4 for ``erf``.  ``pow`` is written out where the exponent is 2 or 3, as in PyTorch.
-    NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32, but
-    for bfloat16 that a kernel has computed itself, which stays; and so does float64.
+    ``sigmoid`` and 4 for ``erf``.  ``pow`` is written out where the exponent is 2 or 3, as in
+    PyTorch.  NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32,
+    but for bfloat16 that a kernel has computed itself, which stays; and so does float64.
 
     Returns
     -------
