@@ -41,6 +41,7 @@ from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import pool_window as _pool_window  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
+from .relax.legalize import resize as _resize  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
 from .relax.legalize import softmax as _softmax  # noqa: E402
 from .relax.legalize import strided_slice as _strided_slice  # noqa: E402
@@ -65,6 +66,7 @@ _norms.register()
 _pixel_shuffle.register()
 _pool_window.register()
 _reductions.register()
+_resize.register()
 _rms_norm.register()
 _softmax.register()
 _strided_slice.register()

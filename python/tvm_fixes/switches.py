@@ -30,6 +30,7 @@ FIX_IDS: tuple[str, ...] = (
     "reduction-legalize",
     "softmax-legalize",
     "pool-window",
+    "resize-legalize",
     "inline-elementwise",
     "reduction-schedule",
     "elementwise-schedule",

@@ -49,6 +49,7 @@ FIXES: tuple[Fix, ...] = (
     elements.REDUCTION_LEGALIZE,
     elements.SOFTMAX_LEGALIZE,
     elements.POOL_WINDOW,
+    elements.RESIZE_LEGALIZE,
     elements.INLINE_ELEMENTWISE,
     elements.REDUCTION_SCHEDULE,
     elements.ELEMENTWISE_SCHEDULE,

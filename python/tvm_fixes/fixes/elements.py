@@ -52,6 +52,22 @@ class _Sum:
 
 
 @I.ir_module
+class _Upsample:
+    @R.function
+    def main(x: R.Tensor((1, 1, 1, 1), "int32")) -> R.Tensor((1, 1, 2, 2), "int32"):
+        with R.dataflow():
+            out = R.image.resize2d(
+                x,
+                (2, 2),
+                method="nearest_neighbor",
+                coordinate_transformation_mode="asymmetric",
+                rounding_method="floor",
+            )
+            R.output(out)
+        return out
+
+
+@I.ir_module
 class _Argmax:
     @R.function
     def main(x: R.Tensor((2, 3), "uint8")) -> R.Tensor((2,), "int64"):
@@ -241,6 +257,11 @@ def _share_equally() -> None:
     np.testing.assert_allclose(got, np.full(4096, 1 / 4096), rtol=1e-3)
 
 
+def _repeat_large_integers() -> None:
+    data = np.array([[[[2**24 + 1]]]], "int32")
+    np.testing.assert_array_equal(run(_Upsample, data), np.full((1, 1, 2, 2), 2**24 + 1))
+
+
 def _elements_in_memory() -> None:
     with tvm.target.Target("llvm"):
         kernel = relax.transform.LegalizeOps()(_Average)["avg_pool2d"]
@@ -316,6 +337,19 @@ POOL_WINDOW = Fix(
         stock=_elements_in_memory,
         fixed=_elements_in_memory,
         symptom=re.compile(r"AssertionError: 16 elements are padded to \d{4}"),
+    ),
+)
+
+RESIZE_LEGALIZE = Fix(
+    id="resize-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="resizing to the nearest element repeats the elements as they are",
+    upstream=(),
+    probe=Probe(
+        stock=_repeat_large_integers,
+        fixed=_repeat_large_integers,
+        symptom=re.compile(r"AssertionError: .*16777216", re.DOTALL),
     ),
 )
 

@@ -85,6 +85,16 @@ def is_one(extent: tirx.Expr) -> bool:
     return bool(Analyzer().can_prove_equal(extent, 1))
 
 
+def factor_of(whole: tirx.Expr, part: tirx.Expr) -> int | None:
+    """The positive integer times which `part` is proved to be `whole`, None if there is none."""
+    analyzer = Analyzer()
+    is_empty = isinstance(part, tirx.IntImm) and part.value == 0
+    factor = None if is_empty else analyzer.simplify(tirx.floordiv(whole, part))
+    if not isinstance(factor, tirx.IntImm) or factor.value < 1:
+        return None
+    return factor.value if analyzer.can_prove_equal(whole, part * factor) else None
+
+
 def divides(divisor: int, extent: tirx.Expr) -> bool:
     """Whether an extent is proved to be a multiple of `divisor`."""
     return bool(Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0))

@@ -46,6 +46,7 @@ from ..relax.tir import count_of, prim_func_pass
 from .index_sets import split_index_sets
 from .lanes import elementwise, int64, serial_loop
 from .nest import Nest, substitute, unfused, uses
+from .repetition import split_repetition
 from .transposition import in_tiles
 
 FIX_ID = "elementwise-schedule"
@@ -114,6 +115,8 @@ def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
 
 
 def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) -> tirx.Stmt:
+    if isinstance(stmt, tirx.For):
+        stmt = split_repetition(stmt)
     nest = Nest.of(stmt) if isinstance(stmt, tirx.For) else None
     if nest is None:
         return stmt

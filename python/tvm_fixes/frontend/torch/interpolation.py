@@ -31,9 +31,9 @@ import torch.nn.functional as F
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
-from tvm.sym import Analyzer
 
 from ... import switches
+from ...relax.tir import factor_of
 from ..dtypes import accumulation_dtype, dtype_of
 
 __all__ = ["FIX_ID", "Interpolation", "interpolate"]
@@ -126,13 +126,8 @@ class _Axis:
         """``extent / out``, or None if it depends on a symbol."""
         if isinstance(self.extent, int) and isinstance(self.out, int):
             return Fraction(self.extent, self.out)
-        analyzer = Analyzer()
-        factor = analyzer.simplify(tirx.floordiv(self.out, self.extent))
-        if not isinstance(factor, tirx.IntImm) or int(factor) < 1:
-            return None
-        if not analyzer.can_prove_equal(self.out, self.extent * factor):
-            return None
-        return Fraction(1, int(factor))
+        factor = factor_of(self.out, self.extent)
+        return None if factor is None else Fraction(1, factor)
 
 
 def _extent(value: Any) -> Extent:
@@ -287,6 +282,9 @@ def _gather(
         dtype == "float64",
     )
     emit = builder.emit
+    times = axis.out // axis.extent
+    if weights is None and np.array_equal(positions, np.arange(axis.extent).repeat(times)):
+        return emit(relax.op.repeat(x, times, axis.position))
     # TVM warns of the default mode, which does not check the positions.
     taken = emit(relax.op.take(x, relax.const(positions, "int64"), axis.position, mode="clip"))
     if weights is None:
