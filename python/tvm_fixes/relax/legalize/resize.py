@@ -85,10 +85,13 @@ def _factors(call: relax.Call) -> list[int] | None:
     )
     if not is_repetition:
         return None
-    factors = []
+    factors: list[int] = []
     for letter, extent, out in zip(Layout(str(attrs.layout)).letters, *shapes, strict=True):
-        factors.append(factor_of(out, extent) if letter in SPATIAL_AXES[3] else 1)
-    return None if None in factors else factors
+        factor = factor_of(out, extent) if letter in SPATIAL_AXES[3] else 1
+        if factor is None:
+            return None
+        factors.append(factor)
+    return factors
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
