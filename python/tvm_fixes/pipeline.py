@@ -31,6 +31,7 @@ from .relax.transform import (
     DecomposeReduction,
     DynamicToStatic,
     FoldConstant,
+    FoldPadIntoConv,
     InsertRuntimeChecks,
     LowerAssertOp,
     LowerElementaryFunctions,
@@ -117,9 +118,9 @@ def stages(
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
-    ``ChooseLayout`` (``Layout``, where one is asked for), ``SplitDataflow``, ``Legalize``,
-    ``InlineElementwise``, ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
-    ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
+    ``FoldPadIntoConv``, ``ChooseLayout`` (``Layout``, where one is asked for), ``SplitDataflow``,
+    ``Legalize``, ``InlineElementwise``, ``ScheduleReductions``, ``ScheduleElementwise``,
+    ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -133,6 +134,8 @@ def stages(
         sequence.append(InsertRuntimeChecks())
     # Before constants are folded, and before a permute in front of a matmul is fused with it.
     sequence.append(BroadcastFreeMatmul())
+    # A layout is chosen without the paddings in between.
+    sequence.append(FoldPadIntoConv())
     sequence.append(ChooseLayout() if layout is None else convert_layout(layout))
     # Fusion does not know what a symbol is bound by.
     sequence.append(SplitDataflow())

@@ -22,6 +22,7 @@ FIX_IDS: tuple[str, ...] = (
     "conv-transpose-infer-layout",
     "conv-transpose-output-padding",
     "conv-legalize",
+    "fold-pad-into-conv",
     "conv-infer-layout",
     "matmul-legalize",
     "pixel-shuffle-legalize",

@@ -46,21 +46,22 @@ def convolution(rank: int) -> tvm.IRModule:
     return build({"x": tensor(1, 4, *[8] * rank)}, emit)
 
 
+def layout_stage(layout):
+    """The stage that converts to a layout."""
+    (stage,) = (stage for stage in stages(layout=layout) if stage.info.name == "Layout")
+    return stage
+
+
 def test_stages_have_names():
     names = [
-        *("DynamicToStatic", "BroadcastFreeMatmul", "ChooseLayout", "SplitDataflow"),
-        *(
-            "Legalize",
-            "InlineElementwise",
-            "ScheduleReductions",
-            "ScheduleElementwise",
-            "DecomposeReduction",
-            "LowerElementaryFunctions",
-        ),
-        *("Lower", "CheckLowered"),
+        *("DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv", "ChooseLayout"),
+        *("SplitDataflow", "Legalize", "InlineElementwise"),
+        *("ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"),
+        *("LowerElementaryFunctions", "Lower", "CheckLowered"),
     ]
     assert [stage.info.name for stage in stages()] == names
-    assert stages(layout="NHWC")[2].info.name == "Layout"
+    names[names.index("ChooseLayout")] = "Layout"
+    assert [stage.info.name for stage in stages(layout="NHWC")] == names
 
 
 def test_stages_are_visible_to_instruments():
@@ -118,7 +119,7 @@ def around_transposed(rank: int) -> tuple[tvm.IRModule, list[np.ndarray]]:
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_a_layout_is_that_of_every_convolution_in_any_rank(rank, layout):
     mod, _ = around_transposed(rank)
-    converted = stages(layout=layout)[2](mod)
+    converted = layout_stage(layout)(mod)
     found = [c.attrs.data_layout for c in calls(converted) if "conv" in c.op.name]
     assert found == [layout.replace("HW", {1: "W", 2: "HW", 3: "DHW"}[rank])] * 3
     # The last convolution writes what is wanted of it.
@@ -139,13 +140,13 @@ def test_the_numbers_are_the_same_in_any_layout(rank, layout):
 
 def test_the_layout_that_is_there_changes_nothing():
     mod = convolution(2)
-    tvm.ir.assert_structural_equal(stages(layout="NCHW")[2](mod), mod)
+    tvm.ir.assert_structural_equal(layout_stage("NCHW")(mod), mod)
 
 
 @pytest.mark.parametrize("layout", ["NCHW4c", "NCHW8c"])
 def test_channels_that_the_block_does_not_divide_stay_as_they_are(layout):
     mod = convolution(2)  # of 4 channels
-    converted = stages(layout=layout)[2](mod)
+    converted = layout_stage(layout)(mod)
     first, second = calls(converted, "relax.nn.conv2d")
     between = "NCHW4c" if layout == "NCHW4c" else "NCHW"
     assert first.attrs.out_layout == second.attrs.data_layout == between
@@ -162,15 +163,17 @@ def test_a_value_that_two_readers_want_transformed_is_transformed_once():
         skipped = builder.emit(relax.op.nn.conv2d(hidden, second, padding=1))
         return relax.op.add(hidden, skipped)
 
-    converted = stages(layout="NCHW8c")[2](build({"x": tensor(1, 3, 4, 4)}, emit))
+    converted = layout_stage("NCHW8c")(build({"x": tensor(1, 3, 4, 4)}, emit))
     assert len(activation_transforms(converted)) == 2
 
 
 def test_nothing_is_transformed_at_run_time_around_convolutions():
     mod = convolution(2)
     with tvm.target.Target("llvm"):
-        for stage in stages(layout="NHWC")[2:5]:
+        for stage in stages(layout="NHWC"):
             mod = stage(mod)
+            if stage.info.name == "Legalize":
+                break
     kernels = [
         var.name_hint for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
     ]
@@ -349,7 +352,7 @@ def test_a_fix_that_is_switched_off_takes_no_part(monkeypatch, disabled):
         return relax.op.add(relax.op.nn.conv2d(x, relax.const(KERNEL)), bias)
 
     with switches.collect() as used:
-        stages(layout="NHWC")[2](build({"x": tensor(1, 4, 8, 8)}, emit))
+        layout_stage("NHWC")(build({"x": tensor(1, 4, 8, 8)}, emit))
     assert ("prepare-layout" in used) is not disabled.startswith("prepare")
 
 

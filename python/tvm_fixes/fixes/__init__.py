@@ -41,6 +41,7 @@ FIXES: tuple[Fix, ...] = (
     conv_transpose.INFER_LAYOUT,
     conv_transpose.OUTPUT_PADDING,
     conv_transpose.CONV_LEGALIZE,
+    conv_transpose.FOLD_PAD_INTO_CONV,
     conv_transpose.CONV_INFER_LAYOUT,
     matmul.LEGALIZE,
     pixel_shuffle.PIXEL_SHUFFLE_LEGALIZE,

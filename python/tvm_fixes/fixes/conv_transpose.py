@@ -18,6 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..relax.transform import FoldPadIntoConv
 from ._run import run
 from .record import Fix, Kind, Probe
 
@@ -52,6 +53,31 @@ def _run_conv_transpose() -> None:
     expected = np.einsum("nxwi,xioa->nwao", x, w.reshape(2, 4, 2, 2)).reshape(1, 6, 2)
     got = _run("conv1d_transpose", x, w, strides=2, **layouts)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def _check_pads(lowering: tvm.transform.Pass) -> None:
+    """Whether a kernel pads the data of a convolution."""
+    x = relax.Var("x", relax.TensorType((1, 8, 6, 6), "float32"))
+    w = relax.Var("w", relax.TensorType((8, 8, 3, 3), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            padded = builder.emit(relax.op.nn.pad(x, [0, 0, 0, 0, 0, 1, 0, 1]))
+            out = builder.emit_output(relax.op.nn.conv2d(padded, w, strides=[2, 2]))
+        builder.emit_func_output(out)
+    with tvm.target.Target("llvm"):
+        lowered = lowering(builder.get())
+    names = [variable.name_hint for variable in lowered.get_global_vars()]
+    assert "pad" not in names, "the data is copied to pad it"
+
+
+def _pad_alone() -> None:
+    _check_pads(relax.transform.LegalizeOps())
+
+
+def _pad_in_conv() -> None:
+    passes = [FoldPadIntoConv(), relax.transform.LegalizeOps()]
+    _check_pads(tvm.transform.Sequential(passes))
 
 
 def _run_conv() -> None:
@@ -161,6 +187,19 @@ CONV_LEGALIZE = Fix(
         stock=_run_conv,
         fixed=_run_conv,
         symptom=re.compile(r"InternalError: CodeGenVM cannot emit .*conv2d", re.DOTALL),
+    ),
+)
+
+FOLD_PAD_INTO_CONV = Fix(
+    id="fold-pad-into-conv",
+    family="conv",
+    kind=Kind.PASS,
+    summary="convolutions pad their data themselves",
+    upstream=(),
+    probe=Probe(
+        stock=_pad_alone,
+        fixed=_pad_in_conv,
+        symptom=re.compile(r"AssertionError: the data is copied to pad it"),
     ),
 )
 

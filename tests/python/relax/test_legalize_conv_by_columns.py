@@ -40,7 +40,7 @@ from grids import batched
 from relax_helpers import run
 
 # 4 lanes of SSE2, 8 of AVX, 16 of AVX-512.
-WIDTHS = (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 50)
+WIDTHS = (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 50, 80, 112)
 
 
 def depthwise(width: int, **changes: object) -> Case:
@@ -98,6 +98,18 @@ def test_sums_stay_in_registers(mcpu: str, extent: tuple[int, int]) -> None:
     size = np.prod([int(e) for e in sums.shape]) * 4
     registers = {"x86-64": 16 * 16, "haswell": 16 * 32, "skylake-avx512": 32 * 64}[mcpu]
     assert size < min(registers, 1024)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])
+@pytest.mark.parametrize("width", [40, 80, 96, 112, 150, None])
+def test_lanes_are_powers_of_two(mcpu: str, width: int | None) -> None:
+    """LLVM makes others, of 112 columns, for one element after the other."""
+    target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu})
+    case = depthwise(width or 40, dynamic=width is None)
+    func = prim_func(legalized(module(case), target))
+    lanes = [int(loop.extent) for loop in loops(func) if loop.kind == tirx.ForKind.VECTORIZED]
+    assert lanes
+    assert all(count.bit_count() == 1 for count in lanes)
 
 
 @pytest.mark.parametrize("rank", AXES)

@@ -125,9 +125,17 @@ def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Til
     for loop in (*row_taps, *rows):
         if int(sch.get(loop).extent) <= _MOST_UNROLLED:
             sch.unroll(loop)
-    sch.vectorize(column)
+    _vectorize(sch, column)
     *_, row, column = sch.get_loops(sch.decompose_reduction(sums, in_channel))
     if rows:
         sch.unroll(row)
-    sch.vectorize(column)
+    _vectorize(sch, column)
     return sch.mod["main"]
+
+
+def _vectorize(sch: s_tir.Schedule, column: s_tir.schedule.LoopRV) -> None:
+    """Make vectors of as many lanes as a power of two divides: others LLVM makes for elements."""
+    extent = int(sch.get(column).extent)
+    vector, lane = sch.split(column, [None, extent & -extent])
+    sch.unroll(vector)
+    sch.vectorize(lane)

@@ -1,0 +1,129 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""FoldPadIntoConv: convolutions pad their data themselves.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A padding with zeros in front of a convolution, as in models that come from TensorFlow, with
+    more of it on one side.
+Symptom
+    It is a copy of the data, even where nothing is padded: a tenth of MobileNet's time.
+Mechanism
+    TVM lowers it by itself.
+How to remove
+    When TVM folds it, delete this file, its tests, its line in :mod:`tvm_fixes.pipeline` and the
+    fix id ``fold-pad-into-conv``.
+"""
+
+import tvm
+from tvm import relax
+
+from ... import switches
+from ..analysis import bindings
+from ..legalize.layouts import SPATIAL_AXES, Layout
+from .fold_constant import rebind
+
+FIX_ID = "fold-pad-into-conv"
+
+_PAD = "relax.nn.pad"
+_CONVOLUTIONS = {f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.items()}
+
+
+def FoldPadIntoConv() -> tvm.transform.Pass:
+    """Add what the data of a convolution is padded with to the convolution's own padding.
+
+    Before::
+
+        padded = R.nn.pad(x, [0, 0, 0, 0, 0, 1, 0, 1])
+        y = R.nn.conv2d(padded, w, strides=[2, 2])
+
+    and after::
+
+        y = R.nn.conv2d(x, w, strides=[2, 2], padding=[0, 0, 1, 1])
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, for high-level operators.  What something else reads too is padded for that
+        alone; paddings of batch or channels, with other values or by fewer elements than none stay.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        builder = relax.BlockBuilder(mod)
+        values = {
+            global_var: _folded(builder, function)
+            for global_var, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+        }
+        if not any(values.values()):
+            return mod
+        switches.note(FIX_ID)
+        return rebind(mod, values)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="FoldPadIntoConv")
+
+
+def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax.Var, relax.Expr]:
+    """The convolutions of a function that read what is padded, with the padding as their own."""
+    calls: dict[relax.Var, relax.Call] = {}
+    folded: dict[relax.Var, relax.Expr] = {}
+    for binding in bindings(function):
+        call = getattr(binding, "value", None)
+        if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+            continue
+        if str(call.op.name) == _PAD:
+            calls[binding.var] = call
+        pad = calls.get(call.args[0]) if str(call.op.name) in _CONVOLUTIONS else None
+        padding = None if pad is None else _padding(pad, call)
+        if pad is not None and padding is not None:
+            folded[binding.var] = builder.normalize(_with_padding(call, pad.args[0], padding))
+    return folded
+
+
+def _padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None:
+    """That of both together, as the convolution's attribute; None where it cannot be."""
+    attrs = convolution.attrs
+    widths = [int(width) for width in pad.attrs.pad_width]
+    if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0 or min(widths) < 0:
+        return None
+    layout = Layout(str(attrs.data_layout))
+    axes = _CONVOLUTIONS[str(convolution.op.name)]
+    of_axis = dict(zip(layout.letters, zip(widths[::2], widths[1::2], strict=True), strict=True))
+    if any(any(width) for letter, width in of_axis.items() if letter not in axes):
+        return None
+    own = [int(width) for width in attrs.padding]
+    before = [width + of_axis[axis][0] for width, axis in zip(own, axes, strict=False)]
+    after = [width + of_axis[axis][1] for width, axis in zip(own[len(axes) :], axes, strict=True)]
+    return [*before, *after]
+
+
+def _with_padding(call: relax.Call, data: relax.Expr, padding: list[int]) -> relax.Call:
+    attrs = call.attrs
+    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
+    return operator(
+        data,
+        call.args[1],
+        strides=list(map(int, attrs.strides)),
+        padding=padding,
+        dilation=list(map(int, attrs.dilation)),
+        groups=int(attrs.groups),
+        data_layout=str(attrs.data_layout),
+        kernel_layout=str(attrs.kernel_layout),
+        out_layout=str(attrs.out_layout),
+        out_dtype=None if attrs.out_dtype is None else str(attrs.out_dtype),
+    )
