@@ -114,10 +114,10 @@ def _applies(call: relax.Call) -> bool:
 
 
 def _is_vectorized_by_columns(call: relax.Call) -> bool:
-    """Whether vectors of columns are made of small groups; with a stride LLVM's are better."""
+    """Whether vectors of columns are made of small groups; with large strides LLVM's are better."""
     attrs = call.attrs
     is_last = attrs.data_layout[-1] == "W"
-    return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) == 1
+    return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) <= convolution.MOST_STRIDE
 
 
 def _is_vectorized_by_channels(call: relax.Call) -> bool:

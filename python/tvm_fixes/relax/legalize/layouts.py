@@ -18,6 +18,7 @@ wherever in the name the two stand. Where the blocks do not divide an extent the
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +114,7 @@ class Layout:
             for letter, block in self.axes
         ]
 
-    def element(self, position: tuple[tirx.Expr, ...]) -> dict[str, tirx.Expr]:
+    def element(self, position: Sequence[tirx.Expr]) -> dict[str, tirx.Expr]:
         """Which element lies at `position`, the inverse of :meth:`position`."""
         blocks = self.blocks
         by_letter = dict(zip(self.letters, position, strict=True))

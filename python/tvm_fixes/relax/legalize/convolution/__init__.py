@@ -26,10 +26,12 @@ A vector needs channels.  Where a group has few of them, it is made of columns
 (``by_products``).
 """
 
+from .by_columns import MOST_STRIDE
 from .compute import Convolution, SpatialAxis, Tile, kernel_layout
 from .lower import Family
 
 __all__ = [
+    "MOST_STRIDE",
     "Convolution",
     "Family",
     "SpatialAxis",

@@ -32,6 +32,9 @@ _MOST_CHANNELS = 7
 # To compile the code of more rows of a kernel takes long.
 _MOST_UNROLLED = 16
 
+# Of more columns in a stride too many would be summed in vain.
+MOST_STRIDE = 2
+
 # So many elements an output may be away from what it reads, or the padded copy is mostly padding.
 _MOST_SPREAD = 1 << 14
 
@@ -42,8 +45,8 @@ def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> 
     *_, column = convolution.spatial.values()
     if {convolution.data_layout.name, convolution.out_layout.name} != {plain}:
         return False
-    # With a stride the columns that neighbours read are none.
-    if convolution.groups == 1 or column.stride > 1:
+    # The columns of a transposed convolution that are neighbours take other elements of the kernel.
+    if convolution.groups == 1 or column.phases > 1 or column.stride > MOST_STRIDE:
         return False
     if not all(isinstance(extent, tirx.IntImm) for extent in kernel.values()):
         return False
@@ -57,7 +60,9 @@ def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> 
     return channels.value <= _MOST_CHANNELS
 
 
-def choose_tile_of_columns(target: tvm.target.Target, dtype: str, spatial: list[tirx.Expr]) -> Tile:
+def choose_tile_of_columns(
+    target: tvm.target.Target, dtype: str, spatial: list[tirx.Expr], stride: int
+) -> Tile:
     """As many sums as fit into the registers, next to a vector of the data and an element.
 
     Parameters
@@ -68,14 +73,17 @@ def choose_tile_of_columns(target: tvm.target.Target, dtype: str, spatial: list[
         The dtype of the sums.
     spatial : list of tirx.Expr
         Extents of the output.
+    stride : int
+        How far apart the sums of its columns are: those in between are computed in vain.
     """
     register_bytes, registers = vector_registers(target)
     lanes = register_bytes // (tvm.DataType(dtype).bits // 8)
     *outer, columns = [int(e) if isinstance(e, tirx.IntImm) else None for e in spatial]
+    columns = None if columns is None else (columns - 1) * stride + 1
     # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
     most = min(registers - 3, 1023 // register_bytes)
     if columns is not None and 2 * columns <= lanes:
-        lanes //= 2
+        lanes = max(lanes // 2, stride)
     most_vectors = most // 2 if outer else most
     vectors = 2 if columns is None else even_part(-(-columns // lanes), most_vectors)
     rows = most // vectors if outer else 1
@@ -106,10 +114,14 @@ def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Til
         sch.cache_write(sums, 0, "global")
     (out,) = sch.get_consumers(sums)
     rank = len(convolution.spatial)
-    batch, channel, *spatial, column = sch.get_loops(sums)[: rank + 2]
-    *taps, column_tap, in_channel = sch.get_loops(sums)[rank + 2 :]
+    loops = sch.get_loops(sums)
+    batch, channel, *spatial, column = loops[: rank + 2]
+    *taps, column_tap, in_channel = loops[-rank - 1 :]
     group, channel = sch.split(channel, [convolution.groups, None])
-    column_tile, column = sch.split(column, [None, tile.columns], disable_predication=True)
+    columns = tile.columns // convolution.column_stride
+    column_tile, column = sch.split(column, [None, columns], disable_predication=True)
+    if convolution.column_stride > 1:
+        column = sch.fuse(column, loops[rank + 2])
     rows, row_taps = [], []
     if spatial:
         # What a column of the kernel reads of a row is read once for all of the kernel's rows.

@@ -100,7 +100,7 @@ class Tile:
     Attributes
     ----------
     columns : int
-        Elements of the innermost spatial axis. They are computed as whole tiles if the channels
+        Sums along the innermost spatial axis. They are computed as whole tiles if the channels
         are vectorized.
     channels : int
         Output channels, which are vectorized; 1 if no good number divides those of a group. Then
@@ -186,12 +186,18 @@ class Convolution:
         taps = self.taps(kernel_extent)
         channel = te.reduce_axis((0, group_in), "i")
         acc_shape = acc_layout.shape(acc_extent)
+        *_, column = self.spatial
+        if self.column_stride > 1:
+            acc_shape = [*acc_shape, tirx.const(self.column_stride, "int64")]
 
         def accumulate(*position: tirx.Var) -> tirx.Expr:
             analyzer = bounded(position, acc_shape)
+            at, between = list(position), 0
+            if self.column_stride > 1:
+                *at, between = at
             for axis in (*taps.values(), channel):
                 analyzer.bind(axis.var, axis.dom)
-            out_at = acc_layout.element(position)
+            out_at = acc_layout.element(at)
             group = tirx.truncdiv(out_at["C"], group_out) if self.groups > 1 else 0
             # The kernel's index in the axis of all groups' channels is that of data or output.
             data_at = {"N": out_at["N"], "C": group * group_in + channel.var}
@@ -211,6 +217,7 @@ class Convolution:
                     before, _ = spatial.reach(acc_extent[axis], kernel_extent[axis])
                     data_at[axis] = analyzer.simplify(data_at[axis] + before)
                 guards += needed
+            data_at[column] = data_at[column] + between
             product = data(*data_layout.position(data_at, analyzer)).astype(acc_dtype) * kernel(
                 *self.kernel_layout.position(kernel_at, analyzer)
             ).astype(acc_dtype)
@@ -218,7 +225,12 @@ class Convolution:
             return te.sum(product, axis=[*taps.values(), channel])
 
         acc = te.compute(acc_shape, accumulate, name="convolution")
-        if (acc_layout, acc_extent, acc_dtype) == (self.out_layout, out_extent, self.out_dtype):
+        is_out = (acc_layout, acc_extent, acc_dtype) == (
+            self.out_layout,
+            out_extent,
+            self.out_dtype,
+        )
+        if is_out and self.column_stride == 1:
             return acc
         return self._lay_out(acc, acc_layout, out_extent)
 
@@ -264,6 +276,8 @@ class Convolution:
         for axis, spatial in self.spatial.items():
             before[axis], reached = spatial.reach(out_extent[axis], kernel_extent[axis])
             extent[axis] = Analyzer().simplify(reached)
+        *_, column = self.spatial
+        extent[column] = extent[column] + (self.column_stride - 1)
         shape = self._sums_layout.shape(extent)
 
         def element(*position: tirx.Var) -> tirx.Expr:
@@ -278,6 +292,17 @@ class Convolution:
             return guarded(value, guards)
 
         return te.compute(shape, element, name="padded")
+
+    @property
+    def column_stride(self) -> int:
+        """How many sums there are for a column of the output, of which the first is wanted.
+
+        What neighbours in a vector of columns read must be neighbours: with a stride, columns in
+        between are summed, too.
+        """
+        *_, column = self.spatial.values()
+        by_columns = self.tile is not None and self.tile.by_columns
+        return column.stride if by_columns else 1
 
     @property
     def kernel_layout(self) -> Layout:
@@ -338,7 +363,8 @@ class Convolution:
         if self.tile.is_vectorized:
             # A tile that is computed in part would not stay in registers; nor would one of which
             # TVM does not see that there is at least one, whatever the extent.
-            parts = [self.tile.columns, *([self.tile.rows] if self.tile.by_columns else [])]
+            columns = self.tile.columns // self.column_stride
+            parts = [columns, *([self.tile.rows] if self.tile.by_columns else [])]
             for axis, part in zip(reversed(self.spatial), parts, strict=False):
                 before_last = tirx.max(out_extent[axis], 1) - 1
                 whole = Analyzer().simplify(tirx.floordiv(before_last, part) * part + part)
@@ -358,7 +384,8 @@ class Convolution:
         def element(*position: tirx.Var) -> tirx.Expr:
             at = layout.element(position)
             analyzer = bounded(position, shape)
-            value = acc(*acc_layout.position(at, analyzer)).astype(self.out_dtype)
+            wanted = [] if self.column_stride == 1 else [0]
+            value = acc(*acc_layout.position(at, analyzer), *wanted).astype(self.out_dtype)
             if not has_padding:
                 return value
             inside = [at[axis] < out_extent[axis] for axis in layout.blocks]

@@ -189,7 +189,8 @@ def _tile(
     out_extent = convolution.out_extent(data, kernel)
     if has_small_groups(convolution, kernel):
         spatial = [out_extent[axis] for axis in convolution.spatial]
-        return choose_tile_of_columns(target, dtype, spatial)
+        *_, last = convolution.spatial.values()
+        return choose_tile_of_columns(target, dtype, spatial, last.stride)
     groups, channels, kernel_axis = convolution.groups, out_extent["C"], "O"
     if groups > 1 and Analyzer().can_prove_equal(channels, groups):
         last_axis, block = convolution.data_layout.axes[-1]
