@@ -31,6 +31,7 @@ from .relax.transform import (
     DecomposeReduction,
     DynamicToStatic,
     FoldConstant,
+    FoldLayoutTransform,
     FoldPadIntoConv,
     InsertRuntimeChecks,
     LowerAssertOp,
@@ -155,6 +156,7 @@ def stages(
         passes.insert(lowered, relax.transform.CanonicalizeBindings())
         is_cpu = target is not None and "cpu" in target.keys
         first = [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
+        first.append(FoldLayoutTransform(max_growth))
         return [*stock.library_dispatch_passes(target), *first, *passes]
 
     def lower_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:

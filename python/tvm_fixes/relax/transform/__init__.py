@@ -21,6 +21,7 @@ from .decompose_reduction import DecomposeReduction
 from .dynamic_to_static import DynamicToStatic
 from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
+from .fold_layout_transform import FoldLayoutTransform
 from .fold_pad_into_conv import FoldPadIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
@@ -46,6 +47,7 @@ __all__ = [
     "DynamicToStatic",
     "FoldConstant",
     "FoldLayoutIntoConv",
+    "FoldLayoutTransform",
     "FoldPadIntoConv",
     "FuseTransposeMatmul",
     "InsertRuntimeChecks",

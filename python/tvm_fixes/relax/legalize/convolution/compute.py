@@ -160,6 +160,11 @@ class Convolution:
     out_dtype: str
     tile: Tile | None = None
 
+    def __hash__(self) -> int:
+        layouts = self.data_layout, self.out_layout
+        axes = tuple(self.spatial.items())
+        return hash((axes, self.groups, self.grouped_axis, *layouts, self.out_dtype, self.tile))
+
     def compute(self, data: te.Tensor, kernel: te.Tensor) -> te.Tensor:
         """The output, laid out as in `out_layout` and zero where that has padding.
 
@@ -170,10 +175,7 @@ class Convolution:
         kernel : te.Tensor
             The kernel, laid out as in :attr:`kernel_layout`.
         """
-        data_extent = self.data_layout.extents(list(data.shape))
-        kernel_extent = self.kernel_layout.extents(list(kernel.shape))
-        if self.tile is not None:
-            kernel_extent["O"] -= self.tile.padding
+        data_extent, kernel_extent = self.extents(list(data.shape), list(kernel.shape))
         out_extent = self.out_extent(data_extent, kernel_extent)
         acc_layout, acc_extent = self._accumulator(out_extent)
         acc_dtype = accumulator_dtype(str(data.dtype), str(kernel.dtype), self.out_dtype)
@@ -233,6 +235,15 @@ class Convolution:
         if is_out and self.column_stride == 1:
             return acc
         return self._lay_out(acc, acc_layout, out_extent)
+
+    def extents(
+        self, data: list[tirx.Expr], kernel: list[tirx.Expr]
+    ) -> tuple[dict[str, tirx.Expr], dict[str, tirx.Expr]]:
+        """The extents of the axes of data and kernel, which have these shapes."""
+        of_kernel = self.kernel_layout.extents(kernel)
+        if self.tile is not None:
+            of_kernel["O"] -= self.tile.padding
+        return self.data_layout.extents(data), of_kernel
 
     @property
     def _sums_layout(self) -> Layout:

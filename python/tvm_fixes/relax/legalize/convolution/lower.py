@@ -31,6 +31,9 @@ from .by_products import has_few_channels, lower_by_products
 from .compute import Convolution, SpatialAxis, Tile
 from .schedule import choose_tile, schedule_for_cpu
 
+# The last ones are kept; a model has fewer.
+_MOST_KERNELS = 256
+
 
 @dataclass(frozen=True)
 class Family:
@@ -97,12 +100,50 @@ def _legalize(
         tile = _tile(target_of(call), dtype, convolution, *extents)
         convolution = replace(convolution, tile=tile)
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
+    name = call.op.name.rpartition(".")[2]
+    shapes = [_static(expr) for expr in (data, kernel, call)]
+    if None not in shapes:
+        dtypes = str(data.ty.dtype), str(kernel.ty.dtype)
+        func = _static_kernel(convolution, *shapes[:2], *dtypes, on_cpu)
+        return relax.call_tir(bb.add_func(func, name), [data, kernel], call.ty)
+    func, args, out_type = _kernel(convolution, data, kernel, on_cpu)
+    return relax.call_tir(bb.add_func(func, name), args, out_type)
+
+
+def _static(expr: relax.Expr) -> tuple[int, ...] | None:
+    """The shape of a tensor; None if it has symbols."""
+    extents = list(expr.ty.shape.values)
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    return tuple(extent.value for extent in extents) if is_static else None
+
+
+@functools.lru_cache(maxsize=_MOST_KERNELS)
+def _static_kernel(
+    convolution: Convolution,
+    data_shape: tuple[int, ...],
+    kernel_shape: tuple[int, ...],
+    data_dtype: str,
+    kernel_dtype: str,
+    on_cpu: bool,
+) -> tirx.PrimFunc:
+    """The kernel of a convolution, of which a model has many that are alike."""
+    data = relax.Var("data", relax.TensorType(data_shape, data_dtype))
+    kernel = relax.Var("kernel", relax.TensorType(kernel_shape, kernel_dtype))
+    func, _, _ = _kernel(convolution, data, kernel, on_cpu)
+    return func
+
+
+def _kernel(
+    convolution: Convolution, data: relax.Expr, kernel: relax.Expr, on_cpu: bool
+) -> tuple[tirx.PrimFunc, relax.Tuple, relax.TensorType]:
+    """The kernel of a convolution, for a CPU scheduled, with the arguments and type of a call."""
     func, args, out_type = gen_call_tir_inputs(convolution.compute, data, kernel)
-    if on_cpu and tile is not None and tile.by_columns:
-        func = schedule_by_columns(func, convolution, tile)
+    if on_cpu and convolution.tile is not None and convolution.tile.by_columns:
+        func = schedule_by_columns(func, convolution, convolution.tile)
     elif on_cpu:
-        func = schedule_for_cpu(func, convolution, *extents)
-    return relax.call_tir(bb.add_func(func, call.op.name.rpartition(".")[2]), args, out_type)
+        shapes = (list(expr.ty.shape.values) for expr in (data, kernel))
+        func = schedule_for_cpu(func, convolution, *convolution.extents(*shapes))
+    return func, args, out_type
 
 
 def _is_known(call: relax.Call, family: Family) -> bool:

@@ -1,0 +1,117 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""FoldLayoutTransform: constants are brought into the layouts that a module wants, uncompiled."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from ... import switches
+from ..analysis import bindings
+from ..constants import rearranged
+from ..ir import tensor_of
+from .fold_constant import FIX_ID, MAX_GROWTH, rebind
+from .fold_plan import FoldPlan, Value
+
+_OPERATOR = "relax.layout_transform"
+
+
+def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
+    """Rearrange the constants whose layout is transformed.
+
+    :func:`FoldConstant` does too, but compiles a kernel for each first: two seconds for the kernels
+    of a vocoder.  Before::
+
+        packed = R.layout_transform(w, lambda o, i, h: (o // 16, i, h, o % 16))   # w: a constant
+        y = R.nn.conv1d(x, packed, …)
+
+    and after::
+
+        y = R.nn.conv1d(x, w_packed, …)
+
+    Parameters
+    ----------
+    max_growth : float
+        As for :func:`FoldConstant`.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.  Transforms that pad or merge axes stay.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        plan = FoldPlan(mod, max_growth)
+        constants = {value: _rearranged(value) for value in plan.folded}
+        values: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                own = [b.var for b in bindings(function) if b.var in plan.values]
+                found = {var: constants.get(plan.values[var]) for var in own}
+                values[global_var] = {var: new for var, new in found.items() if new is not None}
+        if not any(values.values()):
+            return mod
+        switches.note(FIX_ID)
+        return relax.transform.CanonicalizeBindings()(rebind(mod, values))
+
+    return tvm.transform.module_pass(run, opt_level=0, name="FoldLayoutTransform")
+
+
+def _rearranged(value: Value) -> tvm.ir.GenericConst | None:
+    """The constant that a value is, if it is a transformed one."""
+    call = value.binding.value
+    if value.operator != _OPERATOR or tensor_of(call.args[0]) is None:
+        return None
+    constant = call.args[0]
+    arrange = _arrangement(call.attrs.index_map, [int(extent) for extent in constant.ty.shape])
+    if arrange is None or call.attrs.pad_value is not None:
+        return None
+    return rearranged(constant, arrange, value.made_by)
+
+
+def _arrangement(
+    index_map: tirx.IndexMap, shape: Sequence[int]
+) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What brings an array into the layout of an index map; None but for axes and their blocks.
+
+    Of ``(o, i, h) -> (o // 16, i, h, o % 16)`` the axis ``o`` is split, and the parts are permuted.
+    """
+    axes = {var: axis for axis, var in enumerate(index_map.initial_indices)}
+    blocks = dict.fromkeys(range(len(shape)), 1)
+    # Of each final axis which one it is of, and whether it is within the blocks of that.
+    parts: list[tuple[int, bool]] = []
+    for index in index_map.final_indices:
+        whole, block, is_within = index, 1, isinstance(index, tirx.FloorMod)
+        if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and isinstance(index.b, tirx.IntImm):
+            whole, block = index.a, index.b.value
+        axis = axes.get(whole) if isinstance(whole, tirx.Var) else None
+        if axis is None or block < 1 or shape[axis] % block or blocks[axis] not in (1, block):
+            return None
+        blocks[axis] = block
+        parts.append((axis, is_within))
+    split = [
+        (axis, is_within)
+        for axis, block in blocks.items()
+        for is_within in ([False, True] if block > 1 else [False])
+    ]
+    if sorted(parts) != split:
+        return None
+    extents = [
+        blocks[axis] if is_within else shape[axis] // blocks[axis] for axis, is_within in split
+    ]
+    order = [split.index(part) for part in parts]
+    return lambda array: array.reshape(extents).transpose(order)
