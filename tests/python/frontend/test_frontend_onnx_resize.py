@@ -142,6 +142,27 @@ def test_resize(names: list[str]) -> None:
     assert_resized({name: CASES[name] for name in names})
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_repetition(dtype: str) -> None:
+    """What grows by integers, to the nearest: which elements are repeated as often as each other."""
+    cases: dict[str, Case] = {}
+    repeats = 0
+    x = image(1, 2, 7, 50, dtype=dtype)
+    for coordinates, rounding, factor in itertools.product(COORDINATES[:4], ROUNDINGS, (2, 3, 7)):
+        attributes = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": coordinates,
+            "nearest_mode": rounding,
+        }
+        for way, last in (("scales", 1.0 * factor), ("sizes", 50 * factor)):
+            ends = (1.0, 1.0, 1.0) if way == "scales" else (1, 2, 7)
+            model = resize_model(x, attributes, **{way: [*ends, last]})
+            cases[f"nearest_{coordinates}_{rounding}_{factor}_{way}"] = (model, {"x": x})
+            repeats += count(from_onnx(model), "relax.repeat")
+    assert repeats > 0
+    assert_resized(cases)
+
+
 @pytest.mark.filterwarnings("ignore:.*unknown dimension")
 def test_symbolic_dims() -> None:
     """One program for all extents, by scales that give no whole ones too."""

@@ -40,6 +40,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ... import switches
+from ...relax.tir import factor_of
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
 from .parameters import extents_or_symbols
@@ -150,6 +151,11 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
 
     switches.note(RESIZE)
+    factors = [_factor(axis, method) for axis in axes]
+    if None not in factors:
+        for axis, factor in zip(axes, factors, strict=True):
+            data = node.builder.emit(relax.op.repeat(data, factor, axis.index))
+        return data
 
     def resize(tensor: te.Tensor, *counts: Extent) -> te.Tensor:
         dtype = str(tensor.dtype)
@@ -160,6 +166,21 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
         return topi.cast(tensor, dtype)
 
     return node.builder.emit_te(resize, data, *(axis.count for axis in axes))
+
+
+def _factor(axis: _Axis, method: _Method) -> int | None:
+    """How often each element of an axis is repeated; None where it is not, or some are more often.
+
+    Half an element from a coordinate is never further than half a repetition from an integer.
+    """
+    if method.mode != "nearest" or (method.coordinates, method.rounding) not in _REPEATING:
+        return None
+    count, extent = (
+        tirx.const(value, "int64") if isinstance(value, int) else value
+        for value in (axis.count, axis.extent)
+    )
+    factor = factor_of(count, extent)
+    return factor if axis.scale in (None, factor) else None
 
 
 def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
@@ -312,6 +333,19 @@ _ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     ),
 }
 """The nearest index to a coordinate; "simple" is that of Upsample and opset 10 in ONNX Runtime."""
+
+
+_REPEATING = {
+    ("asymmetric", "floor"),
+    ("asymmetric", "simple"),
+    ("tf_half_pixel_for_nn", "floor"),
+    *(
+        (coordinates, rounding)
+        for coordinates in ("half_pixel", "pytorch_half_pixel")
+        for rounding in ("round_prefer_floor", "round_prefer_ceil")
+    ),
+}
+"""Coordinates and roundings by which an axis that grows by an integer repeats its elements."""
 
 
 def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
