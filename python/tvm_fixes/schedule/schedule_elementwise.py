@@ -27,8 +27,8 @@ Mechanism
     are read from as many pages, one by one.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
-    ``transposition.py``, their tests, its line in :mod:`tvm_fixes.pipeline` and the fix id
-    ``elementwise-schedule``.
+    ``transposition.py`` and ``repetition.py``, their tests, its line in :mod:`tvm_fixes.pipeline`
+    and the fix id ``elementwise-schedule``.
 """
 
 import math
@@ -54,6 +54,10 @@ FIX_ID = "elementwise-schedule"
 # So many parallel iterations, if there are as many, are shared evenly by the cores of a CPU.
 _ENOUGH = 64
 
+# Of fewer elements LLVM unrolls the loops; with vectors in them, its SLP vectorizer writes what its
+# verifier refuses then ("Instruction does not dominate all uses").
+_LEAST_VECTORIZED = 64
+
 # A loop that is the only one is split into parts of so many iterations.
 _PART = 1 << 14
 _PART_OF_TILES = 64
@@ -71,7 +75,9 @@ def ScheduleElementwise() -> tvm.transform.Pass:
         for i in T.parallel(4096):
             for j in range(4096): y[i, j] = x[i, j] * T.float32(2)
 
-    The tiles are those of :func:`~tvm_fixes.schedule.transposition.in_tiles`.
+    The tiles are those of :func:`~tvm_fixes.schedule.transposition.in_tiles`; what reads each
+    element several times in a row is split by
+    :func:`~tvm_fixes.schedule.repetition.split_repetition`.
 
     Returns
     -------
@@ -155,6 +161,8 @@ def _scheduled(
 ) -> tirx.Stmt:
     """The nest `loop`, or its `tiles`, in parallel where `work` is worth it."""
     is_large = work >= WORTH_THREADS
+    if tiles is None and work < _LEAST_VECTORIZED:
+        return loop
     if tiles is None:
         return _rows(loop, nest, size, is_large)
     if not is_large:

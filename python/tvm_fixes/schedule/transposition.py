@@ -28,8 +28,8 @@ from .nest import Nest, fits_vectors, steps_of, substitute, unfused
 # The registers hold the tiles of so many tensors.
 _MOST_TILES = 2
 
-# So many rows of what is read, each of which may be in a page of its own, are read by turns: the
-# addresses of pages that a core keeps at hand are some thousands.
+# The least columns of a panel, and half of the most.  They are as many rows of what is read, each
+# of which may be in a page of its own; a core keeps the addresses of some thousand pages at hand.
 _PANEL = 512
 
 _INT64 = "int64"
@@ -79,7 +79,8 @@ def in_tiles(loop: tirx.For, size: int, allocated: Collection[tirx.Var] = ()) ->
     stores = nest.stores
     if stores is None or len(stores) != 1:
         return None
-    transposition = _Transposition.of(nest, stores[0], size)
+    store = _with_simple_indices(stores[0], nest.loops)
+    transposition = _Transposition.of(nest, store, size)
     if transposition is None or transposition.may_read_results(allocated):
         return None
     tiles, fits = transposition.stmt(nest), transposition.fits
@@ -218,9 +219,9 @@ class _Transposition:
         return Nest(loops, nest.block, []).around(len(loops), body, buffers)
 
     def _panel(self) -> int | None:
-        """How many tiles in a row of them make a panel; None where all do.
+        """How many tiles of a row of them make a panel; None where all do, as with unknown extents.
 
-        That is so of unknown extents, too: those of the loops in a panel's are not, for threads.
+        Those of the loops in the loop over panels must be known, for them to be shared by threads.
         """
         if not all(isinstance(axis.extent, tirx.IntImm) for axis in (self.along, self.across)):
             return None
@@ -271,6 +272,24 @@ class _Transposition:
             return tirx.BufferStore(self.store.buffer, at(value, row_at, lane), indices)
 
         return vector_loop(self.lanes, in_lane)
+
+
+def _with_simple_indices(store: tirx.BufferStore, loops: Sequence[tirx.For]) -> tirx.BufferStore:
+    """The same, with the indices of what is read as simple as the extents of the loops let.
+
+    Of a chain of reshapes they are long, and TVM's analysis of regions takes minutes for a tile.
+    """
+    analyzer = Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
+
+    def simplify(
+        load: tvm.ir.TensorLoad, _mutator: tvm_ffi.structural.StructuralMutator
+    ) -> tirx.Expr:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+
+    value = structural_mutate(store.value, (tvm.ir.TensorLoad, simplify))
+    return tirx.BufferStore(store.buffer, value, store.indices)
 
 
 def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:

@@ -144,7 +144,7 @@ def test_resize(names: list[str]) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_repetition(dtype: str) -> None:
-    """What grows by integers, to the nearest: which elements are repeated as often as each other."""
+    """To the nearest, what grows by integers: each element is repeated as often as others."""
     cases: dict[str, Case] = {}
     repeats = 0
     x = image(1, 2, 7, 50, dtype=dtype)

@@ -23,7 +23,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
-from relax_helpers import build, run, tensor
+from relax_helpers import build, call, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.tir import contains
 from tvm_fixes.schedule import ScheduleElementwise
@@ -269,6 +269,21 @@ def test_images_of_an_unknown_side(extent):
     mod = build({"x": tensor(n, 4, side, side)}, lambda _, x: relax.op.nn.relu(x))
     x = np.random.default_rng(0).standard_normal((2, 4, extent, extent)).astype("float32")
     np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("shape", [(18, 2), (2, 3, 3, 2), (3, 3, 7, 2), (5, 13, 3)])
+def test_few_elements_are_left_to_llvm(shape):
+    """Of unrolled vectors of 18 elements its SLP vectorizer makes what it refuses then."""
+    ones, zeros = (relax.const(np.full(shape[-1:], v, "float32")) for v in (1, 0))
+    mod = build(
+        {"x": tensor(*shape)}, lambda _, x: relax.op.nn.layer_norm(x, ones, zeros, axes=[-1])
+    )
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    deviation = np.sqrt(x.var(-1, keepdims=True, dtype="float64") + 1e-5)
+    expected = (x - x.mean(-1, keepdims=True, dtype="float64")) / deviation
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -239,6 +239,27 @@ def test_extents_that_are_seen_at_run_time(extents):
     np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), x.T)
 
 
+def test_indices_of_a_chain_of_reshapes_are_simple():
+    """Or they take minutes to compile, being in each vector of a tile."""
+
+    def emit(builder, x):
+        wide = builder.emit(relax.op.broadcast_to(x, (3, 5, 4, 5, 5, 10)))
+        joined = builder.emit(relax.op.reshape(wide, (15, 4, 5, 5, 10)))
+        return relax.op.permute_dims(joined, (0, 1, 4, 2, 3))
+
+    mod = build({"x": tensor(3, 1, 4, 5, 5, 10)}, emit)
+    with resolve("native"):
+        lowered = pipeline()(mod)
+    kernels = [f for _, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc)]
+    divisions: list[tirx.Expr] = []
+    for kernel in kernels:
+        structural_walk(kernel.body, (tirx.FloorDiv, divisions.append))
+    assert len(divisions) < 200
+    x = np.random.default_rng(0).standard_normal((3, 1, 4, 5, 5, 10)).astype("float32")
+    expected = x.repeat(5, 1).reshape(15, 4, 5, 5, 10).transpose(0, 1, 4, 2, 3)
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), expected)
+
+
 def test_one_operand_of_several_is_transposed():
     """The bias is read along the rows of the result, the scale down its columns."""
     inputs = {"x": tensor(40, 24), "y": tensor(24, 40), "bias": tensor(40), "scale": tensor(24, 1)}

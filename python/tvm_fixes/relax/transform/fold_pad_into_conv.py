@@ -58,7 +58,12 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass, for high-level operators.  What something else reads too is padded for that
-        alone; paddings of batch or channels, with other values or by fewer elements than none stay.
+        alone.  Paddings of batch or channels, with other values, or of negative width stay.
+
+    Notes
+    -----
+    The NaN that an infinite weight makes of a padded zero may be missing, as with a convolution's
+    own padding.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:

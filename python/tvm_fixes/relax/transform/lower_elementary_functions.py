@@ -58,7 +58,7 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
         large = 1 - 2 / (exp(2 * a) + 1)
         y[i] = T.Select(a < 0.625, small, T.Select(x[i] < 0, -large, large))
 
-    The error is less than 1 unit in the last place of float32 for ``exp``, 2 for ``tanh``, 3 for
+    The error is less than 1.1 units in the last place of float32 for ``exp``, 2 for ``tanh``, 3 for
     ``sigmoid`` and 4 for ``erf``.  ``pow`` is written out where the exponent is 2 or 3, as in
     PyTorch.  NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32,
     but for bfloat16 that a kernel has computed itself, which stays; and so does float64.
@@ -253,8 +253,8 @@ def _exp_scaled(
 ) -> tirx.Expr:
     """exp(x) = 2^n exp(r), where n is the integer next to x / ln(2), and r = x - n ln(2).
 
-    `scaled` is called with exp(r), and an int32 whose lower bits are those of n + `bias`, and the
-    next ones zero; exp(r) of NaN is NaN.
+    `scaled` is called with exp(r), and an int32 whose lower 22 bits are n + `bias`; for NaN with
+    NaN and any bits.
     """
     rounder = _float(_ROUNDER + bias)
 

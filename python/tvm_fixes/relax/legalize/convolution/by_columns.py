@@ -13,8 +13,8 @@
 """A convolution of small groups, channels-first, in vectors along its innermost spatial axis.
 
 A vector of a group's channels would be empty for the most part.  What neighbours in the output read
-are neighbours too, unless there is a stride; the data of a group is copied, padded, so that all
-columns are computed alike.
+are neighbours too; with a stride of 2 the columns in between are summed, too, and left out of the
+result.  The data of a group is copied, padded, so that all columns are computed alike.
 """
 
 import math
@@ -32,7 +32,7 @@ _MOST_CHANNELS = 7
 # To compile the code of more rows of a kernel takes long.
 _MOST_UNROLLED = 16
 
-# Of more columns in a stride too many would be summed in vain.
+# With a larger stride most sums would be of columns that are not wanted.
 MOST_STRIDE = 2
 
 # So many elements an output may be away from what it reads, or the padded copy is mostly padding.

@@ -100,7 +100,8 @@ class Tile:
     Attributes
     ----------
     columns : int
-        Sums along the innermost spatial axis. They are computed as whole tiles if the channels
+        Sums along the innermost spatial axis, by columns also those that a stride leaves out: see
+        :attr:`Convolution.column_stride`. They are computed as whole tiles if the channels
         are vectorized.
     channels : int
         Output channels, which are vectorized; 1 if no good number divides those of a group. Then
