@@ -119,6 +119,7 @@ _BY_GROUP: dict[str, dict[str, Callable[[], Made]]] = {
     },
     "memory": {
         "add 64 MiB": partial(layers.add, 4096, 4096),
+        "double 64 MiB": partial(layers.double, 4096, 4096),
         "gelu 64 MiB": partial(layers.gelu, 4096, 4096),
         "softmax 64 MiB": partial(layers.softmax, 4096, 4096),
         "layernorm 64 MiB": partial(layers.layer_norm, 4096, 4096),

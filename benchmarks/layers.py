@@ -70,6 +70,11 @@ def add(*shape: int) -> Made:
     return Function(torch.add), (torch.randn(shape), torch.randn(shape))
 
 
+def double(*shape: int) -> Made:
+    """An activation times 2: a kernel that does little but read and write."""
+    return Function(lambda x: x * 2), (torch.randn(shape),)
+
+
 def transpose(rows: int, columns: int) -> Made:
     """A matrix, and its transpose written out."""
     return Function(lambda x: x.t().contiguous()), (torch.randn(rows, columns),)
