@@ -25,6 +25,12 @@ from ...tir import is_one
 from ..layouts import Layout
 from ..targets import accumulator_dtype
 
+COPIED_COLUMNS = 64
+"""So many columns of 1-D data are copied by one thread."""
+
+# Where there are fewer parts, too many columns would be more.
+_MANY_PARTS = 8
+
 
 @dataclass(frozen=True)
 class SpatialAxis(ABC):
@@ -290,6 +296,8 @@ class Convolution:
             extent[axis] = Analyzer().simplify(reached)
         *_, column = self.spatial
         extent[column] = extent[column] + (self.column_stride - 1)
+        if len(self.spatial) == 1:
+            extent[column] = _in_whole_parts(extent[column])
         shape = self._sums_layout.shape(extent)
 
         def element(*position: tirx.Var) -> tirx.Expr:
@@ -404,6 +412,16 @@ class Convolution:
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, self.out_dtype))
 
         return te.compute(shape, element, name="out")
+
+
+def _in_whole_parts(extent: tirx.Expr) -> tirx.Expr:
+    """Some more columns, so that all parts are alike where they are many.
+
+    To schedule a loop whose last iterations are left out takes TVM long.
+    """
+    if not isinstance(extent, tirx.IntImm) or extent.value < _MANY_PARTS * COPIED_COLUMNS:
+        return extent
+    return tirx.const(-(-extent.value // COPIED_COLUMNS) * COPIED_COLUMNS, str(extent.ty))
 
 
 def kernel_layout(axes: str) -> str:

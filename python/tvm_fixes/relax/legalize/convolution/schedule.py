@@ -22,10 +22,7 @@ from ...tir import divides, is_one
 from ..layouts import Layout
 from ..parallel import parallelize
 from ..targets import vector_registers
-from .compute import Convolution
-
-# So many columns are copied by one thread.
-_COPIED_COLUMNS = 64
+from .compute import COPIED_COLUMNS, Convolution
 
 # So many elements of float32 stay in the L2 cache.
 _CACHED_ELEMENTS = 1 << 19
@@ -183,7 +180,7 @@ def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
     """Copy the data so that a channel's elements are read, and those of some channels written."""
     *rows, column, channel = sch.get_loops(sch.get_sblock("padded"))
     if len(rows) == 1:  # in 1-D
-        part, column = sch.split(column, [None, _COPIED_COLUMNS])
+        part, column = sch.split(column, [None, COPIED_COLUMNS])
         rows.append(part)
     if layout.axes[-1][0] not in "Cc":
         count = next(count for count in (16, 8, 4, 1) if divides(count, sch.get(channel).extent))
