@@ -202,9 +202,7 @@ def run_of(
     """The longest run of the innermost of `loops`; `targets` are written element by element."""
     for count in range(len(loops), 0, -1):
         outer, inner = loops[: len(loops) - count], list(loops[len(loops) - count :])
-        analyzer = Analyzer()
-        for loop in outer:
-            analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
+        analyzer = analyzer_of(outer)
         extent = count_of(loop.extent for loop in inner)
         fused = tirx.Var("fused", "int64")
         analyzer.bind(fused, tvm.ir.Range(0, extent))
@@ -215,6 +213,14 @@ def run_of(
         if is_adjacent and all(step == {1} for step in written):
             return Run(inner, extent)
     return None
+
+
+def analyzer_of(loops: Sequence[tirx.For]) -> Analyzer:
+    """An analyzer that knows the extents of loops."""
+    analyzer = Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
+    return analyzer
 
 
 def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:

@@ -117,12 +117,12 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
 
 
 def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
-    return list(split_index_sets(stmt)) if isinstance(stmt, tirx.For) else [stmt]
+    if not isinstance(stmt, tirx.For):
+        return [stmt]
+    return [split_repetition(part) for part in split_index_sets(stmt)]
 
 
 def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) -> tirx.Stmt:
-    if isinstance(stmt, tirx.For):
-        stmt = split_repetition(stmt)
     nest = Nest.of(stmt) if isinstance(stmt, tirx.For) else None
     if nest is None:
         return stmt
@@ -161,10 +161,8 @@ def _scheduled(
 ) -> tirx.Stmt:
     """The nest `loop`, or its `tiles`, in parallel where `work` is worth it."""
     is_large = work >= WORTH_THREADS
-    if tiles is None and work < _LEAST_VECTORIZED:
-        return loop
     if tiles is None:
-        return _rows(loop, nest, size, is_large)
+        return loop if work < _LEAST_VECTORIZED else _rows(loop, nest, size, is_large)
     if not is_large:
         return tiles
     if isinstance(tiles, tirx.For):

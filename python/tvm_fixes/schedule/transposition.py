@@ -23,7 +23,7 @@ from tvm_ffi import structural_mutate, structural_walk
 
 from ..relax.tir import count_of, divides, is_one
 from .lanes import int64, lanes_of, serial_loop, vector_loop
-from .nest import Nest, fits_vectors, steps_of, substitute, unfused
+from .nest import Nest, analyzer_of, fits_vectors, steps_of, substitute, unfused
 
 # The registers hold the tiles of so many tensors.
 _MOST_TILES = 2
@@ -279,9 +279,7 @@ def _with_simple_indices(store: tirx.BufferStore, loops: Sequence[tirx.For]) -> 
 
     Of a chain of reshapes they are long, and TVM's analysis of regions takes minutes for a tile.
     """
-    analyzer = Analyzer()
-    for loop in loops:
-        analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
+    analyzer = analyzer_of(loops)
 
     def simplify(
         load: tvm.ir.TensorLoad, _mutator: tvm_ffi.structural.StructuralMutator
@@ -306,10 +304,8 @@ def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
 
 def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> list[_Axis]:
     """The loops, as few as the accesses allow; none where one is not in equal steps."""
-    analyzer = Analyzer()
+    analyzer = analyzer_of(loops)
     variables = [loop.loop_var for loop in loops]
-    for loop in loops:
-        analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
     steps = [steps_of(access, variables, analyzer) for access in accesses]
     if any(step is None for step in steps):
         return []

@@ -40,6 +40,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ... import switches
+from ...relax.legalize.resize import repeats
 from ...relax.tir import factor_of
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
@@ -169,11 +170,10 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _factor(axis: _Axis, method: _Method) -> int | None:
-    """How often each element of an axis is repeated; None where it is not, or some are more often.
-
-    Half an element from a coordinate is never further than half a repetition from an integer.
-    """
-    if method.mode != "nearest" or (method.coordinates, method.rounding) not in _REPEATING:
+    """How often each element of an axis is repeated; None where not all are as often."""
+    # What grows is rounded down by "simple".
+    rounding = "floor" if method.rounding == "simple" else method.rounding
+    if method.mode != "nearest" or not repeats(method.coordinates, rounding):
         return None
     count, extent = (
         tirx.const(value, "int64") if isinstance(value, int) else value
@@ -333,19 +333,6 @@ _ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     ),
 }
 """The nearest index to a coordinate; "simple" is that of Upsample and opset 10 in ONNX Runtime."""
-
-
-_REPEATING = {
-    ("asymmetric", "floor"),
-    ("asymmetric", "simple"),
-    ("tf_half_pixel_for_nn", "floor"),
-    *(
-        (coordinates, rounding)
-        for coordinates in ("half_pixel", "pytorch_half_pixel")
-        for rounding in ("round_prefer_floor", "round_prefer_ceil")
-    ),
-}
-"""Coordinates and roundings by which an axis that grows by an integer repeats its elements."""
 
 
 def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:

@@ -49,6 +49,17 @@ _REPEATS = {
 }
 
 
+def repeats(coordinates: str, rounding: str) -> bool:
+    """Whether an axis that grows by an integer repeats each of its elements.
+
+    Parameters
+    ----------
+    coordinates, rounding : str
+        As ``coordinate_transformation_mode`` and ``rounding_method`` of ``relax.image.resize2d``.
+    """
+    return rounding in _REPEATS.get(coordinates, ())
+
+
 def repeat(data: te.Tensor, factors: Sequence[int]) -> te.Tensor:
     """Repeat each element along each axis.
 
@@ -79,7 +90,7 @@ def _factors(call: relax.Call) -> list[int] | None:
     shapes = (data.ty.shape, call.ty.shape)
     is_repetition = (
         str(attrs.method) == "nearest_neighbor"
-        and str(attrs.rounding_method) in _REPEATS.get(attrs.coordinate_transformation_mode, ())
+        and repeats(str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
         and str(call.ty.dtype) == str(data.ty.dtype)
         and all(isinstance(shape, relax.ShapeExpr) for shape in shapes)
     )

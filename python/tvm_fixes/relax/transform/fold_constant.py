@@ -139,7 +139,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         collected = _collected.get()
         if collected is not None:
             collected += map(str, plan.unfolded)
-        return _fold_rest(_put_in(plan, constants, mod), plan, stock)
+        return _fold_rest(put_in(plan, constants, mod), plan, stock)
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
 
@@ -180,19 +180,12 @@ def _parts(values: list[Value]) -> Iterator[list[Value]]:
         yield part
 
 
-def _put_in(
+def put_in(
     plan: FoldPlan, constants: dict[Value, tvm.ir.GenericConst], mod: tvm.IRModule
 ) -> tvm.IRModule:
     """The module with the constants in the place of their computations."""
-    by_function: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            by_function[global_var] = {
-                binding.var: constants[plan.values[binding.var]]
-                for binding in bindings(function)
-                if plan.values.get(binding.var) in constants
-            }
-    return rebind(mod, by_function)
+    values = {var: constants[value] for var, value in plan.values.items() if value in constants}
+    return rebind_variables(mod, values)
 
 
 def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> tvm.IRModule:
@@ -247,3 +240,13 @@ def rebind(
         if new
     }
     return with_functions(mod, changed)
+
+
+def rebind_variables(mod: tvm.IRModule, values: dict[relax.Var, relax.Expr]) -> tvm.IRModule:
+    """As :func:`rebind`, of bound variables wherever they are."""
+    by_function: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
+    for global_var, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            own = (binding.var for binding in bindings(function))
+            by_function[global_var] = {var: values[var] for var in own if var in values}
+    return rebind(mod, by_function)

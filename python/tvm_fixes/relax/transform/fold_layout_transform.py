@@ -19,10 +19,9 @@ import tvm
 from tvm import relax, tirx
 
 from ... import switches
-from ..analysis import bindings
 from ..constants import rearranged
 from ..ir import tensor_of
-from .fold_constant import FIX_ID, MAX_GROWTH, rebind
+from .fold_constant import FIX_ID, MAX_GROWTH, put_in
 from .fold_plan import FoldPlan, Value
 
 _OPERATOR = "relax.layout_transform"
@@ -57,16 +56,11 @@ def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
             return mod
         plan = FoldPlan(mod, max_growth)
         constants = {value: _rearranged(value) for value in plan.folded}
-        values: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                own = [b.var for b in bindings(function) if b.var in plan.values]
-                found = {var: constants.get(plan.values[var]) for var in own}
-                values[global_var] = {var: new for var, new in found.items() if new is not None}
-        if not any(values.values()):
+        found = {value: constant for value, constant in constants.items() if constant is not None}
+        if not found:
             return mod
         switches.note(FIX_ID)
-        return relax.transform.CanonicalizeBindings()(rebind(mod, values))
+        return relax.transform.CanonicalizeBindings()(put_in(plan, found, mod))
 
     return tvm.transform.module_pass(run, opt_level=0, name="FoldLayoutTransform")
 

@@ -112,7 +112,7 @@ def _padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None:
     if any(any(width) for letter, width in of_axis.items() if letter not in axes):
         return None
     own = [int(width) for width in attrs.padding]
-    before = [width + of_axis[axis][0] for width, axis in zip(own, axes, strict=False)]
+    before = [width + of_axis[axis][0] for width, axis in zip(own[: len(axes)], axes, strict=True)]
     after = [width + of_axis[axis][1] for width, axis in zip(own[len(axes) :], axes, strict=True)]
     return [*before, *after]
 

@@ -20,7 +20,7 @@ from ..analysis import bindings
 from ..ir import tensor_of, variables
 from ..legalize.matmul import multiply, pack, packed_columns
 from ..legalize.matmul_transposed import multiply_by_rows
-from .fold_constant import FIX_ID, MAX_GROWTH, rebind
+from .fold_constant import FIX_ID, MAX_GROWTH, rebind_variables
 from .fold_plan import FoldPlan, Value
 
 
@@ -68,12 +68,7 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         if not values:
             return mod
         switches.note(FIX_ID)
-        calls: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                own = (binding.var for binding in bindings(function))
-                calls[global_var] = {var: values[var] for var in own if var in values}
-        return rebind(builder.get(), calls)
+        return rebind_variables(builder.get(), values)
 
     return tvm.transform.module_pass(run, opt_level=0, name="ReadTransposedWeights")
 
