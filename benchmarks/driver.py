@@ -12,7 +12,6 @@
 # and limitations under the License.
 """Measures cases: builds what each way needs, and lets the ways take turns."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +39,9 @@ NEEDS = {"ort": "onnx", "stock": "stock-library", "ours": "ours-library"}
 MOST_MEMORY = 2 << 30
 """The bytes that a worker may hold on to between cases."""
 
+REST = {"do": "rest"}
+"""Asks a worker to answer when its threads sleep, lest they take a core from the next one."""
+
 LARGEST_ERROR = 1e-3
 """The largest difference from PyTorch, relative to its largest magnitude, that is no fault."""
 
@@ -58,15 +60,12 @@ class Settings:
         The seconds within which a way must finish a turn, and after which it takes no further one.
     build_cap : float
         The seconds that a build may take.
-    pause : float
-        The seconds between turns, in which the threads of the one before go to sleep.
     """
 
     turns: int = 15
     turn_seconds: float = 0.05
     cap: float = 60.0
     build_cap: float = 300.0
-    pause: float = 0.01
 
 
 @dataclass
@@ -205,6 +204,7 @@ class Bench:
         try:
             entry.facts.update(worker.ask(job.request(), self.settings.build_cap))
             entry.facts.update(worker.ask(check, self.settings.cap))
+            worker.ask(REST, self.settings.cap)
         except Failure as failure:
             entry.fail(failure)
             return False
@@ -227,10 +227,10 @@ class Bench:
                 entry = entries[way]
                 if entry.status != "ok" or spent[way] >= self.settings.cap:
                     continue
-                time.sleep(self.settings.pause)
                 runs = entry.facts["runs"]
                 try:
                     took = ready[way].ask({"do": "run", "runs": runs}, self.settings.cap)
+                    ready[way].ask(REST, self.settings.cap)
                 except Failure as failure:
                     entry.fail(failure)
                     continue

@@ -65,7 +65,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=os.environ | _thread_counts(len(cores)),
+                env=os.environ | _threads(cores),
                 start_new_session=True,  # so that compilers that it starts end with it
             )
         self._pending = b""
@@ -176,8 +176,14 @@ class Workers:
             worker.end()
 
 
-def _thread_counts(count: int) -> dict[str, str]:
+def _threads(cores: Sequence[int]) -> dict[str, str]:
+    """The environment of a process that has a thread on each of its cores."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
-    counts = dict.fromkeys(names, str(count))
-    # TVM would choose its core anew, against the affinity that the worker has.
-    return counts | {"TVM_BIND_THREADS": "0"} if count == 1 else counts
+    found = dict.fromkeys(names, str(len(cores)))
+    if len(cores) == 1:
+        # TVM would choose its core anew, against the affinity that the worker has.
+        return found | {"TVM_BIND_THREADS": "0"}
+    return found | {
+        "OMP_PROC_BIND": "true",
+        "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores),
+    }

@@ -13,6 +13,7 @@
 """The ways to run a case. Each loads its own libraries, and no other way's."""
 
 import gc
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -113,6 +114,11 @@ class OnnxRuntime(_OfFiles):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = job.threads
         options.inter_op_num_threads = 1
+        if job.threads > 1:
+            # One of each thread but the first; the numbers of ONNX Runtime begin with 1.
+            others = sorted(os.sched_getaffinity(0))[1 : job.threads]
+            affinities = ";".join(str(core + 1) for core in others)
+            options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(
             str(job.folder / ONNX), options, providers=["CPUExecutionProvider"]

@@ -167,7 +167,8 @@ def describe(how: dict[str, Any]) -> str:
         f"{named}. Each way runs in a process of its own; the processes take turns, "
         f"{settings['turns']} each of about {settings['turn_seconds'] * 1e3:g} ms, every other one "
         "backwards. On one core they are pinned to it, and times are CPU times of the process; on "
-        "several, wall times. A ratio is the median over the turns of a way's time over PyTorch's "
-        f"in the same turn. A way that has no result within {settings['cap']:g} s is capped, and "
+        "several each thread is pinned to its own, and times are wall times. A ratio is the median "
+        "over the turns of a way's time over PyTorch's in the same turn. A way that has no result "
+        f"within {settings['cap']:g} s is capped, and "
         "in no mean. Every output was compared with PyTorch's."
     )

@@ -22,7 +22,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import numpy as np
@@ -32,8 +33,13 @@ from .protocol import Job
 MOST_RUNS = 10_000
 """The most runs of one turn."""
 
+MOST_REST = 2.0
+"""The seconds after which threads that still spin are not waited for."""
+
 SLOW = 5.0
 """The seconds of a first run that are those of the case, not of what libraries load in it."""
+
+_A_WHILE = 0.01
 
 
 class Builder:
@@ -53,7 +59,7 @@ class Builder:
 
 
 class Runner:
-    """Answers ``open``, ``check``, ``run`` and ``close`` for one runtime.
+    """Answers ``open``, ``check``, ``run``, ``rest`` and ``close`` for one runtime.
 
     Parameters
     ----------
@@ -76,6 +82,8 @@ class Runner:
                 return self.check(request["seconds"])
             case "run":
                 return self.turn(request["runs"])
+            case "rest":
+                return {"rested": rest()}
             case "close":
                 self._run = None
                 self._runtime.close()
@@ -104,13 +112,42 @@ class Runner:
         """Run `runs` times; the CPU time of the process and the wall time, of one run, in s."""
         run = self._run
         assert run is not None
-        wall, cpu = time.perf_counter(), time.process_time()
-        for _ in range(runs):
-            run()
-        return {
-            "cpu": (time.process_time() - cpu) / runs,
-            "wall": (time.perf_counter() - wall) / runs,
-        }
+        with _on_first_core():
+            wall, cpu = time.perf_counter(), time.process_time()
+            for _ in range(runs):
+                run()
+            return {
+                "cpu": (time.process_time() - cpu) / runs,
+                "wall": (time.perf_counter() - wall) / runs,
+            }
+
+
+def rest() -> bool:
+    """Wait until the threads of this process sleep; whether they do.
+
+    Those of thread pools spin for up to half a second after a run, in case there is another one.
+    """
+    end = time.monotonic() + MOST_REST
+    while time.monotonic() < end:
+        spent = time.process_time()
+        time.sleep(_A_WHILE)
+        if time.process_time() - spent < _A_WHILE / 10:
+            return True
+    return False
+
+
+@contextmanager
+def _on_first_core() -> Iterator[None]:
+    """Keep this thread on the first of the cores that it may use; those of libraries have theirs.
+
+    On some virtual machines Linux leaves two threads on one core, with another one idle.
+    """
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(cores)])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:

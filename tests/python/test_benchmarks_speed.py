@@ -15,11 +15,15 @@
 import argparse
 import io
 import json
+import os
 import select
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,13 +41,13 @@ from benchmarks.process import Capped, Failure, Worker, Workers
 from benchmarks.protocol import Job
 from benchmarks.results import Store
 from benchmarks.runtimes import RUNTIMES
-from benchmarks.worker import MOST_RUNS, Runner, largest_error, serve
+from benchmarks.worker import MOST_RUNS, Runner, largest_error, rest, serve
 from tvm_fixes.errors import UsageError
 from tvm_fixes.target import resolve, to_json
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 TARGET = to_json(resolve("native"))
-SETTINGS = Settings(turns=3, cap=30.0, build_cap=30.0, pause=0.0)
+SETTINGS = Settings(turns=3, cap=30.0, build_cap=30.0)
 
 
 def script(*seconds: float, error: float = 0.0, **more: object) -> dict[str, object]:
@@ -162,7 +166,7 @@ def test_without_data_nothing_is_measured(tmp_path):
 @pytest.mark.parametrize("request_", ["check", "run"])
 def test_what_takes_too_long_is_capped_and_ended(tmp_path, request_):
     # The others answer at once; the cap is what this one never keeps.
-    settings = Settings(turns=2, cap=3.0, build_cap=3.0, pause=0.0)
+    settings = Settings(turns=2, cap=3.0, build_cap=3.0)
     ways = ["eager", "ours"]
     with Workers(tmp_path / "logs", fakes(ours=script() | {request_: "hang"})) as workers:
         bench = Bench(workers, settings, ways, {}, tmp_path)
@@ -293,6 +297,32 @@ def test_a_case_is_built_and_run(tmp_path, way):
     assert runner.answer({"do": "check", "seconds": 0.001})["error"] < 1e-5
     assert set(runner.answer({"do": "run", "runs": 1})) == {"cpu", "wall"}
     assert runner.answer({"do": "close"}) == {}
+
+
+def test_a_turn_has_the_first_core():
+    cores, seen = os.sched_getaffinity(0), []
+    runtime = SimpleNamespace(
+        facts={}, open=lambda job: lambda: seen.append(os.sched_getaffinity(0))
+    )
+    runner = Runner(runtime)
+    runner.answer(Job("any", Path(), len(cores), TARGET).request())
+    runner.answer({"do": "run", "runs": 2})
+    assert seen == [{min(cores)}] * 2
+    assert os.sched_getaffinity(0) == cores
+
+
+def test_rest_waits_for_threads_that_spin(monkeypatch):
+    def spin() -> None:
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end:
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        spinning = pool.submit(spin)
+        assert rest() and spinning.done()
+        spinning = pool.submit(spin)
+        monkeypatch.setattr("benchmarks.worker.MOST_REST", 0.02)
+        assert not rest() and not spinning.done()
 
 
 def test_a_wrong_library_has_an_error(tmp_path):
