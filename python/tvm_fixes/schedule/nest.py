@@ -259,11 +259,16 @@ def steps_of(
     """
     if access.source.strides:
         return None
+    linear = detect_linear_equation(analyzer.simplify(offset_of(access)), list(variables))
+    return [analyzer.simplify(step) for step in linear[: len(variables)]] if linear else None
+
+
+def offset_of(access: tvm.ir.TensorLoad) -> tirx.Expr:
+    """Where in memory an element is, counted in elements from the first one."""
     offset = tirx.const(0, "int64")
     for index, extent in zip(access.indices, access.source.shape, strict=True):
         offset = offset * extent + index
-    linear = detect_linear_equation(analyzer.simplify(offset), list(variables))
-    return [analyzer.simplify(step) for step in linear[: len(variables)]] if linear else None
+    return offset
 
 
 def fits_vectors(value: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:

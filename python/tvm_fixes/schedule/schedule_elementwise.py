@@ -27,8 +27,8 @@ Mechanism
     are read from as many pages, one by one.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
-    ``transposition.py`` and ``repetition.py``, their tests, its line in :mod:`tvm_fixes.pipeline`
-    and the fix id ``elementwise-schedule``.
+    ``transposition.py``, ``repetition.py`` and ``streaming.py``, their tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``elementwise-schedule``.
 """
 
 import math
@@ -47,6 +47,7 @@ from .index_sets import split_index_sets
 from .lanes import elementwise, int64, serial_loop
 from .nest import Nest, substitute, unfused, uses
 from .repetition import split_repetition
+from .streaming import stream
 from .transposition import in_tiles
 
 FIX_ID = "elementwise-schedule"
@@ -98,6 +99,10 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     stmts = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     split = [part for stmt in stmts for part in _split(stmt)]
     scheduled = [_schedule_loop(stmt, size, root.alloc_buffers) for stmt in split]
+    scheduled = [
+        new if new.same_as(old) else stream(new, function.params, target)
+        for new, old in zip(scheduled, split, strict=True)
+    ]
     is_same = len(scheduled) == len(stmts)
     if is_same and all(new.same_as(old) for new, old in zip(scheduled, stmts, strict=True)):
         return function

@@ -37,6 +37,7 @@ from tvm.s_tir import SBlock, ScheduleError
 from ..relax.tir import contains, prim_func_pass
 from .lanes import vectorize
 from .rows import by_rows
+from .streaming import stream
 
 FIX_ID = "reduction-schedule"
 
@@ -45,7 +46,8 @@ def ScheduleReductions() -> tvm.transform.Pass:
     """Schedule the kernels that reduce adjacent elements, or the columns of matrices.
 
     All steps are done for one row after the other, rows in parallel, and each in vectors: see
-    :func:`~tvm_fixes.schedule.rows.by_rows` and :func:`~tvm_fixes.schedule.lanes.vectorize`.
+    :func:`~tvm_fixes.schedule.rows.by_rows`, :func:`~tvm_fixes.schedule.lanes.vectorize`, and
+    :func:`~tvm_fixes.schedule.streaming.stream` for large tensors.
 
     Returns
     -------
@@ -70,7 +72,9 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
         return function
     vectorized = vectorize(rows, target)
     # Of a reduction that is left, DecomposeReduction would have to know the loops.
-    return function if _has_reduction(vectorized) else vectorized
+    if _has_reduction(vectorized):
+        return function
+    return vectorized.with_body(stream(vectorized.body, vectorized.params, target))
 
 
 def _is_unscheduled(function: tirx.PrimFunc) -> bool:
