@@ -23,7 +23,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 import grids
-from relax_helpers import build, run, tensor
+from relax_helpers import build, call, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import LowerElementaryFunctions
 from tvm_fixes.target import resolve
@@ -200,6 +200,36 @@ def test_16_bits_are_computed_in_32(dtype, name):
         want = truth(name, numbers).astype(numbers.dtype)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
+def test_bfloat16_behind_a_convolution(name):
+    """Whose tiles are stored in vectors, of which TVM cannot round those functions."""
+    emit = getattr(relax.op if name in ("sigmoid", "tanh") else relax.op.nn, name)
+    inputs = {
+        "x": tensor(1, 16, 14, 14, dtype="bfloat16"),
+        "w": tensor(32, 16, 3, 3, dtype="bfloat16"),
+    }
+    mod = build(inputs, lambda bb, x, w: emit(bb.emit(relax.op.nn.conv2d(x, w, padding=1))))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, 14, 14)).astype(ml_dtypes.bfloat16)
+    w = (rng.standard_normal((32, 16, 3, 3)) / 12).astype(ml_dtypes.bfloat16)
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, w)
+    wide = torch.nn.functional.conv2d(
+        *(torch.from_numpy(a.astype("float64")) for a in (x, w)), padding=1
+    )
+    functions = {
+        "gelu": torch.nn.functional.gelu,
+        "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
+        "silu": torch.nn.functional.silu,
+        "sigmoid": torch.sigmoid,
+        "tanh": torch.tanh,
+    }
+    # The convolution is rounded, and each step of a gelu: half a unit is 2^-9.
+    np.testing.assert_allclose(
+        got.astype("float64"), functions[name](wide).numpy(), rtol=2**-6, atol=2**-6
+    )
 
 
 def test_kernels_hold_no_call_of_the_c_library():

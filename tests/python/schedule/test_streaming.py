@@ -25,7 +25,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
-from relax_helpers import build, call, run, tensor
+from relax_helpers import build, call, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.schedule import ScheduleElementwise, streaming
 from tvm_fixes.target import resolve
@@ -226,8 +226,9 @@ def test_random_shapes(shape, axes, dtype, has_offset):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "_PAST_CACHES", 1)
         patch.setattr(streaming, "_LEAST_PART", 1)
-        with resolve("native"):
-            got = run(build(inputs, emit), x, y, pipeline=pipeline())
+        mod = build(inputs, emit)
+        executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, y)
     moved = (x + x).transpose(axes)
     expected = np.concatenate([y, moved.reshape(-1)]) if has_offset else moved
     np.testing.assert_array_equal(got, expected)

@@ -109,7 +109,25 @@ def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     if dtypes != {"bfloat16"}:
         function = _without_bfloat16(function, target)
     parameters = list(function.params)
-    return structural_map(function, (tvm.ir.Call, lambda call: _lower_call(call, parameters)))
+    lowered = structural_map(function, (tvm.ir.Call, lambda call: _lower_call(call, parameters)))
+    return structural_map(lowered, (tirx.For, _in_scalars))
+
+
+def _in_scalars(loop: tirx.For) -> tirx.For:
+    """A loop over lanes that stores bfloat16, as one over elements.
+
+    TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
+    it, which it refuses to vectorize.
+    """
+
+    def repeats_variables(store: tirx.BufferStore) -> bool:
+        return str(store.value.ty) == "bfloat16" and contains(store.value, tirx.Let)
+
+    if loop.kind != tirx.ForKind.VECTORIZED:
+        return loop
+    if not contains(loop.body, tirx.BufferStore, repeats_variables):
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 
 
 def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
