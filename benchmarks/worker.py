@@ -76,7 +76,8 @@ class Runner:
         match request["do"]:
             case "open":
                 self._job = Job.of(request)
-                self._run = self._runtime.open(self._job)
+                with _same_cores():
+                    self._run = self._runtime.open(self._job)
                 return dict(self._runtime.facts)
             case "check":
                 return self.check(request["seconds"])
@@ -137,17 +138,24 @@ def rest() -> bool:
 
 
 @contextmanager
+def _same_cores() -> Iterator[set[int]]:
+    """Let this thread have the cores at the end that it has now; a library may bind it to one."""
+    cores = os.sched_getaffinity(0)
+    try:
+        yield cores
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextmanager
 def _on_first_core() -> Iterator[None]:
     """Keep this thread on the first of the cores that it may use; those of libraries have theirs.
 
     On some virtual machines Linux leaves two threads on one core, with another one idle.
     """
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, [min(cores)])
-    try:
+    with _same_cores() as cores:
+        os.sched_setaffinity(0, [min(cores)])
         yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:

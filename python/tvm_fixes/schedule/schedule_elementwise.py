@@ -100,7 +100,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     split = [part for stmt in stmts for part in _split(stmt)]
     scheduled = [_schedule_loop(stmt, size, root.alloc_buffers) for stmt in split]
     scheduled = [
-        new if new.same_as(old) else stream(new, function.params, target)
+        new if new.same_as(old) else stream(new, function, target)
         for new, old in zip(scheduled, split, strict=True)
     ]
     is_same = len(scheduled) == len(stmts)

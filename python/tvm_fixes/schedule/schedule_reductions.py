@@ -74,7 +74,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     # Of a reduction that is left, DecomposeReduction would have to know the loops.
     if _has_reduction(vectorized):
         return function
-    return vectorized.with_body(stream(vectorized.body, vectorized.params, target))
+    return vectorized.with_body(stream(vectorized.body, vectorized, target))
 
 
 def _is_unscheduled(function: tirx.PrimFunc) -> bool:

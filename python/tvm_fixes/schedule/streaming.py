@@ -40,7 +40,7 @@ _LEAST_PART = 1 << 13
 # A store of a part of a line must be followed at once by one of the next part.
 _CACHE_LINE = 64
 
-# TVM changes how others are stored later on.
+# TVM stores booleans, bfloat16 and narrower floats as integers, which it decides on later.
 _NUMBERS = ("float16", "float32", "float64", "int", "uint")
 
 # What LLVM's prefetch is told: to read, soon, data.
@@ -50,9 +50,7 @@ _TO_READ = (0, 3, 1)
 _PAST = "!0 = !{i32 1}\n"
 
 
-def stream(
-    stmt: tirx.Stmt, parameters: Collection[tirx.Var], target: tvm.target.Target
-) -> tirx.Stmt:
+def stream(stmt: tirx.Stmt, function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Stmt:
     """Store the vectors of large results to memory, without reading what was there before.
 
     Before::
@@ -81,23 +79,26 @@ def stream(
     ----------
     stmt : tirx.Stmt
         Scheduled: it is looked for parallel loops.
-    parameters : collection of tirx.Var
-        Those of the kernel.
+    function : tirx.PrimFunc
+        Of which it is, or becomes, a part.  Results that are read again are not stored so.
     target : tvm.target.Target
-        A CPU; only with x86's are results stored so.
+        Nothing is done for targets other than LLVM's; and results are stored so by x86 alone.
 
     Returns
     -------
     tirx.Stmt
-        The same where no tensor is large, and where results are read again, or vectors do not lie
-        on the lines of a cache.
+        The same where no tensor is large, and where vectors do not lie on the lines of a cache.
     """
-    tensors = [p for p in parameters if isinstance(p.ty, BufferType)]
+    tensors = [p for p in function.params if isinstance(p.ty, BufferType)]
     large = [tensor for tensor in tensors if _bytes(tensor) >= _PAST_CACHES]
-    if not large:
+    if not large or target.kind.name != "llvm":
         return stmt
     has_stores = target_has_features("sse2", target)
-    results = [p for p in large if has_stores and _is_number(p) and not _is_read(p, stmt)]
+    results = [
+        tensor
+        for tensor in large
+        if has_stores and _is_plain(tensor) and not _is_read(tensor, function.body)
+    ]
 
     def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.PARALLEL:
@@ -109,7 +110,7 @@ def stream(
 
 @dataclass(frozen=True)
 class _Iterations:
-    """Those of a parallel loop.
+    """The iterations of a parallel loop, and what of them goes to memory and comes from there.
 
     Attributes
     ----------
@@ -117,11 +118,11 @@ class _Iterations:
     analyzer : Analyzer
         Knows the extents of all loops in it.
     results : list of tirx.Var
-        Is to be stored past the caches.
+        Are to be stored past the caches.
     read_again : list of tirx.Var
         The large tensors that more than one step of an iteration reads.
     sizes : set of int
-        The sizes of the vectors that are stored so, in bytes.
+        Filled in with the sizes of the vectors that are stored so, in bytes.
     """
 
     loop: tirx.For
@@ -191,7 +192,8 @@ class _Iterations:
         if not contains(value, tvm.ir.Call, is_elementary_function):
             return []
         var = self.loop.loop_var
-        next_one = {var: tirx.min(var + 1, self.loop.extent - 1)}
+        last = self.loop.min + self.loop.extent - 1
+        next_one = {var: tirx.min(var + 1, last)}
         found: list[tirx.Stmt] = []
 
         def look(load: tvm.ir.TensorLoad) -> None:
@@ -226,8 +228,8 @@ def _past_caches(lanes: tirx.For, store: tirx.BufferStore, size: int) -> tirx.St
     line = tirx.decl_buffer([lanes.extent], str(result.dtype), "line", layout=None)
     in_line = tirx.BufferStore(line, store.value, [lane])
     fill = tirx.For(lane, lanes.min, lanes.extent, lanes.kind, in_line)
-    target = _at_first(lanes, tirx.BufferLoad(result, store.indices))
-    addresses = [tirx.address_of(target), tirx.address_of(tirx.BufferLoad(line, [lanes.min]))]
+    first = _at_first(lanes, tirx.BufferLoad(result, store.indices))
+    addresses = [tirx.address_of(first), tirx.address_of(tirx.BufferLoad(line, [lanes.min]))]
     call = tirx.Evaluate(tirx.call_extern("void", _name(size), *addresses))
     known = {buffer: buffer for buffer in (result, *sources(store.value))}
     undescribed = SBlock([], [], [], "stream", lanes)
@@ -260,8 +262,11 @@ define void @{_name(size)}(ptr %to, ptr %from) {{
 """
 
 
-def _is_number(buffer: tirx.Var) -> bool:
-    return str(buffer.dtype).startswith(_NUMBERS)
+def _is_plain(buffer: tirx.Var) -> bool:
+    """Whether a buffer holds numbers as they are, from the beginning of a line on."""
+    is_number = str(buffer.dtype).startswith(_NUMBERS)
+    begins = isinstance(buffer.elem_offset, tirx.IntImm) and buffer.elem_offset.value == 0
+    return is_number and begins and buffer.data_alignment >= _CACHE_LINE
 
 
 def _is_read(buffer: tirx.Var, stmt: tirx.Stmt) -> bool:

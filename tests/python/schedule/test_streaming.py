@@ -170,6 +170,65 @@ def test_other_results_are_not(mod, target):
     assert not special(mod, target)
 
 
+def test_what_another_step_reads_is_not():
+    @I.ir_module
+    class Steps:
+        @T.prim_func(s_tir=True)
+        def main(
+            x: T.Buffer((T.int64(4096), T.int64(2048)), "float32"),
+            y: T.Buffer((T.int64(4096), T.int64(2048)), "float32"),
+            z: T.Buffer((T.int64(4096), T.int64(2048)), "float32"),
+        ):
+            for i, j in T.grid(T.int64(4096), T.int64(2048)):
+                with T.sblock("y"):
+                    v_i, v_j = T.axis.remap("SS", [i, j])
+                    y[v_i, v_j] = x[v_i, v_j] * T.float32(2)
+            for i, j in T.grid(T.int64(4096), T.int64(2048)):
+                with T.sblock("z"):
+                    v_i, v_j = T.axis.remap("SS", [i, j])
+                    z[v_i, v_j] = y[v_i, v_j] + T.float32(1)
+
+    with AVX_512:
+        after = str(ScheduleElementwise()(Steps))
+    assert after.count("T.call_extern") == 1 and "T.address_of(z[" in after
+
+
+def test_what_may_begin_within_a_line_is_not():
+    @I.ir_module
+    class Offset:
+        @T.prim_func(s_tir=True)
+        def main(x: T.Buffer((T.int64(4096), T.int64(2048)), "float32"), out: T.handle):
+            begin = T.int64()
+            y = T.match_buffer(
+                out, (T.int64(4096), T.int64(2048)), "float32", elem_offset=begin, offset_factor=1
+            )
+            for i, j in T.grid(T.int64(4096), T.int64(2048)):
+                with T.sblock("y"):
+                    v_i, v_j = T.axis.remap("SS", [i, j])
+                    y[v_i, v_j] = x[v_i, v_j] * T.float32(2)
+
+    @I.ir_module
+    class Unaligned:
+        @T.prim_func(s_tir=True)
+        def main(x: T.Buffer((T.int64(4096), T.int64(2048)), "float32"), out: T.handle):
+            y = T.match_buffer(out, (T.int64(4096), T.int64(2048)), "float32", align=4)
+            for i, j in T.grid(T.int64(4096), T.int64(2048)):
+                with T.sblock("y"):
+                    v_i, v_j = T.axis.remap("SS", [i, j])
+                    y[v_i, v_j] = x[v_i, v_j] * T.float32(2)
+
+    for mod in (Offset, Unaligned):
+        with AVX_512:
+            after = str(ScheduleElementwise()(mod))
+        assert "T.parallel" in after and "T.call_extern" not in after
+
+
+def test_c_has_no_such_instructions():
+    softmax = build({"x": tensor(4096, 2048)}, lambda bb, x: bb.emit(relax.op.nn.softmax(x)))
+    target = tvm.target.Target({"kind": "c"})
+    assert not special(softmax, target)
+
+
 @on_x86
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", None])
 def test_numbers_and_instructions(mcpu):
