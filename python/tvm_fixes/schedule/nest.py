@@ -284,10 +284,10 @@ def uses(expr: tirx.Expr, variables: Collection[tirx.Var]) -> bool:
     return contains(expr, tirx.Var, lambda var: var in variables)
 
 
-def sources(expr: tirx.Expr) -> set[tirx.Var]:
-    """The buffers that `expr` reads."""
+def sources(node: tvm.Object) -> set[tirx.Var]:
+    """The buffers that an expression or a statement reads."""
     found: set[tirx.Var] = set()
-    structural_walk(expr, (tvm.ir.TensorLoad, lambda load: found.add(load.source)))
+    structural_walk(node, (tvm.ir.TensorLoad, lambda load: found.add(load.source)))
     return found
 
 

@@ -93,12 +93,10 @@ def stream(stmt: tirx.Stmt, function: tirx.PrimFunc, target: tvm.target.Target) 
     large = [tensor for tensor in tensors if _bytes(tensor) >= _PAST_CACHES]
     if not large or target.kind.name != "llvm":
         return stmt
-    has_stores = target_has_features("sse2", target)
-    results = [
-        tensor
-        for tensor in large
-        if has_stores and _is_plain(tensor) and not _is_read(tensor, function.body)
-    ]
+    results: list[tirx.Var] = []
+    if target_has_features("sse2", target):
+        read = sources(function.body)
+        results = [tensor for tensor in large if _is_plain(tensor) and tensor not in read]
 
     def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.PARALLEL:
@@ -267,10 +265,6 @@ def _is_plain(buffer: tirx.Var) -> bool:
     is_number = str(buffer.dtype).startswith(_NUMBERS)
     begins = isinstance(buffer.elem_offset, tirx.IntImm) and buffer.elem_offset.value == 0
     return is_number and begins and buffer.data_alignment >= _CACHE_LINE
-
-
-def _is_read(buffer: tirx.Var, stmt: tirx.Stmt) -> bool:
-    return contains(stmt, tvm.ir.TensorLoad, lambda load: load.source.same_as(buffer))
 
 
 def _item(buffer: tirx.Var) -> int:
