@@ -20,9 +20,10 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+import relax_helpers as helpers
 from tvm_fixes import verify
 from tvm_fixes.pipeline import pipeline
-from tvm_fixes.relax.transform import LowerAssertOp
+from tvm_fixes.relax.transform import InsertRuntimeChecks, LowerAssertOp
 
 
 @I.ir_module
@@ -123,6 +124,22 @@ def test_nothing_to_do():
             return R.add(x, x)
 
     assert LowerAssertOp()(Before).same_as(Before)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_what_a_condition_is_computed_of_is_put_out_of_its_block(dtype):
+    mod = helpers.build(
+        {"x": helpers.tensor(10, 4), "i": helpers.tensor(3, dtype=dtype)},
+        lambda builder, x, i: builder.emit(relax.op.take(x, i, axis=0)),
+    )
+    lowered = LowerAssertOp()(InsertRuntimeChecks()(mod))
+    assert "R.assert_op" not in str(lowered)
+    assert not verify(lowered).errors
+    x = np.arange(40, dtype="float32").reshape(10, 4)
+    got = helpers.run(mod, x, np.array([9, 0, 3], dtype), pipeline=pipeline(runtime_checks=True))
+    np.testing.assert_array_equal(got, x[[9, 0, 3]])
+    with pytest.raises(AssertionError, match="expected less than 10, got 1 to 10"):
+        helpers.run(mod, x, np.array([9, 10, 1], dtype), pipeline=pipeline(runtime_checks=True))
 
 
 if __name__ == "__main__":

@@ -12,16 +12,19 @@
 # and limitations under the License.
 """LowerAssertOp: assertions that cost next to nothing as long as they hold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..analysis import operator_calls
 from ..ir import tensor_of
+from ..tir import contains
 
 _ASSERT = "relax.run.assert_op"
+_OPERATOR = "relax.assert_op"
 
 _SCALARS: dict[str, Callable[..., tirx.Expr]] = {
     "relax.equal": lambda a, b: a.equal(b),
@@ -57,14 +60,22 @@ def LowerAssertOp() -> tvm.transform.Pass:
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        lowering = _Lowering(mod)
-        for global_var, function in mod.functions_items():
+        if not any(operator == _OPERATOR for operator in _operators(mod)):
+            return mod
+        # The kernel reads what the condition is computed of, which a dataflow block may not
+        # put out: the blocks are made anew around the kernels.
+        plain = relax.transform.ToNonDataflow()(mod)
+        lowering = _Lowering(plain)
+        for global_var, function in plain.functions_items():
             if isinstance(function, relax.Function):
                 lowering.builder_.update_func(global_var, lowering.visit_expr(function))
         if not lowering.is_lowered:
             return mod
+        lowered = lowering.builder_.get()
+        if contains(mod, relax.DataflowBlock):
+            lowered = relax.transform.ConvertToDataflow(1)(lowered)
         # What was computed for an assertion alone is not read any more.
-        return relax.transform.DeadCodeElimination()(lowering.builder_.get())
+        return relax.transform.DeadCodeElimination()(lowered)
 
     return tvm.transform.module_pass(run, opt_level=0, name="LowerAssertOp")
 
@@ -75,7 +86,7 @@ class _Lowering(PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if not isinstance(call.op, tvm.ir.Op) or call.op.name != "relax.assert_op":
+        if not isinstance(call.op, tvm.ir.Op) or call.op.name != _OPERATOR:
             return call
         condition, message, *values = call.args
         kernel = _Kernel(self.lookup_binding)
@@ -136,6 +147,10 @@ class _Kernel:
 
     def function(self, body: tirx.Stmt) -> tirx.PrimFunc:
         return tirx.PrimFunc(self._params, body)
+
+
+def _operators(mod: tvm.IRModule) -> Iterator[str]:
+    return (str(binding.value.op.name) for _, binding in operator_calls(mod))
 
 
 def _is_scalar(ty: Any) -> bool:
