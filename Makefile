@@ -59,6 +59,10 @@ test: native  ## Run the tests: fixed seeds, samples of the large grids.
 check-full: native  ## Run every case of every grid and write docs/tables.
 	@$(RUN) -m pytest --tier full --tables docs/tables $(ARGS)
 
+.PHONY: fuzz
+fuzz: native  ## Search for faults with random models, programs and files: ARGS="--minutes 60".
+	@PYTHONPATH=tests/python $(RUN) -m tests.fuzz $(ARGS)
+
 .PHONY: bench bench-quick
 bench: native  ## Run the benchmarks: hours; an interrupted run goes on where it was.
 	@$(RUN) -m benchmarks $(ARGS)

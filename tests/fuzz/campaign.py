@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What a campaign is, and how one of its cases ends."""
+
+import importlib
+import re
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tvm_fixes.isolate import Outcome, OutcomeKind
+
+
+class Verdict(StrEnum):
+    """How a case ended."""
+
+    PASSED = "passed"
+    REFUSED = "refused"
+    """The input was rejected with a message that says where and why."""
+    WRONG = "wrong"
+    """A result differs from the oracle's, or a message names neither operator nor node."""
+    CRASHED = "crashed"
+    HUNG = "hung"
+    ERROR = "error"
+    """An exception that is not for a user: of the product, or of the generator."""
+
+
+FAULTS = (Verdict.WRONG, Verdict.CRASHED, Verdict.HUNG, Verdict.ERROR)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of the case of one seed.
+
+    Attributes
+    ----------
+    seed : int
+    verdict : Verdict
+    message : str
+        Empty where the case passed.
+    seconds : float
+        Wall-clock time.
+    """
+
+    seed: int
+    verdict: Verdict
+    message: str
+    seconds: float
+
+    @property
+    def cause(self) -> str:
+        """The message without what differs between two cases of one cause: names and numbers."""
+        lines = self.message.splitlines()
+        return (
+            re.sub(r"0x[0-9a-f]+|-?\d+(\.\d+)?(e[+-]?\d+)?", "#", lines[0])[:160] if lines else ""
+        )
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Many cases of one kind, each made from a seed.
+
+    Attributes
+    ----------
+    name : str
+    module : str
+        The module of this package with ``run_case(seed) -> str | None``: None where all is well, a
+        message where the input was refused; an ``AssertionError`` is a fault.  It may have
+        ``reproduce(seed) -> str``, a small test of the fault.
+    summary : str
+        One line for the help text.
+    timeout : float
+        Seconds that a case has.
+    gigabytes : float
+        Memory that a case may allocate.
+    """
+
+    name: str
+    module: str
+    summary: str
+    timeout: float = 60.0
+    gigabytes: float = 6.0
+
+    def function(self, name: str) -> Callable[[int], str | None] | None:
+        """The function `name` of the module; None if it has none."""
+        module = importlib.import_module(f"{__package__}.{self.module}")
+        function: Callable[[int], str | None] | None = getattr(module, name, None)
+        return function
+
+    def case(self, seed: int) -> Callable[[], str | None]:
+        """The case of `seed`, to be called in a process of its own."""
+        run_case = self.function("run_case")
+        assert run_case is not None, f"{self.module} has no run_case"
+        limit = int(self.gigabytes * (1 << 30))
+
+        def run() -> str | None:
+            # What is mapped already counts, too.
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            return run_case(seed)
+
+        return run
+
+
+def judge(seed: int, outcome: Outcome) -> Result:
+    """The result that `outcome`, of the case of `seed`, stands for."""
+    verdict, message = Verdict.PASSED, ""
+    if outcome.kind is OutcomeKind.VALUE:
+        if outcome.value is not None:
+            verdict, message = Verdict.REFUSED, str(outcome.value)
+    elif outcome.kind is OutcomeKind.TIMEOUT:
+        verdict, message = Verdict.HUNG, str(outcome)
+    elif outcome.kind is OutcomeKind.EXCEPTION:
+        wrong = outcome.name == "AssertionError"
+        verdict = Verdict.WRONG if wrong else Verdict.ERROR
+        message = outcome.message if wrong else f"{outcome}\n{outcome.output}"
+    else:
+        verdict, message = Verdict.CRASHED, f"{outcome}\n{outcome.output}"
+    return Result(seed, verdict, message, outcome.seconds)
+
+
+CAMPAIGNS = (
+    Campaign("onnx", "onnx_models", "ONNX graphs against ONNX Runtime and onnx's reference"),
+    Campaign("torch", "torch_programs", "PyTorch programs through torch.export", timeout=120),
+    Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", timeout=120),
+    Campaign("passes", "passes", "Relax modules through every pass"),
+    Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),
+    Campaign("files", "files", "hostile files of each input format"),
+    Campaign("save", "save", "processes killed while they save, several writers at once"),
+)

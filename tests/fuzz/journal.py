@@ -1,0 +1,55 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The results of a campaign on disk, one line each: a run that was interrupted goes on."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from .campaign import Result, Verdict
+
+
+class Journal:
+    """The file of one campaign.
+
+    Parameters
+    ----------
+    path : Path
+        Created with its folder if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.results = list(self._read())
+
+    def _read(self) -> Iterator[Result]:
+        if not self.path.exists():
+            return
+        with self.path.open() as file:
+            for line in file:
+                # The last line of a run that was killed may be incomplete.
+                if line.endswith("\n"):
+                    fields = json.loads(line)
+                    yield Result(**{**fields, "verdict": Verdict(fields["verdict"])})
+
+    def add(self, result: Result) -> None:
+        """Append `result`."""
+        self.results.append(result)
+        with self.path.open("a") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+
+    def next_seed(self, base: int) -> int:
+        """The first seed not yet run of those from `base` on."""
+        return max((result.seed + 1 for result in self.results), default=base)

@@ -1,0 +1,236 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The campaign of random ONNX graphs: imported, built for several targets, compared."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import tvm
+from onnx import helper
+from tvm import relax
+
+import tvm_fixes
+from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.isolate import OutcomeKind, run_forked
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.target import resolve
+
+from . import onnx_elementwise, onnx_layers, onnx_oracle, onnx_shapes, reduce_onnx
+from .onnx_graphs import DIMS, Graph
+from .tolerance import difference
+from .values import FLOATS, INTEGERS, KINDS
+
+_FAMILIES = (*onnx_elementwise.FAMILIES, *onnx_shapes.FAMILIES, *onnx_layers.FAMILIES)
+_WEIGHTS = np.array([weight for _, weight in _FAMILIES])
+_INPUT_DTYPES = (
+    *("float32",) * 8,
+    "float64",
+    "float16",
+    "float16",
+    "bfloat16",
+    "int64",
+    "int32",
+    "bool",
+    *INTEGERS,
+)
+_OPSETS = (13, 17, 18, 19, 20, 21, 22, 23)
+TARGETS = ("llvm", "native", "haswell", "layout")
+_PRECISION = ("float64", "float32", "float16", "bfloat16")
+
+
+def make_graph(seed: int) -> Graph:
+    """The graph of `seed`."""
+    rng = np.random.default_rng([1, seed])
+    dynamic = bool(rng.random() < 0.4)
+    sizes = {name: int(rng.integers(2, 6)) for name in DIMS} if dynamic else {}
+    graph = Graph(rng, int(rng.choice(_OPSETS)), sizes)
+    usual = str(graph.choose(_INPUT_DTYPES))
+    for _ in range(1 + graph.below(3)):
+        dtype = usual if graph.chance(0.7) else str(graph.choose(_INPUT_DTYPES))
+        kind = str(graph.choose(("exact", "normal", "normal", KINDS[graph.below(len(KINDS))])))
+        graph.add_input(dtype, _dims(graph), kind)
+    for _ in range(60):
+        if len(graph.nodes) >= 2 + graph.below(10):
+            break
+        family = _FAMILIES[int(graph.rng.choice(len(_FAMILIES), p=_WEIGHTS / _WEIGHTS.sum()))][0]
+        family(graph)
+    return graph
+
+
+def _dims(graph: Graph) -> list[int | str]:
+    """Few distinct extents, so that shapes meet; an empty axis now and then."""
+    rank = int(graph.choose((0, 1, 2, 2, 3, 3, 4)))
+    options: list[int | str] = [1, 2, 3, 4, 8, 17] if graph.chance(0.5) else [1, 3, 4]
+    if graph.chance(0.05):
+        options.append(0)
+    dims = [graph.choose(options) for _ in range(rank)]
+    if graph.sizes:
+        dims = [graph.choose(DIMS) if graph.chance(0.5) else dim for dim in dims]
+    return dims
+
+
+def run_case(seed: int) -> str | None:
+    """Build and compare the graph of `seed`; see :class:`tests.fuzz.campaign.Campaign`."""
+    graph = make_graph(seed)
+    if not graph.nodes:
+        return None
+    model = graph.model()
+    target = TARGETS[seed % len(TARGETS)]
+    return check(model, _cases(graph, seed), target)
+
+
+def _cases(graph: Graph, seed: int) -> list[dict[str, np.ndarray]]:
+    """Inputs at several sizes of the symbolic dims."""
+    rng = np.random.default_rng([2, seed])
+    all_sizes = [graph.sizes]
+    if graph.sizes:
+        all_sizes += [dict.fromkeys(DIMS, 0), dict.fromkeys(DIMS, 1), dict.fromkeys(DIMS, 7)]
+    return [{spec.name: spec.array(rng, sizes) for spec in graph.inputs} for sizes in all_sizes]
+
+
+def check(model: onnx.ModelProto, cases: list[dict[str, np.ndarray]], target: str) -> str | None:
+    """Build `model` for `target` and compare it with the oracles on each of `cases`.
+
+    Returns
+    -------
+    str or None
+        The message with which the model was refused.
+
+    Raises
+    ------
+    AssertionError
+        If an output differs, if the verifier reports what runs correctly, or if the message of a
+        refusal names neither operator nor node.
+    """
+    expected = [onnx_oracle.outputs(model, inputs) for inputs in cases]
+    if expected[0] is None:
+        return None
+    try:
+        run = build(model, target)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        assert _names_a_node(text, model), f"unclear refusal: {type(error).__name__}: {text[:600]}"
+        return f"{type(error).__name__}: {text[:300]}"
+    for inputs, wanted in zip(cases, expected, strict=True):
+        if wanted is not None:
+            _compare(model, inputs, run, wanted)
+    return None
+
+
+def build(
+    model: onnx.ModelProto, target: str
+) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
+    """A function that runs `model`, compiled for `target`, one of :data:`TARGETS`."""
+    mod = from_onnx(model)
+    tvm_fixes.verify(mod).raise_if_errors()
+    lowering = pipeline(layout="NHWC" if target == "layout" else None)
+    machine = {"native": "native", "haswell": "llvm -mcpu=haswell"}.get(target, "llvm")
+    resolved = (
+        tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
+        if target == "haswell"
+        else resolve(machine)
+    )
+    executable = relax.build(mod, resolved, relax_pipeline=lowering)
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    names = [value.name for value in model.graph.input]
+
+    def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        result = vm["main"](*(tvm.runtime.tensor(inputs[name]) for name in names))
+        fields = [result] if hasattr(result, "numpy") else list(result)
+        return [field.numpy() for field in fields]
+
+    return run
+
+
+def _compare(
+    model: onnx.ModelProto,
+    inputs: dict[str, np.ndarray],
+    run: Callable[[dict[str, np.ndarray]], list[np.ndarray]],
+    wanted: list[np.ndarray],
+) -> None:
+    sizes = {name: array.shape for name, array in inputs.items()}
+    try:
+        got = run(inputs)
+    except Exception as error:
+        raise AssertionError(
+            f"fails when it runs, {sizes}: {type(error).__name__}: {error}"
+        ) from None
+    precision = precision_of(model)
+
+    def truths() -> list:  # type: ignore[type-arg]
+        rng = np.random.default_rng(0)
+        return onnx_oracle.in_float64(model, inputs, precision, rng)
+
+    problem = difference(got, wanted, truths, precision)
+    if not problem:
+        return
+    # ONNX Runtime has faults of its own.
+    other = onnx_oracle.by_reference(model, inputs)
+    if other is not None and not difference(got, other, truths, precision):
+        return
+    raise AssertionError(f"{problem}, inputs {sizes}")
+
+
+def precision_of(model: onnx.ModelProto) -> str:
+    """The least precise float dtype of a tensor of `model`."""
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    found = {
+        helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
+        for value in (*inferred.input, *inferred.output, *inferred.value_info)
+    }
+    found |= {helper.tensor_dtype_to_np_dtype(t.data_type).name for t in inferred.initializer}
+    return max((name for name in found if name in FLOATS), key=_PRECISION.index, default="float64")
+
+
+def _names_a_node(text: str, model: onnx.ModelProto) -> bool:
+    if re.search(r"relax\.[\w.]+ in '\w+': \w+ = ", text):  # a binding of the imported module
+        return True
+    return any(node.name in text and node.op_type in text for node in model.graph.node)
+
+
+def reproduce(seed: int) -> str:
+    """A small model with the fault of the case `seed`, as the program of a test."""
+    graph = make_graph(seed)
+    target = TARGETS[seed % len(TARGETS)]
+    model = graph.model()
+    for inputs in _cases(graph, seed):
+        wanted = _fault(model, inputs, target)
+        if wanted is not None:
+            break
+    else:
+        return "no single case fails"
+
+    def fails(candidate: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> bool:
+        found = _fault(candidate, arrays, target)
+        return found is not None and _kind(found) == _kind(wanted)
+
+    small, arrays = reduce_onnx.reduce(model, inputs, fails)
+    message = _fault(small, arrays, target) or ""
+    return f"# target {target!r}\n" + reduce_onnx.as_test(small, arrays, message)
+
+
+def _fault(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], target: str) -> str | None:
+    """What is wrong with `model` on `inputs`; None if nothing is."""
+    outcome = run_forked(lambda: check(model, [dict(inputs)], target), timeout=60)
+    if outcome.kind is OutcomeKind.VALUE:
+        return None
+    return outcome.message if outcome.name == "AssertionError" else str(outcome)
+
+
+def _kind(message: str) -> str:
+    """What two faults of one cause have in common."""
+    if message.startswith("output"):
+        return "output"
+    return re.sub(r"[^A-Za-z ]+", "", message)[:60]

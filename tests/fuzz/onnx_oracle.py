@@ -1,0 +1,154 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What ONNX Runtime, onnx's reference and a run in float64 say of a model."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from .values import FLOATS
+
+Arrays = Mapping[str, np.ndarray]
+
+_FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+
+onnxruntime.set_default_logger_severity(4)
+
+
+def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
+    """The outputs in ONNX Runtime without optimization; None if it rejects model or inputs."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    # Its Python interface takes no bfloat16.
+    if any(array.dtype.name == "bfloat16" for array in inputs.values()):
+        return None
+    try:
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return [np.asarray(output) for output in session.run(None, dict(inputs))]
+    except Exception:  # its exceptions have no base of their own
+        return None
+
+
+def by_reference(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
+    """The outputs of onnx's reference implementation; None if it rejects model or inputs."""
+    try:
+        with np.errstate(all="ignore"):
+            outputs = ReferenceEvaluator(model).run(None, dict(inputs))
+        return [np.asarray(output) for output in outputs]
+    except Exception:  # it raises whatever its NumPy code does
+        return None
+
+
+def outputs(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
+    """The outputs of the first oracle that takes the model; None if both reject it."""
+    results = by_onnx_runtime(model, inputs)
+    return by_reference(model, inputs) if results is None else results
+
+
+def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndarray] | None:
+    """The results of one node; None if both oracles reject it."""
+    graph = helper.make_graph(
+        [node],
+        "node",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for name, a in operands.items()
+        ],
+        [onnx.ValueInfoProto(name=name) for name in node.output],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 10
+    return outputs(model, operands)
+
+
+def in_float64(
+    model: onnx.ModelProto, inputs: Arrays, precision: str, rng: np.random.Generator
+) -> list[Sequence[np.ndarray]]:
+    """The outputs of `model` in float64: as it is, then on inputs that are rounded otherwise.
+
+    Parameters
+    ----------
+    precision : str
+        The dtype whose rounding moves inputs and initializers in the runs after the first.
+
+    Raises
+    ------
+    AssertionError
+        If neither oracle runs it.
+    """
+    wide = _widened(model)
+    exact = {name: _wide(array) for name, array in inputs.items()}
+    weights = [numpy_helper.to_array(tensor) for tensor in wide.graph.initializer]
+    runs = []
+    for moved in (False, True, True, True):
+        arrays = {name: _moved(a, precision, rng) if moved else a for name, a in exact.items()}
+        if moved:
+            for tensor, weight in zip(wide.graph.initializer, weights, strict=True):
+                tensor.CopyFrom(
+                    numpy_helper.from_array(_moved(weight, precision, rng), tensor.name)
+                )
+        found = outputs(wide, arrays)
+        if found is None:
+            found = runs[0] if runs else outputs(model, inputs)
+        assert found is not None, "no oracle runs the model in float64"
+        runs.append(found)
+    return runs
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype("float64") if array.dtype.name in FLOATS else array
+
+
+def _moved(array: np.ndarray, precision: str, rng: np.random.Generator) -> np.ndarray:
+    if array.dtype != np.float64:
+        return array
+    unit = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}.get(precision, 2.0**-8)
+    return np.asarray(array * (1 + unit * rng.uniform(-1, 1, array.shape)))
+
+
+def _widened(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with every float64 in the place of another float dtype."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    _widen_graph(wide.graph)
+    return wide
+
+
+def _widen_graph(graph: onnx.GraphProto) -> None:
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        kind = value.type.tensor_type
+        if kind.elem_type in _FLOAT_TYPES:
+            kind.elem_type = TensorProto.DOUBLE
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _widen_graph(attribute.g)
+            elif attribute.type == onnx.AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif attribute.name in ("to", "dtype") and attribute.i in _FLOAT_TYPES:
+                attribute.i = TensorProto.DOUBLE
+
+
+def _widen_tensor(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type in _FLOAT_TYPES:
+        tensor.CopyFrom(numpy_helper.from_array(_wide(numpy_helper.to_array(tensor)), tensor.name))

@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Whether two results are equal but for rounding, with a run in float64 where that is in doubt."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tvm_fixes.comparison import TOLERANCES
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+Outputs = Sequence[np.ndarray]
+
+
+def difference(
+    ours: Outputs,
+    theirs: Outputs,
+    truths: Callable[[], Sequence[Outputs]],
+    precision: str,
+) -> str:
+    """What differs between two runs of one program; empty if nothing does.
+
+    Parameters
+    ----------
+    ours, theirs : sequence of numpy.ndarray
+        The outputs to judge, and the oracle's.
+    truths : callable
+        Runs the program in float64: on the inputs, then on inputs that differ from them by one
+        rounding.  Called only where the outputs differ by more than the usual tolerance.
+    precision : str
+        The least precise float dtype of the program; its tolerance holds for every float output.
+
+    Notes
+    -----
+    Beyond the usual tolerance an element is right if it is about as far from float64 as the
+    oracle's is, or as a rounding of the inputs moves it.
+    """
+    if len(ours) != len(theirs):
+        return f"expected {len(theirs)} outputs, got {len(ours)}"
+    doubtful: dict[int, np.ndarray] = {}
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            return f"output {index}: expected {b.dtype}{b.shape}, got {a.dtype}{a.shape}"
+        apart = _apart(a, b, precision)
+        if apart.any():
+            if b.dtype.name not in _FLOATS:
+                return _describe(index, a, b, apart)
+            doubtful[index] = apart
+    if not doubtful:
+        return ""
+    exact, *moved = truths()
+    for index, apart in doubtful.items():
+        a, b = ours[index].astype("float64"), theirs[index].astype("float64")
+        still = apart & ~_excused(a, b, exact[index], [run[index] for run in moved], precision)
+        if still.any():
+            return _describe(index, ours[index], theirs[index], still)
+    return ""
+
+
+def _apart(a: np.ndarray, b: np.ndarray, precision: str) -> np.ndarray:
+    """The elements that differ by more than the usual tolerance."""
+    if b.dtype.name not in _FLOATS:
+        return np.asarray(a != b)
+    worst = max(precision, b.dtype.name, key=lambda name: TOLERANCES[name])
+    rtol, atol = TOLERANCES[worst]
+    wide_a, wide_b = a.astype("float64"), b.astype("float64")
+    finite = np.isfinite(wide_a) & np.isfinite(wide_b)
+    largest = np.abs(wide_b).max(initial=0.0, where=np.isfinite(wide_b))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(wide_a - wide_b) <= atol * largest + rtol * np.abs(wide_b)
+    same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
+    return np.asarray(~(same | (finite & near)))
+
+
+def _excused(
+    a: np.ndarray, b: np.ndarray, exact: np.ndarray, moved: Outputs, precision: str
+) -> np.ndarray:
+    """The elements of `a` that are about as near to `exact` as those of `b`, or as is possible."""
+    exact = np.asarray(exact, "float64")
+    if exact.shape != a.shape:
+        return np.zeros(a.shape, bool)
+    rtol, _ = TOLERANCES[precision]
+    with np.errstate(invalid="ignore", over="ignore"):
+        sensitivity = sum((np.abs(np.asarray(m, "float64") - exact) for m in moved), 0.0 * exact)
+        allowed = 4 * np.abs(b - exact) + 16 * sensitivity + rtol * np.abs(exact)
+        close = np.abs(a - exact) <= allowed
+        # Where a rounding changes the kind of value, such as at the edge of a domain or near the
+        # largest finite number, either kind is right.
+        kinds = [np.isfinite(exact), *(np.isfinite(np.asarray(m, "float64")) for m in moved)]
+        unstable = np.logical_or.reduce(kinds) & ~np.logical_and.reduce(kinds)
+        same = (a == exact) | (np.isnan(a) & np.isnan(exact))
+        huge = (
+            np.isinf(a)
+            & (np.abs(exact) > 0.4 * _largest(precision))
+            & (np.sign(a) == np.sign(exact))
+        )
+    return np.asarray(close | unstable | same | huge)
+
+
+def _largest(precision: str) -> float:
+    return {"float16": 65504.0, "float32": 3.4e38, "bfloat16": 3.3e38}.get(precision, 1.7e308)
+
+
+def _describe(index: int, a: np.ndarray, b: np.ndarray, apart: np.ndarray) -> str:
+    where = tuple(int(i) for i in np.argwhere(apart)[0])
+    return (
+        f"output {index} {b.dtype}{b.shape}: {int(apart.sum())} of {apart.size} elements differ; "
+        f"at {where} expected {b[where]}, got {a[where]}"
+    )
