@@ -165,7 +165,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "source",
         metavar="MODEL",
         help="a file .onnx or .pt2 (torch.export.save), or package.module:factory, a callable that "
-        "returns an nn.Module in eval mode and a tuple of example inputs",
+        "returns an nn.Module in eval mode and a tuple of example inputs, and is run",
     )
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless it is not equal"
@@ -183,6 +183,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "they are by default",
     )
     _add_shape(parser)
+    _add_trust(parser)
     parser.add_argument(
         "--static",
         action="store_true",
@@ -242,6 +243,7 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "where it has several modules; it is run), or a file .json of tvm.ir.save_json",
     )
     _add_shape(parser)
+    _add_trust(parser)
     parser.add_argument(
         "--warnings-as-errors", action="store_true", help="exit with 1 for what is unproved, too"
     )
@@ -279,6 +281,14 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
         help="the shape of an input, once for each. A name (batch,3,h,w) makes a dim of a PyTorch "
         "factory symbolic, or calls one that is; equal names are equal sizes. A number makes a "
         "symbolic dim of ONNX static, and is the size to compare at for PyTorch",
+    )
+
+
+def _add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="read a file .pt2 even if it may run code (pickles, custom objects, compiled code)",
     )
 
 
@@ -326,6 +336,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     **given,
                     max_size_ratio=arguments.max_size_ratio,
                     weights=arguments.weights,
+                    trust=arguments.trust,
                     progress=None if arguments.quiet else printer,
                 )
         except CompileError as error:
@@ -354,7 +365,7 @@ def _verify(arguments: argparse.Namespace) -> _Result:
             from tvm_fixes.errors import CompileError, UsageError
             from tvm_fixes.source.module_file import read_module
         try:
-            found = verify(read_module(arguments.source, shapes))
+            found = verify(read_module(arguments.source, shapes, trust=arguments.trust))
         except CompileError as error:
             status = WRONG_USE if isinstance(error, UsageError) else FAILED
             raise _Failure(error.message, status, error.stage) from error

@@ -110,6 +110,7 @@ def compile(
     max_growth: float = MAX_GROWTH,
     max_size_ratio: float | None = None,
     weights: str = "auto",
+    trust: bool = False,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and hold its answers against the original's.
@@ -159,6 +160,9 @@ def compile(
     weights : str
         Where the parameters are: ``"inside"`` the library, ``"outside"`` it in a file
         ``weights.safetensors``, or ``"auto"``: outside from 1 GiB of them on.
+    trust : bool
+        Read a file ``.pt2`` as PyTorch does, which runs the code in it; else a file that may run
+        code is refused.  To name a factory is to trust it: it always runs.
     progress : callable, optional
         Called with a :class:`Step` as each begins and ends.
 
@@ -175,6 +179,8 @@ def compile(
     CompileError
         If the model cannot be compiled, or is larger than `max_size_ratio` lets it be; the message
         names operator and node where one is at fault.
+    UntrustedError
+        If the file may run code and `trust` was not given.
     VerifyError
         If a module on the way is wrong, as :func:`tvm_fixes.verify` finds it; ``stage`` tells when.
     ArtifactError
@@ -191,7 +197,7 @@ def compile(
             lowering = stages(layout=layout, runtime_checks=runtime_checks, max_growth=max_growth)
             _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol, seed=seed)
             _check_weights(weights)
-            opened = open_source(source, shapes)
+            opened = open_source(source, shapes, trust=trust)
             if static:
                 opened.make_static()
             scratch = Scratch() if _are_outside(weights, opened.parameter_bytes) else None

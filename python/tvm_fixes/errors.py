@@ -54,6 +54,10 @@ class VerifyError(CompileError, ValueError):
     """A module is wrong; the message is the text of every finding, over several lines."""
 
 
+class UntrustedError(CompileError):
+    """A file holds code, or may hold it, and was not declared trusted; it was not read."""
+
+
 class ArtifactError(CompileError):
     """A directory is not a whole artifact, does not fit this machine, or cannot be written."""
 

@@ -32,18 +32,25 @@ from .torch import TorchSource
 __all__ = ["Reference", "Shapes", "Source", "open_source"]
 
 
-def open_source(source: Any, shapes: Shapes | None = None) -> Source:
+def open_source(source: Any, shapes: Shapes | None = None, *, trust: bool = False) -> Source:
     """Find out what `source` is; its forms are those of :func:`tvm_fixes.compile`.
+
+    Parameters
+    ----------
+    source, shapes, trust
+        As for :func:`tvm_fixes.compile`.
 
     Raises
     ------
     UsageError
         If there is no such file or factory, or if it is none of those forms.
+    UntrustedError
+        If a file may run code and `trust` was not given.
     CompileError
         If a file cannot be read, or a program not exported.
     """
     if isinstance(source, str | os.PathLike):
-        return _open_named(os.fspath(source), shapes)
+        return _open_named(os.fspath(source), shapes, trust)
     if isinstance(source, tvm.IRModule):
         if shapes:
             raise UsageError("shapes of a Relax module stand in the module itself")
@@ -62,12 +69,12 @@ def open_source(source: Any, shapes: Shapes | None = None) -> Source:
     )
 
 
-def _open_named(source: str, shapes: Shapes | None) -> Source:
+def _open_named(source: str, shapes: Shapes | None, trust: bool) -> Source:
     path = Path(source)
     if path.suffix == ".onnx":
         return OnnxSource.load(_existing(path), shapes)
     if path.suffix == ".pt2":
-        return TorchSource.load(_existing(path), shapes)
+        return TorchSource.load(_existing(path), shapes, trust=trust)
     if ":" in source and not path.exists():
         return _open_factory(source, shapes)
     _existing(path)

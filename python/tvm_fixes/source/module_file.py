@@ -42,7 +42,9 @@ _DECORATORS = (
 _NAMES = {"tvm": tvm, "I": I, "R": R, "T": T, "TypeVar": TypeVar, "Axis": Axis}
 
 
-def read_module(source: str | os.PathLike[str], shapes: Shapes | None = None) -> tvm.IRModule:
+def read_module(
+    source: str | os.PathLike[str], shapes: Shapes | None = None, *, trust: bool = False
+) -> tvm.IRModule:
     """Read the module in a file, or import the model in it, as it is: nothing is checked.
 
     Parameters
@@ -53,6 +55,8 @@ def read_module(source: str | os.PathLike[str], shapes: Shapes | None = None) ->
         :func:`tvm_fixes.compile` takes.
     shapes : mapping of str to sequence of int, optional
         As for :func:`tvm_fixes.compile`.
+    trust : bool
+        As for :func:`tvm_fixes.compile`.
 
     Returns
     -------
@@ -62,6 +66,8 @@ def read_module(source: str | os.PathLike[str], shapes: Shapes | None = None) ->
     ------
     UsageError
         If there is no such file, or no such module in it, or if `shapes` are given for a module.
+    UntrustedError
+        If it may run code and `trust` was not given.
     CompileError
         If it cannot be read or imported.
     """
@@ -78,7 +84,7 @@ def read_module(source: str | os.PathLike[str], shapes: Shapes | None = None) ->
     path = Path(name)
     if path.exists() and path.suffix not in (".onnx", ".pt2"):
         raise UsageError(f"{name}: expected a file that ends in .onnx, .pt2, .py or .json")
-    return open_source(source, shapes).to_relax()
+    return open_source(source, shapes, trust=trust).to_relax()
 
 
 def _read_json(path: Path) -> tvm.IRModule:

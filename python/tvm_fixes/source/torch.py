@@ -24,10 +24,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tvm
 
-from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
+from ..errors import (
+    CompileError,
+    UnsupportedOperatorError,
+    UntrustedError,
+    UsageError,
+    summarize,
+)
 from ..runtime.manifest import TensorSpec
 from ..runtime.tensors import to_numpy, to_torch
 from .base import Reference, Shapes, Source, draw, local_of
+from .pt2 import load_checked
 
 if TYPE_CHECKING:
     import torch
@@ -63,14 +70,18 @@ class TorchSource(Source):
         self.check_shapes()
 
     @classmethod
-    def load(cls, path: Path, shapes: Shapes | None = None) -> "TorchSource":
-        """Read a file of ``torch.export.save``."""
+    def load(
+        cls, path: Path, shapes: Shapes | None = None, *, trust: bool = False
+    ) -> "TorchSource":
+        """Read a file of ``torch.export.save``; one that may run code only with `trust`."""
         import torch
 
         # torch.export.load tells its log what is wrong, and the caller to look there.
         with _captured_log("torch") as log:
             try:
-                program = torch.export.load(path)
+                program = torch.export.load(path) if trust else load_checked(path)
+            except UntrustedError:
+                raise
             except Exception as error:
                 logged = log.getvalue().strip().splitlines()
                 reason = logged[-1] if logged else summarize(error)

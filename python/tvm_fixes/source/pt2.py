@@ -1,0 +1,205 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Files of ``torch.export.save``, read such that no code in them runs.
+
+``torch.export.load`` unpickles example inputs and weights, hands expressions to SymPy's parser,
+which evaluates them as Python, writes names and guards into Python code, and loads the libraries
+of AOTInductor.  Here the archive's members are checked before PyTorch gets to see them, weights are
+read as bytes, and example inputs by PyTorch's restricted unpickler.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UntrustedError, summarize
+from .pt2_rules import CodeError, check_program, check_tensor_meta
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["load_checked"]
+
+_MODEL = "models/model.json"
+_INPUTS = "data/sample_inputs/model.pt"
+_WEIGHTS, _CONSTANTS = "data/weights/", "data/constants/"
+_CONFIGS = {
+    _WEIGHTS: f"{_WEIGHTS}model_weights_config.json",
+    _CONSTANTS: f"{_CONSTANTS}model_constants_config.json",
+}
+_PREFIXES = {_WEIGHTS: "weight_", _CONSTANTS: "tensor_"}
+
+_MAX_REPEATED = 1 << 30
+_MAX_EXAMPLES = 10_000
+_VERSION = "0"
+
+
+def load_checked(path: Path) -> "torch.export.ExportedProgram":
+    """Read the program in a file of ``torch.export.save``.
+
+    Returns
+    -------
+    torch.export.ExportedProgram
+        Its example inputs are those of the file.
+
+    Raises
+    ------
+    UntrustedError
+        If the file holds, or may hold, code.
+    Exception
+        Whatever PyTorch raises for a file that is broken or of another version.
+    """
+    try:
+        return _load(path)
+    except CodeError as error:
+        raise UntrustedError(
+            f"{path}: not read, for it may run code: {error}; --trust (trust=True) reads it all "
+            "the same: use it if you trust where the file comes from"
+        ) from error
+
+
+def _load(path: Path) -> "torch.export.ExportedProgram":
+    from torch._export.serde import schema, serialize
+
+    archive = _open(path)
+    version = archive.get_record("archive_version").decode()
+    if version != _VERSION:
+        raise ValueError(
+            f"Saved archive version {version} does not match the archive version {_VERSION}"
+        )
+    program = _parse(archive, _MODEL, schema.ExportedProgram)
+    check_program(program)
+    examples = _example_inputs(archive)
+    tensors = {folder: _tensors(path, archive, folder) for folder in _CONFIGS}
+    reader = serialize.ExportedProgramDeserializer({})
+    return reader.deserialize(program, tensors[_WEIGHTS], tensors[_CONSTANTS], examples)
+
+
+def _open(path: Path) -> Any:
+    """The archive, by the reader that PyTorch itself uses: another may see other members."""
+    import torch
+
+    _check_format(path)
+    archive = torch._C.PyTorchFileReader(str(path))
+    names = archive.get_all_records()
+    if "archive_format" not in names or archive.get_record("archive_format") != b"pt2":
+        raise ValueError("the zip file has no archive_format pt2")
+    _check_sizes(archive, names, path.stat().st_size, "the file")
+    for name in names:
+        if name.startswith("data/aotinductor/") or name.endswith((".so", ".dll", ".cubin")):
+            raise CodeError(f"it has compiled code: {name}")
+    for folder, legacy in ((_WEIGHTS, "model.pt"), (_CONSTANTS, "model.pt")):
+        if f"{folder}{legacy}" in names:
+            raise CodeError(f"it has weights as a pickle: {folder}{legacy}")
+    return archive
+
+
+def _check_format(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        if "version" in archive.namelist():
+            raise CodeError("it is of an old format, whose weights are pickles")
+
+
+def _check_sizes(archive: Any, names: list[str], size: int, what: str) -> None:
+    """PyTorch compresses nothing, so that what is read is never more than the file."""
+    read = sum(archive.get_record_size(name) for name in names)
+    if read > size:
+        raise ValueError(f"the members of {what} are {read} bytes, more than its {size}")
+
+
+def _parse(archive: Any, name: str, kind: type) -> Any:
+    from torch._export.serde import serialize
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError(f"{name}: a key is there twice")
+        return found
+
+    document = json.loads(archive.get_record(name).decode(), object_pairs_hook=unique)
+    try:
+        return serialize._dict_to_dataclass(kind, document)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"{name} does not fit PyTorch's schema: {summarize(error)}") from error
+
+
+def _tensors(path: Path, archive: Any, folder: str) -> dict[str, "torch.Tensor"]:
+    """The weights, or the constants, each a view of the bytes of one member."""
+    from torch._export.serde import schema
+    from torch.export.pt2_archive import _package
+
+    config = _parse(archive, _CONFIGS[folder], schema.PayloadConfig)
+    for name, payload in config.config.items():
+        if payload.use_pickle or not payload.path_name.startswith(_PREFIXES[folder]):
+            raise CodeError(f"{name!r:.100} is a pickle or a custom object")
+        _check_payload(archive, folder, name, payload)
+    read = _package._load_state_dict if folder == _WEIGHTS else _package._load_constants
+    return read(_package.PT2ArchiveReader(str(path)), "model")
+
+
+def _check_payload(archive: Any, folder: str, name: str, payload: Any) -> None:
+    """Check that a tensor is described by numbers, and no larger than its bytes say."""
+    meta = payload.tensor_meta
+    if meta is None or not payload.path_name.removeprefix(_PREFIXES[folder]).isdecimal():
+        raise ValueError(f"{name!r:.100} has no description, or lies in {payload.path_name!r:.100}")
+    check_tensor_meta(meta)
+    if any(dim.type != "as_int" for dim in (*meta.sizes, *meta.strides, meta.storage_offset)):
+        raise ValueError(f"{name!r:.100} has a shape that is not known")
+    stored = archive.get_record_size(f"{folder}{payload.path_name}")
+    elements = 1
+    for size in meta.sizes:
+        elements *= size.as_int
+    if elements < 0 or elements * 16 > max(_MAX_REPEATED, 16 * 16 * stored):
+        raise ValueError(f"{name!r:.100} has {elements} elements in {stored} bytes")
+    if elements and not stored:
+        raise ValueError(f"the elements of {name!r:.100} are not in the file")
+
+
+def _example_inputs(archive: Any) -> Any:
+    import torch
+
+    data = archive.get_record(_INPUTS)
+    if not data:
+        return None
+    inner = torch._C.PyTorchFileReader(io.BytesIO(data))
+    _check_sizes(inner, inner.get_all_records(), len(data), "the example inputs")
+    try:
+        examples = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise CodeError(
+            f"its example inputs are not plain tensors: {summarize(error, 120)}"
+        ) from error
+    if not isinstance(examples, tuple) or len(examples) != 2:
+        raise ValueError(f"expected example inputs (args, kwargs), got {type(examples).__name__}")
+    for count, leaf in enumerate(_leaves(examples)):
+        is_tensor = isinstance(leaf, torch.Tensor)
+        if count > _MAX_EXAMPLES or (is_tensor and leaf.numel() * 16 > _MAX_REPEATED):
+            raise ValueError("the example inputs are too many or too large")
+    return examples
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    """What containers hold; each, shared or not, is visited, as PyTorch does."""
+    if depth > 64:
+        raise ValueError("the example inputs are nested too deep")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        yield value
+        for item in value:
+            yield from _leaves(item, depth + 1)
+    else:
+        yield value

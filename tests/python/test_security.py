@@ -1,0 +1,315 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What docs/security.md states of files that come from someone else."""
+
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+import tvm.testing
+from torch import nn
+
+from compile_helpers import fails
+from models import conv_net
+from tvm_fixes.errors import UntrustedError
+from tvm_fixes.source import open_source
+from tvm_fixes.source.module_file import read_module
+
+MODEL = "models/model.json"
+WEIGHTS = "data/weights/model_weights_config.json"
+CONSTANTS = "data/constants/model_constants_config.json"
+INPUTS = "data/sample_inputs/model.pt"
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def __reduce__(self):
+        return Path.touch, (self.made,)
+
+
+class Dynamic(nn.Module):
+    """Exports with symbols, guards and expressions, and structures of arguments and results."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(10, 4)
+        self.register_buffer("offset", torch.ones(4))
+
+    def forward(self, x, ids, *, options):
+        y = x + self.embedding(ids) + self.offset
+        y = y.reshape(-1, 2)[: x.shape[0] // 2 + 1]
+        if x.shape[0] % 6 == 0:
+            y = y + options["bias"]
+        y = nn.functional.interpolate(y[None, None], scale_factor=1.5)
+        found = torch.nonzero(ids)
+        return {"y": y, "rest": (found + 1, x[: max(2, x.shape[0] // 3)])}
+
+
+@pytest.fixture(scope="module")
+def dynamic():
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(
+        Dynamic().eval(),
+        (torch.randn(12, 4), torch.arange(12) % 10),
+        {"options": {"bias": torch.ones(1)}},
+        dynamic_shapes={"x": {0: auto}, "ids": {0: auto}, "options": {"bias": {}}},
+    )
+    data = io.BytesIO()
+    torch.export.save(program, data)
+    return data.getvalue()
+
+
+def rewrite(data, path, change=(), remove=()):
+    """Write the archive `data` to `path` with some members changed: bytes, or an edit of JSON."""
+    change = dict(change)
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(path, "w") as target:
+        root = source.namelist()[0].partition("/")[0]
+        for entry in source.namelist():
+            name = entry.partition("/")[2]
+            content = source.read(entry)
+            edit = change.pop(name, None)
+            if callable(edit):
+                document = json.loads(content)
+                edit(document)
+                content = json.dumps(document).encode()
+            elif edit is not None:
+                content = edit
+            if name not in remove:
+                target.writestr(entry, content)
+        for name, content in change.items():
+            target.writestr(f"{root}/{name}", content)
+    return path
+
+
+def pickled(value, how=torch.save):
+    data = io.BytesIO()
+    how(value, data)
+    return data.getvalue()
+
+
+def payload_weight(document, **fields):
+    next(iter(document["config"].values())).update(fields)
+
+
+def graph_of(document):
+    return document["graph_module"]["graph"]
+
+
+def replace(text, by):
+    """An edit that puts `by` wherever the JSON has `text`."""
+
+    def edit(document):
+        changed = json.loads(json.dumps(document).replace(json.dumps(text), json.dumps(by)))
+        document.clear()
+        document.update(changed)
+
+    return edit
+
+
+def code(made):
+    return f"__import__('pathlib').Path({str(made)!r}).touch()"
+
+
+def with_expression(made):
+    def edit(document):
+        for value in graph_of(document)["tensor_values"].values():
+            for size in value["sizes"]:
+                if "as_expr" in size:
+                    size["as_expr"]["expr_str"] = made
+                    return
+
+    return edit
+
+
+def with_structure(node):
+    def edit(document):
+        for entry in document["graph_module"]["module_call_graph"]:
+            if entry["signature"]:
+                entry["signature"]["out_spec"] = json.dumps([1, node])
+
+    return edit
+
+
+def with_target(target):
+    def edit(document):
+        graph_of(document)["nodes"][0]["target"] = target
+
+    return edit
+
+
+def with_guard(guard):
+    def edit(document):
+        document["guards_code"].append(guard)
+
+    return edit
+
+
+def container(kind, context):
+    leaf = {"type": None, "context": None, "children_spec": []}
+    return {"type": kind, "context": context, "children_spec": [leaf]}
+
+
+ENUM = '{"__enum__": true, "fqn": "antigravity:x", "name": "y"}'
+INJECTED = "x = None\n    {}\n    y"
+
+HOSTILE_PT2 = {
+    "pickled example inputs": lambda made: {INPUTS: pickled(((Payload(made),), {}))},
+    "pickled weight": lambda made: {
+        WEIGHTS: lambda d: payload_weight(d, use_pickle=True),
+        "data/weights/weight_0": pickled(Payload(made)),
+    },
+    "pickled constant": lambda made: {
+        CONSTANTS: lambda d: d["config"].update(
+            c={"path_name": "tensor_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+        ),
+        "data/constants/tensor_0": pickled(Payload(made)),
+    },
+    "opaque object": lambda made: {
+        CONSTANTS: lambda d: d["config"].update(
+            c={
+                "path_name": "opaque_obj_0",
+                "is_param": False,
+                "use_pickle": True,
+                "tensor_meta": None,
+            }
+        ),
+        "data/constants/opaque_obj_0": pickle.dumps(Payload(made)),
+    },
+    "weights of an old format": lambda made: {
+        "data/weights/model.pt": pickled({"w": Payload(made)})
+    },
+    "expression": lambda made: {MODEL: with_expression(code(made))},
+    "attribute in an expression": lambda made: {
+        MODEL: with_expression("Symbol.__init__.__globals__")
+    },
+    "guard": lambda made: {MODEL: with_guard(code(made))},
+    "guard by an attribute": lambda made: {
+        MODEL: with_guard("L['x'].__class__.__init__.__globals__")
+    },
+    "guard by a quote": lambda made: {MODEL: with_guard(f"L['\\' + {code(made)} + \\''] == 1")},
+    "name of a node": lambda made: {MODEL: replace("add", INJECTED.format(code(made)))},
+    "name of an input": lambda made: {MODEL: replace("x", f"x={code(made)}")},
+    "name of a weight": lambda made: {
+        MODEL: replace("offset", f'offset") + {code(made)} + ("'),
+        WEIGHTS: replace("offset", f'offset") + {code(made)} + ("'),
+    },
+    "operator": lambda made: {MODEL: with_target("torch.os.system")},
+    "operator that reads files": lambda made: {
+        MODEL: with_target("torch.ops.aten.from_file.default")
+    },
+    "operator of another library": lambda made: {MODEL: with_target("#inductor:x")},
+    "enum in a structure": lambda made: {MODEL: with_structure(container("builtins.dict", ENUM))},
+    "defaultdict": lambda made: {
+        MODEL: with_structure(
+            container(
+                "collections.defaultdict",
+                json.dumps(
+                    {
+                        "default_factory_module": "antigravity",
+                        "default_factory_name": "x",
+                        "dict_context": [],
+                    }
+                ),
+            )
+        )
+    },
+    "compiled code": lambda made: {"data/aotinductor/model/model.so": b"\x7fELF"},
+}
+
+
+class TestProgramsOfPyTorch:
+    @pytest.mark.parametrize("name", HOSTILE_PT2)
+    @pytest.mark.parametrize("read", [open_source, read_module])
+    def test_code_is_refused(self, dynamic, tmp_path, name, read):
+        path = rewrite(dynamic, tmp_path / "model.pt2", HOSTILE_PT2[name](tmp_path / "made"))
+        with pytest.raises(UntrustedError, match=r"not read, for it may run code: .*--trust"):
+            read(path)
+        assert not (tmp_path / "made").exists()
+
+    @pytest.mark.parametrize("name", ["pickled example inputs", "pickled weight", "expression"])
+    def test_it_runs_with_trust(self, dynamic, tmp_path, name):
+        """These are no harmless files."""
+        path = rewrite(dynamic, tmp_path / "model.pt2", HOSTILE_PT2[name](tmp_path / "made"))
+        fails(path, trust=True, compare=False)
+        assert (tmp_path / "made").exists()
+
+    def test_an_expression_is_a_text(self, dynamic, tmp_path):
+        edit = with_expression([code(tmp_path / "made")])
+        message = fails(rewrite(dynamic, tmp_path / "model.pt2", {MODEL: edit}))
+        assert "does not fit PyTorch's schema" in message
+        assert not (tmp_path / "made").exists()
+
+    def test_the_old_format_is_refused(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "model.pt2", "w") as archive:
+            archive.writestr("version", "8.2")
+            archive.writestr("serialized_state_dict.pt", pickled(Payload(tmp_path / "made")))
+        assert "old format" in fails(tmp_path / "model.pt2", UntrustedError)
+
+    def test_what_is_harmless_loads_as_by_pytorch(self, dynamic, tmp_path):
+        path = tmp_path / "model.pt2"
+        path.write_bytes(dynamic)
+        ours, theirs = open_source(path), open_source(path, trust=True)
+        assert str(ours._program) == str(theirs._program)
+        assert ours.inputs == theirs.inputs
+        assert ours._program._guards_code == theirs._program._guards_code != []
+        inputs = (torch.randn(12, 4), torch.arange(12) % 10)
+        options = {"bias": torch.ones(1)}
+        tvm.testing.assert_allclose(
+            ours._program.module()(*inputs, options=options)["y"].detach().numpy(),
+            theirs._program.module()(*inputs, options=options)["y"].detach().numpy(),
+            rtol=0,
+        )
+
+    def test_convolutions_load(self, tmp_path):
+        module, inputs = conv_net()
+        torch.export.save(torch.export.export(module, inputs), tmp_path / "model.pt2")
+        source = open_source(tmp_path / "model.pt2")
+        assert source._program.example_inputs[0][0].equal(inputs[0])
+        for name, value in module.state_dict().items():
+            assert source._program.state_dict[name].equal(value)
+
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            "Pow(Integer(9), Pow(Integer(9), Integer(9)))",
+            "Pow(Pow(Pow(Integer(9), Integer(64)), Integer(64)), Integer(64))",
+            "LShift(Integer(1), Add(Integer(10000000000), Integer(1)))",
+            "Float('1e999999999')",
+            "Integer(" * 100 + "1" + ")" * 100,
+            "(" * 5000 + "s0" + ")" * 5000,
+        ],
+    )
+    def test_expressions_stay_small(self, dynamic, tmp_path, expression):
+        path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: with_expression(expression)})
+        fails(path, UntrustedError)
+
+    def test_tensors_stay_as_large_as_the_file(self, dynamic, tmp_path):
+        def edit(document):
+            meta = next(iter(document["config"].values()))["tensor_meta"]
+            meta["sizes"] = [{"as_int": 1 << 40}]
+            meta["strides"] = [{"as_int": 0}]
+
+        path = rewrite(dynamic, tmp_path / "model.pt2", {WEIGHTS: edit})
+        assert "elements in" in fails(path)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
