@@ -33,6 +33,7 @@ from .relax.transform import (
     FoldConstant,
     FoldLayoutTransform,
     FoldPadIntoConv,
+    GuardIntegerDivision,
     InsertRuntimeChecks,
     LowerAssertOp,
     LowerElementaryFunctions,
@@ -121,7 +122,8 @@ def stages(
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
     ``FoldPadIntoConv``, ``ChooseLayout`` (``Layout``, where one is asked for), ``SplitDataflow``,
     ``Legalize``, ``InlineElementwise``, ``ScheduleReductions``, ``ScheduleElementwise``,
-    ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower`` and ``CheckLowered``.
+    ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower``, ``GuardIntegerDivision`` and
+    ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -180,6 +182,8 @@ def stages(
     sequence.append(LowerElementaryFunctions())
     # Phase 3: memory, shapes and calls in the virtual machine's terms.
     sequence.append(_target_stage("Lower", lower_passes))
+    # Behind all schedules, and what computes shapes too.
+    sequence.append(GuardIntegerDivision())
     # Last, so that whatever an external code generator takes is gone: no false alarm.
     sequence.append(CheckLowered())
     return sequence

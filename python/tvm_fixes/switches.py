@@ -37,6 +37,7 @@ FIX_IDS: tuple[str, ...] = (
     "elementwise-schedule",
     "decompose-reduction",
     "elementary-functions",
+    "integer-division",
     "gpu-schedule",
     "split-dataflow",
     "comparison-legalize",

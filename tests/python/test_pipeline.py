@@ -57,7 +57,7 @@ def test_stages_have_names():
         *("DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv", "ChooseLayout"),
         *("SplitDataflow", "Legalize", "InlineElementwise"),
         *("ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"),
-        *("LowerElementaryFunctions", "Lower", "CheckLowered"),
+        *("LowerElementaryFunctions", "Lower", "GuardIntegerDivision", "CheckLowered"),
     ]
     assert [stage.info.name for stage in stages()] == names
     names[names.index("ChooseLayout")] = "Layout"

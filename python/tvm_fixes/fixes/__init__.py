@@ -17,6 +17,7 @@ package.
 """
 
 from . import (
+    arithmetic,
     batch_norm,
     conv_transpose,
     dynamic_shapes,
@@ -56,6 +57,7 @@ FIXES: tuple[Fix, ...] = (
     elements.ELEMENTWISE_SCHEDULE,
     elements.DECOMPOSE_REDUCTION,
     elements.ELEMENTARY_FUNCTIONS,
+    arithmetic.INTEGER_DIVISION,
     gpu.SCHEDULE,
     elements.SPLIT_DATAFLOW,
     elements.COMPARISON_LEGALIZE,

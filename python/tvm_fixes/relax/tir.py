@@ -64,9 +64,11 @@ def prim_func_pass(
 
 
 def contains(
-    node: tvm.Object, kind: type[Node], predicate: Callable[[Node], bool] = lambda _: True
+    node: tvm.Object,
+    kind: type[Node] | tuple[type[Node], ...],
+    predicate: Callable[[Node], bool] = lambda _: True,
 ) -> bool:
-    """Whether there is a node of a kind in `node`, or itself, of which `predicate` holds."""
+    """Whether there is a node of a kind, or of one of several, in `node`, with `predicate`."""
     found: list[bool] = []
     structural_walk(node, (kind, lambda inner: found.append(predicate(inner))))
     return any(found)

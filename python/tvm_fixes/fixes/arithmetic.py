@@ -1,0 +1,61 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Fixes of arithmetic on the elements of tensors."""
+
+# TVMScript annotates with calls.
+# mypy: disable-error-code="valid-type"
+
+import re
+
+import numpy as np
+import tvm
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from ..pipeline import pipeline
+from ._run import run
+from .record import Fix, Kind, Probe
+
+
+@I.ir_module
+class _Divide:
+    @R.function
+    def main(x: R.Tensor((4,), "int32"), y: R.Tensor((4,), "int32")) -> R.Tensor((4,), "int32"):
+        with R.dataflow():
+            out = R.divide(x, y)
+            R.output(out)
+        return out
+
+
+def _divide(relax_pipeline: str | tvm.transform.Pass) -> None:
+    least = np.array([-(2**31)] * 4, "int32")
+    got = run(_Divide, least, np.array([-1, 1, 2, -2], "int32"), relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, [-(2**31), -(2**31), -(2**30), 2**30])
+
+
+def _divide_stock() -> None:
+    _divide("default")
+
+
+def _divide_guarded() -> None:
+    _divide(pipeline())
+
+
+INTEGER_DIVISION = Fix(
+    id="integer-division",
+    family="elements",
+    kind=Kind.PASS,
+    summary="a CPU's divisions of integers by 0 are errors, and by -1 they wrap",
+    upstream=(),
+    probe=Probe(stock=_divide_stock, fixed=_divide_guarded, symptom=re.compile("SIGFPE: crashed")),
+)
