@@ -18,6 +18,7 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from tvm_fixes.isolate import Outcome, OutcomeKind
 
@@ -77,7 +78,8 @@ class Campaign:
     module : str
         The module of this package with ``run_case(seed) -> str | None``: None where all is well, a
         message where the input was refused; an ``AssertionError`` is a fault.  It may have
-        ``reproduce(seed) -> str``, a small test of the fault.
+        ``reproduce(seed) -> str``, a small test of the fault, and ``prepare()``, which loads what
+        every case needs.
     summary : str
         One line for the help text.
     timeout : float
@@ -92,11 +94,10 @@ class Campaign:
     timeout: float = 60.0
     gigabytes: float = 6.0
 
-    def function(self, name: str) -> Callable[[int], str | None] | None:
+    def function(self, name: str) -> Callable[..., Any] | None:
         """The function `name` of the module; None if it has none."""
         module = importlib.import_module(f"{__package__}.{self.module}")
-        function: Callable[[int], str | None] | None = getattr(module, name, None)
-        return function
+        return getattr(module, name, None)
 
     def case(self, seed: int) -> Callable[[], str | None]:
         """The case of `seed`, to be called in a process of its own."""

@@ -25,10 +25,10 @@ import tvm_fixes
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.isolate import OutcomeKind, run_forked
 from tvm_fixes.pipeline import pipeline
-from tvm_fixes.target import resolve
 
 from . import onnx_elementwise, onnx_layers, onnx_oracle, onnx_shapes, reduce_onnx
 from .onnx_graphs import DIMS, Graph
+from .targets import TARGETS, target_of
 from .tolerance import difference
 from .values import FLOATS, INTEGERS, KINDS
 
@@ -46,7 +46,6 @@ _INPUT_DTYPES = (
     *INTEGERS,
 )
 _OPSETS = (13, 17, 18, 19, 20, 21, 22, 23)
-TARGETS = ("llvm", "native", "haswell", "layout")
 _PRECISION = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -136,13 +135,7 @@ def build(
     mod = from_onnx(model)
     tvm_fixes.verify(mod).raise_if_errors()
     lowering = pipeline(layout="NHWC" if target == "layout" else None)
-    machine = {"native": "native", "haswell": "llvm -mcpu=haswell"}.get(target, "llvm")
-    resolved = (
-        tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
-        if target == "haswell"
-        else resolve(machine)
-    )
-    executable = relax.build(mod, resolved, relax_pipeline=lowering)
+    executable = relax.build(mod, target_of(target), relax_pipeline=lowering)
     vm = relax.VirtualMachine(executable, tvm.cpu())
     names = [value.name for value in model.graph.input]
 

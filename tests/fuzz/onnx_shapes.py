@@ -61,7 +61,7 @@ def rearrange(graph: Graph) -> None:
     kind = graph.below(5)
     if kind == 0:
         order = [int(axis) for axis in graph.rng.permutation(value.rank)]
-        graph.add("Transpose", [value], exact=True, perm=order)
+        graph.add("Transpose", [value], exact=True, **({"perm": order} if order else {}))
     elif kind == 1:
         graph.add("Flatten", [value], exact=True, axis=graph.below(value.rank + 1))
     elif kind == 2:

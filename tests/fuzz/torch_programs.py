@@ -1,0 +1,280 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The campaign of random PyTorch programs: exported, imported, built and compared."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+import tvm
+from torch import nn
+from tvm import relax
+
+import tvm_fixes
+from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.isolate import OutcomeKind, run_forked
+from tvm_fixes.pipeline import pipeline
+
+from . import torch_layers, torch_statements
+from .targets import TARGETS, target_of
+from .tolerance import difference
+from .torch_source import DTYPES, FLOATS, NAMES, Program, namespace, random_tensor
+from .values import KINDS, literal
+
+_STATEMENTS = (*torch_statements.STATEMENTS, *torch_layers.STATEMENTS)
+_WEIGHTS = np.array([weight for _, weight in _STATEMENTS])
+_PRECISION = ("float64", "float32", "float16", "bfloat16")
+_INPUT_DTYPES = (*("f32",) * 7, "f16", "bf16", "f64", "i64", "i64", "i32", "b8", "u8", "i8")
+
+
+def make_program(seed: int) -> tuple[Program, list[str]]:
+    """The program of `seed`, and the names of its results."""
+    rng = np.random.default_rng([3, seed])
+    p = Program(rng)
+    usual = p.choose(_INPUT_DTYPES)
+    shape = [p.choose((1, 2, 3, 4, 5)) for _ in range(p.choose((1, 2, 2, 3, 3, 4)))]
+    dynamic = p.chance(0.35)
+    for _ in range(1 + p.below(3)):
+        dtype = usual if p.chance(0.6) else p.choose(_INPUT_DTYPES)
+        other = [1 if p.chance(0.2) else extent for extent in shape][p.below(2) :]
+        x = p.add_input(dtype, other, p.choose(("exact", "exact", "normal", *KINDS)))
+        if dynamic:
+            p.dynamic[x.name] = tuple(a for a, e in enumerate(other) if e > 1 and p.chance(0.6))
+    goal = 2 + p.below(9)
+    for _ in range(80):
+        if len(p.lines) >= goal:
+            break
+        _STATEMENTS[int(rng.choice(len(_STATEMENTS), p=_WEIGHTS / _WEIGHTS.sum()))][0](p)
+    return p, p.results()
+
+
+def run_case(seed: int) -> str | None:
+    """Build and compare the program of `seed`; see :class:`tests.fuzz.campaign.Campaign`."""
+    p, results = make_program(seed)
+    return check(p, results, TARGETS[seed % len(TARGETS)], seed) if results else None
+
+
+def prepare() -> None:
+    """Load what PyTorch loads at the first export: once, in place of once per case."""
+    program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
+    program.run_decompositions()
+
+
+def load(p: Program, results: Sequence[str], *, wide: bool = False) -> nn.Module:
+    """The program as a module; `wide`: in float64."""
+    scope = namespace(wide=wide)
+    exec(p.source(results), scope)
+    weights = {name: _widened(t) if wide else t.clone() for name, t in p.weights.items()}
+    module: nn.Module = scope["Model"](weights).eval()
+    return module
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor.clone()
+
+
+def check(p: Program, results: Sequence[str], target: str, seed: int) -> str | None:
+    """Export, build and run the program; compare it with PyTorch.
+
+    Returns
+    -------
+    str or None
+        The message with which it was refused.
+
+    Raises
+    ------
+    AssertionError
+        If an output differs, if the verifier reports what is right, or if the message of a refusal
+        names neither operator nor node.
+    """
+    torch.set_num_threads(1)
+    module = load(p, results)
+    inputs = tuple(p.scope[name].clone() for name in p.inputs)
+    program = _export(p, module, inputs)
+    if program is None:
+        return None
+    try:
+        mod = from_exported_program(program)
+        tvm_fixes.verify(mod).raise_if_errors()
+        lowering = pipeline(layout="NHWC" if target == "layout" else None)
+        executable = relax.build(mod, target_of(target), relax_pipeline=lowering)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        assert _names_a_node(text, program), (
+            f"unclear refusal: {type(error).__name__}: {text[:600]}"
+        )
+        return f"{type(error).__name__}: {text[:300]}"
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    for arrays in [inputs, *_other_sizes(p, program, seed)]:
+        _compare(p, results, vm, arrays)
+    return None
+
+
+def _export(
+    p: Program, module: nn.Module, inputs: tuple[torch.Tensor, ...]
+) -> torch.export.ExportedProgram | None:
+    shapes = None
+    if any(p.dynamic.values()):
+        auto = torch.export.Dim.AUTO
+        shapes = tuple({axis: auto for axis in p.dynamic.get(name, ())} for name in p.inputs)
+    try:
+        return torch.export.export(module, inputs, dynamic_shapes=shapes)
+    except Exception:  # torch.export's own limits
+        return None
+
+
+def _other_sizes(
+    p: Program, program: torch.export.ExportedProgram, seed: int
+) -> list[tuple[torch.Tensor, ...]]:
+    """Inputs with each symbolic dim of another size, if PyTorch takes them."""
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    sizes: dict[str, int] = {}
+    rng = np.random.default_rng([4, seed])
+    arrays = []
+    for name, (dtype, _, kind) in p.inputs.items():
+        shape = []
+        for extent in placeholders[name].meta["val"].shape:
+            symbol = str(extent)
+            shape.append(
+                int(extent) if symbol.isdigit() else sizes.setdefault(symbol, 6 + len(sizes))
+            )
+        arrays.append(random_tensor(rng, dtype, shape, kind))
+    if not sizes:
+        return []
+    try:
+        program.module()(*(array.clone() for array in arrays))
+    except Exception:  # a size that the program excludes
+        return []
+    return [tuple(arrays)]
+
+
+def _compare(
+    p: Program, results: Sequence[str], vm: relax.VirtualMachine, inputs: tuple[torch.Tensor, ...]
+) -> None:
+    with torch.no_grad():
+        wanted = [_array(t) for t in load(p, results)(*(x.clone() for x in inputs))]
+    shapes = [tuple(x.shape) for x in inputs]
+    try:
+        got = vm["main"](*(tvm.runtime.tensor(_array(x)) for x in inputs))
+    except Exception as error:
+        raise AssertionError(
+            f"fails when it runs, {shapes}: {type(error).__name__}: {error}"
+        ) from None
+    fields = [got] if hasattr(got, "numpy") else list(got)
+    precision = _precision_of(p)
+
+    def truths() -> list[list[np.ndarray]]:
+        rng = np.random.default_rng(0)
+        runs = []
+        for moved in (False, True, True, True):
+            module = load(p, results, wide=True)
+            arrays = [_widened(x) for x in inputs]
+            if moved:
+                arrays = [_moved(x, precision, rng) for x in arrays]
+                for parameter in module.parameters():
+                    parameter.copy_(_moved(parameter, precision, rng))
+            with torch.no_grad():
+                runs.append([_array(t) for t in module(*arrays)])
+        return runs
+
+    problem = difference([field.numpy() for field in fields], wanted, truths, precision)
+    assert not problem, f"{problem}, inputs {shapes}"
+
+
+def _moved(tensor: torch.Tensor, precision: str, rng: np.random.Generator) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    unit = torch.finfo(getattr(torch, precision)).eps / 2
+    return tensor * (1 + unit * torch.from_numpy(rng.uniform(-1, 1, tuple(tensor.shape))))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.float().numpy().astype(ml_dtypes.bfloat16)
+    return tensor.detach().contiguous().numpy()
+
+
+def _precision_of(p: Program) -> str:
+    found = {v.tensor.dtype for v in p.variables} | {t.dtype for t in p.weights.values()}
+    names = [str(d).removeprefix("torch.") for d in found if NAMES.get(d) in FLOATS]
+    return max(names, key=_PRECISION.index, default="float64")
+
+
+def _names_a_node(text: str, program: torch.export.ExportedProgram) -> bool:
+    if re.search(r"relax\.[\w.]+ in '\w+': \w+ = ", text):  # a binding of the imported module
+        return True
+    decomposed = program.run_decompositions()
+    nodes = [*program.graph.nodes, *decomposed.graph.nodes]
+    return any(n.op == "call_function" and n.name in text and _name(n) in text for n in nodes)
+
+
+def _name(node: torch.fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target)).split(".")[0]
+
+
+def reproduce(seed: int) -> str:
+    """A small program with the fault of the case `seed`, as the program of a test."""
+    p, results = make_program(seed)
+    target = TARGETS[seed % len(TARGETS)]
+
+    def fault(candidate: Program, names: Sequence[str]) -> str | None:
+        outcome = run_forked(lambda: check(candidate, names, target, seed), timeout=120)
+        if outcome.kind is OutcomeKind.VALUE:
+            return None
+        return outcome.message if outcome.name == "AssertionError" else str(outcome)
+
+    wanted = fault(p, results)
+    if wanted is None:
+        return "the fault does not repeat"
+    for name in results:
+        if fault(p, [name]) is not None:
+            results = [name]
+            break
+    for line in reversed(list(p.lines)):
+        shorter = replace(p, lines=[other for other in p.lines if other != line])
+        shorter.scope = p.scope
+        try:
+            with torch.no_grad():
+                load(shorter, results)(*(p.scope[name].clone() for name in p.inputs))
+        except Exception:  # the line is needed
+            continue
+        found = fault(shorter, results)
+        if found is not None and _kind(found) == _kind(wanted):
+            p = shorter
+    return f"# target {target!r}: {fault(p, results)}\n{_as_test(p, results)}"
+
+
+def _kind(message: str) -> str:
+    return "output" if message.startswith("output") else re.sub(r"[^A-Za-z ]+", "", message)[:60]
+
+
+def _as_test(p: Program, results: Sequence[str]) -> str:
+    def tensor(value: torch.Tensor) -> str:
+        if value.numel() > 64:
+            return f"random({str(value.dtype)!r}, {tuple(value.shape)})"
+        array = _array(value.double() if value.is_floating_point() else value)
+        return f"torch.tensor({literal(array)[9:].rsplit(', ', 1)[0]}, dtype={value.dtype})"
+
+    source = p.source(results)
+    weights = ", ".join(
+        f"{n!r}: {tensor(t)}" for n, t in p.weights.items() if f"self.{n} " in source
+    )
+    inputs = ", ".join(tensor(p.scope[name]) for name in p.inputs)
+    names = "\n".join(f"{name} = {dtype}" for name, dtype in DTYPES.items() if name in source)
+    return (
+        f"{names}\n{source}\nweights = {{{weights}}}\ninputs = ({inputs},)\ndynamic = {p.dynamic}"
+    )
