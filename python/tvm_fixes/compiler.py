@@ -41,7 +41,7 @@ from .relax.constants import making_constants
 from .relax.transform import ConstantsToParams
 from .relax.transform.fold_constant import MAX_GROWTH, collect_unfolded
 from .relax.transform.origins import Origins, constants_of
-from .runtime.compiled_model import CompiledModel, check_destination
+from .runtime.compiled_model import CompiledModel
 from .runtime.manifest import (
     LIBRARY,
     WEIGHTS,
@@ -55,6 +55,7 @@ from .runtime.manifest import (
     package_versions,
 )
 from .runtime.report import Report
+from .runtime.staging import check_destination
 from .runtime.weights import LARGE, Scratch, Weight, write_weights
 from .source import Reference, Shapes, Source, open_source
 from .volume import check_ratio, check_volume

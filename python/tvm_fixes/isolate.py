@@ -38,6 +38,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import IO
 
+from .signals import interrupts_deferred
+
 _FORK = multiprocessing.get_context("fork")
 
 _OUTPUT_LIMIT = 64 * 1024
@@ -124,7 +126,8 @@ class _Child:
         self._process.close()
         with self._answer, self._output:
             if timed_out:
-                outcome = Outcome(OutcomeKind.TIMEOUT, message=f"no end within {self._timeout:g} s")
+                within = "" if self._timeout is None else f" within {self._timeout:g} s"
+                outcome = Outcome(OutcomeKind.TIMEOUT, message=f"no end{within}")
             elif status < 0:
                 outcome = Outcome(OutcomeKind.SIGNAL, name=_signal_name(-status), message="crashed")
             else:
@@ -190,7 +193,8 @@ def run_all_forked(
         while pending or running:
             while pending and len(running) < jobs:
                 index, fn = pending.pop()
-                running[index] = _Child(fn, timeout)
+                with interrupts_deferred():
+                    running[index] = _Child(fn, timeout)
             first_deadline = min(child.deadline for child in running.values())
             left = None if timeout is None else max(0.0, first_deadline - time.monotonic())
             ended = multiprocessing.connection.wait(
@@ -199,17 +203,20 @@ def run_all_forked(
             now = time.monotonic()
             for index, child in list(running.items()):
                 if child.sentinel in ended or child.deadline <= now:
-                    del running[index]
-                    outcomes[index] = child.finish(timed_out=child.sentinel not in ended)
+                    with interrupts_deferred():
+                        del running[index]
+                        outcomes[index] = child.finish(timed_out=child.sentinel not in ended)
     finally:
-        for child in running.values():
-            child.finish(timed_out=True)
+        with interrupts_deferred():
+            for child in running.values():
+                child.finish(timed_out=True)
     return [outcomes[index] for index in range(len(fns))]
 
 
 def _serve(fn: Callable[[], object], answer: IO[bytes], output: IO[bytes]) -> None:
     """Run in the child: call `fn` and write what became of it to `answer`."""
     os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the fork came while interrupts were deferred
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)

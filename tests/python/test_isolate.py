@@ -19,6 +19,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -182,6 +183,27 @@ def test_an_interrupt_leaves_no_child():
             multiprocessing.connection.wait = real
 
     assert run_forked(interrupt, timeout=30).value == (2, True)
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_an_interrupt_ends_a_call_and_is_raised(timeout):
+    """The call itself, and what waits for it, in a process that may be interrupted."""
+
+    def interrupted():
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        run_forked(signal.pause, timeout=timeout)
+
+    def run():
+        try:
+            interrupted()
+        except BaseException as error:
+            os._exit(130 if type(error) is KeyboardInterrupt else 1)
+
+    child = os.fork()
+    if not child:
+        run()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
 
 
 def test_no_more_than_the_jobs_allowed_at_once(tmp_path):

@@ -16,8 +16,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +27,7 @@ import tvm
 from tvm import relax
 
 from .. import target as targets
-from ..errors import ArtifactError, InputError, UsageError, summarize
+from ..errors import ArtifactError, InputError, summarize
 from .manifest import (
     LIBRARY,
     MANIFEST,
@@ -39,6 +38,7 @@ from .manifest import (
     hash_file,
     read_manifest,
 )
+from .staging import check_destination, staged, write_manifest
 from .tensors import dtype_of, from_tvm, is_torch, to_device, to_tvm
 from .weights import read_weights
 
@@ -249,10 +249,27 @@ class CompiledModel:
         """
         check_destination(directory)
         with staged(directory) as staging:
-            for name, mode in self._files().items():
-                shutil.copyfile(self._directory / name, staging / name)
-                (staging / name).chmod(mode)
-            (staging / MANIFEST).write_text(self.manifest.to_json())
+            self._copy_library(staging)
+            if self._manifest.weights is not None:
+                self._copy(WEIGHTS, self._manifest.weights.sha256, staging)
+            write_manifest(staging, self.manifest.to_json())
+
+    def _copy_library(self, staging: Path) -> None:
+        """Copy the library to `staging`, where whoever may read it may run it."""
+        self._copy(LIBRARY, self._manifest.sha256, staging)
+        mode = (staging / LIBRARY).stat().st_mode
+        (staging / LIBRARY).chmod(mode | (mode & 0o444) >> 2)
+
+    def _copy(self, name: str, sha256: str, staging: Path) -> None:
+        try:
+            shutil.copyfile(self._directory / name, staging / name)
+        except FileNotFoundError as error:
+            raise ArtifactError(
+                f"{self._directory / name}: has gone since it was loaded"
+            ) from error
+        # Another model may have been saved to where this one was loaded from.
+        if hash_file(staging / name) != sha256:
+            raise ArtifactError(f"{self._directory / name}: has changed since it was loaded")
 
     def check_weights(self) -> None:
         """Read all of the weights beside the library, if any, and compare their SHA-256.
@@ -265,11 +282,6 @@ class CompiledModel:
             If they are not those that the manifest describes.
         """
         self._map_weights(check=True)
-
-    def _files(self) -> dict[str, int]:
-        """The files beside the manifest, and their permissions."""
-        beside = {} if self._manifest.weights is None else {WEIGHTS: 0o644}
-        return {LIBRARY: 0o755} | beside
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "CompiledModel":
@@ -335,85 +347,3 @@ def returned(result: Any, *, as_torch: bool) -> Any:
         return from_tvm(result, as_torch=as_torch)
     outputs = tuple(from_tvm(value, as_torch=as_torch) for value in result)
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-@contextmanager
-def staged(directory: str | os.PathLike[str]) -> Iterator[Path]:
-    """A directory that takes the place of `directory` when all is written, or goes.
-
-    Raises
-    ------
-    ArtifactError
-        If writing fails.
-    """
-    destination = Path(os.path.abspath(directory))
-    staging = None
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-        staging.chmod(0o755)
-        yield staging
-        for path in staging.iterdir():
-            _sync(path)
-        _sync(staging)
-        _replace(staging, destination)
-        _sync(destination.parent)
-    except OSError as error:
-        raise ArtifactError(f"{directory}: cannot be written: {error.strerror}") from error
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
-
-
-def check_destination(directory: str | os.PathLike[str]) -> None:
-    """Make sure that an artifact may be written to `directory`.
-
-    Raises
-    ------
-    UsageError
-        If it holds what is not an artifact, or its parent cannot be written.
-    """
-    path = Path(os.path.abspath(directory))
-    if os.path.lexists(path):
-        if not path.is_dir() or path.is_symlink():
-            raise UsageError(f"{directory}: exists and is not a directory")
-        if any(path.iterdir()) and not _is_artifact(path):
-            raise UsageError(f"{directory}: holds files that are not an artifact's; remove it")
-    parent = next(p for p in path.parents if os.path.lexists(p))
-    if not parent.is_dir():
-        raise UsageError(f"{directory}: {parent} is not a directory")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{directory}: {parent} cannot be written")
-
-
-def _is_artifact(path: Path) -> bool:
-    """Whether `path` holds an artifact and nothing that a person may have added."""
-    try:
-        Manifest.from_json((path / MANIFEST).read_text())
-    except (OSError, UnicodeDecodeError, ArtifactError):
-        return False
-    return {entry.name for entry in path.iterdir()} <= {LIBRARY, MANIFEST, WEIGHTS}
-
-
-def _replace(staging: Path, destination: Path) -> None:
-    """Move `staging` to `destination`; what is there gives way, or stays if the move fails."""
-    if not destination.exists() or not any(destination.iterdir()):
-        staging.rename(destination)
-        return
-    # A directory cannot be renamed over a full one: the old one waits under the staging name.
-    old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-    destination.rename(old)
-    try:
-        staging.rename(destination)
-    except BaseException:
-        old.rename(destination)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,7 +14,6 @@
 
 import hashlib
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +26,10 @@ import numpy as np
 import tvm
 
 from ..errors import ArtifactError, InputError, UsageError
-from .compiled_model import CompiledModel, check_destination, check_library, returned, staged
+from .compiled_model import CompiledModel, check_library, returned
 from .lifted_manifest import LiftedManifest, PreparedSpec, WeightSpec
-from .manifest import LIBRARY, MANIFEST, WEIGHTS, TensorSpec
+from .manifest import MANIFEST, WEIGHTS, TensorSpec
+from .staging import check_destination, staged, write_manifest
 from .tensors import dtype_of, duplicate, is_torch, nbytes_of, to_tvm
 from .weights import Weight, read_weights, write_weights
 
@@ -190,8 +190,7 @@ class LiftedModule(CompiledModel):
             prepared = self._loaded if held is None else self._prepare(held, is_held=True)
         if prepared is None:
             raise UsageError("there are no weights to save: give them to lift()")
-        if not _is_artifact(Path(directory)):
-            check_destination(directory)
+        check_destination(directory)
         with staged(directory) as staging:
             tensors = enumerate(tensor for value in prepared for tensor in _tensors_of(value))
             manifest = replace(
@@ -203,9 +202,8 @@ class LiftedModule(CompiledModel):
                 ),
                 weights_bytes=self.lift_report.before if self.lift_report else 0,
             )
-            shutil.copyfile(self._directory / LIBRARY, staging / LIBRARY)
-            (staging / LIBRARY).chmod(0o755)
-            (staging / MANIFEST).write_text(manifest.to_json())
+            self._copy_library(staging)
+            write_manifest(staging, manifest.to_json())
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "LiftedModule":
@@ -438,12 +436,3 @@ def _bytes_of(value: Any) -> memoryview:
         flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
         return flat.view(torch.uint8).numpy().data
     return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
-
-
-def _is_artifact(path: Path) -> bool:
-    """Whether `path` holds a lifted model's artifact and nothing else."""
-    try:
-        LiftedManifest.read(path)
-    except ArtifactError:
-        return False
-    return {entry.name for entry in path.iterdir()} <= {LIBRARY, MANIFEST, WEIGHTS}

@@ -1,0 +1,86 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Files that somebody else may have put there: opened only if they are regular, read with a limit.
+
+A FIFO or a device in the place of a file would block, or never end.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO, cast
+
+MAX_TEXT = 256 << 20
+"""The most bytes that a manifest may have."""
+
+
+def open_regular(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> BinaryIO:
+    """Open a regular file for reading, or a symbolic link to one.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    dir_fd : int, optional
+        An open directory that a relative `path` starts from.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is anything else; nothing has been read then.
+    """
+    # Without O_NONBLOCK, opening a FIFO waits for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        return cast(BinaryIO, os.fdopen(descriptor, "rb"))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_text(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> str:
+    """Read a small file of UTF-8; its parameters are those of :func:`open_regular`.
+
+    Raises
+    ------
+    OSError
+        As :func:`open_regular`, or if it has more than :data:`MAX_TEXT` bytes.
+    UnicodeDecodeError
+        If it is not UTF-8.
+    """
+    with open_regular(path, dir_fd=dir_fd) as file:
+        data = file.read(MAX_TEXT + 1)
+    if len(data) > MAX_TEXT:
+        raise OSError(errno.EFBIG, f"more than {MAX_TEXT >> 20} MiB", os.fspath(path))
+    return data.decode()
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Have the disk hold what a file or a directory holds."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot do it for a directory.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def existing_parent(path: Path) -> Path:
+    """The nearest of the parents of an absolute `path` that exists."""
+    return next(parent for parent in [*path.parents, path] if os.path.lexists(parent))
