@@ -207,6 +207,45 @@ def _import_attention_and_view(importers: ModuleType) -> None:
     np.testing.assert_allclose(run(mod, x.numpy()), Attend()(x), rtol=1e-5, atol=1e-6)
 
 
+def _exported(importers: ModuleType, module: object, *inputs: np.ndarray) -> np.ndarray:
+    """What an exported module gives."""
+    import torch
+
+    program = torch.export.export(module, tuple(map(torch.from_numpy, inputs)))
+    return run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), *inputs)
+
+
+def _import_selu(importers: ModuleType) -> None:
+    import torch
+
+    x = np.array([-2, -1e-9, 0, 1, 30], "float32")
+    got = _exported(importers, torch.nn.SELU(), x)
+    expected = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def _import_divisor(importers: ModuleType) -> None:
+    import torch
+
+    x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    got = _exported(importers, torch.nn.AvgPool2d(2, divisor_override=3), x)
+    expected = x.reshape(2, 2, 2, 2).sum((1, 3)) / 3
+    np.testing.assert_allclose(got[0, 0], expected, rtol=1e-6)
+
+
+def _import_grid_sample(importers: ModuleType) -> None:
+    import torch
+
+    class Sample(torch.nn.Module):
+        def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.grid_sample(x, grid, align_corners=True)
+
+    x = np.arange(6, dtype="float32").reshape(1, 1, 2, 3)
+    # Each element of the upper row, and the middle of the lower one.
+    grid = np.array([[[[-1, -1], [0, -1], [1, -1], [0, 1]]]], "float32")
+    np.testing.assert_allclose(_exported(importers, Sample(), x, grid)[0, 0], [[0, 1, 2, 4]])
+
+
 DTYPE = Fix(
     id="torch-dtype",
     family="torch-importer",
@@ -320,4 +359,31 @@ ATTENTION = Fix(
     summary="attention whose result is viewed; not decomposed, its masks, scale and grouped heads",
     upstream=(),
     probe=_probe(_import_attention_and_view, r"ValueError: Cannot view a tensor"),
+)
+
+ACTIVATIONS = Fix(
+    id="torch-activations",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="elu, selu, celu, softplus, expm1, log1p to the last digits; softshrink of NaN",
+    upstream=(),
+    probe=_probe(_import_selu, r"AssertionError: .*Not equal to tolerance"),
+)
+
+POOLING = Fix(
+    id="torch-pooling",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="average poolings with divisor_override",
+    upstream=(),
+    probe=_probe(_import_divisor, r"AssertionError: .*Not equal to tolerance"),
+)
+
+GRID_SAMPLE = Fix(
+    id="torch-grid-sample",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="grid_sample reads the coordinates from the last axis of its grid; in 3-D, too",
+    upstream=(),
+    probe=_probe(_import_grid_sample, r"AssertionError: .*"),
 )

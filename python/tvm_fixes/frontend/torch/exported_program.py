@@ -53,7 +53,8 @@ from tvm.relax.frontend.torch.exported_program_translator import (
 )
 
 from ... import switches
-from . import attention, interpolation, promotion, sizes
+from . import activations, attention, interpolation, promotion, sizes
+from .activations import Activations
 from .attention import Attention
 from .corrections import (
     BATCH_NORM,
@@ -68,6 +69,7 @@ from .corrections import (
     dtypes,
 )
 from .promotion import Promotion
+from .sampling import GRID_SAMPLE, POOLING, Sampling
 from .sizes import Sizes
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
@@ -91,7 +93,9 @@ _WEIGHTED = {
 }
 
 
-class ExportedProgramImporter(Attention, Promotion, Sizes, Corrections, TVMExportedProgramImporter):
+class ExportedProgramImporter(
+    Activations, Attention, Promotion, Sampling, Sizes, Corrections, TVMExportedProgramImporter
+):
     """TVM's importer, corrected; of a program that TVM imports right it makes the same Relax.
 
     It is a subclass, not a ``custom_convert_map`` for TVM's importer, because TVM calls the
@@ -126,6 +130,11 @@ class ExportedProgramImporter(Attention, Promotion, Sizes, Corrections, TVMExpor
             LINEAR: {"bilinear.default": self._bilinear_call},
             PRELU: {"prelu.default": self._prelu_call},
             attention.FIX_ID: {"scaled_dot_product_attention.default": self._attention},
+            activations.FIX_ID: {
+                f"{name}.default": convert for name, convert in self.activation_calls().items()
+            },
+            POOLING: {f"{name}.default": convert for name, convert in self.pooling_calls().items()},
+            GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
@@ -203,6 +212,7 @@ def _decompose(program: ExportedProgram) -> ExportedProgram:
             torch.ops.aten.bilinear.default,
         ],
         PRELU: [torch.ops.aten.prelu.default],
+        activations.FIX_ID: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
         interpolation.FIX_ID: [
             getattr(torch.ops.aten, name).vec for name in chain(_NEAREST, _WEIGHTED)

@@ -48,7 +48,8 @@ from tvm.relax.frontend.torch.fx_translator import TorchFXImporter
 from tvm.sym import Analyzer
 
 from ... import switches
-from . import interpolation
+from . import activations, interpolation
+from .activations import Activations
 from .corrections import (
     BATCH_NORM,
     CONV_TRANSPOSE,
@@ -60,6 +61,7 @@ from .corrections import (
     Corrections,
     static_extent,
 )
+from .sampling import POOLING, Sampling
 
 __all__ = ["FXImporter", "from_fx"]
 
@@ -88,7 +90,7 @@ class _WithoutParameters:
         return getattr(self._module, name)
 
 
-class FXImporter(Corrections, TorchFXImporter):
+class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
     """TVM's importer, corrected; of a module that TVM imports right it makes the same Relax."""
 
     def __init__(self, default_image_layout: str = "NCHW") -> None:
@@ -138,6 +140,8 @@ class FXImporter(Corrections, TorchFXImporter):
             },
             TILE: {"tile": self._tile_call, "repeat": self._tile_call},
             PRELU: {nn.PReLU: self._prelu_module_of_dtype},
+            POOLING: {**self.pooling_calls(), **self.pooling_modules()},
+            activations.FIX_ID: {**self.activation_calls(), **self.activation_modules()},
         }
 
     @staticmethod

@@ -31,6 +31,7 @@ How to remove
     See ``corrections``.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,11 @@ def _example(argument: Any) -> Any:
     return value
 
 
+def _number(argument: Any) -> float | None:
+    """An argument that is a number; None for all others."""
+    return argument if isinstance(argument, int | float) else None
+
+
 class Promotion(Corrections):
     """The converters of elementwise operators and sums that promote as PyTorch does."""
 
@@ -198,6 +204,9 @@ class Promotion(Corrections):
             operands = node.args[:2]
             alpha = self._retrieve_args(node.kwargs.get("alpha", 1))
             dtype = self._result_dtype(kind, *operands)
+            if op is relax.op.multiply and "float" in dtype and 0 in map(_number, operands):
+                [factor] = [operand for operand in operands if _number(operand) != 0]
+                return self._product_with_zero(self._operand(factor, dtype))
             is_plain = alpha == 1 and dtype != "bool"
             if is_plain and all(self._has_dtype(operand, dtype) for operand in operands):
                 return stock(node)
@@ -212,6 +221,13 @@ class Promotion(Corrections):
             return self.block_builder.emit(chosen(lhs, rhs))
 
         return convert
+
+    def _product_with_zero(self, x: relax.Expr) -> relax.Expr:
+        """0, or NaN where `x` is NaN or infinite; TVM simplifies the product to 0 there, too."""
+        switches.note(FIX_ID)
+        emit, dtype = self.block_builder.emit, dtype_of(x)
+        is_finite = emit(relax.op.less(emit(relax.op.abs(x)), relax.const(math.inf, dtype)))
+        return emit(relax.op.where(is_finite, relax.const(0, dtype), relax.const(math.nan, dtype)))
 
     def _in_dtype_converter(
         self, stock: Callable[[fx.Node], relax.Expr]

@@ -117,6 +117,9 @@ class Sizes(Corrections):
             if isinstance(value, _NUMBERS):
                 return self._number(node, convert)
             result = convert(node)
+            if isinstance(result, relax.Call):
+                # Some converters of TVM's leave it to others to bind what they return.
+                result = self.block_builder.emit(result)
             is_tensor = isinstance(value, torch.Tensor) and isinstance(result, relax.Expr)
             return self._typed(node, result) if is_tensor and node.users else result
 

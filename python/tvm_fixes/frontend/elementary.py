@@ -1,0 +1,122 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Elementary functions that Relax has no operator for, of operators that it has.
+
+Each is as accurate in floating point near its zero and far from it as elsewhere, and passes NaN,
+infinities and signs of zero.
+"""
+
+from collections.abc import Callable
+
+from tvm import relax
+
+from .dtypes import accumulation_dtype, dtype_of
+
+__all__ = ["Elementary"]
+
+
+class Elementary:
+    """Functions of floating-point tensors; those of 16 bits are computed in float32.
+
+    Parameters
+    ----------
+    emit : callable
+        Binds an expression to a variable, as ``BlockBuilder.emit`` does.
+    """
+
+    def __init__(self, emit: Callable[[relax.Expr], relax.Expr]) -> None:
+        self.emit = emit
+
+    def __call__(self, operator: str, *operands: relax.Expr | float) -> relax.Expr:
+        """``relax.op.<operator>``; numbers have the dtype of the tensors."""
+        dtype = next(dtype_of(o) for o in reversed(operands) if isinstance(o, relax.Expr))
+        tensors = [o if isinstance(o, relax.Expr) else relax.const(o, dtype) for o in operands]
+        return self.emit(getattr(relax.op, operator)(*tensors))
+
+    def in_wide(
+        self, function: Callable[..., relax.Expr], x: relax.Expr, *others: relax.Expr
+    ) -> relax.Expr:
+        """``function(x, *others)``, computed in the accumulation dtype and rounded once."""
+        dtype = dtype_of(x)
+        inner = accumulation_dtype(dtype)
+        if inner == dtype:
+            return function(x, *others)
+        wide = [self.emit(relax.op.astype(value, inner)) for value in (x, *others)]
+        return self.emit(relax.op.astype(function(*wide), dtype))
+
+    def expm1(self, x: relax.Expr) -> relax.Expr:
+        """``exp(x) - 1``."""
+        return self.in_wide(self._expm1, x)
+
+    def _expm1(self, x: relax.Expr) -> relax.Expr:
+        exponential = self("exp", x)
+        # The error of the exponential is in its logarithm, too.
+        less = self("subtract", exponential, 1.0)
+        quotient = self("divide", self("multiply", less, x), self("log", exponential))
+        is_far = self("greater", self("abs", x), 1.0)
+        exact = self("where", is_far, less, quotient)
+        return self("where", self("equal", less, 0.0), x, exact)
+
+    def log1p(self, x: relax.Expr) -> relax.Expr:
+        """``log(1 + x)``."""
+        return self.in_wide(self._log1p, x)
+
+    def _log1p(self, x: relax.Expr) -> relax.Expr:
+        total = self("add", x, 1.0)
+        # Not less than 1/2, so that TVM does not simplify the difference to x.
+        bounded = self("maximum", total, 0.5)
+        # What the sum has lost, its logarithm has by the same factor.
+        lost = self("divide", x, self("subtract", bounded, 1.0))
+        logarithm = self("log", total)
+        is_near = self("less", self("abs", x), 0.5)
+        exact = self("where", is_near, self("multiply", logarithm, lost), logarithm)
+        return self("where", self("equal", bounded, 1.0), x, exact)
+
+    def softplus(self, x: relax.Expr, beta: float, threshold: float) -> relax.Expr:
+        """``log(1 + exp(beta x)) / beta`` where ``beta x`` is up to `threshold`, else `x`."""
+
+        def function(x: relax.Expr) -> relax.Expr:
+            scaled = self("multiply", x, beta) if beta != 1 else x
+            soft = self._log1p(self("exp", scaled))
+            soft = self("divide", soft, beta) if beta != 1 else soft
+            return self("where", self("greater", scaled, threshold), x, soft)
+
+        return self.in_wide(function, x)
+
+    def elu(self, x: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
+        """``scale x`` where `x` is positive, else ``scale alpha expm1(input_scale x)``."""
+
+        def function(x: relax.Expr) -> relax.Expr:
+            # Of what is positive the exponential might be infinite, and 0 times it NaN.
+            is_positive = self("greater", x, 0.0)
+            least = self("where", is_positive, 0.0, x)
+            negative = self._expm1(self("multiply", least, input_scale))
+            negative = self("multiply", negative, alpha * scale)
+            positive = self("multiply", x, scale) if scale != 1 else x
+            return self("where", is_positive, positive, negative)
+
+        return self.in_wide(function, x)
+
+    def logaddexp(self, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        """``log(exp(x) + exp(y))``."""
+
+        def function(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+            larger = self("maximum", x, y)
+            distance = self("negative", self("abs", self("subtract", x, y)))
+            total = self("add", larger, self._log1p(self("exp", distance)))
+            # The difference of equal infinities is NaN.
+            is_same = self("equal", x, y)
+            is_infinite = self("equal", self("abs", x), float("inf"))
+            return self("where", self("logical_and", is_same, is_infinite), x, total)
+
+        return self.in_wide(function, x, y)

@@ -1,0 +1,142 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Activations and other elementary functions of PyTorch, by both importers.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``selu``, ``celu``, and ``elu`` with a scale, in an exported program; ``elu``, ``softplus``,
+    ``expm1``, ``log1p``, ``logaddexp`` near zero, far from it, or of 16-bit numbers;
+    ``softshrink`` of NaN or infinity.  In a traced module the numbers of ``nn.ELU``, ``nn.CELU``,
+    ``nn.GELU`` and ``nn.Hardtanh``, and those of ``hardtanh`` that are given by position.
+Symptom
+    Other numbers, silently: ``selu`` lacks its scale, which is 5%; ``elu(1e-9)`` is 0; NaN is lost.
+Mechanism
+    PyTorch decomposes ``selu`` and ``celu`` into an ``elu`` with ``scale`` and ``input_scale``,
+    which the converter does not read; it subtracts 1 from the exponential.  The others are the
+    textbook's formulas, too.  What a comparison gives is multiplied, which is NaN for infinities
+    that it should leave out.  The converters of calls are those of modules, where they look for the
+    arguments of the call.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import fx, nn
+from tvm import relax
+
+from ... import switches
+from ..elementary import Elementary
+from .corrections import Converters, Corrections
+
+__all__ = ["FIX_ID", "Activations"]
+
+FIX_ID = "torch-activations"
+
+Convert = Callable[[fx.Node], relax.Expr]
+
+# torch.nn.functional.selu documents these.
+_SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
+
+# The arguments of functions, and what they are by default; modules have attributes of these names.
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "celu": {"alpha": 1.0},
+    "elu": {"alpha": 1.0, "scale": 1.0, "input_scale": 1.0},
+    "gelu": {"approximate": "none"},
+    "hardtanh": {"min_val": -1.0, "max_val": 1.0},
+    "selu": {},
+    "softplus": {"beta": 1.0, "threshold": 20.0},
+    "softshrink": {"lambd": 0.5},
+    "expm1": {},
+    "log1p": {},
+}
+_MODULES: dict[str, type[nn.Module]] = {
+    "celu": nn.CELU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "hardtanh": nn.Hardtanh,
+    "selu": nn.SELU,
+    "softplus": nn.Softplus,
+    "softshrink": nn.Softshrink,
+}
+
+
+class Activations(Corrections):
+    """The converters of activations and of what they are made of."""
+
+    def activation_calls(self) -> Converters:
+        """Converters of calls, by the name of the function."""
+        return {
+            **{name: self._activation_call(name) for name in _NUMBERS},
+            "logaddexp": self._logaddexp_call,
+        }
+
+    def activation_modules(self) -> Converters:
+        """Converters of calls of modules."""
+        return {module: self._activation_module(name) for name, module in _MODULES.items()}
+
+    def _activation_call(self, name: str) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, *values = self._arguments(node, input=None, **_NUMBERS[name])
+            return self._activate(name, x, dict(zip(_NUMBERS[name], values, strict=True)))
+
+        return convert
+
+    def _activation_module(self, name: str) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            [x] = self._arguments(node, input=None)
+            module = self.named_modules[node.target]
+            defaults = _NUMBERS[name].items()
+            return self._activate(name, x, {n: getattr(module, n, value) for n, value in defaults})
+
+        return convert
+
+    def _activate(self, name: str, x: relax.Expr, numbers: Mapping[str, Any]) -> relax.Expr:
+        """The function `name` of `x`."""
+        switches.note(FIX_ID)
+        emit = self.block_builder.emit
+        elementary = Elementary(emit)
+        match name:
+            case "elu":
+                return elementary.elu(x, **numbers)
+            case "selu":
+                return elementary.elu(x, **_SELU, input_scale=1.0)
+            case "celu":
+                alpha = numbers["alpha"]
+                return elementary.elu(x, alpha, scale=1.0, input_scale=1 / alpha)
+            case "gelu":
+                tanh = numbers["approximate"] == "tanh"
+                return emit(relax.op.nn.gelu_tanh(x) if tanh else relax.op.nn.gelu(x))
+            case "hardtanh":
+                return emit(relax.op.clip(x, numbers["min_val"], numbers["max_val"]))
+            case "softplus":
+                return elementary.softplus(x, **numbers)
+            case "softshrink":
+                return self._softshrink_of(elementary, x, numbers["lambd"])
+        return getattr(elementary, name)(x)
+
+    @staticmethod
+    def _softshrink_of(e: Elementary, x: relax.Expr, bound: float) -> relax.Expr:
+        # NaN is not between the bounds; TVM simplifies 0 times it to 0.
+        inside = e("where", e("less_equal", e("abs", x), bound), 0.0, x)
+        below = e("where", e("less", x, -bound), e("add", x, bound), inside)
+        return e("where", e("greater", x, bound), e("subtract", x, bound), below)
+
+    def _logaddexp_call(self, node: fx.Node) -> relax.Expr:
+        x, y = self.retrieve_args(node)[:2]
+        switches.note(FIX_ID)
+        return Elementary(self.block_builder.emit).logaddexp(x, y)

@@ -1,0 +1,183 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Average pooling and grid sampling of PyTorch.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``avg_pool2d`` or ``avg_pool3d`` with ``divisor_override``; ``grid_sample``.
+Symptom
+    The average is over the elements of the window, silently; a grid of two rows or columns is read
+    along other axes, silently, and others are refused.  5-D grids are refused.
+Mechanism
+    The converter does not read the argument; the operator takes the axis of the coordinates in
+    front of the spatial ones, where PyTorch has it last.
+How to remove
+    See ``corrections``.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from torch import fx, nn
+from tvm import relax
+
+from ... import switches
+from ..dtypes import accumulation_dtype, dtype_of
+from .corrections import Converters, Corrections, static_extent
+
+__all__ = ["GRID_SAMPLE", "POOLING", "Sampling"]
+
+GRID_SAMPLE = "torch-grid-sample"
+POOLING = "torch-pooling"
+
+Convert = Callable[[fx.Node], relax.Expr]
+
+_METHODS = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+class Sampling(Corrections):
+    """The converters of poolings and of grid sampling."""
+
+    def pooling_calls(self) -> Converters:
+        """Converters of calls of average poolings, by the name of the function."""
+        return {f"avg_pool{rank}d": self._avg_pool_call(rank) for rank in (2, 3)}
+
+    def pooling_modules(self) -> Converters:
+        """Converters of calls of modules that are average poolings."""
+        return {nn.AvgPool2d: self._avg_pool_module(2), nn.AvgPool3d: self._avg_pool_module(3)}
+
+    def _avg_pool_call(self, rank: int) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, kernel, *options, divisor = self._arguments(
+                node,
+                input=None,
+                kernel_size=None,
+                stride=None,
+                padding=0,
+                ceil_mode=False,
+                count_include_pad=True,
+                divisor_override=None,
+            )
+            return self._emit_avg_pool(node, rank, x, kernel, *options, divisor=divisor)
+
+        return convert
+
+    def _avg_pool_module(self, rank: int) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            [x] = self._arguments(node, input=None)
+            m = self.named_modules[node.target]
+            options = (m.stride, m.padding, m.ceil_mode, m.count_include_pad)
+            return self._emit_avg_pool(
+                node, rank, x, m.kernel_size, *options, divisor=m.divisor_override
+            )
+
+        return convert
+
+    def _emit_avg_pool(
+        self,
+        node: fx.Node,
+        rank: int,
+        x: relax.Expr,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        *,
+        divisor: int | None,
+    ) -> relax.Expr:
+        stock = getattr(self, f"_avg_pool{rank}d_impl")
+        if divisor is None:
+            return self.block_builder.normalize(
+                stock(x, kernel, stride, padding, ceil_mode, count_include_pad)
+            )
+        switches.note(POOLING)
+        dtype = dtype_of(x)
+        if "float" not in dtype:
+            raise tvm.error.OpAttributeInvalid(
+                f"{node.target} {node.name!r}: attribute divisor_override is {divisor} for "
+                f"{dtype}; expected a dtype of floating point"
+            )
+        kernel, padding = (
+            [value] * rank if isinstance(value, int) else list(value) * (rank // len(value))
+            for value in (kernel, padding)
+        )
+        stride = list(stride if isinstance(stride, list | tuple) else [stride] * rank) or kernel
+        stride = kernel if stride[0] is None else stride * (rank // len(stride))
+        wide = self._astype(x, accumulation_dtype(dtype))
+        ends = list(padding)
+        if ceil_mode:
+            ends = self._ends_of_windows(node, x, kernel, stride, padding)
+        # Each window is an average of as many elements, of which those outside are 0.
+        widths = [0, 0] * (x.ty.ndim - rank)
+        widths += [width for pair in zip(padding, ends, strict=True) for width in pair]
+        wide = self.block_builder.emit(relax.op.nn.pad(wide, widths)) if any(widths) else wide
+        mean = self.block_builder.emit(stock(wide, kernel, stride, 0, False, True))
+        scale = relax.const(math.prod(kernel) / divisor, dtype_of(wide))
+        return self._astype(self.block_builder.emit(relax.op.multiply(mean, scale)), dtype)
+
+    @staticmethod
+    def _ends_of_windows(
+        node: fx.Node, x: relax.Expr, kernel: list[int], stride: list[int], padding: list[int]
+    ) -> list[int]:
+        """The padding behind each axis with which the last window ends there, or within it.
+
+        Raises
+        ------
+        tvm.error.OpAttributeInvalid
+            If an extent is symbolic.
+        """
+        ends = []
+        for size, step, before, extent in zip(
+            kernel, stride, padding, x.ty.shape.values[-len(kernel) :], strict=True
+        ):
+            known = static_extent(extent)
+            if known is None:
+                raise tvm.error.OpAttributeInvalid(
+                    f"{node.target} {node.name!r}: attribute ceil_mode is True for an axis of "
+                    f"{extent} elements; expected a number known at import"
+                )
+            count = -(-(known + 2 * before - size) // step) + 1
+            # A last window that would begin behind the data is left out.
+            count -= (count - 1) * step >= known + before
+            ends.append(max((count - 1) * step + size - known - before, 0))
+        return ends
+
+    def _grid_sampler(self, node: fx.Node) -> relax.Expr:
+        """``grid_sampler_2d`` and ``grid_sampler_3d`` of ATen."""
+        x, grid, method, padding, align_corners = self.retrieve_args(node)
+        switches.note(GRID_SAMPLE)
+        rank = x.ty.ndim - 2
+        dtype = dtype_of(x)
+        # As PyTorch does, the coordinates are computed in the accumulation dtype.
+        inner = accumulation_dtype(dtype)
+        emit = self.block_builder.emit
+        axes = [0, rank + 1, *range(1, rank + 1)]
+        grid = emit(relax.op.permute_dims(self._astype(grid, inner), axes))
+        out = emit(
+            relax.op.image.grid_sample(
+                self._astype(x, inner),
+                grid,
+                method=_METHODS[method],
+                layout={2: "NCHW", 3: "NCDHW"}[rank],
+                padding_mode=_PADDINGS[padding],
+                align_corners=align_corners,
+            )
+        )
+        return self._astype(out, dtype)

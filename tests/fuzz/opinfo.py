@@ -1,0 +1,263 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""PyTorch's operators on the inputs that PyTorch's own tests give them (OpInfo).
+
+A case is an operator, a dtype and a sample input.  It is exported, imported, built for ``llvm`` and
+run; values, dtypes and shapes are held to those of PyTorch.
+"""
+
+import functools
+import itertools
+import re
+import sys
+import types
+import unittest
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from torch import nn
+from torch.utils import _pytree as pytree
+from tvm import relax
+
+from tvm_fixes.frontend.torch import from_exported_program
+
+DTYPES = (torch.float32, torch.int64, torch.bool, torch.float16, torch.bfloat16)
+
+SAMPLES = 12
+"""How many of an operator's sample inputs are tried."""
+
+# What no two runs compute alike, or what another one computes with: random numbers, memory that
+# nothing was written to, and the bases of factorizations, of which each is as good.
+_UNDEFINED = re.compile(
+    r"bernoulli|cauchy|dropout|empty|exponential|geometric|log_normal|multinomial|^normal|rand"
+    r"|rrelu|uniform|gumbel|eigh?$|eigvecs|\bqr|svd|lobpcg|householder|pca_lowrank|new_empty"
+    r"|fractional_max_pool|^resize_|to_sparse|sparse"
+)
+_SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-7, -1e-7, 100.0, -100.0)
+
+# The largest error in epsilons of the dtype, at the largest value (elementwise it is smaller).
+_TOLERANCE = {
+    torch.float64: (1e-9, 1e-9),
+    torch.float32: (2e-5, 1e-5),
+    torch.float16: (2e-3, 1e-3),
+    torch.bfloat16: (1.6e-2, 1e-2),
+}
+
+
+@functools.cache
+def operators() -> dict[str, Any]:
+    """PyTorch's descriptions of its operators, by name."""
+    if "expecttest" not in sys.modules:
+        # A package for tests of PyTorch itself, of which these descriptions take one class.
+        stub = types.ModuleType("expecttest")
+        stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+        sys.modules["expecttest"] = stub
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    found = {}
+    for info in op_db:
+        name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
+        if not _UNDEFINED.search(info.name):
+            found[name] = info
+    return found
+
+
+class _Operator(nn.Module):
+    """An operator with the arguments of a sample; its tensors are the inputs."""
+
+    def __init__(self, function: Any, sample: Any) -> None:
+        super().__init__()
+        arguments = (sample.input, sample.args, sample.kwargs)
+        leaves, self.tree = pytree.tree_flatten(arguments)
+        self.function = function
+        self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.inputs = tuple(leaves[i] for i in self.places)
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        leaves = list(self.leaves)
+        for place, value in zip(self.places, inputs, strict=True):
+            # As in-place operators are given what is not an input.
+            leaves[place] = value
+        first, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+        found = self.function(first, *args, **kwargs)
+        return tuple(x for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor))
+
+
+@dataclass
+class Case:
+    """An operator on inputs."""
+
+    name: str
+    module: _Operator
+    inputs: tuple[torch.Tensor, ...]
+
+    @staticmethod
+    def of(name: str, dtype: torch.dtype, index: int, special: int | None = None) -> "Case | None":
+        """Sample `index` of an operator, with special values (drawn by a seed) or without.
+
+        None if the operator has no such sample, or is not defined for `dtype`.
+        """
+        info = operators()[name]
+        if dtype not in info.dtypes:
+            return None
+        torch.manual_seed(0)
+        np.random.seed(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            samples = info.sample_inputs("cpu", dtype, requires_grad=False)
+            sample = next(itertools.islice(samples, index, None), None)
+            if isinstance(samples, types.GeneratorType):
+                # Not later, while PyTorch traces another function.
+                samples.close()
+        if sample is None:
+            return None
+        module = _Operator(info.op, sample)
+        inputs = tuple(x.detach().clone().contiguous() for x in module.inputs)
+        if special is not None:
+            inputs = tuple(_with_special_values(x, special + i) for i, x in enumerate(inputs))
+        label = f"{name} of {str(dtype).removeprefix('torch.')}, sample {index}"
+        return Case(label + (f", special {special}" if special is not None else ""), module, inputs)
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{str(x.dtype)[6:]}{list(x.shape)}" for x in self.inputs)
+        rest = [x for i, x in enumerate(self.module.leaves) if i not in self.module.places]
+        return f"{self.name} ({shapes}; {rest} {self.module.tree.children_specs[-1].context})"
+
+    def expected(self) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            return self.module(*(x.clone() for x in self.inputs))
+
+    def truth(self) -> tuple[torch.Tensor, ...] | None:
+        """The results in float64; None where PyTorch has none."""
+        inputs = [x.double() if x.is_floating_point() else x.clone() for x in self.inputs]
+        try:
+            with torch.no_grad():
+                return self.module(*inputs)
+        except Exception:
+            return None
+
+    def got(self) -> list[torch.Tensor]:
+        """What the module computes that the importer and TVM make of it."""
+        program = torch.export.export(self.module, tuple(x.clone() for x in self.inputs))
+        mod = from_exported_program(program)
+        executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
+        vm = relax.VirtualMachine(executable, tvm.cpu())
+        result = vm["main"](*(tvm.runtime.from_dlpack(x.clone()) for x in self.inputs))
+        fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+        return [torch.from_dlpack(field) for field in fields]
+
+
+def _with_special_values(x: torch.Tensor, seed: int) -> torch.Tensor:
+    if not x.is_floating_point() or x.numel() == 0:
+        return x
+    rng = np.random.default_rng(seed)
+    flat = x.flatten().clone()
+    for value in _SPECIAL:
+        if rng.random() < 0.6:
+            flat[int(rng.integers(flat.numel()))] = value
+    return flat.reshape(x.shape)
+
+
+def check_values(
+    got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, what: str
+) -> None:
+    """Hold a result to PyTorch's; where they differ, PyTorch's to its float64 result.
+
+    Raises
+    ------
+    AssertionError
+        If they differ.
+    """
+    assert got.dtype == expected.dtype, f"{what}: {got.dtype} instead of {expected.dtype}"
+    assert got.shape == expected.shape, f"{what}: {got.shape} instead of {expected.shape}"
+    if not got.is_floating_point():
+        differ = (got != expected).sum().item()
+        assert differ == 0, f"{what}: {differ} of {got.numel()} elements differ"
+        return
+    relative, absolute = _TOLERANCE[got.dtype]
+    ours, its = got.double(), expected.double()
+    near = torch.isclose(ours, its, rtol=relative, atol=absolute, equal_nan=True)
+    if near.all():
+        return
+    if truth is not None and truth.shape == got.shape:
+        # Ours may be the better one, and both may round their sums.
+        true = truth.double()
+        error = (its - true).abs().nan_to_num(0, posinf=0, neginf=0)
+        room = 2 * error + relative * true.abs() + absolute
+        near |= (ours - true).abs() <= room
+        near |= torch.isclose(ours, true.to(got.dtype).double(), equal_nan=True)
+        if near.all():
+            return
+    place = tuple((~near).nonzero()[0].tolist())
+    raise AssertionError(
+        f"{what}: {(~near).sum().item()} of {got.numel()} elements differ; at {place} "
+        f"{ours[place].item()} instead of {its[place].item()}"
+    )
+
+
+def check(case: Case) -> str | None:
+    """Hold an operator to PyTorch.
+
+    Returns
+    -------
+    str or None
+        The message with which the importer or the compiler refused it, in one line.
+
+    Raises
+    ------
+    AssertionError
+        If values, dtypes or shapes differ.
+    """
+    try:
+        expected = case.expected()
+    except Exception:
+        return None
+    if not expected or any(x.is_complex() for x in (*expected, *case.inputs)):
+        return None
+    try:
+        torch.export.export(case.module, tuple(x.clone() for x in case.inputs))
+    except Exception:
+        return None
+    try:
+        got = case.got()
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        first = next((line for line in lines if "Error" in line), lines[0] if lines else "")
+        message = lines[-1] if isinstance(error, tvm.error.InternalError) and lines else first
+        return f"{type(error).__name__}: {message}"[:300]
+    assert len(got) == len(expected), f"{case}: {len(got)} outputs instead of {len(expected)}"
+    truth = case.truth()
+    truths: Sequence[torch.Tensor | None] = truth if truth is not None else [None] * len(expected)
+    for index, (one, other, true) in enumerate(zip(got, expected, truths, strict=True)):
+        check_values(one, other, true, f"{case}: output {index}")
+    return None
+
+
+def run_case(seed: int) -> str | None:
+    """Check the operator, dtype and sample that `seed` draws; see :func:`check`."""
+    rng = np.random.default_rng(seed)
+    names = list(operators())
+    while True:
+        name = names[int(rng.integers(len(names)))]
+        dtype = DTYPES[int(rng.integers(len(DTYPES)))]
+        special = int(rng.integers(1 << 30)) if rng.random() < 0.3 else None
+        case = Case.of(name, dtype, int(rng.integers(SAMPLES)), special)
+        if case is not None:
+            return check(case)
