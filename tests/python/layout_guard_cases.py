@@ -201,6 +201,7 @@ def joins_and_splits() -> list[Case]:
         case("split", "second", lambda x: op.nn.relu(relax.TupleGetItem(op.split(x, 2, 1), 1))),
         case("split", "and concat", lambda x: op.concat(op.split(x, 2, 1), 3)),
         case("split", "and stack", lambda x: op.stack(op.split(x, 2, 1), -1)),
+        case("split", "one section", lambda x: op.split(x, 1, 1)),
         case("split", "7 in 3", lambda x: op.split(op.strided_slice(x, [1], [0], [7]), 3, 1)),
         case("expand_dims", "two", partial(op.expand_dims, axis=[-1, 1])),
         case("expand_dims", "two in front", partial(op.expand_dims, axis=[0, 2])),

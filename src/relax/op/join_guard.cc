@@ -21,6 +21,7 @@
  * - stack names the new axis by a letter that no layout has: ConvertLayout raises.
  * - concat and split count an axis from the end of a layout that splits one, and split takes
  *   places along a split axis for places along its blocks: ConvertLayout raises.
+ * - split into one section, which is no tuple: ConvertLayout raises, converted or not.
  * - concat does not know that it can't turn one way of splitting axes into another.
  */
 #include <algorithm>
@@ -130,12 +131,16 @@ ObjectRef Stack(const CallView& call, const VarLayouts& var_layouts) {
                     WithFields(call.attrs(), {{"axis", int64_t{0}}}));
 }
 
-ObjectRef Split(const CallView& call, const std::string& layout) {
+ObjectRef Split(const CallView& call, const VarLayouts& var_layouts) {
   const auto& type = nodes.split_attrs;
   const ObjectRef results = TypeOf(call.ref());
+  // One section is the tensor itself, of which TVM's rule raises in any layout.
+  auto known = LayoutOf(call.args()[0], var_layouts);
+  if (!known || !nodes.tuple_type.IsInstance(results.get())) return RestoreLayouts(call);
+  const std::string& layout = *known;
   if (!IsPacked(layout) || !type.IsInstance(call.attrs().get())) return kStock;
   auto place = PlaceOf(type.axis(call.attrs().get()), layout);
-  if (!place || !nodes.tuple_type.IsInstance(results.get())) return RestoreLayouts(call);
+  if (!place) return RestoreLayouts(call);
   for (const ObjectRef& result : nodes.tuple_type.fields(results.get())) {
     auto shape = ShapeOfType(result);
     if (!shape || !ShapeInLayout(*shape, layout)) return RestoreLayouts(call);

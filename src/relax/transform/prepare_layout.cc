@@ -22,7 +22,8 @@
  * layout_transform that leaves every element where it is becomes a reshape; permutes and
  * layout_transforms in a row, with reshapes between them, become one permute, and reshapes in a row
  * one reshape; a pixel shuffle becomes reshapes around a permute; an operator that changes nothing
- * is dropped; and so is what a dataflow block then no longer needs.
+ * is dropped; and so is what a dataflow block then no longer needs. A call that is cast gets a
+ * variable, since ConvertLayout raises at a cast of anything else.
  *
  *     lv0 = R.reshape(bias, R.shape([1, 8, 1, 1]))          lv1 = R.add(x, bias_1x8x1x1)
  *     lv1 = R.add(x, lv0)                              =>   gv = R.nn.relu(lv1)
@@ -157,7 +158,15 @@ class Simplifier : public Mutator {
  protected:
   void RewriteBinding(const BindingView& binding) override {
     const ObjectRef outer = std::exchange(bound_var_, binding.var());
-    Mutator::RewriteBinding(binding);
+    // ConvertLayout knows the layouts of variables, and raises at a cast of anything else.
+    if (binding.is_match_cast() && KindOf(binding.var().get()) == Kind::kDataflowVar &&
+        KindOf(binding.value().get()) == Kind::kCall) {
+      const ObjectRef cast = MakeMatchCast(binding.var(), Emit(RewriteExpr(binding.value())),
+                                           binding.cast_ty(), binding.span());
+      Mutator::RewriteBinding(*As<BindingView>(cast));
+    } else {
+      Mutator::RewriteBinding(binding);
+    }
     bound_var_ = outer;
   }
 

@@ -25,7 +25,7 @@ from tvm.script import tirx as T
 
 from grids import batched
 from relax_helpers import build, call, count, integers, merge, run, tensor
-from tvm_fixes import transform
+from tvm_fixes import pipeline, transform
 
 pytestmark = pytest.mark.native
 
@@ -328,6 +328,42 @@ def test_match_cast_and_impure_calls_stay():
 
     after = transform.PrepareLayout()(Module)
     assert after["main"].same_as(Module["main"])
+
+
+def test_a_call_that_is_cast_gets_a_variable():
+    """Of which ConvertLayout knows the layout: it raises at a cast of anything else."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(
+            x: R.Tensor((1, 8, 4, 4), "float32"),
+            w: R.Tensor((8, 8, 3, 3), "float32"),
+            kept: R.Tensor((8,), "bool"),
+        ) -> R.Tensor("float32", ndim=4):
+            n = T.int64()
+            with R.dataflow():
+                found = R.match_cast(R.nonzero(kept), R.Tensor((1, n), "int64"))
+                indices = R.reshape(found, R.shape([n]))
+                y = R.nn.conv2d(x, w)
+                z = R.take(y, indices, axis=1)
+                R.output(z)
+            return z
+
+    def is_cast(binding):
+        return isinstance(binding, relax.MatchCast)
+
+    after = transform.PrepareLayout()(Before)
+    [cast] = filter(is_cast, after["main"].body.blocks[0].bindings)
+    assert isinstance(cast.value, relax.Var)
+    assert transform.PrepareLayout()(after)["main"].same_as(after["main"])
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape, dtype=F32) for shape in ((1, 8, 4, 4), (8, 8, 3, 3)))
+    kept = np.array([True, False, False, True, True, False, False, False])
+    layout = pipeline("cpu", layout="NHWC")
+    np.testing.assert_allclose(
+        run(Before, x, w, kept, pipeline=layout), run(Before, x, w, kept), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_branches_are_rewritten_and_unchanged_functions_stay():
