@@ -1,0 +1,162 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Random Relax modules through the pipeline and through each pass, against the interpreter."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_fixes import pipeline, transform
+from tvm_fixes.errors import UnsupportedOperatorError, UsageError, summarize
+from tvm_fixes.target import resolve
+from tvm_fixes.testing import _call_after, _flat, _to_tvm
+
+from .relax_oracle import Undefined, expected
+from .relax_programs import Program, make_program
+
+# What a case is lowered for, in turn.
+CONFIGURATIONS: tuple[tuple[str, Any, str | None], ...] = (
+    ("llvm", "llvm", None),
+    ("native", "native", None),
+    ("haswell", {"kind": "llvm", "mcpu": "haswell"}, None),
+    ("llvm, NHWC", "llvm", "NHWC"),
+    ("haswell, NCHW8c", {"kind": "llvm", "mcpu": "haswell"}, "NCHW8c"),
+)
+
+# Passes of modules that are made of operators, as they come from an importer.
+PASSES: dict[str, Callable[[], tvm.transform.Pass]] = {
+    "BroadcastFreeMatmul": transform.BroadcastFreeMatmul,
+    "BundleModelParams": transform.BundleModelParams,
+    "DynamicToStatic": transform.DynamicToStatic,
+    "FoldConstant": transform.FoldConstant,
+    "FoldPadIntoConv": transform.FoldPadIntoConv,
+    "FuseTransposeMatmul": transform.FuseTransposeMatmul,
+    "InsertRuntimeChecks": transform.InsertRuntimeChecks,
+    "LazyGetInput": transform.LazyGetInput,
+    "LiftTransformParams": transform.LiftTransformParams,
+    "LowerElementaryFunctions": transform.LowerElementaryFunctions,
+    "ReadTransposedWeights": transform.ReadTransposedWeights,
+    "RefreshTypes": transform.RefreshTypes,
+    "SplitDataflow": transform.SplitDataflow,
+}
+_TAKES_WEIGHTS = ("BundleModelParams", "LazyGetInput", "LiftTransformParams")
+
+_SIZES = 4
+
+
+def run_case(seed: int) -> str | None:
+    """One random module: lowered for one target, and after two passes.
+
+    Returns
+    -------
+    str or None
+        Why a module was refused; None if all results are right.
+
+    Raises
+    ------
+    AssertionError
+        If a result is wrong, or if a refusal does not name an operator.
+    """
+    rng = np.random.default_rng(seed)
+    program = make_program(rng)
+    name, target, layout = CONFIGURATIONS[seed % len(CONFIGURATIONS)]
+    refused = check(program, seed, name, target, pipeline(layout=layout))
+    has_weights = "num_input" in (program.mod["main"].attrs or {})
+    passes = [one for one in PASSES if has_weights or one not in _TAKES_WEIGHTS]
+    for chosen in rng.choice(passes, 2, replace=False):
+        refused = check_pass(program, seed, str(chosen)) or refused
+    return refused
+
+
+def check(
+    program: Program, seed: int, name: str, target: Any, lowering: tvm.transform.Pass
+) -> str | None:
+    """Lower and run a program at several sizes."""
+    return _check(program, seed, name, lambda: program.mod, target, lowering)
+
+
+def check_pass(program: Program, seed: int, name: str) -> str | None:
+    """Run a program after one pass."""
+
+    def apply() -> tvm.IRModule:
+        with tvm.target.Target("llvm"):
+            return PASSES[name]()(program.mod)
+
+    return _check(program, seed, f"after {name}", apply, "llvm", pipeline())
+
+
+def _check(
+    program: Program,
+    seed: int,
+    name: str,
+    prepare: Callable[[], tvm.IRModule],
+    target: Any,
+    lowering: tvm.transform.Pass,
+) -> str | None:
+    try:
+        after = prepare()
+        built = relax.build(after, resolve(target), relax_pipeline=lowering)
+    except (UnsupportedOperatorError, UsageError) as error:
+        return f"{name}: {summarize(error)}"
+    except Exception as error:
+        text = f"{name}: not built: {type(error).__name__}: {summarize(error)}"
+        raise AssertionError(f"{text} [{stock_says(program, seed)}]") from error
+    vm = relax.VirtualMachine(built, tvm.cpu())
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        values = [_to_tvm(one) for one in inputs]
+        return _flat(_call_after(vm, program.mod, after, "main", values))
+
+    found = compare_at_sizes(program, seed, run)
+    if found:
+        raise AssertionError(f"{name}: {found} [{stock_says(program, seed)}]")
+    return None
+
+
+def compare_at_sizes(
+    program: Program, seed: int, run: Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+) -> str | None:
+    """What is wrong with results at any of several sizes; None if nothing is."""
+    rng = np.random.default_rng([seed, 1])
+    for sizes in program.sizes(rng, _SIZES):
+        inputs = program.inputs(rng, sizes)
+        at = ", ".join(f"{symbol.name}={size}" for symbol, size in sizes.items())
+        try:
+            want = expected(program.mod, inputs, seed)
+        except Undefined:
+            continue
+        try:
+            got = run(inputs)
+        except Exception as error:
+            return f"failed at {at or 'the only sizes'}: {summarize(error)}"
+        found = want.difference(got)
+        if found:
+            return f"{found}{' at ' if at else ''}{at}"
+    return None
+
+
+def stock_says(program: Program, seed: int) -> str:
+    """What TVM alone makes of a program, in a few words."""
+    try:
+        vm = relax.VirtualMachine(relax.build(program.mod, "llvm"), tvm.cpu())
+    except Exception as error:
+        return f"TVM alone does not build it: {summarize(error)}"
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return _flat(vm["main"](*map(_to_tvm, inputs)))
+
+    found = compare_at_sizes(program, seed, run)
+    return f"TVM alone too: {found}" if found else "TVM alone is right"

@@ -1,0 +1,343 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""An interpreter of Relax in NumPy: what a module must compute, and how sure that is.
+
+Floats are held as float64 and rounded to their own dtype after each operator.  An evaluation may
+add noise of the size of a rounding error to each result: what differs between two noisy runs is
+what an implementation is free to differ in, and it grows where a program cancels or amplifies.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+
+# The unit in the last place of 1.
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+# The smallest number that is not 0: what a kernel may round a subnormal number by.
+TINY = {"float64": 1e-300, "float32": 2.0**-126, "float16": 2.0**-24, "bfloat16": 2.0**-126}
+
+
+class Undefined(Exception):
+    """The program has no defined result for these inputs."""
+
+
+class Unsupported(Exception):
+    """The interpreter does not know this."""
+
+
+@dataclass
+class Tensor:
+    """A value: floats as float64, integers as int64 (uint64 is left out), and its dtype."""
+
+    data: np.ndarray
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+
+Value = Any
+"""A :class:`Tensor`, a tuple of values, or a list of ints for a shape."""
+
+
+def numpy_dtype(dtype: str) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    name = array.dtype.name
+    if name in FLOATS:
+        return Tensor(array.astype(np.float64), name)
+    return Tensor(array if name == "bool" else array.astype(np.int64), name)
+
+
+def to_numpy(value: Value) -> Any:
+    """As the arrays that the virtual machine takes and returns."""
+    if isinstance(value, Tensor):
+        return cast(value.data, value.dtype)
+    return [to_numpy(part) for part in value]
+
+
+def cast(data: np.ndarray, dtype: str) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return data.astype(numpy_dtype(dtype))
+
+
+@dataclass
+class Numerics:
+    """How results are rounded: to the dtype, with `amplitude` times a rounding error of noise."""
+
+    amplitude: float = 0.0
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+
+    def rounded(self, data: Any, dtype: str, error: Any = None) -> Tensor:
+        """A result of `dtype`.
+
+        Parameters
+        ----------
+        data : array
+            The result as it is without rounding.
+        dtype : str
+            What it is rounded to.
+        error : array, optional
+            The rounding errors an implementation may make, in units of the dtype's epsilon; by
+            default the magnitude of the result.
+        """
+        data = np.asarray(data)
+        if dtype == "bool":
+            return Tensor(data.astype(bool), dtype)
+        if dtype in INTEGERS:
+            return Tensor(np.asarray(data.astype(np.int64).astype(dtype)).astype(np.int64), dtype)
+        data = data.astype(np.float64)
+        if self.amplitude:
+            error = np.abs(data) if error is None else error
+            size = EPSILON[dtype] * self.amplitude * np.where(np.isfinite(error), error, 0.0)
+            # What is exactly 0 for any rounding stays so.
+            size = size + np.where(error != 0, TINY[dtype], 0.0)
+            data = data + size * self.rng.uniform(-1, 1, data.shape)
+        return Tensor(cast(data, dtype).astype(np.float64), dtype)
+
+
+Operator = Callable[["Interpreter", relax.Call, Sequence[Value]], Value]
+OPERATORS: dict[str, Operator] = {}
+
+
+def operator(*names: str) -> Callable[[Operator], Operator]:
+    """Register what evaluates the operators of these names."""
+
+    def register(function: Operator) -> Operator:
+        for name in names:
+            OPERATORS[f"relax.{name}"] = function
+        return function
+
+    return register
+
+
+EXCLUDED: list[Callable[[relax.Call, Sequence[Value]], bool]] = []
+"""What tells of a call and its arguments that it is not to be compared."""
+
+
+class Interpreter:
+    """Evaluates the functions of a module.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Of Relax functions on high-level operators.
+    numerics : Numerics
+        How results are rounded.
+    """
+
+    def __init__(self, mod: tvm.IRModule, numerics: Numerics | None = None) -> None:
+        self.mod = mod
+        self.numerics = numerics or Numerics()
+        self.values: dict[relax.Var, Value] = {}
+        self.symbols: dict[tirx.Var, int] = {}
+
+    def run(self, name: str, arguments: Sequence[Value]) -> Value:
+        """Call a function of the module."""
+        return self.call(self.mod[name], arguments)
+
+    def call(self, function: relax.Function, arguments: Sequence[Value]) -> Value:
+        inner = Interpreter(self.mod, self.numerics)
+        if len(arguments) != len(function.params):
+            raise Undefined(f"{len(arguments)} arguments for {len(function.params)} parameters")
+        for param, value in zip(function.params, arguments, strict=True):
+            inner.values[param] = value
+        # A symbol that one parameter binds may be part of another's extent.
+        for check in (False, True):
+            for param, value in zip(function.params, arguments, strict=True):
+                inner.bind_type(param.ty, value, check)
+        result = inner.evaluate(function.body)
+        inner.bind_type(function.ret_ty, result, True)
+        return result
+
+    def evaluate(self, expr: relax.Expr) -> Value:
+        if isinstance(expr, relax.SeqExpr):
+            for block in expr.blocks:
+                for binding in block.bindings:
+                    value = self.evaluate(binding.value)
+                    if isinstance(binding, relax.MatchCast):
+                        self.bind_type(binding.ty, value, False)
+                        self.bind_type(binding.ty, value, True)
+                    self.values[binding.var] = value
+            return self.evaluate(expr.body)
+        if isinstance(expr, relax.Var) and expr in self.values:
+            return self.values[expr]
+        if isinstance(expr, tvm.ir.GenericConst):
+            return from_numpy(expr.value.numpy())
+        if isinstance(expr, relax.Tuple):
+            return tuple(self.evaluate(part) for part in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            return self.evaluate(expr.tuple_value)[expr.index]
+        if isinstance(expr, relax.ShapeExpr):
+            return [self.extent(one) for one in expr.values]
+        if isinstance(expr, relax.If):
+            taken = bool(self.evaluate(expr.cond).data)
+            return self.evaluate(expr.true_branch if taken else expr.false_branch)
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
+            return self.call(self.mod[expr.op], [self.evaluate(arg) for arg in expr.args])
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+            return self.apply(expr)
+        if isinstance(expr, tirx.IntImm | tirx.FloatImm):
+            return expr.value
+        if isinstance(expr.ty, tvm.ir.PrimType):
+            return self.extent(expr)
+        raise Unsupported(type(expr).__name__)
+
+    def apply(self, call: relax.Call) -> Value:
+        evaluate = OPERATORS.get(call.op.name)
+        if evaluate is None:
+            raise Unsupported(call.op.name)
+        arguments = [self.evaluate(arg) for arg in call.args]
+        if any(is_excluded(call, arguments) for is_excluded in EXCLUDED):
+            raise Undefined(f"{call.op.name} is left out for such arguments")
+        with np.errstate(all="ignore"):
+            return evaluate(self, call, arguments)
+
+    def extent(self, expr: Any) -> int:
+        """The value of an integer expression of symbols."""
+        if isinstance(expr, int):
+            return expr
+        if isinstance(expr, tirx.IntImm):
+            return int(expr.value)
+        analyzer = tvm.sym.Analyzer()
+        for var, value in self.symbols.items():
+            analyzer.bind(var, tirx.IntImm("int64", value))
+        result = analyzer.simplify(expr)
+        if not isinstance(result, tirx.IntImm):
+            raise Unsupported(f"unbound extent {expr}")
+        return int(result.value)
+
+    def bind_type(self, ty: tvm.ir.Type, value: Value, check: bool) -> None:
+        """Bind the symbols that are extents of a type by themselves; then check the others."""
+        if isinstance(ty, relax.TupleType):
+            if len(ty.fields) != len(value):
+                raise Undefined("a tuple of another length")
+            for part, one in zip(ty.fields, value, strict=True):
+                self.bind_type(part, one, check)
+        elif isinstance(ty, relax.TensorType):
+            if ty.dtype and str(ty.dtype) != value.dtype:
+                raise Undefined(f"{value.dtype} is not {ty.dtype}")
+            if ty.ndim >= 0 and ty.ndim != len(value.shape):
+                raise Undefined(f"a rank of {len(value.shape)} is not {ty.ndim}")
+            if isinstance(ty.shape, relax.ShapeExpr):
+                self._bind(ty.shape.values, value.shape, check)
+        elif isinstance(ty, relax.ShapeType) and ty.values is not None:
+            self._bind(ty.values, value, check)
+
+    def _bind(self, extents: Sequence[Any], sizes: Sequence[int], check: bool) -> None:
+        for extent, size in zip(extents, sizes, strict=True):
+            if check:
+                if self.extent(extent) != size:
+                    raise Undefined(f"an extent of {size} is not {extent}")
+            elif isinstance(extent, tirx.Var):
+                self.symbols.setdefault(extent, int(size))
+
+
+# --- comparison ---------------------------------------------------------------------------------
+
+NOISE = 2.0
+RUNS = 6
+_MARGIN = 4.0
+
+
+@dataclass
+class Expected:
+    """What a program returns, and what it returned in noisy runs."""
+
+    exact: list[Tensor]
+    noisy: list[list[Tensor]]
+
+    def difference(self, ours: Sequence[np.ndarray]) -> str | None:
+        """What is wrong with an implementation's outputs, in words; None if nothing is."""
+        if len(ours) != len(self.exact):
+            return f"{len(ours)} outputs instead of {len(self.exact)}"
+        for index, (got, want) in enumerate(zip(ours, self.exact, strict=True)):
+            found = _difference(got, want, [run[index] for run in self.noisy])
+            if found:
+                return f"output {index} ({want.dtype}{list(want.shape)}): {found}"
+        return None
+
+
+def flat(value: Value) -> list[Tensor]:
+    """The tensors of a nested tuple."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, list):
+        return [Tensor(np.array(value, np.int64), "int64")]
+    return [leaf for part in value for leaf in flat(part)]
+
+
+def expected(mod: tvm.IRModule, inputs: Sequence[Any], seed: int, name: str = "main") -> Expected:
+    """Evaluate a function, exactly rounded and with noise.
+
+    Raises
+    ------
+    Undefined
+        If the function has no defined result for these inputs.
+    """
+    values = [from_numpy(one) for one in inputs]
+    exact = flat(Interpreter(mod).run(name, values))
+    rng = np.random.default_rng(seed)
+    noisy = [flat(Interpreter(mod, Numerics(NOISE, rng)).run(name, values)) for _ in range(RUNS)]
+    return Expected(exact, noisy)
+
+
+def _difference(got: np.ndarray, want: Tensor, noisy: list[Tensor]) -> str | None:
+    if got.dtype.name != want.dtype or got.shape != want.shape:
+        return f"is {got.dtype.name}{list(got.shape)}"
+    ours = from_numpy(got).data
+    # An output whose shape depends on noise says nothing.
+    if any(run.shape != want.shape for run in noisy):
+        return None
+    with np.errstate(all="ignore"):
+        if want.dtype in FLOATS:
+            wrong, room = _wrong_floats(ours, want, noisy)
+        else:
+            sure = np.all([run.data == want.data for run in noisy], axis=0)
+            wrong, room = sure & (ours != want.data), np.zeros(want.shape)
+    if not np.any(wrong):
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return (
+        f"{int(np.sum(wrong))} of {wrong.size} elements are wrong, at {list(at)}: "
+        f"{ours[at]!r} instead of {want.data[at]!r} (room for {float(room[at]):.2g})"
+    )
+
+
+def _wrong_floats(
+    ours: np.ndarray, want: Tensor, noisy: list[Tensor]
+) -> tuple[np.ndarray, np.ndarray]:
+    runs = np.stack([run.data for run in noisy])
+    spread = np.max(np.abs(runs - want.data), axis=0)
+    room = _MARGIN * spread + 4 * EPSILON[want.dtype] * np.abs(want.data) + 4 * TINY[want.dtype]
+    kind = np.where(np.isnan(want.data), 2, np.where(np.isinf(want.data), np.sign(want.data), 0))
+    kinds = np.where(np.isnan(runs), 2, np.where(np.isinf(runs), np.sign(runs), 0))
+    ours_kind = np.where(np.isnan(ours), 2, np.where(np.isinf(ours), np.sign(ours), 0))
+    sure = np.all(kinds == kind, axis=0)
+    # A number at the edge of its dtype's range may overflow with a rounding.
+    largest = float(ml_dtypes.finfo(numpy_dtype(want.dtype)).max)
+    sure &= ~((kind == 0) & (np.abs(want.data) > 0.5 * largest))
+    finite = (kind == 0) & (ours_kind == 0)
+    wrong = np.where(finite, np.abs(ours - want.data) > room, kind != ours_kind)
+    return sure & wrong, room

@@ -1,0 +1,169 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Valid Relax modules, and mutations of them, through the verifier.
+
+A module that is valid has no errors.  A mutant is reported, or harmless: it raises an exception
+when it is built or called, or it gives what the interpreter gives for it; and where the interpreter
+has no result, at least the same twice.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm_ffi import structural_map
+
+import tvm_fixes
+from tvm_fixes.testing import _flat, _to_tvm
+
+from .relax_oracle import Expected, Undefined, Unsupported, expected
+from .relax_programs import Program, make_program
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+
+from verifier_helpers import copied
+from verifier_mutants import Mutant, mutants
+
+_MUTANTS = 4
+
+
+def run_case(seed: int) -> str | None:
+    """One random module and some of its mutants.
+
+    Raises
+    ------
+    AssertionError
+        If the verifier reports a valid module, or is silent about a mutant that does harm.
+    """
+    rng = np.random.default_rng(seed)
+    program = make_program(rng, steps=int(rng.integers(1, 6)))
+    mod = program.mod
+    assert_valid(mod, "as it is made")
+    legalized = relax.transform.LegalizeOps()(mod)
+    assert_valid(legalized, "legalized")
+    inputs = program.inputs(rng, program.symbols)
+    try:
+        original = expected(mod, inputs, seed)
+    except Undefined:
+        original = None
+    for _ in range(_MUTANTS):
+        level = rng.random()
+        if level < 0.6:
+            check_mutant(program, mod, inputs, original, rng, seed)
+        elif level < 0.85:
+            check_mutant(program, legalized, inputs, original, rng, seed)
+        else:
+            check_kernel_mutant(legalized, inputs, rng)
+    return None
+
+
+def errors(mod: tvm.IRModule) -> set[tuple[str, str]]:
+    return {(one.rule, one.message) for one in tvm_fixes.verify(mod) if one.severity == "error"}
+
+
+def assert_valid(mod: tvm.IRModule, what: str) -> None:
+    found = errors(mod)
+    assert not found, f"false alarm, {what}: {sorted(found)[0]}"
+
+
+def check_mutant(
+    program: Program,
+    mod: tvm.IRModule,
+    inputs: Sequence[np.ndarray],
+    original: Expected | None,
+    rng: np.random.Generator,
+    seed: int,
+) -> None:
+    """Change one thing of the Relax functions."""
+    copy = copied(mod)
+    found = mutants(copy)
+    mutant = found[int(rng.integers(len(found)))]
+    mutant.apply()
+    if errors(copy):
+        return
+    got = results(copy, inputs)
+    if got is None:
+        return
+    want = original if mutant.changes_types else _expected(copy, inputs, seed)
+    if want is not None:
+        difference = want.difference(got)
+        assert difference is None, f"{_name(mutant)}: not reported: {difference}"
+
+
+def _name(mutant: Mutant) -> str:
+    return f"mutant {mutant.kind} of {mutant.where}"
+
+
+def _expected(mod: tvm.IRModule, inputs: Sequence[np.ndarray], seed: int) -> Expected | None:
+    try:
+        return expected(mod, inputs, seed)
+    except (Undefined, Unsupported):
+        return None
+    except Exception:
+        # NumPy dislikes what the mutant does; its results are only compared with each other.
+        return None
+
+
+def results(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """What a module gives; None if it raises an exception.
+
+    Raises
+    ------
+    AssertionError
+        If it gives another result when it is called again, as what reads foreign memory does.
+    """
+    try:
+        vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    except Exception:
+        return None
+    runs: list[list[np.ndarray]] = []
+    for fill in (1e9, -1e9):
+        # Memory that is given back is what the next call finds.
+        for size in (4, 12, 48, 192, 1024):
+            tvm.runtime.tensor(np.full(size, fill, "float32"))
+        try:
+            runs.append(_flat(vm["main"](*map(_to_tvm, inputs))))
+        except Exception:
+            return None
+    for first, second in zip(*runs, strict=True):
+        same = first.tobytes() == second.tobytes()
+        assert same, f"not reported: two runs differ: {first.ravel()[:4]}, {second.ravel()[:4]}"
+    return runs[0]
+
+
+def check_kernel_mutant(
+    mod: tvm.IRModule, inputs: Sequence[np.ndarray], rng: np.random.Generator
+) -> None:
+    """Move one access of a kernel by one element, or let a loop run once more."""
+    copy = copied(mod)
+    kernels = [(var, one) for var, one in copy.functions_items() if isinstance(one, tirx.PrimFunc)]
+    if not kernels:
+        return
+    variable, kernel = kernels[int(rng.integers(len(kernels)))]
+    accesses = [0]
+    at, step = int(rng.integers(8)), int(rng.choice([-1, 1, 7]))
+
+    def move(load: tvm.ir.TensorLoad) -> tirx.Expr:
+        accesses[0] += 1
+        if accesses[0] - 1 != at or not len(load.indices):
+            return load
+        indices = [load.indices[0] + step, *list(load.indices)[1:]]
+        return tirx.BufferLoad(load.source, indices)
+
+    copy[variable] = structural_map(kernel, (tvm.ir.TensorLoad, move))
+    if errors(copy):
+        return
+    results(copy, inputs)
