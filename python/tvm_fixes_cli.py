@@ -20,19 +20,13 @@ import importlib.metadata
 import importlib.util
 import json
 import math
-import os
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-EQUAL, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+import tvm_fixes_terminal as terminal
+from tvm_fixes_terminal import EQUAL, FAILED, INTERRUPTED, WRONG_USE, Failure
 
 _EXAMPLES = """\
 examples:
@@ -103,33 +97,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         0: done, and every output is equal.  1: not equal, not compilable, or a fix is needed that
         this installation lacks.  2: wrong use.  130: interrupted.
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who started this process
-            setattr(sys, name, open(os.devnull, "w"))
+    terminal.open_streams()
     arguments = _parser().parse_args(argv)
     try:
-        status, write = arguments.command(arguments)
-    except _Failure as failure:
-        print(f"tvm-fixes: error: {failure.message}", file=sys.stderr)
-        status, write = failure.status, partial(_write_failure, failure, as_json=arguments.json)
+        return terminal.write_out(*_run(arguments))
     except KeyboardInterrupt:
-        print("tvm-fixes: interrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
-    return _write_out(write, status)
+        print(f"tvm-fixes: interrupted; {_what_is_written(arguments)}", file=sys.stderr)
+        signals = sys.modules.get("tvm_fixes.signals")
+        return INTERRUPTED if signals is None else signals.leave(INTERRUPTED)
 
 
-def _write_out(write: Callable[[], None], status: int) -> int:
-    """Write the result to standard output; `status`, or FAILED if that takes no more."""
+def _run(arguments: argparse.Namespace) -> "_Result":
     try:
-        write()
-        sys.stdout.flush()
-    except OSError as error:
-        # The interpreter's own flush at the end must not say so, too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            print(f"tvm-fixes: error: standard output: {error.strerror}", file=sys.stderr)
-        return FAILED
-    return status
+        try:
+            result: _Result = arguments.command(arguments)
+        except (Failure, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if sys.flags.dev_mode:
+                raise
+            raise terminal.unforeseen(error) from error
+    except Failure as failure:
+        print(f"tvm-fixes: error: {failure}", file=sys.stderr)
+        return failure.status, partial(terminal.write_failure, failure, as_json=arguments.json)
+    return result
+
+
+def _what_is_written(arguments: argparse.Namespace) -> str:
+    staging = sys.modules.get("tvm_fixes.runtime.staging")
+    output = getattr(arguments, "output", None)
+    if staging is not None and output is not None and staging.is_written(output):
+        return f"{terminal.printable(output)} is written"
+    return "nothing was written"
 
 
 _Result = tuple[int, Callable[[], None]]
@@ -295,7 +294,7 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
 def _shapes(arguments: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
     shapes = dict(arguments.shape)
     if len(shapes) != len(arguments.shape):
-        raise _Failure("--shape: an input is given twice", WRONG_USE)
+        raise Failure("--shape: an input is given twice", WRONG_USE)
     return shapes
 
 
@@ -311,14 +310,14 @@ def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _compile(arguments: argparse.Namespace) -> _Result:
     shapes = _shapes(arguments)
-    with _stdout_to_stderr(), _without_warnings():
-        with _loading():
+    with terminal.stdout_to_stderr(), terminal.without_warnings():
+        with terminal.loading():
             from tvm_fixes.compiler import compile as compile_model
             from tvm_fixes.console import StepPrinter, render
-            from tvm_fixes.errors import CompileError, UsageError
+            from tvm_fixes.errors import CompileError, UsageError, VerifyError
         given = {} if arguments.max_growth is None else {"max_growth": arguments.max_growth}
         try:
-            with StepPrinter(_console(stderr=True)) as printer:
+            with StepPrinter(terminal.console(stderr=True)) as printer:
                 model = compile_model(
                     arguments.source,
                     target=arguments.target,
@@ -341,7 +340,8 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                 )
         except CompileError as error:
             status = WRONG_USE if isinstance(error, UsageError) else FAILED
-            raise _Failure(error.message, status, error.stage) from error
+            lines = isinstance(error, VerifyError)
+            raise Failure(error.message, status, error.stage, lines=lines) from error
     report = model.report
     assert report is not None
 
@@ -351,71 +351,72 @@ def _compile(arguments: argparse.Namespace) -> _Result:
             document = report.to_dict() | {"target": model.manifest.target, "output": saved}
             print(json.dumps(document, indent=2))
         else:
-            render(report, _console(), output=arguments.output)
+            render(report, terminal.console(), output=arguments.output)
 
     return FAILED if report.equal is False else EQUAL, write
 
 
 def _verify(arguments: argparse.Namespace) -> _Result:
     shapes = _shapes(arguments)
-    with _stdout_to_stderr(), _without_warnings():
-        with _loading():
+    with terminal.stdout_to_stderr(), terminal.without_warnings():
+        with terminal.loading():
             from tvm_fixes import verify
             from tvm_fixes.console import render_diagnostics
-            from tvm_fixes.errors import CompileError, UsageError
+            from tvm_fixes.errors import CompileError, UsageError, VerifyError
             from tvm_fixes.source.module_file import read_module
         try:
             found = verify(read_module(arguments.source, shapes, trust=arguments.trust))
         except CompileError as error:
             status = WRONG_USE if isinstance(error, UsageError) else FAILED
-            raise _Failure(error.message, status, error.stage) from error
+            lines = isinstance(error, VerifyError)
+            raise Failure(error.message, status, error.stage, lines=lines) from error
     is_wrong = found.errors or (arguments.warnings_as_errors and found.warnings)
 
     def write() -> None:
         if arguments.json:
             print(found.json())
         else:
-            render_diagnostics(found, _console())
+            render_diagnostics(found, terminal.console())
 
     return FAILED if is_wrong else EQUAL, write
 
 
 def _inspect(arguments: argparse.Namespace) -> _Result:
-    with _stdout_to_stderr():
-        with _loading():
+    with terminal.stdout_to_stderr():
+        with terminal.loading():
             from tvm_fixes.console import render_inspection
             from tvm_fixes.errors import ArtifactError
             from tvm_fixes.runtime.inspection import inspect
         try:
             found = inspect(arguments.path)
         except ArtifactError as error:
-            raise _Failure(error.message) from error
+            raise Failure(error.message) from error
 
     def write() -> None:
         if arguments.json:
             print(found.to_json())
         else:
-            render_inspection(found, _console(), show_all=arguments.all)
+            render_inspection(found, terminal.console(), show_all=arguments.all)
 
     return EQUAL, write
 
 
 def _doctor(arguments: argparse.Namespace) -> _Result:
-    with _stdout_to_stderr():
-        with _loading():
+    with terminal.stdout_to_stderr():
+        with terminal.loading():
             doctor = _import_doctor()
         try:
             report = doctor.run()
         except ValueError as error:
-            raise _Failure(str(error), WRONG_USE) from error
+            raise Failure(str(error), WRONG_USE) from error
         except OSError as error:
-            raise _Failure(f"the installation cannot be examined: {error}") from error
+            raise Failure(f"the installation cannot be examined: {error}") from error
 
     def write() -> None:
         if arguments.json:
             print(report.to_json())
         else:
-            doctor.render(report, _console())
+            doctor.render(report, terminal.console())
 
     return EQUAL if report.ok else FAILED, write
 
@@ -434,56 +435,6 @@ def _import_doctor() -> ModuleType:
     return doctor
 
 
-def _write_failure(failure: "_Failure", *, as_json: bool) -> None:
-    if as_json:
-        error = {"stage": failure.stage, "message": failure.message}
-        print(json.dumps({"error": error}, indent=2))
-
-
-class _Failure(Exception):
-    """What ends a command with one line and an exit status."""
-
-    def __init__(self, message: str, status: int = FAILED, stage: str | None = None):
-        super().__init__(message)
-        self.message = message
-        self.status = status
-        self.stage = stage
-
-
-@contextmanager
-def _loading() -> Iterator[None]:
-    """The seconds in which TVM and PyTorch load: shown on a terminal, and what fails in them."""
-    try:
-        console = _console(stderr=True)
-        with console.status("loading TVM …") if console.file.isatty() else nullcontext():
-            yield
-    except Exception as error:
-        raise _Failure(f"TVM and its fixes cannot be loaded: {error}") from error
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Keep what libraries say of themselves off the terminal, unless Python was told otherwise."""
-    with warnings.catch_warnings():
-        if not sys.warnoptions:
-            warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Keep standard output for the result, whatever models and libraries print meanwhile."""
-    sys.stdout.flush()
-    with redirect_stdout(sys.stderr):
-        kept = os.dup(1)
-        try:
-            os.dup2(2, 1)
-            yield
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
-
-
 class _Version(argparse.Action):
     """Prints the versions of what is installed, importing none of it."""
 
@@ -498,16 +449,7 @@ class _Version(argparse.Action):
             except importlib.metadata.PackageNotFoundError:
                 versions[package] = "(not installed as a package)"
         text = "\n".join(f"{package} {version}" for package, version in versions.items())
-        parser.exit(_write_out(partial(print, text), EQUAL))
-
-
-def _console(*, stderr: bool = False) -> "Console":
-    from rich.console import Console
-
-    # Where it is no terminal, a line is as long as it needs to be: logs wrap or search themselves.
-    # Rich's own notion of a terminal follows FORCE_COLOR, which asks for colours alone.
-    console = Console(stderr=stderr)
-    return console if console.file.isatty() else Console(stderr=stderr, width=200)
+        parser.exit(terminal.write_out(EQUAL, partial(print, text)))
 
 
 def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:

@@ -57,6 +57,7 @@ from .runtime.manifest import (
 from .runtime.report import Report
 from .runtime.staging import check_destination
 from .runtime.weights import LARGE, Scratch, Weight, write_weights
+from .signals import interruptible
 from .source import Reference, Shapes, Source, open_source
 from .volume import check_ratio, check_volume
 
@@ -245,7 +246,8 @@ def compile(
     )
     if expected is not None:
         with run.step("compare"):
-            report = _compare(model, expected, report, rtol, atol)
+            # A model may run for ever.
+            report = interruptible(partial(_compare, model, expected, report, rtol, atol))
     model.report = replace(report, seconds=dict(run.seconds))
     if output is not None and report.equal is not False:
         with run.step("save"):
@@ -306,7 +308,10 @@ class _Run:
             raise
         except MemoryError as error:
             raise CompileError("out of memory", stage=name) from error
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # A model's own code may leave by SystemExit, too.
             raise CompileError(summarize(error), stage=name) from error
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self._progress(Step(name, self.seconds[name]))

@@ -10,13 +10,23 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Ctrl-C at a moment that suits."""
+"""Ctrl-C at a moment that suits, and where native code does not listen."""
 
+import atexit
+import multiprocessing
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_abandoned: list[threading.Thread] = []
 
 
 @contextmanager
@@ -38,3 +48,43 @@ def interrupts_deferred() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if caught:
             handler(*caught[0])
+
+
+def interruptible(function: Callable[[], T]) -> T:
+    """Call `function`, which may stay in native code for ever, so that a Ctrl-C is heard.
+
+    It runs in a thread of its own while the main thread waits; elsewhere it is only called.  After
+    a Ctrl-C the thread goes on by itself: see :func:`leave`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        _abandoned.append(thread)
+        raise
+
+
+def leave(status: int) -> int:
+    """End this process with `status` if a thread of :func:`interruptible` still runs.
+
+    The interpreter's own end would wait for what that thread uses.  Otherwise `status`.
+    """
+    if not any(thread.is_alive() for thread in _abandoned):
+        return status
+    for child in multiprocessing.active_children():
+        child.kill()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)

@@ -127,10 +127,11 @@ def _with_host(resolved: tvm.target.Target, target: object) -> tvm.target.Target
 
 def _with_known_cpu(resolved: tvm.target.Target, target: object) -> tvm.target.Target:
     cpu = str(resolved.attrs.get("mcpu", ""))
-    if cpu and not codegen.llvm_is_valid_cpu(cpu, triple_of(resolved)):
-        raise UsageError(
-            f"target {_show(target)}: LLVM knows no mcpu {cpu!r} for {triple_of(resolved)}"
-        )
+    triple = triple_of(resolved)
+    if not codegen.llvm_is_valid_cpu(cpu or "generic", triple):
+        # Whatever else LLVM is asked of a triple that it does not know, it crashes.
+        unknown = f"mcpu {cpu!r} for {triple}" if cpu else f"mtriple {triple!r}"
+        raise UsageError(f"target {_show(target)}: LLVM knows no {unknown}")
     return resolved
 
 

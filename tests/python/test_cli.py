@@ -23,6 +23,7 @@ import sys
 from contextlib import suppress
 
 import onnx
+import onnx.helper as onnx_helper
 import pytest
 import torch
 import tvm
@@ -136,6 +137,14 @@ class TestCompile:
             (["models:conv_net", "--max-size-ratio", "0"], 2, "max_size_ratio must be positive"),
             (["models:conv_net", "--target", "{"], 2, "target '{': "),
             (["models:conv_net", "-o", "/dev/null"], 2, "exists and is not a directory"),
+            (["models:conv_net", "-o", "new/" + 256 * "n"], 2, "a name has more than 255 bytes"),
+            (["models:conv_net", "-o", ""], 2, "the name of the directory to write is empty"),
+            (["models:conv_net", "-o", "."], 2, "is the working directory, which cannot be"),
+            (["models:conv_net", "-o", "/"], 2, "is a mount point, which cannot be replaced"),
+            (["models:conv_net", "--target", "{}"], 2, "target '{}': "),
+            (["models:conv_net", "--shape", f"x={1 << 63},3,8,8"], 2, "no extent can be 92233720"),
+            (["n" * 300 + ".onnx"], 2, "File name too long"),
+            ([":f"], 1, "cannot be imported: Empty module name"),
         ],
     )
     def test_error_is_one_line(self, capfd, arguments, status, message, as_json):
@@ -182,12 +191,23 @@ class TestCompile:
     def test_shapes(self, text, expected):
         assert tvm_fixes_cli._shape(text) == expected
 
-    def test_unknown_fix(self, onnx_file, capfd, monkeypatch):
+    @pytest.mark.parametrize("command", ["compile", "verify", "inspect", "doctor"])
+    def test_unknown_fix(self, onnx_file, capfd, monkeypatch, command):
         monkeypatch.setenv("TVM_FIXES_DISABLE", "nonsense")
-        assert compile_("models:conv_net", "--quiet") == 2
+        assert main([command, *[str(onnx_file)] * (command != "doctor")]) == 2
         err = capfd.readouterr().err
         assert err.startswith("tvm-fixes: error: TVM_FIXES_DISABLE: unknown fix 'nonsense'; ")
         assert err.count("\n") == 1
+
+    def test_a_fault_of_ours_is_one_line(self, onnx_file, capfd, monkeypatch):
+        def fail(*_args, **_kwargs):
+            raise ZeroDivisionError("two\nlines")
+
+        monkeypatch.setattr("tvm_fixes.verify", fail)
+        assert verify(onnx_file) == 1
+        err = capfd.readouterr().err
+        assert err.startswith("tvm-fixes: error: ZeroDivisionError: two lines (")
+        assert "this is a fault of tvm-fixes: please report it" in err and err.count("\n") == 1
 
     def test_a_full_disk_behind_standard_output(self, onnx_file):
         with open("/dev/full", "w") as full:
@@ -204,6 +224,63 @@ class TestCompile:
             "tvm-fixes: error: no.onnx: no such file\n"
             "tvm-fixes: error: standard output: No space left on device\n"
         )
+
+    @pytest.mark.parametrize("status", [0, 3])
+    @pytest.mark.parametrize("where", ["factory", "module", "forward"])
+    def test_a_model_that_leaves(self, tmp_path, capfd, monkeypatch, where, status):
+        """``sys.exit(0)`` in a model's code is not the success of a compilation."""
+
+        class Leaving(torch.nn.Module):
+            def forward(self, x):
+                sys.exit(status)
+
+        source = "models:leaving"
+        if where == "module":
+            (tmp_path / f"module_that_leaves_{status}.py").write_text(
+                f"import sys; sys.exit({status})"
+            )
+            monkeypatch.syspath_prepend(tmp_path)
+            source = f"module_that_leaves_{status}:f"
+        made = Leaving().eval(), (torch.ones(3),)
+        leaving = (lambda: sys.exit(status)) if where == "factory" else lambda: made
+        monkeypatch.setattr("models.leaving", leaving, raising=False)
+        for command in (compile_, verify):
+            assert command(source) == 1
+            assert f"{status}" in capfd.readouterr().err.splitlines()[-1]
+        assert compile_(source, "-o", tmp_path / "out") == 1
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        "module, source, extra", [("torch", "model.pt2", "torch"), ("onnxruntime", "", "compare")]
+    )
+    def test_a_package_that_is_not_installed(
+        self, onnx_file, tmp_path, capfd, monkeypatch, module, source, extra
+    ):
+        (tmp_path / "model.pt2").write_bytes(b"")
+        monkeypatch.setitem(sys.modules, module, None)
+        for command in (compile_, verify) if source else (compile_,):
+            assert command(tmp_path / source if source else onnx_file) == 2
+            err = capfd.readouterr().err.splitlines()[-1]
+            assert err.startswith("tvm-fixes: error: ")
+            assert err.endswith(f"needs the package {module}: pip install 'tvm-fixes[{extra}]'")
+
+    def test_what_a_terminal_would_obey_is_escaped(self, tmp_path, capfd):
+        """Names of a model's nodes, inputs and outputs are anybody's."""
+        evil = f"{ESCAPE}]0;evil\a{ESCAPE}[31m\x9b31m\u202e"
+        x, y = (onnx_helper.make_tensor_value_info(n + evil, 1, ["n" + evil, 4]) for n in "xy")
+        for operator in ("Relu", "Re" + evil + "\nlu"):
+            node = onnx_helper.make_node(operator, ["x" + evil], ["y" + evil], name=evil)
+            graph = onnx_helper.make_graph([node], evil, [x], [y])
+            onnx.save(onnx_helper.make_model(graph, ir_version=9), tmp_path / "evil.onnx")
+            compile_(tmp_path / "evil.onnx", "-o", tmp_path / f"out{evil}", "--rtol", "0")
+            verify(tmp_path / "evil.onnx")
+            compile_(tmp_path / "evil.onnx", "--shape", f"{evil}=1")
+            if operator == "Relu":
+                main(["inspect", str(tmp_path / f"out{evil}")])
+            out, err = capfd.readouterr()
+            assert r"\x1b]0;evil\x07" in err
+            assert set(out + err).isdisjoint(evil[:1] + "\a\x9b\u202e")
+            assert "\nlu" not in err
 
     def test_interrupted(self, tmp_path, capfd, monkeypatch):
         def interrupted():
@@ -239,6 +316,62 @@ class TestCompile:
         assert process.returncode == 130
         assert err == "tvm-fixes: interrupted; nothing was written\n"
         assert os.listdir(tmp_path) == []
+
+    def interrupt(self, tmp_path, program: str) -> tuple[int, str]:
+        """Run a program that says when it is to be interrupted; its status and standard error."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=environment(),
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while process.stderr.readline() not in ("now\n", ""):
+            pass
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        return process.returncode, err
+
+    def test_interrupted_while_an_endless_loop_is_compared(self, tmp_path):
+        """What runs in native code does not see the signal."""
+        status, err = self.interrupt(
+            tmp_path,
+            "import ctypes, sys, tvm_fixes\n"
+            "from tvm_fixes.runtime import CompiledModel\n"
+            "from tvm_fixes_cli import main\n"
+            "def run(*_):\n"
+            "    print('now', file=sys.stderr, flush=True)\n"
+            "    ctypes.CDLL(None).sleep(10000)\n"
+            "CompiledModel.run = run\n"
+            "sys.exit(main(['compile', 'models:conv_net', '-o', 'out', '-q']))\n",
+        )
+        assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")
+        assert os.listdir(tmp_path) == []
+
+    def test_interrupted_while_it_links(self, tmp_path):
+        status, err = self.interrupt(
+            tmp_path,
+            "import os, sys\n"
+            "import tvm_fixes.compiler as compiler\n"
+            "from tvm_fixes_cli import main\n"
+            "real = compiler.run_forked\n"
+            "def run_forked(fn, timeout):\n"
+            "    print('now', file=sys.stderr, flush=True)\n"
+            "    return real(lambda: __import__('time').sleep(100), timeout=timeout)\n"
+            "compiler.run_forked = run_forked\n"
+            "sys.exit(main(['compile', 'models:conv_net', '-o', 'out', '-q']))\n",
+        )
+        assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")
+        assert os.listdir(tmp_path) == []
+
+    def test_interrupted_after_it_was_written(self, onnx_file, tmp_path, capfd, monkeypatch):
+        monkeypatch.setattr(
+            "tvm_fixes.console.render", lambda *_, **__: signal.raise_signal(signal.SIGINT)
+        )
+        out = tmp_path / "out"
+        assert compile_(onnx_file, "-o", out, "--no-compare", "-q") == 130
+        assert capfd.readouterr().err == f"tvm-fixes: interrupted; {out} is written\n"
+        assert CompiledModel.load(out).report is not None
 
 
 class TestWithoutTVM:

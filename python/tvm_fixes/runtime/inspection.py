@@ -199,7 +199,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     """
     location = Path(path)
     manifest, weights, parameter_bytes = _read_manifest(location)
-    library = location / LIBRARY if location.is_dir() else location
+    library = location / LIBRARY if os.path.isdir(location) else location
     try:
         extension = _ffi.artifact_extension()
     except ImportError as error:
@@ -233,7 +233,7 @@ def _read_manifest(
     path: Path,
 ) -> tuple[Manifest | None, WeightsRecord | None, int | None]:
     """The manifest, what lies beside the library, and the size of the parameters, if known."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return None, None, None
     if is_lifted(path):
         lifted = LiftedManifest.read(path)

@@ -15,6 +15,7 @@
 import contextlib
 import importlib
 import os
+import stat
 import sys
 import traceback
 import types
@@ -24,7 +25,7 @@ from typing import Any
 import tvm
 
 from ..errors import CompileError, UsageError, summarize
-from .base import Reference, Shapes, Source
+from .base import Reference, Shapes, Source, import_extra
 from .onnx import OnnxSource
 from .relax import RelaxSource
 from .torch import TorchSource
@@ -75,7 +76,7 @@ def _open_named(source: str, shapes: Shapes | None, trust: bool) -> Source:
         return OnnxSource.load(_existing(path), shapes)
     if path.suffix == ".pt2":
         return TorchSource.load(_existing(path), shapes, trust=trust)
-    if ":" in source and not path.exists():
+    if ":" in source and not os.path.lexists(path):
         return _open_factory(source, shapes)
     _existing(path)
     raise UsageError(
@@ -84,9 +85,13 @@ def _open_named(source: str, shapes: Shapes | None, trust: bool) -> Source:
 
 
 def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise UsageError(f"{path}: no such file")
-    if not path.is_file():
+    try:
+        kind = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {summarize(error)}") from error
+    if not stat.S_ISREG(kind):
         raise UsageError(f"{path}: not a file")
     return path
 
@@ -100,12 +105,11 @@ def _open_factory(source: str, shapes: Shapes | None) -> Source:
         raise UsageError(f"{source}: {attribute!r} of {module_name}: {problem}")
     try:
         made = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CompileError(
             f"{source}: the factory fails: {summarize(error)} ({_place(error)})"
         ) from error
-    import torch
-
+    torch = import_extra("torch", "torch", source)
     if not _is_module_and_inputs(made, torch):
         got = type(made).__name__
         if isinstance(made, tuple):
@@ -117,7 +121,10 @@ def _open_factory(source: str, shapes: Shapes | None) -> Source:
 
 
 def _import_module(name: str) -> types.ModuleType:
-    directory = os.getcwd()
+    try:
+        directory = os.getcwd()
+    except OSError as error:
+        raise UsageError(f"{name}: the working directory is gone: {summarize(error)}") from error
     sys.path.insert(0, directory)
     try:
         return importlib.import_module(name)
@@ -125,7 +132,7 @@ def _import_module(name: str) -> types.ModuleType:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise UsageError(f"{name}: no such module in {directory} or on the path") from error
         raise CompileError(f"{name}: cannot be imported: {summarize(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CompileError(
             f"{name}: cannot be imported: {summarize(error)} ({_place(error)})"
         ) from error

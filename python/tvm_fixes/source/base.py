@@ -12,6 +12,8 @@
 # and limitations under the License.
 """What every source of a model has: inputs, a way into Relax, and a reference."""
 
+import importlib
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -136,6 +138,9 @@ class Source(ABC):
                     f"{', '.join(known) or 'none'}"
                 )
             declared = known[name].shape
+            large = next((dim for dim in dims if isinstance(dim, int) and dim >= 1 << 63), None)
+            if large is not None:
+                raise UsageError(f"input {name!r} of {self.name}: no extent can be {large}")
             if declared is not None and not _fits(dims, declared, can_name):
                 raise UsageError(
                     f"input {name!r} of {self.name}: expected shape {describe_shape(declared)}, "
@@ -249,6 +254,37 @@ class Source(ABC):
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
     ) -> np.ndarray:
         return draw(rng, spec, shape, 0, 1)
+
+
+def import_extra(module: str, extra: str, what: str) -> types.ModuleType:
+    """Import a package that is not installed with this one by default.
+
+    Parameters
+    ----------
+    module : str
+        Its name.
+    extra : str
+        The extra of this package that installs it.
+    what : str
+        What needs it, for the message.
+
+    Raises
+    ------
+    UsageError
+        If it is not installed.
+    CompileError
+        If it is installed and does not load.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module:
+            raise UsageError(
+                f"{what} needs the package {module}: pip install 'tvm-fixes[{extra}]'"
+            ) from error
+        raise CompileError(f"{module} cannot be imported: {summarize(error)}") from error
+    except Exception as error:
+        raise CompileError(f"{module} cannot be imported: {summarize(error)}") from error
 
 
 def draw(

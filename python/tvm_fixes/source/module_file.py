@@ -82,7 +82,7 @@ def read_module(
     if name.endswith(".json"):
         return _read_json(_existing(Path(name)))
     path = Path(name)
-    if path.exists() and path.suffix not in (".onnx", ".pt2"):
+    if os.path.exists(path) and path.suffix not in (".onnx", ".pt2"):
         raise UsageError(f"{name}: expected a file that ends in .onnx, .pt2, .py or .json")
     return open_source(source, shapes, trust=trust).to_relax()
 

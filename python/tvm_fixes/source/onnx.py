@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tvm
 
-from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
+from ..errors import CompileError, UnsupportedOperatorError, summarize
 from ..runtime.manifest import Dim, TensorSpec
 from ..runtime.tensors import nbytes_of, raw_bytes
 from ..runtime.weights import map_bytes, tensor_in
-from .base import Reference, Shapes, Source, local_of
+from .base import Reference, Shapes, Source, import_extra, local_of
 
 if TYPE_CHECKING:
     import onnx
@@ -187,13 +187,9 @@ class OnnxSource(Source):
                 yield name, array.reshape(-1).view("uint8")
 
     def reference(self) -> tuple[str, Reference]:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise UsageError(
-                "comparing needs the package onnxruntime: install it, or do not compare"
-            ) from error
-
+        onnxruntime = import_extra(
+            "onnxruntime", "compare", "comparing (--no-compare leaves it out)"
+        )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         # A path where there is one: weights beside the file, and models beyond 2 GiB.

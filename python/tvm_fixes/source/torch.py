@@ -33,7 +33,7 @@ from ..errors import (
 )
 from ..runtime.manifest import TensorSpec
 from ..runtime.tensors import to_numpy, to_torch
-from .base import Reference, Shapes, Source, draw, local_of
+from .base import Reference, Shapes, Source, draw, import_extra, local_of
 from .pt2 import load_checked
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TorchSource(Source):
         cls, path: Path, shapes: Shapes | None = None, *, trust: bool = False
     ) -> "TorchSource":
         """Read a file of ``torch.export.save``; one that may run code only with `trust`."""
-        import torch
+        torch = import_extra("torch", "torch", str(path))
 
         # torch.export.load tells its log what is wrong, and the caller to look there.
         with _captured_log("torch") as log:
@@ -267,14 +267,14 @@ def _export(
     with _captured_log("torch"), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
         try:
             return torch.export.export(module, args, dynamic_shapes=dynamic_shapes)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise CompileError(
                 f"{name}: torch.export fails: {reason}{_user_frame(error)}"
             ) from error
 
 
-def _user_frame(error: Exception) -> str:
+def _user_frame(error: BaseException) -> str:
     """Where in the model's own code ``torch.export`` was, as far as its message tells."""
     places = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', str(error))
     own = [place for place in places if "/torch/" not in place[0]]
