@@ -38,6 +38,7 @@ from .relax.transform import (
     LowerAssertOp,
     LowerElementaryFunctions,
     ReadTransposedWeights,
+    SortByKeys,
     SplitDataflow,
     StaticPlanBlockMemory,
 )
@@ -159,7 +160,8 @@ def stages(
         is_cpu = target is not None and "cpu" in target.keys
         first = [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
         first.append(FoldLayoutTransform(max_growth))
-        return [*stock.library_dispatch_passes(target), *first, *passes]
+        dispatch = [*([SortByKeys()] if is_cpu else []), *stock.library_dispatch_passes(target)]
+        return [*dispatch, *first, *passes]
 
     def lower_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
         stock = _stock(name, target)

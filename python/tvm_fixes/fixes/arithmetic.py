@@ -37,6 +37,44 @@ class _Divide:
         return out
 
 
+@I.ir_module
+class _Softplus:
+    @R.function
+    def main(x: R.Tensor((1,), "float32")) -> R.Tensor((1,), "float32"):
+        with R.dataflow():
+            out = R.nn.softplus(x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Sort:
+    @R.function
+    def main(x: R.Tensor((5,), "float32")) -> R.Tensor((5,), "float32"):
+        with R.dataflow():
+            out = R.sort(x)
+            R.output(out)
+        return out
+
+
+def _softplus_far_out() -> None:
+    got = run(_Softplus, np.array([-25], "float32"))
+    np.testing.assert_allclose(got, [1.3887944e-11], rtol=1e-6)
+
+
+def _sort(relax_pipeline: str | tvm.transform.Pass) -> None:
+    got = run(_Sort, np.array([2, np.nan, 1, 3, 0], "float32"), relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, [0, 1, 2, 3, np.nan])
+
+
+def _sort_stock() -> None:
+    _sort("default")
+
+
+def _sort_by_keys() -> None:
+    _sort(pipeline())
+
+
 def _divide(relax_pipeline: str | tvm.transform.Pass) -> None:
     least = np.array([-(2**31)] * 4, "int32")
     got = run(_Divide, least, np.array([-1, 1, 2, -2], "int32"), relax_pipeline=relax_pipeline)
@@ -58,4 +96,30 @@ INTEGER_DIVISION = Fix(
     summary="a CPU's divisions of integers by 0 are errors, and by -1 they wrap",
     upstream=(),
     probe=Probe(stock=_divide_stock, fixed=_divide_guarded, symptom=re.compile("SIGFPE: crashed")),
+)
+
+ARITHMETIC_LEGALIZE = Fix(
+    id="arithmetic-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="selu, softplus, log_add_exp, floor_divide and floor_mod are right to the last digits",
+    upstream=(),
+    probe=Probe(
+        stock=_softplus_far_out,
+        fixed=_softplus_far_out,
+        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
+    ),
+)
+
+SORT_BY_KEYS = Fix(
+    id="sort-by-keys",
+    family="elements",
+    kind=Kind.PASS,
+    summary="sort, argsort and topk of bfloat16, of NaN and of all integers",
+    upstream=(),
+    probe=Probe(
+        stock=_sort_stock,
+        fixed=_sort_by_keys,
+        symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
+    ),
 )

@@ -107,6 +107,19 @@ def test_bounds_of_integers_are_tvms(monkeypatch, operator):
     tvm.ir.assert_structural_equal(ours, relax.transform.LegalizeOps()(mod))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "uint8", "bool"])
+def test_classes_of_numbers(dtype):
+    data = NUMBERS.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else "float16")
+    data = data if "float" in dtype else np.arange(8).astype(dtype)
+    names = ("isnan", "isinf", "isfinite")
+    mod = build(
+        {"x": tensor(8, dtype=dtype)},
+        lambda bb, x: relax.Tuple([bb.emit(getattr(relax.op, name)(x)) for name in names]),
+    )
+    for name, got in zip(names, run(mod, data), strict=True):
+        np.testing.assert_array_equal(got, getattr(np, name)(data), name)
+
+
 def test_switch_restores_stock(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     with pytest.raises(Exception, match="fcmp oeq i1"):

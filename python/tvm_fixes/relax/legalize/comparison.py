@@ -17,9 +17,10 @@ Versions
 Trigger
     ``relax.equal``, ``not_equal``, ``less``, ``less_equal``, ``greater``, ``greater_equal``,
     ``maximum`` and ``minimum`` of booleans; ``maximum``, ``minimum``, ``clip`` and ``nn.relu`` of
-    NaN.
+    NaN; ``isnan``, ``isinf`` and ``isfinite`` of bfloat16, integers and booleans.
 Symptom
-    Of booleans ``fcmp oeq i1`` is no valid LLVM, or a check of TVM's code generator fails. The relu
+    Of booleans ``fcmp oeq i1`` is no valid LLVM, or a check of TVM's code generator fails; the
+    others are refused. The relu
     of NaN is 0, and its clip a bound, where PyTorch and ONNX have NaN.
 Mechanism
     The code generator takes what is neither a signed nor an unsigned integer for a float. A maximum
@@ -135,9 +136,27 @@ def _legalize_bounded(
     return bb.call_te(compute, *call.args, primfunc_name_hint=name)
 
 
+def _legalize_class(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """The lowering of ``isnan``, ``isinf`` and ``isfinite``; an integer is finite."""
+    name, dtype = call.op.name.rpartition(".")[2], str(call.args[0].ty.dtype)
+    if not switches.enabled(FIX_ID) or dtype in ("float16", "float32", "float64"):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+
+    def classify(x: te.Tensor) -> te.Tensor:
+        if "float" in dtype:
+            return getattr(topi, name)(topi.cast(x, "float32"))
+        answer = tirx.const(name == "isfinite", "bool")
+        return te.compute(x.shape, lambda *_: answer, name=name)
+
+    return bb.call_te(classify, call.args[0], primfunc_name_hint=name)
+
+
 @functools.cache
 def register() -> None:
     """Put the lowering in force. A second call does nothing."""
+    for operator in ("isnan", "isinf", "isfinite"):
+        override(f"relax.{operator}", _legalize_class)
     for operator in _OPERATORS:
         override(f"relax.{operator}", _legalize)
     override("relax.nn.relu", functools.partial(_legalize_bounded, compute=_relu))

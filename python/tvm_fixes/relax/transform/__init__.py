@@ -35,6 +35,7 @@ from .lower_elementary_functions import LowerElementaryFunctions
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
+from .sort_by_keys import SortByKeys
 from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
 
@@ -62,6 +63,7 @@ __all__ = [
     "PrepareLayout",
     "ReadTransposedWeights",
     "RefreshTypes",
+    "SortByKeys",
     "SplitDataflow",
     "StaticPlanBlockMemory",
 ]

@@ -18,9 +18,11 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floating point with 32 bits or fewer, on a
-    CPU; gelu, silu and softmax are made of them.
+    CPU; gelu, silu and softmax are made of them.  ``atanh``, and ``tanh`` of float64; ``acos``,
+    ``sinh`` and others of float16.
 Symptom
-    ``tanh`` of 1e-6 is 5% off.  A kernel takes some ten times as long as PyTorch's.
+    ``tanh`` of 1e-6 is 5% off.  "unknown intrinsic" ends a build.  A kernel takes some
+    ten times as long as PyTorch's.
 Mechanism
     ``tanh`` is lowered to ``(1 - e) / (1 + e)`` with ``e = exp(-2 x)``, whose numerator cancels.
     The others become a call of the C library for each element, and a loop with a call in it is
@@ -38,6 +40,7 @@ from tvm import tirx
 from tvm_ffi import structural_map, structural_walk
 
 from ..tir import contains, prim_func_pass, widened_bfloat16
+from .library_functions import with_library_functions
 
 FIX_ID = "elementary-functions"
 
@@ -97,6 +100,7 @@ def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
 
 
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    function = with_library_functions(function)
     dtypes: set[str] = set()
 
     def look(call: tvm.ir.Call) -> None:

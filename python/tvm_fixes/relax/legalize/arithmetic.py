@@ -1,0 +1,159 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of floating-point operators that TVM writes as the textbook does.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.nn.selu``, ``nn.softplus`` and ``log_add_exp`` near zero and far from it;
+    ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
+    ``log_add_exp`` of bfloat16.
+Symptom
+    Wrong numbers, silently: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
+    -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.  Those of bfloat16 do not build.
+Mechanism
+    1 is added to or subtracted from an exponential that is much smaller or next to it, exponentials
+    overflow, and quotients are rounded before their floor is taken.
+How to remove
+    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
+    the fix id ``arithmetic-legalize``.
+"""
+
+import functools
+from collections.abc import Callable
+
+from tvm import relax, te, tirx, topi
+
+from ... import switches
+from .override import Legalize, override
+
+FIX_ID = "arithmetic-legalize"
+
+_NARROW = ("float16", "bfloat16")
+_FLOATS = (*_NARROW, "float32", "float64")
+
+# S. Hochreiter et al., Self-Normalizing Neural Networks.
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def _selu(x: te.Tensor) -> te.Tensor:
+    numbers = (_SELU_SCALE, _SELU_ALPHA * _SELU_SCALE, 0.5, 1, 0)
+    scale, alpha, half, one, zero = (tirx.const(number, x.dtype) for number in numbers)
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        # The exponential of what is positive might be infinite.
+        least = tirx.Select(x(*at) < zero, x(*at), zero)
+        less = tirx.tanh(least * half) * (tirx.exp(least) + one)  # exp(least) - 1
+        return tirx.Select(x(*at) < zero, alpha * less, scale * x(*at))
+
+    return te.compute(x.shape, element, name="selu")
+
+
+def _softplus(x: te.Tensor, beta: float, threshold: float) -> te.Tensor:
+    factor, limit, zero = (tirx.const(number, x.dtype) for number in (beta, threshold, 0))
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        scaled = x(*at) * factor
+        logarithm = tirx.log1p(tirx.exp(zero - tirx.abs(scaled)))
+        soft = (tirx.Select(scaled < zero, zero, scaled) + logarithm) / factor
+        return tirx.Select(scaled > limit, x(*at), soft)
+
+    return te.compute(x.shape, element, name="softplus")
+
+
+def _log_add_exp(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    distance = topi.negative(topi.abs(topi.subtract(a, b)))
+    beyond = te.compute(
+        distance.shape, lambda *at: tirx.log1p(tirx.exp(distance(*at))), name="beyond"
+    )
+    total = topi.add(topi.maximum(a, b), beyond)
+    # The difference of equal infinities is NaN.  So is that of a NaN, which the maximum may lose.
+    same = topi.logical_and(topi.equal(a, b), topi.isinf(topi.add(a, b)))
+    return topi.where(same, topi.add(a, b), total)
+
+
+def _floor_mod(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """The exact remainder with the sign of the dividend, moved to that of the divisor."""
+    zero = tirx.const(0, a.dtype)
+    remainder = topi.mod(a, b)
+    negative, positive = topi.less(b, zero), topi.greater(b, zero)
+    below = topi.logical_and(topi.less(remainder, zero), positive)
+    above = topi.logical_and(topi.greater(remainder, zero), negative)
+    moved = topi.where(topi.logical_or(below, above), topi.add(remainder, b), remainder)
+    return topi.where(topi.equal(remainder, zero), _zero_signed_as(b), moved)
+
+
+def _zero_signed_as(x: te.Tensor) -> te.Tensor:
+    # TVM takes -0.0 and 0.0 for equal, and drops a choice between them.
+    zero = tirx.const(0, x.dtype)
+    return te.compute(x.shape, lambda *at: tirx.copysign(zero, x(*at)), name="signed_zero")
+
+
+def _floor_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """The floor of the exact quotient, as in Python and PyTorch; a divisor of 0 gives a / b."""
+    zero, half, one = (tirx.const(number, a.dtype) for number in (0, 0.5, 1))
+    quotient = topi.divide(a, b)
+    remainder = topi.mod(a, b)
+    # Next to an integer, up to rounding.
+    whole = topi.divide(topi.subtract(a, remainder), b)
+    below = topi.logical_and(topi.less(remainder, zero), topi.greater(b, zero))
+    above = topi.logical_and(topi.greater(remainder, zero), topi.less(b, zero))
+    whole = topi.where(topi.logical_or(below, above), topi.subtract(whole, one), whole)
+    floor = topi.floor(whole)
+    is_more = topi.greater(topi.subtract(whole, floor), half)
+    floor = topi.where(is_more, topi.add(floor, one), floor)
+    floor = topi.where(topi.equal(whole, zero), _zero_signed_as(quotient), floor)
+    return topi.where(topi.equal(b, zero), quotient, floor)
+
+
+_Compute = Callable[..., te.Tensor]
+
+# By operator what computes it and for which dtypes; others are TVM's.
+_OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
+    "relax.nn.selu": (_selu, _FLOATS),
+    "relax.nn.softplus": (_softplus, _FLOATS),
+    "relax.log_add_exp": (_log_add_exp, _FLOATS),
+    "relax.floor_divide": (_floor_divide, _FLOATS),
+    "relax.floor_mod": (_floor_mod, _FLOATS),
+    "relax.mod": (topi.mod, ("bfloat16",)),
+    "relax.power": (topi.power, ("bfloat16",)),
+}
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    compute, dtypes = _OPERATORS[call.op.name]
+    operands = {str(getattr(operand.ty, "dtype", None)) for operand in call.args}
+    if not switches.enabled(FIX_ID) or len(operands) != 1 or not operands.issubset(dtypes):
+        return stock(bb, call)
+    [dtype] = operands
+    switches.note(FIX_ID)
+    numbers = [call.attrs.beta, call.attrs.threshold] if compute is _softplus else []
+
+    def wide(*tensors: te.Tensor) -> te.Tensor:
+        if dtype not in _NARROW:
+            return compute(*tensors, *map(float, numbers))
+        result = compute(*(topi.cast(t, "float32") for t in tensors), *map(float, numbers))
+        return topi.cast(result, dtype)
+
+    name = call.op.name.rpartition(".")[2]
+    return bb.call_te(wide, *call.args, primfunc_name_hint=name)
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    for operator in _OPERATORS:
+        override(operator, _legalize)

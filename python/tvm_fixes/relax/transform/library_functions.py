@@ -1,0 +1,66 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Elementary functions that a CPU has in its C library only, or for one dtype only.
+
+``acos``, ``sinh`` and others of float16 are unknown to TVM's code generator for LLVM.  Its
+``atanh`` and its ``tanh`` of float64 are differences that cancel.
+"""
+
+import tvm
+from tvm import tirx
+from tvm_ffi import structural_map
+
+__all__ = ["with_library_functions"]
+
+_NARROW = ("float16", "bfloat16")
+
+# LLVM has no intrinsic of these, and for 16 bits there is no function to call.
+_CALLED = frozenset(
+    f"tirx.{name}"
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "hypot", "log1p"),
+        *("nextafter", "sinh"),
+    )
+)
+
+# By operator and dtype, the functions of the C library that TVM has a worse formula for.
+_LIBRARY = {
+    ("tirx.atanh", "float32"): "atanhf",
+    ("tirx.atanh", "float64"): "atanh",
+    ("tirx.tanh", "float64"): "tanh",
+}
+
+
+def with_library_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Call the C library where TVM's code generator has no function, or an inaccurate one.
+
+    Functions of float16 and bfloat16 are computed in float32.
+
+    Returns
+    -------
+    tirx.PrimFunc
+        The same one where there is nothing to do.
+    """
+    return structural_map(function, (tvm.ir.Call, _lower_call))
+
+
+def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
+    if not isinstance(call.op, tvm.ir.Op):
+        return call
+    name, dtype = call.op.name, str(call.ty)
+    if dtype in _NARROW and name in _CALLED:
+        operands = [operand.astype("float32") for operand in call.args]
+        wide = tvm.ir.Call(call.op, operands, ret_ty="float32")
+        return _lower_call(wide).astype(dtype)
+    library = _LIBRARY.get((name, dtype))
+    return call if library is None else tirx.call_pure_extern(dtype, library, *call.args)

@@ -1,0 +1,146 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Sorting by integers that are in the order of the data.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.sort``, ``argsort`` and ``topk`` on a CPU, of bfloat16, of floating-point data with a
+    NaN, or of other integers than int32 and int64.
+Symptom
+    Elements in no order, silently: those of bfloat16 by their bits, and those around a NaN in any.
+    "Unsupported input dtype" when it runs.
+Mechanism
+    The function behind them takes bfloat16 for integers, and compares by ``<``, which is no order
+    where there is a NaN.  It has no code for most integers.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``sort-by-keys``.
+"""
+
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ... import switches
+
+FIX_ID = "sort-by-keys"
+
+_OPERATORS = ("relax.sort", "relax.argsort", "relax.topk")
+
+_KEY_DTYPES = {
+    **dict.fromkeys(("float16", "bfloat16", "float32"), "int32"),
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
+    **dict.fromkeys(("float64", "uint32", "uint64"), "int64"),
+}
+
+
+def SortByKeys() -> tvm.transform.Pass:
+    """Sort floats, and integers that TVM does not sort, by integers in the same order.
+
+    Before::
+
+        values = R.sort(x, axis=-1)
+
+    and after::
+
+        keys = R.call_tir(cls.sort_keys, (x,), ...)
+        indices = R.argsort(keys, axis=-1)
+        values = R.gather_elements(x, indices, axis=-1)
+
+    NaN is greater than all numbers, as in PyTorch and NumPy, and equal elements keep their order.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, in front of ``DispatchSortScan``.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        sorting = _Sorting(mod)
+        for variable, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                new = sorting.visit_expr(function)
+                if sorting.is_changed:
+                    sorting.builder_.update_func(variable, new)
+        if not sorting.is_changed:
+            return mod
+        switches.note(FIX_ID)
+        return sorting.builder_.get()
+
+    return tvm.transform.module_pass(run, opt_level=0, name="SortByKeys")
+
+
+@mutator
+class _Sorting(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.is_changed = False
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _OPERATORS:
+            return call
+        data, attrs = call.args[0], call.attrs
+        is_known = isinstance(data.ty.shape, relax.ShapeExpr)
+        if not is_known or str(data.ty.dtype) not in _KEY_DTYPES:
+            return call
+        self.is_changed = True
+        emit, name = self.builder_.emit, call.op.name
+        keys = emit(self.builder_.call_te(sort_keys, data, primfunc_name_hint="sort_keys"))
+        if name == "relax.argsort":
+            return relax.op.argsort(keys, attrs.axis, attrs.descending, str(attrs.dtype))
+        if name == "relax.sort":
+            indices = emit(relax.op.argsort(keys, attrs.axis, attrs.descending, "int64"))
+            return self._elements(data, indices, attrs.axis)
+        is_index = attrs.ret_type != "values"
+        dtype = str(attrs.dtype) if is_index else "int64"
+        indices = emit(relax.op.topk(keys, attrs.k, attrs.axis, "indices", attrs.largest, dtype))
+        if attrs.ret_type == "indices":
+            return indices
+        values = self._elements(data, indices, attrs.axis)
+        return relax.Tuple([emit(values), indices]) if is_index else values
+
+    def _elements(self, data: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
+        if str(indices.ty.dtype) not in ("int32", "int64"):
+            indices = self.builder_.emit(relax.op.astype(indices, "int64"))
+        return relax.op.gather_elements(data, indices, int(axis) % data.ty.ndim)
+
+
+def sort_keys(data: te.Tensor) -> te.Tensor:
+    """Compute integers of 32 or 64 bits with the signs that are in the order of `data`.
+
+    Those of equal elements are equal, and that of a NaN is the greatest one.
+    """
+    dtype = str(data.dtype)
+    key = _KEY_DTYPES[dtype]
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        value = data(*at)
+        if dtype == "uint64":
+            return tirx.reinterpret(key, value ^ tirx.const(1 << 63, dtype))
+        if "float" not in dtype:
+            return value.astype(key)
+        wide = value if dtype in ("float32", "float64") else value.astype("float32")
+        bits = tirx.reinterpret(key, wide)
+        greatest, zero = tirx.max_value(key), tirx.const(0, key)
+        # The bits of negative numbers but the sign are in the order of their magnitudes.
+        signed = tirx.Select(bits < zero, bits ^ greatest, bits)
+        is_zero = wide == tirx.const(0, wide.ty)  # of either sign
+        return tirx.Select(tirx.isnan(wide), greatest, tirx.Select(is_zero, zero, signed))
+
+    return te.compute(data.shape, element, name="sort_keys")

@@ -1,0 +1,178 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Arithmetic of floats against longer ones: near zero, far from it, and of special values."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+
+from relax_helpers import build, call, tensor
+from tvm_fixes import switches
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.legalize.arithmetic import FIX_ID
+
+op = relax.op
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -3.0, np.inf, -np.inf, np.nan)
+
+
+def selu(x: np.ndarray) -> np.ndarray:
+    alpha, scale = map(np.longdouble, ("1.67326324235437728481704", "1.05070098735548049341933"))
+    return np.where(x > 0, scale * x, scale * alpha * np.expm1(x))
+
+
+def softplus(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
+    soft = np.logaddexp(np.longdouble(0), beta * x) / beta
+    return np.where(beta * x > threshold, x, soft)
+
+
+# What is computed, what it should be, and units in the last place of float32 or float64.
+UNARY = {
+    "selu": (op.nn.selu, selu, 5.0),
+    "softplus": (op.nn.softplus, lambda x: softplus(x, 1, 20), 2.0),
+    "softplus of half": (
+        lambda x: op.nn.softplus(x, 0.5, 4.0),
+        lambda x: softplus(x, 0.5, 4),
+        2.0,
+    ),
+    "acosh": (op.acosh, np.arccosh, 2.0),
+    "asinh": (op.asinh, np.arcsinh, 2.0),
+    "atanh": (op.atanh, np.arctanh, 2.0),
+    "sinh": (op.sinh, np.sinh, 2.0),
+    "cosh": (op.cosh, np.cosh, 2.0),
+    "tanh": (op.tanh, np.tanh, 2.0),
+    "acos": (op.acos, np.arccos, 1.0),
+    "asin": (op.asin, np.arcsin, 1.0),
+    "atan": (op.atan, np.arctan, 1.0),
+}
+BINARY = {
+    "floor_divide": (op.floor_divide, np.floor_divide, 1.01),
+    "floor_mod": (op.floor_mod, np.mod, 0.51),
+    "mod": (op.mod, np.fmod, 0.51),
+    "power": (op.power, np.power, 1.0),
+    "atan2": (op.atan2, np.arctan2, 2.0),
+}
+
+
+def numpy_dtype(dtype: str) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def operands(dtype: str) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    far = 10.0 ** rng.uniform(-30, 30, 200) * rng.choice([-1, 1], 200)
+    near = [rng.standard_normal(100), rng.standard_normal(100) * 30, rng.uniform(-1, 1, 100)]
+    with np.errstate(over="ignore"):
+        return np.concatenate([far, *near, SPECIAL]).astype(numpy_dtype(dtype))
+
+
+def assert_accurate(got: np.ndarray, exact: np.ndarray, ulps: float, name: str) -> None:
+    """Half a unit in the last place of 16 bits, `ulps` of more; NaN, infinity and signs of zero."""
+    info = ml_dtypes.finfo(got.dtype)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        rounded = exact.astype(got.dtype)
+        is_special = ~np.isfinite(rounded) | ~np.isfinite(got)
+        # NumPy knows no NaN of bfloat16.
+        pair = (array[is_special].astype(np.longdouble) for array in (got, rounded))
+        np.testing.assert_array_equal(*pair, err_msg=name)
+        magnitude = np.maximum(np.abs(exact), float(info.tiny)).astype(np.longdouble)
+        unit = np.exp2(np.floor(np.log2(magnitude)) - info.nmant)
+        error = np.abs(got.astype(np.longdouble) - exact) / unit
+    limit = 0.51 if info.bits == 16 else ulps
+    worst = int(np.argmax(np.where(is_special, 0, error)))
+    assert is_special[worst] or error[worst] <= limit, (name, got[worst], exact[worst])
+    is_zero = exact == 0
+    np.testing.assert_array_equal(np.signbit(got[is_zero]), np.signbit(exact[is_zero]), name)
+
+
+def results(functions: dict, dtype: str, *data: np.ndarray) -> list[np.ndarray]:
+    """Those of all functions, which are built at once."""
+    inputs = {f"x{i}": tensor(array.size, dtype=dtype) for i, array in enumerate(data)}
+    mod = build(
+        inputs,
+        lambda bb, *args: relax.Tuple([bb.emit(emit(*args)) for emit, *_ in functions.values()]),
+    )
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    return call(vm, "main", *data)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_of_one_operand(dtype: str) -> None:
+    x = operands(dtype)
+    for got, (name, (_, expected, ulps)) in zip(
+        results(UNARY, dtype, x), UNARY.items(), strict=True
+    ):
+        with np.errstate(all="ignore"):
+            assert_accurate(got, expected(x.astype(np.longdouble)), ulps, name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_of_two_operands(dtype: str) -> None:
+    x = operands(dtype)
+    y = x[np.random.default_rng(1).permutation(x.size)]
+    special = np.array(SPECIAL, x.dtype)
+    a, b = (
+        np.concatenate([z, s.ravel()])
+        for z, s in zip((x, y), np.meshgrid(special, special), strict=True)
+    )
+    for got, (name, (_, expected, ulps)) in zip(
+        results(BINARY, dtype, a, b), BINARY.items(), strict=True
+    ):
+        with np.errstate(all="ignore"):
+            exact = expected(a.astype(np.longdouble), b.astype(np.longdouble))
+        assert_accurate(got, exact, ulps, name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_log_add_exp(dtype: str) -> None:
+    x = operands(dtype)
+    y = x[np.random.default_rng(1).permutation(x.size)]
+    special = np.array(SPECIAL, x.dtype)
+    a, b = (
+        np.concatenate([z, s.ravel()])
+        for z, s in zip((x, y), np.meshgrid(special, special), strict=True)
+    )
+    [got] = results({"log_add_exp": (op.log_add_exp,)}, dtype, a, b)
+    with np.errstate(all="ignore"):
+        exact = np.logaddexp(a.astype(np.longdouble), b.astype(np.longdouble))
+        # Next to 0 it cancels, as everywhere.
+        epsilon = float(ml_dtypes.finfo(got.dtype).eps)
+        np.testing.assert_allclose(
+            got.astype(np.longdouble),
+            exact.astype(got.dtype).astype(np.longdouble),
+            rtol=2 * epsilon,
+            atol=epsilon,
+        )
+
+
+def test_integers_are_tvms(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = {name: tensor(4, dtype="int32") for name in "ab"}
+    mod = build(inputs, lambda bb, a, b: op.floor_mod(bb.emit(op.floor_divide(a, b)), b))
+    ours = relax.transform.LegalizeOps()(mod)
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    tvm.ir.assert_structural_equal(ours, relax.transform.LegalizeOps()(mod))
+
+
+def test_the_switch_restores_stock(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = np.array([-1e-9], "float32")
+    assert results({"selu": (op.nn.selu,)}, "float32", small)[0] != 0
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    assert results({"selu": (op.nn.selu,)}, "float32", small)[0] == 0
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

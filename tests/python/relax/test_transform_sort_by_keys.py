@@ -1,0 +1,99 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Sorts of every dtype: by NaN, by signs of zero, and in the order of equal elements."""
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+
+from relax_helpers import build, run, tensor
+from tvm_fixes import switches
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.transform import SortByKeys
+from tvm_fixes.relax.transform.sort_by_keys import FIX_ID
+
+op = relax.op
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
+
+def data(dtype: str) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    if dtype == "bool":
+        return rng.integers(0, 2, (3, 40)).astype(bool)
+    if dtype in FLOATS:
+        numbers = [0, -0.0, 1, -1, 2.5, -3, np.nan, np.inf, -np.inf, 1e-5, 300, -0.7, 5, 6]
+        return rng.choice(numbers, (3, 40)).astype(
+            ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+        )
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return rng.choice(np.array([least, most, 0, 1, 5, most - 1], dtype), (3, 40))
+
+
+def order(x: np.ndarray, descending: bool) -> np.ndarray:
+    """By Python's sort, which is stable, with NaN as the greatest."""
+    rows = [x_row.tolist() for x_row in (x.astype("float64") if "float" in str(x.dtype) else x)]
+    sign = -1 if descending else 1
+
+    def key(value: float) -> tuple[int, float]:
+        return (sign, 0) if value != value else (0, sign * value)
+
+    return np.array([sorted(range(len(row)), key=lambda i: key(row[i])) for row in rows])
+
+
+def every(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    sorts = [op.sort(x, -1, False), op.sort(x, -1, True)]
+    sorts += [op.argsort(x, -1, False, "int64"), op.argsort(x, -1, True, "int32")]
+    sorts += [op.topk(x, 5, -1, "values", False, "int32"), op.topk(x, 5, -1, "indices", True)]
+    both = bb.emit(op.topk(x, 5, -1, "both", True, "int64"))
+    return relax.Tuple([*map(bb.emit, sorts), *(bb.emit(both[i]) for i in range(2))])
+
+
+@pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS, "bool"))
+def test_order(dtype: str) -> None:
+    x = data(dtype)
+    up, down = order(x, False), order(x, True)
+    take: Callable[[np.ndarray], np.ndarray] = lambda i: np.take_along_axis(x, i, 1)  # noqa: E731
+    expected = [take(up), take(down), up, down, take(up[:, :5]), down[:, :5]]
+    expected += [take(down[:, :5]), down[:, :5]]
+    got = run(build({"x": tensor(3, 40, dtype=dtype)}, every), x, pipeline=pipeline())
+    for found, right in zip(got, expected, strict=True):
+        assert found.dtype == x.dtype or right.dtype.kind == "i"
+        # Exact for all of these, and NumPy knows no NaN of bfloat16.
+        np.testing.assert_array_equal(found.astype(np.longdouble), right.astype(np.longdouble))
+    assert [a.dtype for a in got[2:4]] == ["int64", "int32"]
+
+
+def test_along_another_axis() -> None:
+    x = data("float32")
+    mod = build({"x": tensor(3, 40)}, lambda bb, v: op.sort(v, 0))
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), np.sort(x, 0))
+
+
+def test_what_tvm_sorts_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    mod = build({"x": tensor(8, dtype="int64")}, lambda bb, v: op.sort(v, 0))
+    assert SortByKeys()(mod).same_as(mod)
+    mod = build({"x": tensor(8)}, lambda bb, v: op.sort(v, 0))
+    assert not SortByKeys()(mod).same_as(mod)
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    assert SortByKeys()(mod).same_as(mod)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
