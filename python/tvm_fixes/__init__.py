@@ -35,6 +35,7 @@ from .relax.legalize import comparison as _comparison  # noqa: E402
 from .relax.legalize import conv as _conv  # noqa: E402
 from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
 from .relax.legalize import creation as _creation  # noqa: E402
+from .relax.legalize import gather as _gather  # noqa: E402
 from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
 from .relax.legalize import matmul as _matmul  # noqa: E402
 from .relax.legalize import max_pool as _max_pool  # noqa: E402
@@ -42,8 +43,11 @@ from .relax.legalize import norms as _norms  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import pool_window as _pool_window  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
+from .relax.legalize import regions as _regions  # noqa: E402
 from .relax.legalize import resize as _resize  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
+from .relax.legalize import scatter as _scatter  # noqa: E402
+from .relax.legalize import slices as _slices  # noqa: E402
 from .relax.legalize import softmax as _softmax  # noqa: E402
 from .relax.legalize import strided_slice as _strided_slice  # noqa: E402
 from .relax.signature_guard import SignatureGuard  # noqa: E402
@@ -61,6 +65,7 @@ _comparison.register()
 _conv.register()
 _conv_transpose.register()
 _creation.register()
+_gather.register()
 _layout_transform.register()
 _matmul.register()
 _max_pool.register()
@@ -68,8 +73,11 @@ _norms.register()
 _pixel_shuffle.register()
 _pool_window.register()
 _reductions.register()
+_regions.register()
 _resize.register()
 _rms_norm.register()
+_scatter.register()
+_slices.register()
 _softmax.register()
 _strided_slice.register()
 _register_pipeline()

@@ -45,6 +45,7 @@ FIX_IDS: tuple[str, ...] = (
     "arithmetic-legalize",
     "creation-legalize",
     "strided-slice-legalize",
+    "index-legalize",
     "layout-transform-legalize",
     "reshape-infer-layout",
     "permute-dims-infer-layout",

@@ -114,6 +114,15 @@ def repeated_at(position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]) -> 
     ]
 
 
+def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """The position of an element that is counted through all axes of `shape`."""
+    position: list[tirx.Expr] = []
+    for extent in reversed(shape[1:]):
+        position.insert(0, tirx.floormod(index, extent))
+        index = tirx.floordiv(index, extent)
+    return [index, *position] if shape else []
+
+
 def widened_bfloat16(value: tirx.Expr) -> tirx.Expr:
     """A bfloat16 as the float32 that it is the upper half of, without a conversion."""
     bits = tirx.reinterpret("uint16", value).astype("uint32")

@@ -1,0 +1,128 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Indices that a model computes: counted from either end, and never out of the tensor.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.take``, ``gather_elements``, ``gather_nd``, ``index_tensor``, ``index_put``,
+    ``scatter_elements``, ``scatter_nd``, ``slice_scatter``, ``dynamic_strided_slice``,
+    ``reverse_sequence``, ``vision.roi_align`` or ``vision.roi_pool`` of a negative index, or of one
+    beyond the extent; a scatter of fewer indices than elements on another axis; an ``index_put`` of
+    rows; a ``slice_scatter`` along a symbolic dim.
+Symptom
+    What lies in front of or behind the tensor is read or overwritten, silently, or the process
+    crashes.  Scattered elements are written to other places; the last two do not build.
+Mechanism
+    The kernels address memory by the index as it is; ``scatter_elements`` divides a position by the
+    extents of the indices and multiplies it by those of the data.
+How to remove
+    When TVM passes the tests of this fix, delete this file, ``gather.py``, ``scatter.py``,
+    ``slices.py``, ``regions.py``, their tests, their calls in :mod:`tvm_fixes`, the pass
+    ``CheckIndices`` and the fix id ``index-legalize``.
+
+A negative index counts from the end.  An index that is still out of range is an error where
+:func:`~tvm_fixes.relax.transform.CheckIndices` runs, on a CPU.  In the kernel, a read is of the
+nearest element and a write is dropped.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from tvm import relax, te, tirx
+from tvm.sym import Analyzer
+
+from ... import switches
+
+FIX_ID = "index-legalize"
+
+_unsafe: ContextVar[bool] = ContextVar("tvm_fixes_unsafe_indices", default=False)
+
+
+@contextmanager
+def trusting_indices(trusted: bool = True) -> Iterator[None]:
+    """Lower within the ``with`` block without bounds: the caller answers for the indices.
+
+    A negative index counts from the end nevertheless.
+    """
+    token = _unsafe.set(trusted)
+    try:
+        yield
+    finally:
+        _unsafe.reset(token)
+
+
+def takes_effect(*shaped: relax.Expr) -> bool:
+    """Whether the fix is on, and the shapes of all these operands are known."""
+    if not switches.enabled(FIX_ID):
+        return False
+    return all(isinstance(getattr(e.ty, "shape", None), relax.ShapeExpr) for e in shaped)
+
+
+def wrapped(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """An index as an int64 that is counted from the begin."""
+    from_begin = index.astype("int64")
+    if str(index.ty.dtype).startswith(("uint", "bool")):
+        return from_begin
+    return from_begin + (from_begin < 0).astype("int64") * extent
+
+
+def nearest(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """The index of an element, the nearest one to `index`."""
+    if _unsafe.get():
+        return index
+    return tirx.max(tirx.min(index, extent - 1), tirx.const(0, "int64"))
+
+
+def found(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """Where to read the element that a model asks for by `index`."""
+    return nearest(wrapped(index, extent), extent)
+
+
+def is_within(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """Whether an index that is counted from the begin is one of an element."""
+    if _unsafe.get():
+        return tirx.const(True, "bool")
+    return tirx.all(index >= 0, index < extent)
+
+
+def read(data: te.Tensor, position: Sequence[tirx.Expr], computed: Sequence[int]) -> tirx.Expr:
+    """The element at `position`, zero where there is none along one of the axes `computed`."""
+    nothing = tirx.const(0, str(data.dtype))
+    extents = [data.shape[axis] for axis in computed]
+    if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in extents):
+        return nothing
+    unknown = [extent > 0 for extent in extents if not isinstance(extent, tirx.IntImm)]
+    if not unknown or _unsafe.get():
+        return data(*position)
+    return tirx.if_then_else(tirx.all(*unknown), data(*position), nothing)
+
+
+def is_at_most(extent: tirx.Expr, limit: tirx.Expr) -> bool:
+    """Whether an extent is proved to be no more than another."""
+    return bool(Analyzer().can_prove(extent <= limit))
+
+
+def broadcast(shapes: Sequence[Sequence[tirx.Expr]]) -> list[tirx.Expr]:
+    """The shape that shapes broadcast to; extents that are not known to be 1 are taken as equal."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[tirx.Expr] = [tirx.const(1, "int64")] * rank
+    for shape in shapes:
+        for axis, extent in enumerate(shape, rank - len(shape)):
+            is_known = isinstance(result[axis], tirx.IntImm) and result[axis].value != 1
+            if not is_known and not (isinstance(extent, tirx.IntImm) and extent.value == 1):
+                result[axis] = extent
+    return result

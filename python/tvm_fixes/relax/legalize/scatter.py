@@ -1,0 +1,231 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.scatter_elements``, ``scatter_nd`` and ``index_put`` for a CPU.
+
+See :mod:`.indices`.  Of indices that name one element twice, the last one is in force, or all of
+them add up: the elements of a line, and rows, are written in order.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from tvm import relax, te, tirx
+
+from ... import switches
+from ..tir import count_of, repeated_at, unravel
+from .gather import fields_of
+from .indices import FIX_ID, broadcast, is_within, takes_effect, wrapped
+from .override import Legalize, override
+from .targets import target_of
+
+_COMBINED: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
+    "update": lambda _, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "mean": lambda old, new: (old + new) / 2,
+    "min": tirx.min,
+    "max": tirx.max,
+}
+"""What an element becomes, by reduction."""
+
+_PARALLEL = 1 << 14
+"""The number of elements from which on a loop is parallel."""
+
+Position = Sequence[tirx.Expr]
+
+
+def _loop(
+    shape: Position, body: Callable[[list[tirx.Expr]], tirx.Stmt], parallel: bool = False
+) -> tirx.Stmt:
+    """One loop over all positions of `shape`; in parallel where the order is of no account."""
+    count = count_of(shape)
+    is_small = isinstance(count, tirx.IntImm) and count.value < _PARALLEL
+    kind = tirx.ForKind.PARALLEL if parallel and not is_small else tirx.ForKind.SERIAL
+    index = tirx.Var("i", "int64")
+    return tirx.For(index, tirx.const(0, "int64"), count, kind, body(unravel(index, shape)))
+
+
+def _changed(
+    name: str,
+    operands: Sequence[te.Tensor],
+    change: Callable[..., tirx.Stmt],
+) -> te.Tensor:
+    """A copy of the first operand that `change` writes to, given its buffer and the others'."""
+    data = operands[0]
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        def copy(position: list[tirx.Expr]) -> tirx.Stmt:
+            return tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
+
+        return tirx.SeqStmt([_loop(data.shape, copy, parallel=True), change(outs[0], *ins[1:])])
+
+    buffer = tirx.decl_buffer(data.shape, data.dtype, "out_buf", layout=None)
+    return te.extern(
+        [data.shape], operands, body, dtype=[str(data.dtype)], out_buffers=[buffer], name=name
+    )
+
+
+def _store(
+    target: tirx.Buffer, places: Position, value: tirx.Expr, reduction: str
+) -> tirx.BufferStore:
+    old = tirx.BufferLoad(target, places)
+    return tirx.BufferStore(target, _COMBINED[reduction](old, value), places)
+
+
+def _guarded(places: Sequence[tuple[tirx.Expr, tirx.Expr]], body: tirx.Stmt) -> tirx.Stmt:
+    """`body` where each place is within its extent."""
+    return tirx.IfThenElse(tirx.all(*(is_within(*place) for place in places)), body, None)
+
+
+def _scatter_elements(
+    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str
+) -> te.Tensor:
+    others = [other for other in range(len(data.shape)) if other != axis]
+
+    def change(target: tirx.Buffer, index: tirx.Buffer, update: tirx.Buffer) -> tirx.Stmt:
+        def line(position: list[tirx.Expr]) -> tirx.Stmt:
+            def element(along: list[tirx.Expr]) -> tirx.Stmt:
+                at = [*position[:axis], *along, *position[axis:]]
+                place = wrapped(tirx.BufferLoad(index, at), data.shape[axis])
+                places = [*position[:axis], place, *position[axis:]]
+                bounds = [(places[a], data.shape[a]) for a in range(len(places))]
+                store = _store(target, places, tirx.BufferLoad(update, at), reduction)
+                return _guarded(bounds, store)
+
+            return _loop([indices.shape[axis]], element)
+
+        return _loop([indices.shape[other] for other in others], line, parallel=True)
+
+    return _changed("scatter_elements", [data, indices, updates], change)
+
+
+def _legalize_scatter_elements(
+    bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
+) -> relax.Expr:
+    data, indices, updates = call.args
+    reduction = str(call.attrs.reduction)
+    if not _takes_effect(call, indices, updates) or reduction not in _COMBINED:
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    axis = int(call.attrs.axis) % data.ty.ndim
+    return bb.call_te(
+        _scatter_elements,
+        data,
+        indices,
+        updates,
+        axis,
+        reduction,
+        primfunc_name_hint="scatter_elements",
+    )
+
+
+def _put_rows(
+    target: tirx.Buffer,
+    outer: Position,
+    places_of: Callable[[list[tirx.Expr]], list[tirx.Expr]],
+    value_of: Callable[[list[tirx.Expr], list[tirx.Expr]], tirx.Expr],
+    reduction: str,
+) -> tirx.Stmt:
+    """Write what `value_of` gives to the places that the first axes of `outer` name, in order."""
+
+    def row(position: list[tirx.Expr]) -> tirx.Stmt:
+        places = places_of(position)
+
+        def element(inner: list[tirx.Expr]) -> tirx.Stmt:
+            return _store(target, [*places, *inner], value_of(position, inner), reduction)
+
+        bounds = [(place, target.shape[axis]) for axis, place in enumerate(places)]
+        return _guarded(bounds, _loop(target.shape[len(places) :], element))
+
+    return _loop(outer, row)
+
+
+def _scatter_nd(
+    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduction: str
+) -> te.Tensor:
+    *outer, count = indices.shape
+
+    def change(target: tirx.Buffer, index: tirx.Buffer, update: tirx.Buffer) -> tirx.Stmt:
+        def places(position: list[tirx.Expr]) -> list[tirx.Expr]:
+            return [
+                wrapped(tirx.BufferLoad(index, [*position, axis]), data.shape[axis])
+                for axis in range(int(count))
+            ]
+
+        def value(position: list[tirx.Expr], inner: list[tirx.Expr]) -> tirx.Expr:
+            return tirx.BufferLoad(update, [*position, *inner])
+
+        return _put_rows(target, outer, places, value, reduction)
+
+    return _changed("scatter_nd", [data, indices, updates], change)
+
+
+def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    data, indices, updates = call.args
+    reduction = str(call.attrs.reduction)
+    if not _takes_effect(call, indices, updates) or reduction not in _COMBINED:
+        return stock(bb, call)
+    if not isinstance(indices.ty.shape.values[-1], tirx.IntImm):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    return bb.call_te(
+        _scatter_nd, data, indices, updates, reduction, primfunc_name_hint="scatter_nd"
+    )
+
+
+def _index_put(
+    data: te.Tensor, indices: Sequence[te.Tensor], values: te.Tensor, reduction: str
+) -> te.Tensor:
+    outer = broadcast([index.shape for index in indices])
+
+    def change(target: tirx.Buffer, *operands: tirx.Buffer) -> tirx.Stmt:
+        *index, value = operands
+
+        def places(position: list[tirx.Expr]) -> list[tirx.Expr]:
+            return [
+                wrapped(tirx.BufferLoad(own, repeated_at(position, own.shape)), extent)
+                for own, extent in zip(index, data.shape, strict=False)
+            ]
+
+        def put(position: list[tirx.Expr], inner: list[tirx.Expr]) -> tirx.Expr:
+            at = [*position, *inner]
+            return tirx.BufferLoad(value, repeated_at(at, value.shape))
+
+        return _put_rows(target, outer, places, put, reduction)
+
+    return _changed("index_put", [data, *indices, values], change)
+
+
+def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    data, indices, values = call.args
+    fields = fields_of(bb, indices)
+    is_known = _takes_effect(call, *fields, values) and len(fields) <= data.ty.ndim
+    if not is_known or any("int" not in str(field.ty.dtype) for field in fields):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    reduction = "add" if call.attrs.accumulate else "update"
+    return bb.call_te(_index_put, data, fields, values, reduction, primfunc_name_hint="index_put")
+
+
+def _takes_effect(call: relax.Call, *others: relax.Expr) -> bool:
+    target = target_of(call)
+    is_for_gpu = target is not None and "gpu" in target.keys
+    return takes_effect(call.args[0], *others) and not is_for_gpu
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowerings in force. A second call does nothing."""
+    override("relax.scatter_elements", _legalize_scatter_elements)
+    override("relax.scatter_nd", _legalize_scatter_nd)
+    override("relax.index_put", _legalize_index_put)

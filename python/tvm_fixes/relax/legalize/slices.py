@@ -1,0 +1,171 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.slice_scatter``, ``dynamic_strided_slice`` and ``reverse_sequence``.
+
+See :mod:`.indices`.
+"""
+
+import functools
+
+from tvm import relax, te, tirx
+
+from ... import switches
+from .indices import FIX_ID, nearest, read, takes_effect, wrapped
+from .override import Legalize, override
+
+_ZERO = tirx.const(0, "int64")
+
+
+def _between(value: tirx.Expr, least: tirx.Expr, most: tirx.Expr) -> tirx.Expr:
+    return tirx.max(tirx.min(value, most), least)
+
+
+def _slice_scatter(
+    data: te.Tensor,
+    source: te.Tensor,
+    start: tirx.Expr,
+    end: tirx.Expr,
+    step: tirx.Expr,
+    axis: int,
+) -> te.Tensor:
+    extent = data.shape[axis]
+    begin, stop = (_between(wrapped(bound, extent), _ZERO, extent) for bound in (start, end))
+    step = step.astype("int64")
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        offset = position[axis] - begin
+        is_set = tirx.all(
+            offset >= 0, position[axis] < stop, tirx.floormod(offset, step).equal(_ZERO)
+        )
+        places: list[tirx.Expr] = list(position)
+        places[axis] = nearest(tirx.floordiv(offset, step), source.shape[axis])
+        return tirx.if_then_else(is_set, read(source, places, [axis]), data(*position))
+
+    return te.compute(data.shape, element, name="slice_scatter")
+
+
+def _legalize_slice_scatter(
+    bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
+) -> relax.Expr:
+    data, source, *bounds = call.args
+    if not takes_effect(data, source):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    axis = int(call.attrs.axis) % data.ty.ndim
+    return bb.call_te(
+        _slice_scatter, data, source, *bounds, axis, primfunc_name_hint="slice_scatter"
+    )
+
+
+def _first(begin: tirx.Expr, stride: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """The first element of a slice."""
+    most = tirx.Select(stride < 0, extent - 1, extent)
+    return _between(wrapped(begin, extent), _ZERO, most)
+
+
+def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor) -> te.Tensor:
+    """How many elements a slice has along each axis."""
+
+    def length(axis: tirx.Var) -> tirx.Expr:
+        extent: tirx.Expr = _ZERO
+        for place, own in enumerate(data.shape):
+            extent = tirx.Select(axis.equal(tirx.const(place, "int64")), own, extent)
+        stride = strides(axis).astype("int64")
+        stop = wrapped(end(axis), extent)
+        stop = tirx.Select(
+            stride < 0,
+            _between(stop, tirx.const(-1, "int64"), extent),
+            _between(stop, _ZERO, extent),
+        )
+        first = _first(begin(axis), stride, extent)
+        distance = tirx.Select(stride < 0, first - stop, stop - first)
+        # Nothing is divided by a stride of 0, which has no elements.
+        size = tirx.max(tirx.abs(stride), 1)
+        count = tirx.max(tirx.floordiv(distance + size - 1, size), _ZERO)
+        return tirx.Select(stride.equal(_ZERO), _ZERO, count)
+
+    return te.compute((len(data.shape),), length, name="lengths")
+
+
+def _dynamic_slice(
+    data: te.Tensor,
+    begin: te.Tensor,
+    strides: te.Tensor,
+    shape: list[tirx.Expr],
+) -> te.Tensor:
+    def element(*position: tirx.Var) -> tirx.Expr:
+        places = []
+        for axis, index in enumerate(position):
+            stride = strides(axis).astype("int64")
+            first = _first(begin(axis), stride, data.shape[axis])
+            places.append(nearest(first + index * stride, data.shape[axis]))
+        return read(data, places, range(len(places)))
+
+    return te.compute(shape, element, name="dynamic_strided_slice")
+
+
+def _legalize_dynamic_slice(
+    bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
+) -> relax.Expr:
+    data, begin, end, strides = call.args
+    if not takes_effect(*call.args):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    lengths = bb.emit(bb.call_te(_lengths, data, begin, end, strides))
+    shape = bb.emit(relax.op.tensor_to_shape(lengths))
+    extents = [tirx.Var("s", "int64") for _ in range(data.ty.ndim)]
+    bb.match_cast(shape, relax.ShapeType(extents))
+    return bb.call_te(
+        _dynamic_slice,
+        data,
+        begin,
+        strides,
+        relax.ShapeExpr(extents),
+        primfunc_name_hint="dynamic_strided_slice",
+    )
+
+
+def _reverse_sequence(data: te.Tensor, lengths: te.Tensor, axis: int, batch: int) -> te.Tensor:
+    extent = data.shape[axis]
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        length = tirx.min(lengths(position[batch]).astype("int64"), extent)
+        places: list[tirx.Expr] = list(position)
+        is_reversed = position[axis] < length
+        places[axis] = nearest(
+            tirx.Select(is_reversed, length - 1 - position[axis], position[axis]), extent
+        )
+        return data(*places)
+
+    return te.compute(data.shape, element, name="reverse_sequence")
+
+
+def _legalize_reverse_sequence(
+    bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
+) -> relax.Expr:
+    data, lengths = call.args
+    if not takes_effect(data, lengths) or lengths.ty.ndim != 1:
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    axis, batch = (int(a) % data.ty.ndim for a in (call.attrs.seq_axis, call.attrs.batch_axis))
+    return bb.call_te(
+        _reverse_sequence, data, lengths, axis, batch, primfunc_name_hint="reverse_sequence"
+    )
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowerings in force. A second call does nothing."""
+    override("relax.slice_scatter", _legalize_slice_scatter)
+    override("relax.dynamic_strided_slice", _legalize_dynamic_slice)
+    override("relax.reverse_sequence", _legalize_reverse_sequence)

@@ -1,0 +1,145 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+import numpy as np
+import pytest
+import torch
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+
+from relax_helpers import build, call, merge, tensor
+from tvm_fixes import switches
+from tvm_fixes.relax.legalize.indices import FIX_ID
+
+op = relax.op
+n, m, k = (tirx.Var(name, "int64") for name in "nmk")
+
+REDUCTIONS = ("update", "add", "mul", "min", "max")
+
+
+def machine(mods):
+    executable = relax.build(merge(mods), "llvm", relax_pipeline="default")
+    return relax.VirtualMachine(executable, tvm.cpu())
+
+
+def scattered(data, indices, updates, axis, reduction):
+    """What ONNX says of ScatterElements, element by element; places beyond the data are left."""
+    result, extent = data.copy(), data.shape[axis]
+    for at in np.ndindex(*indices.shape):
+        place = list(at)
+        place[axis] = int(indices[at]) + extent * (indices[at] < 0)
+        if 0 <= place[axis] < extent:
+            put(result, tuple(place), updates[at], reduction)
+    return result
+
+
+def put(result, place, value, reduction):
+    old = result[place]
+    result[place] = {
+        "update": value,
+        "add": old + value,
+        "mul": old * value,
+        "min": np.minimum(old, value),
+        "max": np.maximum(old, value),
+    }[reduction]
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("is_symbolic", [False, True])
+def test_scatter_elements_of_fewer_indices_on_any_axis(index, is_symbolic):
+    generator = np.random.default_rng(0)
+    mods, arguments, expected = {}, {}, {}
+    for case, reduction in enumerate(REDUCTIONS * 2):
+        shape, axis = (4, 5, 3), case % 3
+        own = [int(generator.integers(1, extent + 1)) for extent in shape]
+        own[axis] = 6
+        indices = generator.integers(-shape[axis] - 2, shape[axis] + 2, own).astype(index)
+        arrays = generator.standard_normal(shape).astype("float32"), indices
+        arrays += (generator.standard_normal(own).astype("float32"),)
+        dims = [tirx.Var(f"{'dio'[a]}{b}", "int64") for a in range(2) for b in range(3)]
+        data, update = (dims[:3], dims[3:]) if is_symbolic else (shape, own)
+        inputs = {"x": tensor(*data), "i": tensor(*update, dtype=index), "u": tensor(*update)}
+        name = f"case{case}"
+        mods[name] = build(
+            inputs,
+            lambda _, x, i, u, a=axis, r=reduction: op.scatter_elements(x, i, u, a - 3, r),
+        )
+        arguments[name], expected[name] = arrays, scattered(*arrays, axis, reduction)
+    with switches.collect() as used:
+        vm = machine(mods)
+    assert FIX_ID in used
+    for name, arrays in arguments.items():
+        np.testing.assert_allclose(call(vm, name, *arrays), expected[name], rtol=1e-6, err_msg=name)
+
+
+def test_scatter_nd_wraps_and_drops():
+    mods = {
+        reduction: build(
+            {"x": tensor(n, m, 3), "i": tensor(k, 2, dtype="int64"), "u": tensor(k, 3)},
+            lambda _, x, i, u, r=reduction: op.scatter_nd(x, i, u, r),
+        )
+        for reduction in REDUCTIONS
+    }
+    vm = machine(mods)
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((4, 5, 3)).astype("float32")
+    i, u = generator.integers(-6, 6, (30, 2)), generator.standard_normal((30, 3)).astype("float32")
+    for reduction in REDUCTIONS:
+        expected = x.copy()
+        for (a, b), value in zip(i, u, strict=True):
+            if -4 <= a < 4 and -5 <= b < 5:
+                put(expected, (a, b), value, reduction)
+        np.testing.assert_allclose(call(vm, reduction, x, i, u), expected, rtol=1e-6)
+    with_empty = call(vm, "add", x[:0], i, u)
+    assert with_empty.shape == (0, 5, 3)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_index_put_of_tuples_that_broadcast(accumulate):
+    first, second = np.array([[0], [-1]]), np.array([1, -2, 0], "int32")
+    third, fourth = np.array([-1]), np.array([[0, 5, 2], [-4, 1, 1]])
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((4, 5, 3)).astype("float32")
+    tuples = {"broadcast": (first, second, third), "dropped": (third, second, fourth)}
+    mods, values = {}, generator.standard_normal((2, 3)).astype("float32")
+    for name, indices in tuples.items():
+        types = {f"i{p}": tensor(*i.shape, dtype=str(i.dtype)) for p, i in enumerate(indices)}
+        mods[name] = build(
+            {"x": tensor(n, m, 3), "v": tensor(2, 3), **types},
+            lambda _, x, v, *i: op.index_put(x, relax.Tuple(list(i)), v, accumulate),
+        )
+    vm = machine(mods)
+    for name, indices in tuples.items():
+        expected = x.copy()
+        whole = map(np.ravel, np.broadcast_arrays(*indices, values))
+        for *place, value in zip(*whole, strict=True):
+            if -3 <= place[-1] < 3:
+                put(expected, tuple(place), value, "add" if accumulate else "update")
+        got = call(vm, name, x, values, *indices)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, err_msg=name)
+
+
+def test_large_data_is_copied_in_parallel():
+    inputs = {"x": tensor(300, 100), "i": tensor(k, 100, dtype="int64"), "u": tensor(k, 100)}
+    vm = machine({"main": build(inputs, lambda _, x, i, u: op.scatter_elements(x, i, u, 0, "add"))})
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((300, 100)).astype("float32")
+    i, u = generator.integers(0, 300, (400, 100)), generator.standard_normal((400, 100))
+    expected = torch.tensor(x).scatter_add(0, torch.tensor(i), torch.tensor(u.astype("float32")))
+    got = call(vm, "main", x, i, u.astype("float32"))
+    np.testing.assert_allclose(got, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
