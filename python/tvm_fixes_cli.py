@@ -204,6 +204,11 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="have the model check, when it runs, what could not be proved",
     )
     parser.add_argument(
+        "--unsafe-indices",
+        action="store_true",
+        help="trust computed indices: do not check or bound them",
+    )
+    parser.add_argument(
         "--max-growth",
         type=float,
         metavar="TIMES",
@@ -332,6 +337,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     verify=not arguments.no_verify,
                     verify_each=arguments.verify_each,
                     runtime_checks=arguments.runtime_checks,
+                    unsafe_indices=arguments.unsafe_indices,
                     **given,
                     max_size_ratio=arguments.max_size_ratio,
                     weights=arguments.weights,

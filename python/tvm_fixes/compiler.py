@@ -112,6 +112,7 @@ def compile(
     max_growth: float = MAX_GROWTH,
     max_size_ratio: float | None = None,
     weights: str = "auto",
+    unsafe_indices: bool = False,
     trust: bool = False,
     progress: Progress | None = None,
 ) -> CompiledModel:
@@ -162,6 +163,9 @@ def compile(
     weights : str
         Where the parameters are: ``"inside"`` the library, ``"outside"`` it in a file
         ``weights.safetensors``, or ``"auto"``: outside from 1 GiB of them on.
+    unsafe_indices : bool
+        Trust the indices that the model computes, in the place of an ``AssertionError`` where one
+        is out of range: see :func:`tvm_fixes.pipeline`.
     trust : bool
         Read a file ``.pt2`` as PyTorch does, which runs the code in it; else a file that may run
         code is refused.  To name a factory is to trust it: it always runs.
@@ -196,7 +200,12 @@ def compile(
             check_ratio(max_size_ratio)
             checks = _Checks(verify, verify_each)
             resolved = targets.resolve(target)
-            lowering = stages(layout=layout, runtime_checks=runtime_checks, max_growth=max_growth)
+            lowering = stages(
+                layout=layout,
+                runtime_checks=runtime_checks,
+                max_growth=max_growth,
+                unsafe_indices=unsafe_indices,
+            )
             _check_options(resolved, output, compare=compare, rtol=rtol, atol=atol, seed=seed)
             _check_weights(weights)
             opened = open_source(source, shapes, trust=trust)

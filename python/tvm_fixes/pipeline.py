@@ -25,9 +25,11 @@ from tvm.relax.backend.gpu_generic import pipeline as gpu_passes
 from .errors import UnsupportedOperatorError, UsageError, summarize
 from .layout import LAYOUTS, ChooseLayout, convert_layout
 from .relax.analysis import operator_calls
+from .relax.legalize.indices import trusting_indices
 from .relax.transform import (
     ApplyGpuSchedule,
     BroadcastFreeMatmul,
+    CheckIndices,
     DecomposeReduction,
     DynamicToStatic,
     FoldConstant,
@@ -68,6 +70,7 @@ def pipeline(
     layout: str | None = None,
     runtime_checks: bool = False,
     max_growth: float = MAX_GROWTH,
+    unsafe_indices: bool = False,
 ) -> tvm.transform.Pass:
     """Make the pass that lowers a module for ``relax.build``.
 
@@ -89,6 +92,10 @@ def pipeline(
     max_growth : float
         How many times as large as the model's constants what is computed of them at compile time
         may be: see :func:`~tvm_fixes.relax.transform.FoldConstant`.
+    unsafe_indices : bool
+        Trust the indices that the model computes: a gather or scatter by one that is out of range
+        reads or writes any memory.  By default :func:`~tvm_fixes.relax.transform.CheckIndices`
+        makes it an error on a CPU; on a GPU, a gather takes the nearest element.
 
     Returns
     -------
@@ -107,7 +114,13 @@ def pipeline(
     The pass raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` where an operator call
     cannot be lowered.  A call that an external code generator has taken by then is none of these.
     """
-    passes = stages(name, layout=layout, runtime_checks=runtime_checks, max_growth=max_growth)
+    passes = stages(
+        name,
+        layout=layout,
+        runtime_checks=runtime_checks,
+        max_growth=max_growth,
+        unsafe_indices=unsafe_indices,
+    )
     return tvm.transform.Sequential(passes, name="tvm_fixes")
 
 
@@ -117,14 +130,15 @@ def stages(
     layout: str | None = None,
     runtime_checks: bool = False,
     max_growth: float = MAX_GROWTH,
+    unsafe_indices: bool = False,
 ) -> list[tvm.transform.Pass]:
     """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
 
     ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
     ``FoldPadIntoConv``, ``ChooseLayout`` (``Layout``, where one is asked for), ``SplitDataflow``,
-    ``Legalize``, ``InlineElementwise``, ``ScheduleReductions``, ``ScheduleElementwise``,
-    ``DecomposeReduction``, ``LowerElementaryFunctions``, ``Lower``, ``GuardIntegerDivision`` and
-    ``CheckLowered``.
+    ``CheckIndices`` (unless the indices are trusted), ``Legalize``, ``InlineElementwise``,
+    ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
+    ``LowerElementaryFunctions``, ``Lower``, ``GuardIntegerDivision`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -143,6 +157,9 @@ def stages(
     sequence.append(ChooseLayout() if layout is None else convert_layout(layout))
     # Fusion does not know what a symbol is bound by.
     sequence.append(SplitDataflow())
+    # On operators, of which it is known what computes the indices.
+    if not unsafe_indices:
+        sequence.append(CheckIndices())
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so
     # that the transform of a constant kernel is done now, and not fused into its reader.
     fold = FoldConstant(max_growth)
@@ -175,7 +192,7 @@ def stages(
         passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
         return [guarded.get(step.info.name, step) for step in passes]
 
-    sequence.append(_target_stage("Legalize", legalize_passes))
+    sequence.append(_target_stage("Legalize", legalize_passes, unsafe_indices))
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.
     sequence.append(InlineElementwise())
     sequence.append(ScheduleReductions())
@@ -236,7 +253,9 @@ def _stock(name: str | None, target: tvm.target.Target | None) -> ModuleType:
 
 
 def _target_stage(
-    name: str, make_passes: Callable[[tvm.target.Target | None], list[tvm.transform.Pass]]
+    name: str,
+    make_passes: Callable[[tvm.target.Target | None], list[tvm.transform.Pass]],
+    unsafe_indices: bool = False,
 ) -> tvm.transform.Pass:
     """TVM's own passes for the current target, as one named stage."""
 
@@ -244,7 +263,8 @@ def _target_stage(
         target = tvm.target.Target.current()
         passes = make_passes(target)
         try:
-            return tvm.transform.Sequential(passes, name=name)(mod)
+            with trusting_indices(unsafe_indices):
+                return tvm.transform.Sequential(passes, name=name)(mod)
         except UnsupportedOperatorError:
             raise
         except Exception as error:

@@ -55,7 +55,7 @@ def layout_stage(layout):
 def test_stages_have_names():
     names = [
         *("DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv", "ChooseLayout"),
-        *("SplitDataflow", "Legalize", "InlineElementwise"),
+        *("SplitDataflow", "CheckIndices", "Legalize", "InlineElementwise"),
         *("ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"),
         *("LowerElementaryFunctions", "Lower", "GuardIntegerDivision", "CheckLowered"),
     ]

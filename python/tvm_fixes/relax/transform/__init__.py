@@ -15,6 +15,7 @@
 from .apply_gpu_schedule import ApplyGpuSchedule
 from .broadcast_free_matmul import BroadcastFreeMatmul
 from .bundle_model_params import BundleModelParams
+from .check_indices import CheckIndices
 from .constants_to_params import ConstantsToParams
 from .decompose_channelwise import DecomposeChannelwise
 from .decompose_reduction import DecomposeReduction
@@ -43,6 +44,7 @@ __all__ = [
     "ApplyGpuSchedule",
     "BroadcastFreeMatmul",
     "BundleModelParams",
+    "CheckIndices",
     "ConstantsToParams",
     "DecomposeChannelwise",
     "DecomposeReduction",

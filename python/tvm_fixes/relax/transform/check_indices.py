@@ -1,0 +1,194 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""CheckIndices: an index that is out of range is an error, before a kernel reads by it."""
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ... import switches
+from ..analysis import operator_calls
+from ..legalize.indices import FIX_ID
+from ..tir import count_of, unravel
+from .index_ranges import Ranges
+
+_FAIL = "relax.run.assert_op"
+_OPAQUE = 8
+"""The kind of pattern that no other kernel is fused with."""
+
+
+def CheckIndices() -> tvm.transform.Pass:
+    """Check the indices of gathers and scatters that are not proved to be in range.
+
+    A kernel copies the indices, counted from the begin, and what they index reads the copy.  It
+    raises an ``AssertionError`` that names the operator, the index, the axis and its extent.
+    Before::
+
+        lv = R.take(x, i, axis=0)
+
+    and after, where ``check_indices`` is a PrimFunc::
+
+        checked = R.call_tir(cls.check_indices, (i,), out_ty=R.Tensor((3,), "int64"))
+        lv = R.take(x, checked, axis=0)
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass for operators of a CPU: a kernel of a GPU cannot raise, and takes the nearest
+        element.  Indices that are constants, come from an ``arange`` or an ``argmax``, or are
+        computed of these, are proved at compile time.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        is_cpu = target is not None and "cpu" in target.keys
+        if not is_cpu or not switches.enabled(FIX_ID) or not _has_indices(mod):
+            return mod
+        checks = _Checks(mod)
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                checks.builder_.update_func(global_var, checks.visit_expr(function))
+        return checks.builder_.get() if checks.count else mod
+
+    return tvm.transform.module_pass(run, opt_level=0, name="CheckIndices")
+
+
+def _has_indices(mod: tvm.IRModule) -> bool:
+    return any(binding.value.op.name in _OPERANDS for _, binding in operator_calls(mod))
+
+
+Operand = tuple[int, int | None, list[int]]
+"""Which argument holds indices, which field of a tuple, and the axes that they are of."""
+
+
+def _of_axis(call: relax.Call) -> list[Operand]:
+    axis, rank = call.attrs.axis, call.args[0].ty.ndim
+    return [(1, None, [0 if axis is None else int(axis) % rank])]
+
+
+def _of_take(call: relax.Call) -> list[Operand]:
+    return _of_axis(call) if str(call.attrs.mode) == "fast" else []
+
+
+def _of_rows(call: relax.Call) -> list[Operand]:
+    """Of the axes that the last axis of the indices counts."""
+    shape = call.args[1].ty.shape
+    if not isinstance(shape, relax.ShapeExpr) or not isinstance(shape.values[-1], tirx.IntImm):
+        return []
+    first = int(getattr(call.attrs, "batch_dims", 0))
+    return [(1, None, list(range(first, first + int(shape.values[-1]))))]
+
+
+def _of_tuple(call: relax.Call) -> list[Operand]:
+    if isinstance(call.args[1], relax.Tuple):
+        return [(1, axis, [axis]) for axis in range(len(call.args[1].fields))]
+    return []
+
+
+_OPERANDS = {
+    "relax.take": _of_take,
+    "relax.gather_elements": _of_axis,
+    "relax.scatter_elements": _of_axis,
+    "relax.gather_nd": _of_rows,
+    "relax.scatter_nd": _of_rows,
+    "relax.index_tensor": _of_tuple,
+    "relax.index_put": _of_tuple,
+}
+
+
+_ROWS = frozenset({"gather_nd", "scatter_nd"})
+"""The operators that take all indices of a place in one row."""
+
+
+@mutator
+class _Checks(PyExprMutator):
+    count = 0
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _OPERANDS:
+            return call
+        data, args = call.args[0], list(call.args)
+        if not isinstance(data.ty.shape, relax.ShapeExpr) or data.ty.vdevice is not None:
+            return call
+        for place, field, axes in _OPERANDS[call.op.name](call):
+            holder = args[place]
+            own = holder if field is None else holder.fields[field]
+            checked = self._check(call.op.name, own, axes, data.ty.shape.values)
+            if field is None:
+                args[place] = checked
+            else:
+                fields = [checked if i == field else f for i, f in enumerate(holder.fields)]
+                args[place] = relax.Tuple(fields)
+        if all(old.same_as(new) for old, new in zip(call.args, args, strict=True)):
+            return call
+        return relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
+
+    def _check(
+        self, name: str, indices: relax.Expr, axes: list[int], shape: Sequence[tirx.Expr]
+    ) -> relax.Expr:
+        ty, extents = indices.ty, [shape[axis] for axis in axes]
+        is_tensor = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+        if not is_tensor or "int" not in str(ty.dtype):
+            return indices
+        if Ranges(self.lookup_binding).are_within(indices, extents):
+            return indices
+        self.count += 1
+        operator = name.removeprefix("relax.")
+        checked = self.builder_.call_te(
+            _checked,
+            indices,
+            operator,
+            operator in _ROWS,
+            list(axes),
+            *extents,
+            primfunc_name_hint="check_indices",
+            primfunc_attrs={"op_pattern": _OPAQUE},
+        )
+        return self.builder_.emit(checked)
+
+
+def _checked(
+    indices: te.Tensor, operator: str, in_rows: bool, axes: Sequence[int], *extents: tirx.Expr
+) -> te.Tensor:
+    """A copy of indices, counted from the begin; `in_rows`, of which each has one for each axis."""
+    shape, dtype = list(indices.shape), str(indices.dtype)
+    outer = shape[:-1] if in_rows else shape
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        index = tirx.Var("i", "int64")
+        position = unravel(index, outer)
+        checks = []
+        for column, (axis, extent) in enumerate(zip(axes, extents, strict=True)):
+            at = [*position, tirx.const(column, "int64")] if in_rows else position
+            value = tirx.BufferLoad(ins[0], at)
+            place = value.astype("int64")
+            if not dtype.startswith("uint"):
+                place = place + (place < 0).astype("int64") * extent
+            message = f"{operator}: index {{}} is out of range for axis {axis} of {{}} elements"
+            fails = tirx.call_packed(
+                _FAIL, tirx.const(False, "bool"), message, value.astype("int64"), extent
+            )
+            is_out = tirx.any(place < 0, place >= extent)
+            checks.append(tirx.IfThenElse(is_out, tirx.Evaluate(fails), None))
+            checks.append(tirx.BufferStore(outs[0], place.astype(dtype), at))
+        loop = tirx.SeqStmt(checks)
+        count, zero = count_of(outer), tirx.const(0, "int64")
+        return tirx.For(index, zero, count, tirx.ForKind.SERIAL, loop)
+
+    buffer = tirx.decl_buffer(shape, dtype, "checked", layout=None)
+    return te.extern(
+        [shape], [indices], body, dtype=[dtype], out_buffers=[buffer], name="check_indices"
+    )
