@@ -21,9 +21,11 @@ from tvm import relax
 
 from tvm_fixes import pipeline, transform
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError, summarize
+from tvm_fixes.isolate import OutcomeKind, run_forked
 from tvm_fixes.target import resolve
 from tvm_fixes.testing import _call_after, _flat, _to_tvm
 
+from .reduce_relax import Case, as_test, reduce
 from .relax_oracle import Undefined, expected
 from .relax_programs import Program, make_program
 
@@ -146,6 +148,53 @@ def compare_at_sizes(
         if found:
             return f"{found}{' at ' if at else ''}{at}"
     return None
+
+
+def reproduce(seed: int) -> str:
+    """A small module with the fault of the case `seed`, as a test."""
+    program = make_program(np.random.default_rng(seed))
+    name, target, layout = CONFIGURATIONS[seed % len(CONFIGURATIONS)]
+    rng = np.random.default_rng([seed, 1])
+    for sizes in program.sizes(rng, _SIZES):
+        case = Case(program.mod, program.inputs(rng, sizes))
+        wanted = _fault(case, target, layout)
+        if wanted is not None:
+            small = reduce(case, lambda one: _kind(_fault(one, target, layout)) == _kind(wanted))
+            message = _fault(small, target, layout) or ""
+            return as_test(small, f"{name}: {message}")
+    return "the pipeline alone does not fail"
+
+
+def _kind(fault: str | None) -> str | None:
+    """What two faults of one cause have in common."""
+    return fault and fault.split(":")[0]
+
+
+def _fault(case: Case, target: Any, layout: str | None) -> str | None:
+    """What is wrong with a module; None if nothing is."""
+    outcome = run_forked(lambda: _found(case, target, layout), timeout=60)
+    if outcome.kind is OutcomeKind.VALUE:
+        return None if outcome.value is None else str(outcome.value)
+    return f"crash: {outcome}"
+
+
+def _found(case: Case, target: Any, layout: str | None) -> str | None:
+    try:
+        want = expected(case.mod, case.inputs, 0)
+    except Exception:
+        return None
+    try:
+        built = relax.build(case.mod, resolve(target), relax_pipeline=pipeline(layout=layout))
+    except (UnsupportedOperatorError, UsageError):
+        return None
+    except Exception as error:
+        return f"not built: {summarize(error)}"
+    try:
+        got = _flat(relax.VirtualMachine(built, tvm.cpu())["main"](*map(_to_tvm, case.inputs)))
+    except Exception as error:
+        return f"failed: {summarize(error)}"
+    found = want.difference(got)
+    return None if found is None else f"wrong: {found}"
 
 
 def stock_says(program: Program, seed: int) -> str:

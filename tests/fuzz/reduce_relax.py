@@ -22,7 +22,7 @@ from tvm import relax, tirx
 
 from tvm_fixes.relax.ir import map_leaves
 
-from .relax_oracle import Interpreter, Tensor, Undefined, Unsupported, from_numpy, to_numpy
+from .relax_oracle import Interpreter, Tensor, Unsupported, from_numpy, to_numpy
 from .values import literal
 
 
@@ -69,14 +69,15 @@ def _candidates(case: Case) -> Iterator[Case]:
     for make in (_with_sizes, _with_one_result, _without_bindings, _with_smaller_extents):
         try:
             yield from make(case)
-        except (Undefined, Unsupported):
+        except Exception:
+            # What TVM or the interpreter does not take is no candidate.
             continue
 
 
 def _replaced(case: Case, function: relax.Function, inputs: Sequence[np.ndarray]) -> Case:
     """The case with another ``main``, without what is not needed any more."""
     mod = tvm.IRModule({**dict(case.mod.functions_items())})
-    mod["main"] = function
+    mod["main"] = function.with_attr("global_symbol", "main")
     mod = relax.transform.DeadCodeElimination(["main"])(mod)
     function = mod["main"]
     used = set(relax.analysis.all_vars(function.body))
@@ -92,9 +93,8 @@ def _replaced(case: Case, function: relax.Function, inputs: Sequence[np.ndarray]
         if param in used
         or any(one not in symbols for one in relax.analysis.definable_tir_vars_in_ty(param.ty))
     ]
-    attrs = {key: value for key, value in (function.attrs or {}).items() if key != "num_input"}
     smaller = relax.Function([function.params[i] for i in kept], function.body, function.ret_ty)
-    mod["main"] = smaller.with_attrs(attrs) if attrs else smaller
+    mod["main"] = smaller.with_attr("global_symbol", "main")
     return Case(mod, [inputs[i] for i in kept])
 
 
@@ -121,17 +121,11 @@ def _with_one_result(case: Case) -> Iterator[Case]:
     fields = bound.get(result)
     if isinstance(fields, relax.Tuple):
         for field in fields.fields:
-            blocks = [*_without_dataflow(body), _binding("out", field)]
-            seq = relax.SeqExpr(blocks, blocks[-1].bindings[0].var)
+            # In the block of the tuple, where what is a dataflow block's own can be read.
+            out = relax.VarBinding(relax.Var("out", field.ty), field)
+            last = type(body.blocks[-1])([*body.blocks[-1].bindings, out])
+            seq = relax.SeqExpr([*body.blocks[:-1], last], out.var)
             yield _replaced(case, _with_body(function, seq), case.inputs)
-
-
-def _without_dataflow(body: relax.SeqExpr) -> list[relax.BindingBlock]:
-    return [relax.BindingBlock(block.bindings) for block in body.blocks]
-
-
-def _binding(name: str, value: relax.Expr) -> relax.BindingBlock:
-    return relax.BindingBlock([relax.VarBinding(relax.Var(name, value.ty), value)])
 
 
 def _without_bindings(case: Case) -> Iterator[Case]:
@@ -177,15 +171,16 @@ def _rebuilt(
                 continue
             value = map_leaves(binding.value, lambda leaf: renamed.get(leaf, leaf))
             if isinstance(binding, relax.MatchCast):
-                cast = relax.Var(binding.var.name, binding.ty)
+                cast = type(binding.var)(binding.var.name, binding.ty)
                 renamed[binding.var] = cast
                 bindings.append(relax.MatchCast(cast, value, binding.ty))
                 continue
             value = builder.normalize(value)
-            var = relax.Var(binding.var.name, value.ty)
+            var = type(binding.var)(binding.var.name, value.ty)
             renamed[binding.var] = var
             bindings.append(relax.VarBinding(var, value))
-        blocks.append(relax.BindingBlock(bindings))
+        if bindings:
+            blocks.append(type(block)(bindings))
     return blocks
 
 

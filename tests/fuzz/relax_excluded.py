@@ -93,9 +93,11 @@ def _is_not_built(call: relax.Call, arguments: Sequence[Value]) -> bool:
     name = call.op.name
     if name in _NOT_HALF:
         return any(one.dtype in halves for one in _tensors(arguments))
-    # Sorting of bfloat16 compares bits.
+    if name in ("relax.isnan", "relax.isinf", "relax.isfinite"):
+        return arguments[0].dtype == "bfloat16"
+    # Sorting of bfloat16 compares bits, and of the narrowest integers there is none.
     return name in ("relax.sort", "relax.argsort", "relax.topk") and any(
-        one.dtype == "bfloat16" for one in _tensors(arguments)
+        one.dtype in ("bfloat16", "int8", "int16", "uint8") for one in _tensors(arguments)
     )
 
 

@@ -209,6 +209,8 @@ def _scattered(
 ) -> Tensor:
     if how == "update" and len(set(places)) != len(places):
         raise Undefined("two updates of one place")
+    if dtype == "bool" and how != "update":
+        raise Undefined("arithmetic of booleans")
     terms = np.abs(result).astype(np.float64)
     combine = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
     for place, value in zip(places, values, strict=True):

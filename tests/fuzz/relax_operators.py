@@ -382,6 +382,8 @@ def _quantize(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> T
     scales, zeros = scale.data.reshape(shape), zero.data.reshape(shape if zero.data.ndim else [])
     if call.op.name == "relax.dequantize":
         return inter.numerics.rounded((x.data - zeros) * scales, dtype)
+    if not np.all(np.isfinite(x.data)):
+        raise Undefined("an integer for what is no number")
     # A quotient half way between two integers is rounded as its own rounding has it.
     quotient = inter.numerics.rounded(x.data / scales, x.dtype).data
     limits = np.iinfo(dtype)

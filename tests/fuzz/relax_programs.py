@@ -209,12 +209,12 @@ class Maker:
     ) -> Item:
         """A new parameter, weight or constant."""
         one = Drawn(tuple(dims), dtype, kind, bound)
-        if any(size_of(extent, self.symbols) < 0 for extent in dims):
-            raise Reject("an extent below 0")
-        array = draw(self.rng, one, self.symbols, self.special)
         is_static = all(isinstance(extent, int | tirx.IntImm) for extent in dims)
         if not set().union(*(_symbols_in(extent) for extent in dims)) <= set(self.symbols):
             raise Reject("a parameter of an extent that is computed")
+        if any(size_of(extent, self.symbols) < 0 for extent in dims):
+            raise Reject("an extent below 0")
+        array = draw(self.rng, one, self.symbols, self.special)
         # A constant without elements does not load.
         if is_static and (self.outer is not None or self.chance(0.4)) and array.size:
             expr: relax.Expr = relax.const(array, dtype)
@@ -335,7 +335,10 @@ class Maker:
 
 
 def make_program(
-    rng: np.random.Generator, steps: int | None = None, only: Sequence[str] | None = None
+    rng: np.random.Generator,
+    steps: int | None = None,
+    only: Sequence[str] | None = None,
+    dtype: str | None = None,
 ) -> Program:
     """A random valid module.
 
@@ -347,6 +350,8 @@ def make_program(
         How many operators it has, about.
     only : sequence of str, optional
         The families of operators to draw from; by default all.
+    dtype : str, optional
+        Of the first parameter; by default a random one.
     """
     from .relax_families import FAMILIES
 
@@ -359,7 +364,7 @@ def make_program(
         }
     maker = Maker(rng, special, bb, symbols)
     dims = [int(rng.choice([1, 2, 3, 4, 5, 7, 8])) for _ in range(int(rng.integers(1, 5)))]
-    dtype = maker.choice([*FLOATS, *["float32"] * 6, *INTEGERS])
+    dtype = dtype or maker.choice([*FLOATS, *["float32"] * 6, *INTEGERS])
     extents: list[Any] = list(dims)
     for i, symbol in enumerate(symbols):
         extents[min(i, len(extents) - 1)] = symbol

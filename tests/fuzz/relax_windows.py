@@ -21,7 +21,7 @@ import numpy as np
 from tvm import relax
 
 from .relax_operators import attr, axes_of, dtype_of
-from .relax_oracle import FLOATS, Interpreter, Tensor, Undefined, operator
+from .relax_oracle import EPSILON, FLOATS, Interpreter, Tensor, Undefined, operator
 
 
 def _to_order(data: np.ndarray, layout: str, order: str) -> np.ndarray:
@@ -299,6 +299,8 @@ def _resize(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tensor
         error = np.moveaxis(np.moveaxis(error, axis, -1) @ np.ceil(matrix).T, -1, axis)
     result, terms = (_to_order(one, "NCHW", layout) for one in (data, error))
     exact = method == "nearest_neighbor"
+    # TVM computes places and weights in float32, whatever the data is.
+    terms = terms * max(1.0, EPSILON["float32"] / EPSILON[x.dtype])
     return inter.numerics.rounded(result, x.dtype, np.float64(0) if exact else 16 * terms)
 
 

@@ -27,6 +27,7 @@ from tvm import relax, tirx
 from tvm_ffi import structural_map
 
 import tvm_fixes
+from tvm_fixes.errors import summarize
 from tvm_fixes.testing import _flat, _to_tvm
 
 from .relax_oracle import Expected, Undefined, Unsupported, expected
@@ -52,7 +53,10 @@ def run_case(seed: int) -> str | None:
     program = make_program(rng, steps=int(rng.integers(1, 6)))
     mod = program.mod
     assert_valid(mod, "as it is made")
-    legalized = relax.transform.LegalizeOps()(mod)
+    try:
+        legalized = relax.transform.LegalizeOps()(mod)
+    except Exception as error:
+        return f"LegalizeOps: {summarize(error)}"
     assert_valid(legalized, "legalized")
     inputs = program.inputs(rng, program.symbols)
     try:
@@ -126,7 +130,9 @@ def results(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]
         If it gives another result when it is called again, as what reads foreign memory does.
     """
     try:
-        vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+        vm = relax.VirtualMachine(
+            relax.build(mod, "llvm", relax_pipeline=tvm_fixes.pipeline()), tvm.cpu()
+        )
     except Exception:
         return None
     runs: list[list[np.ndarray]] = []

@@ -265,8 +265,9 @@ def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
         return None
     (store,) = stores
     # TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
-    # it, which it refuses to vectorize.
-    if str(store.value.ty) == "bfloat16" and contains(store.value, tvm.ir.Call):
+    # it, which it refuses to vectorize; and a vector of a constant it stores as no integers.
+    is_constant = isinstance(store.value, tirx.FloatImm)
+    if str(store.value.ty) == "bfloat16" and (is_constant or contains(store.value, tvm.ir.Call)):
         return None
     target = tirx.BufferLoad(store.buffer, store.indices)
     run = run_of(nest.loops[outer:], [store.value], [target])

@@ -13,6 +13,7 @@
 """Elementwise kernels, poolings and copies in parallel."""
 
 import hypothesis.strategies as st
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -175,8 +176,6 @@ def test_small_kernels_do_not():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "bool"])
 def test_elements_of_other_sizes(dtype):
-    import ml_dtypes  # noqa: F401
-
     mod = build(
         {"x": tensor(70, 1001, dtype=dtype), "y": tensor(70, 1001, dtype=dtype)},
         lambda _, x, y: relax.op.where(relax.op.equal(x, y), x, y),
@@ -201,6 +200,38 @@ def test_functions_in_other_dtypes(name, dtype):
     )
     tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float64": 1e-12}[dtype]
     torch.testing.assert_close(got, reference(x), rtol=tolerance, atol=tolerance)
+
+
+def test_bfloat16_that_reads_nothing():
+    """Of unknown extents, so that nothing is folded; TVM does not store vectors of a constant."""
+    n = tirx.Var("n", "int64")
+    fill = relax.const(2.5, "bfloat16")
+
+    def emit(builder, x):
+        shape = relax.ShapeExpr([n, 24])
+        results = [
+            relax.op.full_like(x, fill),
+            relax.op.zeros(shape, "bfloat16"),
+            relax.op.triu(builder.emit(relax.op.full(shape, fill)), 1),
+            relax.op.astype(relax.op.arange(0, n, 1, "int64"), "bfloat16"),
+            relax.op.nn.pad(x, [1, 1, 0, 8], pad_value=2.5),
+            relax.op.max(x, [1]),
+        ]
+        return relax.Tuple([builder.emit(one) for one in results])
+
+    mod = build({"x": tensor(n, 24, dtype="bfloat16")}, emit)
+    x = np.random.default_rng(0).integers(-4, 5, (5, 24)).astype(ml_dtypes.bfloat16)
+    filled = np.full((5, 24), 2.5)
+    expected = [
+        filled,
+        np.zeros((5, 24)),
+        np.triu(filled, 1),
+        np.arange(5),
+        np.pad(x.astype("float32"), [(1, 1), (0, 8)], constant_values=2.5),
+        x.max(1).astype("float32"),
+    ]
+    for got, want in zip(run(mod, x, pipeline=pipeline()), expected, strict=True):
+        np.testing.assert_array_equal(got.astype("float32"), want)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 100])
