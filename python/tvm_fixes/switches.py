@@ -58,6 +58,7 @@ FIX_IDS: tuple[str, ...] = (
     "fold-layout-into-conv",
     "fuse-transpose-matmul",
     "plan-memory-if",
+    "plan-memory-escape",
     "batch-norm-legalize",
     "torch-dtype",
     "torch-conv-transpose",

@@ -79,6 +79,7 @@ FIXES: tuple[Fix, ...] = (
     layout.FOLD_LAYOUT_INTO_CONV,
     layout.FUSE_TRANSPOSE_MATMUL,
     memory.PLAN_MEMORY_IF,
+    memory.PLAN_MEMORY_ESCAPE,
     batch_norm.BATCH_NORM_LEGALIZE,
     torch_importer.DTYPE,
     torch_importer.CONV_TRANSPOSE,

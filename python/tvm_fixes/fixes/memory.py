@@ -41,6 +41,16 @@ class _Branches:
         return result
 
 
+@I.ir_module
+class _Kept:
+    @R.function(pure=False)
+    def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        first = R.exp(x)
+        _ = R.call_packed("tvm_fixes.fixes.keep", first, ty_args=[R.Any])
+        second = R.negative(x)
+        return R.add(second, x)
+
+
 def _run_both_branches(relax_pipeline: str | tvm.transform.Pass) -> None:
     x = np.random.default_rng(0).standard_normal((2, 4), "float32")
     for cond, expected in ((True, np.exp(x) + x), (False, np.tanh(x) * x)):
@@ -63,4 +73,34 @@ PLAN_MEMORY_IF = Fix(
     summary="one branch of an If does not use storage that the other one allocates",
     upstream=(),
     probe=Probe(stock=_plan_stock, fixed=_plan_guarded, symptom=re.compile("SIGSEGV: crashed")),
+)
+
+
+def _keep(relax_pipeline: str | tvm.transform.Pass) -> None:
+    kept: list[tvm.runtime.Tensor] = []
+    tvm.register_global_func("tvm_fixes.fixes.keep", kept.append, override=True)
+    x = np.random.default_rng(0).standard_normal((2, 4), "float32")
+    run(_Kept, x, relax_pipeline=relax_pipeline)
+    np.testing.assert_allclose(kept[0].numpy(), np.exp(x), rtol=1e-5, atol=1e-6)
+
+
+def _keep_stock() -> None:
+    _keep("default")
+
+
+def _keep_guarded() -> None:
+    _keep(pipeline())
+
+
+PLAN_MEMORY_ESCAPE = Fix(
+    id="plan-memory-escape",
+    family="memory",
+    kind=Kind.PASS,
+    summary="what a call with effects keeps of its tensors is not overwritten",
+    upstream=(),
+    probe=Probe(
+        stock=_keep_stock,
+        fixed=_keep_guarded,
+        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
+    ),
 )

@@ -21,7 +21,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from relax_helpers import build, count, integers, run, tensor
-from tvm_fixes import switches, transform
+from tvm_fixes import pipeline, switches, transform
 
 
 @I.ir_module
@@ -131,6 +131,81 @@ def test_memory_is_planned_where_there_is_no_branch():
     after = transform.StaticPlanBlockMemory()(before)
     tvm.ir.assert_structural_equal(after, relax.transform.StaticPlanBlockMemory()(before))
     assert count(after, "relax.memory.alloc_storage") == 1
+
+
+@I.ir_module
+class Kept:
+    @R.function(pure=False)
+    def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        first = R.exp(x)
+        same = first
+        _ = R.call_packed("tests.keep", same, ty_args=[R.Any])
+        second = R.negative(x)
+        _ = R.call_packed("tests.keep_pair", (second, x), ty_args=[R.Any])
+        third = R.multiply(x, x)
+        _ = R.call_packed("tests.keep", third, ty_args=[R.Any])
+        fourth = R.add(x, x)
+        return R.add(fourth, fourth)
+
+    @R.function
+    def pure(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        return R.exp(R.negative(R.exp(R.negative(x))))
+
+
+def test_what_escapes_into_calls_with_effects_keeps_its_memory(monkeypatch):
+    kept = []
+    tvm.register_global_func("tests.keep", kept.append, override=True)
+    tvm.register_global_func("tests.keep_pair", kept.extend, override=True)
+    x = integers(2, 4)
+    result = run(Kept, x, pipeline=pipeline())
+    for got, expected in zip(kept, (np.exp(x), -x, x, x * x), strict=True):
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5)
+    np.testing.assert_array_equal(result, 4 * x)
+    before = lowered(Kept)
+    after = transform.StaticPlanBlockMemory()(before)
+    planned = relax.transform.StaticPlanBlockMemory()(before)
+    tvm.ir.assert_structural_equal(after["main"], before["main"])
+    tvm.ir.assert_structural_equal(after["pure"], planned["pure"])
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "plan-memory-escape")
+    tvm.ir.assert_structural_equal(transform.StaticPlanBlockMemory()(before), planned)
+
+
+@I.ir_module
+class Printed:
+    @R.function(pure=False)
+    def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        _ = R.assert_op(R.const(True), format="")
+        return R.exp(R.negative(R.exp(R.negative(x))))
+
+
+def test_memory_is_planned_around_calls_that_keep_nothing():
+    before = lowered(Printed)
+    planned = relax.transform.StaticPlanBlockMemory()(before)
+    tvm.ir.assert_structural_equal(transform.StaticPlanBlockMemory()(before), planned)
+
+
+@I.ir_module
+class KeptByAnother:
+    @R.function(pure=False)
+    def keep(x: R.Tensor((2, 4), "float32")) -> R.Any:
+        return R.call_packed("tests.keep", x, ty_args=[R.Any])
+
+    @R.function(pure=False)
+    def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        cls = KeptByAnother
+        first = R.exp(x)
+        _ = cls.keep(first)
+        second = R.negative(x)
+        return R.multiply(second, second)
+
+
+def test_what_a_function_with_effects_is_passed_keeps_its_memory():
+    """It may keep it itself."""
+    kept = []
+    tvm.register_global_func("tests.keep", kept.append, override=True)
+    x = integers(2, 4)
+    np.testing.assert_array_equal(run(KeptByAnother, x, pipeline=pipeline()), x * x)
+    np.testing.assert_allclose(kept[0].numpy(), np.exp(x), rtol=1e-5)
 
 
 if __name__ == "__main__":

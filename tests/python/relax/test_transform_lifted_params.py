@@ -226,6 +226,27 @@ def test_row_lazy_transform_params_after(is_prepared, is_flat, bundles):
     )
 
 
+def test_what_set_item_keeps_by_reference_stays():
+    """The memory of one prepared weight is not used for the next one."""
+    builder = relax.BlockBuilder()
+    x, w, u = (relax.Var(name, tensor(4, 4)) for name in "xwu")
+    with builder.function("main", [x, w, u], attrs={"num_input": 1}):
+        with builder.dataflow():
+            prepared = [builder.emit(op.exp(builder.emit(op.add(v, v)))) for v in (w, u)]
+            out = builder.emit_output(op.add(builder.emit(op.add(x, prepared[0])), prepared[1]))
+        builder.emit_func_output(out)
+    lazy = checked(
+        transform.LazyTransformParams("test_kept.get", "test_kept.set")(Lift()(builder.get()))
+    )
+    weights, kept = [integers(4, 4, seed=seed) / 4 for seed in (1, 2)], {}
+    tvm.register_global_func("test_kept.get", lambda i: tvm.runtime.tensor(weights[i]), True)
+    tvm.register_global_func("test_kept.set", lambda i, v: kept.__setitem__(int(i), v), True)
+    executable = relax.build(lazy, "llvm", relax_pipeline=tvm_fixes.pipeline())
+    relax.VirtualMachine(executable, tvm.cpu())["main_transform_params"]()
+    for index, weight in enumerate(weights):
+        np.testing.assert_allclose(kept[index].numpy(), np.exp(2 * weight), rtol=1e-5)
+
+
 def test_lazy_transform_params_of_stock_stores_no_weights_that_are_passed_on():
     lazy = relax.transform.LazyTransformParams()(Lift()(module(is_prepared=False)))
     assert "scope.undefined" in {found.rule for found in tvm_fixes.verify(lazy).errors}

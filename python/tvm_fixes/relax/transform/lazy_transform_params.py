@@ -59,8 +59,9 @@ def LazyTransformParams(
     Parameters
     ----------
     fget_item, fset_item : str
-        The global functions that are called for it.  `fset_item` gets memory that is used again
-        when it returns: it is to copy what it keeps, as :func:`tvm_fixes.lift` does.
+        The global functions that are called for it.  What `fset_item` keeps stays as it is where
+        :func:`tvm_fixes.pipeline` builds the module; TVM's own pipelines use the memory again when
+        it returns.
     extra_get_item_params, extra_set_item_params : sequence of relax.Var, optional
         Parameters that they get in front.
 

@@ -17,22 +17,32 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An If with tensors of one size in both of its branches.
+    An If with tensors of one size in both of its branches. A call with effects that keeps a tensor
+    that it gets, such as ``set_item`` of ``LazyTransformParams``.
 Symptom
-    The process crashes (SIGSEGV) when the branch runs that comes second.
+    The process crashes (SIGSEGV) when the branch runs that comes second. What was kept holds the
+    elements of a later tensor, silently.
 Mechanism
     The planner walks one branch after the other as if both ran, and gives the second one storage
-    whose allocation stands in the first.
+    whose allocation stands in the first. It takes the storage of a tensor for free behind the last
+    call that reads it, whatever the call does with it.
 How to remove
-    When TVM plans both branches rightly, use its pass in :mod:`tvm_fixes.pipeline`; delete this
-    file, its tests and the fix id ``plan-memory-if``.
+    When TVM plans both rightly, use its pass in :mod:`tvm_fixes.pipeline`; delete this file, its
+    tests and the fix ids ``plan-memory-if`` and ``plan-memory-escape``.
 """
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
+from ... import switches
 from ..analysis import bindings
+from ..ir import with_functions
 from .guard import guarded
+
+_IF, _ESCAPE = "plan-memory-if", "plan-memory-escape"
+
+# Functions of TVM's that keep nothing of what they get.
+_LETS_GO = ("vm.builtin.", "relax.run.")
 
 
 def StaticPlanBlockMemory() -> tvm.transform.Pass:
@@ -42,12 +52,56 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
     allocated in the other, and the process crashes when it does. Such a module comes back
     unchanged, and allocates each tensor by itself.
 
+    So does a function that passes tensors to a call with effects, which may keep them: a packed
+    function, or a function of the module with effects of its own.
+
     Returns
     -------
     tvm.transform.Pass
         A module pass.
     """
-    return guarded(relax.transform.StaticPlanBlockMemory(), "plan-memory-if", _has_if)
+    stock = relax.transform.StaticPlanBlockMemory()
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        kept = {
+            var: function
+            for var, function in mod.functions_items()
+            if isinstance(function, relax.Function) and _lets_tensors_escape(function, mod)
+        }
+        if not kept or not switches.enabled(_ESCAPE):
+            return stock(mod)
+        switches.note(_ESCAPE)
+        return with_functions(stock(mod), kept)
+
+    escaping = tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
+    return guarded(escaping, _IF, _has_if)
+
+
+def _lets_tensors_escape(function: relax.Function, mod: tvm.IRModule) -> bool:
+    """Whether a function with effects passes tensors to what may keep them.
+
+    In one without effects, what is called keeps nothing.
+    """
+    return not function.is_pure and any(
+        isinstance(binding.value, relax.Call)
+        and _may_keep(binding.value.op, mod)
+        and any(map(_holds_tensors, binding.value.args))
+        for binding in bindings(function)
+    )
+
+
+def _may_keep(callee: relax.Expr, mod: tvm.IRModule) -> bool:
+    if isinstance(callee, relax.ExternFunc):
+        return not str(callee.global_symbol).startswith(_LETS_GO)
+    if isinstance(callee, tvm.ir.GlobalVar):
+        return not isinstance(mod.functions.get(callee), tirx.PrimFunc)
+    return isinstance(callee, relax.Var) or "closure" in str(getattr(callee, "name", ""))
+
+
+def _holds_tensors(expr: relax.Expr) -> bool:
+    """Whether a value is a tensor, or may hold one."""
+    ty = getattr(expr, "ty", None)
+    return isinstance(ty, relax.TensorType | relax.TupleType | relax.AnyType)
 
 
 def _has_if(mod: tvm.IRModule) -> bool:
