@@ -82,6 +82,9 @@ std::vector<ObjectRef> OperandsOf(const Object* node) {
         &tir.logical_or}) {
     if (binary->IsInstance(node)) return {binary->a(node), binary->b(node)};
   }
+  if (tir.select.IsInstance(node)) {
+    return {tir.select.condition(node), tir.select.true_value(node), tir.select.false_value(node)};
+  }
   if (tir.cast.IsInstance(node)) return {tir.cast.value(node)};
   if (tir.logical_not.IsInstance(node)) return {tir.logical_not.a(node)};
   auto call = As<CallView>(node);
@@ -89,16 +92,23 @@ std::vector<ObjectRef> OperandsOf(const Object* node) {
   return {call->args().begin(), call->args().end()};
 }
 
-bool IsLarge(const ObjectRef& expr) {
+/*! \brief Whether an expression has more parts than are followed, or a part that `is_refused`. */
+template <typename IsRefused>
+bool IsLargeOr(const ObjectRef& expr, IsRefused is_refused) {
   std::vector<ObjectRef> open = {expr};
   for (size_t num_parts = 0; !open.empty(); ++num_parts) {
     if (num_parts == kMaxParts) return true;
     const ObjectRef part = open.back();
     open.pop_back();
+    if (is_refused(part.get())) return true;
     const std::vector<ObjectRef> operands = OperandsOf(part.get());
     open.insert(open.end(), operands.begin(), operands.end());
   }
   return false;
+}
+
+bool IsLarge(const ObjectRef& expr) {
+  return IsLargeOr(expr, [](const Object*) { return false; });
 }
 
 }  // namespace
@@ -185,6 +195,10 @@ bool Scalars::ProvesAtLeast(const ObjectRef& expr, int64_t bound) const {
 }
 
 bool Scalars::ProvesNegative(const ObjectRef& expr) const { return Proves(Less(expr, Int(0))); }
+
+bool Scalars::IsRepeatable(const ObjectRef& expr) {
+  return !IsLargeOr(expr, [](const Object* part) { return tir_nodes.select.IsInstance(part); });
+}
 
 ObjectRef Scalars::Int(int64_t value) { return MakeIntImm("int64", value); }
 

@@ -65,6 +65,13 @@ class Scalars {
   bool ProvesAtLeast(const ObjectRef& expr, int64_t bound) const;
   bool ProvesNegative(const ObjectRef& expr) const;
 
+  /*!
+   * \brief Whether an expression may stand in the place of a symbol that is bound to it.
+   *
+   * A choice may not: what follows chooses again, and repeats each part of it once more.
+   */
+  static bool IsRepeatable(const ObjectRef& expr);
+
   static ObjectRef Int(int64_t value);
   static ObjectRef Bool(bool value);
   static ObjectRef Float(double value);

@@ -223,10 +223,15 @@ class ShapeResolver : public Mutator {
     Replace(original, shape);
   }
 
-  /*! \brief Take note of a symbol that a match_cast defines as `value`, null if that is unknown. */
+  /*!
+   * \brief Take note of a symbol that a match_cast defines as `value`, null if that is unknown.
+   *
+   * What would grow with each use keeps its name.
+   */
   void Define(const ObjectRef& symbol, const ObjectRef& value, bool is_extent) {
     ObjectRef own = symbol;
-    if (value.defined() && !scalars_.ProvesNegative(value)) {
+    const bool is_known = value.defined() && Scalars::IsRepeatable(value);
+    if (is_known && !scalars_.ProvesNegative(value)) {
       substitution_.Set(symbol, value);
     } else if (renames_) {
       // The branch of an If is put behind code that may define the symbol again.

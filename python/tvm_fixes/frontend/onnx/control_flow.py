@@ -86,7 +86,8 @@ def _block(importer: "ONNXGraphImporter", graph: onnx.GraphProto) -> relax.SeqEx
     builder.begin_scope()
     builder._begin_binding_block()
     try:
-        outputs = importer.convert_branch(graph, as_tensors=True)
+        with importer.known.scope():
+            outputs = importer.convert_branch(graph, as_tensors=True)
         body = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
         body = builder.normalize(body) if isinstance(body, relax.Var) else builder.emit(body)
     finally:

@@ -19,8 +19,7 @@ Versions
 Trigger
     An Expand between two symbols, or to a shape that is known at run time alone and holds a 1;
     symbolic data expanded to a constant shape; fewer dims asked for than there are. Repeats that
-    depend on dims. A constant of a shape that is computed, or of no dims. Operands that broadcast
-    along dims of two symbols.
+    depend on dims. A constant of a shape that is computed, or of no dims.
 Symptom
     Wrong elements or a wrong shape, silently; ``AttributeError``; errors of the build.
 Mechanism
@@ -31,55 +30,23 @@ How to remove
     and the fix id ``onnx-expand``.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from onnx import numpy_helper
 from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ... import switches
-from .extents import choose, equal, expression, is_static
+from .broadcast import EXPAND, broadcast_extent, broadcast_to, require_broadcast
+from .extents import expression, is_static
 from .node import Converter, Extent, Node
 from .parameters import extents_or_symbols, require, shaped
 
 __all__ = [
-    "BROADCASTING",
     "EXPAND",
-    "convert_broadcasting",
     "convert_constant_of_shape",
     "convert_expand",
     "convert_tile",
 ]
-
-EXPAND = "onnx-expand"
-
-BROADCASTING = (
-    "Add",
-    "And",
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Div",
-    "Equal",
-    "Greater",
-    "GreaterOrEqual",
-    "Less",
-    "LessOrEqual",
-    "Max",
-    "Mean",
-    "Min",
-    "Mod",
-    "Mul",
-    "Or",
-    "Pow",
-    "Sub",
-    "Sum",
-    "Where",
-    "Xor",
-)
-"""The operators whose operands broadcast to one shape."""
 
 
 def convert_expand(node: Node, convert: Converter) -> relax.Expr:
@@ -105,101 +72,14 @@ def convert_expand(node: Node, convert: Converter) -> relax.Expr:
     for axis, (source, asked) in enumerate(zip(sources, target, strict=True)):
         reason = f"expected what {extents} broadcasts to (axis {axis} of {rank})"
         require(node, asked >= 0, "operand shape", target, reason)
-        _require_broadcast(node, source, asked, "operand shape", target, reason)
-    result = [
-        _broadcast(node, source, asked) for source, asked in zip(sources, target, strict=True)
-    ]
+        require_broadcast(node, source, asked, "operand shape", target, reason)
+    result = [broadcast_extent(node, *pair) for pair in zip(sources, target, strict=True)]
+    # What was required may tell that extents are equal.
+    data = node.known.refined(node.builder, data)
     if is_static(*extents, *result) and 0 not in result:
         return convert(node)
     switches.note(EXPAND)
-    return _broadcast_to(node, data, extents, result)
-
-
-def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
-    """Convert one of :data:`BROADCASTING`, whose operands are given one shape where it needs be.
-
-    That dims of which neither is known to be 1 broadcast is checked at run time.
-
-    Raises
-    ------
-    tvm.error.OpAttributeInvalid
-        If dims do not broadcast.
-    """
-    found = [node.known.extents(operand) for operand in node.operands]
-    shapes = [shape for shape in found if shape is not None]
-    if len(found) < 2 or len(shapes) < len(found):
-        return convert(node)
-    rank = max(map(len, shapes))
-    columns = list(zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True))
-    if all(_is_broadcast_by_tvm(node, column) for column in columns):
-        return convert(node)
-    switches.note(EXPAND)
-    reason = "expected extents that are equal or 1"
-    result = []
-    for column in columns:
-        extent = column[0]
-        for other in column[1:]:
-            _require_broadcast(node, extent, other, "shapes of the operands", shapes, reason)
-            extent = _broadcast(node, extent, other)
-        result.append(extent)
-    operands = [
-        node.emit(_broadcast_to(node, operand, shape, result))
-        for operand, shape in zip(node.operands, shapes, strict=True)
-    ]
-    return convert(node.with_operands(*operands))
-
-
-def _is_broadcast_by_tvm(node: Node, extents: Sequence[Extent]) -> bool:
-    others = [extent for extent in extents if not node.known.equal(extent, 1)]
-    return all(node.known.equal(extent, others[0]) for extent in others[1:])
-
-
-def _require_broadcast(
-    node: Node, source: Extent, asked: Extent, subject: str, value: object, reason: str
-) -> None:
-    conditions = [
-        equal(node.known, source, 1),
-        equal(node.known, asked, 1),
-        equal(node.known, source, asked),
-    ]
-    if True in conditions:
-        return
-    unknown = [condition for condition in conditions if condition is not False]
-    require(node, tirx.any(*unknown) if unknown else False, subject, value, reason)
-
-
-def _broadcast(node: Node, source: Extent, asked: Extent) -> Extent:
-    """The extent of the result, of two that broadcast."""
-    if node.known.equal(source, 1):
-        return asked
-    if node.known.equal(asked, 1) is False and isinstance(asked, int):
-        return asked
-    if node.known.equal(source, 1) is False and isinstance(source, int):
-        return source
-    return choose(node.known, equal(node.known, asked, 1), source, asked)
-
-
-def _broadcast_to(
-    node: Node, data: relax.Expr, extents: Sequence[Extent], result: Sequence[Extent]
-) -> relax.Expr:
-    lead = len(result) - len(extents)
-    pairs = list(zip(extents, result[lead:], strict=True))
-    if not lead and all(node.known.equal(*pair) for pair in pairs):
-        return data
-    if all(node.known.equal(source, 1) or node.known.equal(source, got) for source, got in pairs):
-        return op.broadcast_to(data, relax.ShapeExpr(result))
-
-    def broadcast(tensor: te.Tensor, *shape: Extent) -> te.Tensor:
-        def element(*indices: tirx.Var) -> tirx.Expr:
-            positions = [
-                tirx.Select(extent == 1, tirx.const(0, "int64"), index)
-                for extent, index in zip(tensor.shape, indices[lead:], strict=True)
-            ]
-            return tensor(*positions)
-
-        return te.compute([expression(extent) for extent in shape], element)
-
-    return node.builder.emit_te(broadcast, data, *result)
+    return broadcast_to(node, data, node.known.extents(data) or extents, result)
 
 
 def convert_tile(node: Node, convert: Converter) -> relax.Expr:

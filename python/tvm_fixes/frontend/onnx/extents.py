@@ -77,7 +77,19 @@ def is_static(*values: Extent) -> bool:
 def equal(known: KnownValues, a: Extent, b: Extent) -> bool | tirx.Expr:
     """Whether two extents are equal."""
     verdict = known.equal(a, b)
-    return tirx.EQ(expression(a), expression(b)) if verdict is None else verdict
+    if verdict is not None:
+        return verdict
+    for extreme, number in ((a, b), (b, a)):
+        if isinstance(extreme, tirx.Min | tirx.Max) and isinstance(number, int):
+            for bound, other in ((extreme.a, extreme.b), (extreme.b, extreme.a)):
+                # What the least of an extent and a greater number is, the extent is.
+                if known.less(*_ordered(extreme, number, bound)):
+                    return equal(known, other, number)
+    return tirx.EQ(expression(a), expression(b))
+
+
+def _ordered(extreme: tirx.Expr, number: Extent, bound: Extent) -> tuple[Extent, Extent]:
+    return (number, bound) if isinstance(extreme, tirx.Min) else (bound, number)
 
 
 def choose(

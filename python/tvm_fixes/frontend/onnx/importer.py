@@ -27,6 +27,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ... import switches
 from .boxes import BOXES, convert_nms, convert_roi_align
+from .broadcast import BROADCASTING, EXPAND, convert_broadcasting
 from .control_flow import IF, convert_if
 from .convolution import (
     CONV_AUTO_PAD,
@@ -47,14 +48,7 @@ from .elementwise import (
     convert_space_to_depth,
 )
 from .evaluate import evaluate
-from .expand import (
-    BROADCASTING,
-    EXPAND,
-    convert_broadcasting,
-    convert_constant_of_shape,
-    convert_expand,
-    convert_tile,
-)
+from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .external import Read, with_external, without_external
 from .functions import FUNCTIONS, expand_functions
 from .generators import convert_eye_like, convert_range
@@ -388,7 +382,9 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _converted(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[relax.Expr]:
         """The outputs of a node as Relax."""
-        operands = [self._tensor(name) if name else None for name in node.input]
+        operands = [
+            self.known.refined(self.bb, self._tensor(name)) if name else None for name in node.input
+        ]
         if node.op_type not in _CONVERTERS and not _corrections(node.op_type):  # in a branch
             raise tvm.error.OpNotImplemented(
                 f"The operator {node.op_type} of the node {_name_of(node)!r} is not supported"

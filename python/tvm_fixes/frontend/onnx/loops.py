@@ -28,7 +28,7 @@ How to remove
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -399,7 +399,8 @@ class _Captured:
         self._names = list(captured)
         self.operands = list(captured.values())
 
-    def bound(self, operands: Sequence[relax.Expr]) -> AbstractContextManager[None]:
+    @contextmanager
+    def bound(self, operands: Sequence[relax.Expr]) -> Iterator[None]:
         """The names of what is captured stand for `operands` within."""
         shapes = dict(zip(self._names, operands, strict=True))
         inner: dict[str, Operand] = dict(shapes)
@@ -408,7 +409,8 @@ class _Captured:
             for index, element in enumerate(shapes[name].values):
                 elements.flat[index] = self._importer.known.simplify(element)
             inner[name] = Value(elements, value.dtype)
-        return self._importer.bound(self._constant | inner)
+        with self._importer.known.scope(), self._importer.bound(self._constant | inner):
+            yield
 
 
 def has_branches(graph: onnx.GraphProto) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "extents_or_symbols",
     "integers",
     "length_of",
+    "named",
     "require",
     "require_all",
     "shaped",
@@ -180,6 +181,17 @@ def symbols(node: Node, tensor: relax.Expr, name: str) -> list[Extent]:
     # This is where symbols are told to be extents.
     node.known.extents(relax.Var(name, relax.TensorType(found, "int64")))
     return found
+
+
+def named(node: Node, extent: Extent, name: str) -> Extent:
+    """A symbol that is bound to an extent, or the extent itself if it is no expression."""
+    if not isinstance(extent, tirx.Expr) or isinstance(extent, tirx.Var):
+        return extent
+    symbol = tirx.Var(name, "int64")
+    _match(node, node.emit(relax.ShapeExpr([extent])), [symbol])
+    # This is where symbols are told to be extents.
+    node.known.extents(relax.Var(name, relax.TensorType([symbol], "int64")))
+    return symbol
 
 
 def to_shape_tensor(node: Node, extents: Sequence[Extent]) -> relax.Expr:

@@ -30,15 +30,17 @@ How to remove
     ``evaluate*.py``, ``operation.py``, their tests and the fix id ``onnx-shape-values``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import ml_dtypes  # noqa: F401  (makes "bfloat16" the name of a dtype)
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.sym import Analyzer, ConstIntBound
+from tvm_ffi import structural_equal
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -129,6 +131,20 @@ class KnownValues:
         self._values: dict[relax.Var, Value] = {}
         self._extents: set[tirx.Var] = set()
         self._analyzer = Analyzer()
+        self._assumed = ExitStack()
+        self._assumes = False
+        self._refined: dict[relax.Expr, relax.Var] = {}
+        self._joins: list[tuple[tirx.Var, list[Extent]]] = []
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is assumed within, say in a branch that may not run, is forgotten behind it."""
+        outer = self._assumed, self._assumes, dict(self._refined), list(self._joins)
+        try:
+            with ExitStack() as self._assumed:
+                yield
+        finally:
+            self._assumed, self._assumes, self._refined, self._joins = outer
 
     def remember(self, variable: relax.Var, value: Value) -> None:
         """Say that `value` is what `variable` holds."""
@@ -199,6 +215,8 @@ class KnownValues:
         """The dimensions of a tensor, or None if they are unknown; those that are symbols are
         not negative from then on."""
         extents = extents_of(tensor)
+        if extents is not None and self._assumes:
+            extents = [self.simplify(extent) for extent in extents]
         for extent in extents or []:
             if isinstance(extent, tirx.Var) and extent not in self._extents:
                 self._extents.add(extent)
@@ -232,6 +250,69 @@ class KnownValues:
         if self._analyzer.can_prove(tirx.const(0, "int64") + a < b):
             return True
         return False if self._analyzer.can_prove(tirx.const(0, "int64") + a >= b) else None
+
+    def follows(self, condition: tirx.Expr, a: Extent, b: Extent) -> bool:
+        """Whether two extents are equal wherever `condition` holds."""
+        with self._analyzer.constraint_scope(condition):
+            return self.equal(a, b) is True
+
+    def assume_equal(self, a: Extent, b: Extent) -> None:
+        """Know that two extents are equal: what runs from here on runs behind a check of it."""
+        for extreme, other in ((a, b), (b, a)):
+            if not isinstance(extreme, tirx.Min | tirx.Max):
+                continue
+            for chosen, bound in ((extreme.a, extreme.b), (extreme.b, extreme.a)):
+                if self.equal(chosen, other):
+                    order = tirx.LE if isinstance(extreme, tirx.Min) else tirx.GE
+                    scope = self._analyzer.constraint_scope(order(chosen, bound))
+                    self._assumed.enter_context(scope)
+                    self._assumes = True
+                    return
+
+    def refined(self, builder: relax.BlockBuilder, tensor: relax.Expr) -> relax.Expr:
+        """A tensor whose type says what was assumed of its extents."""
+        if not self._assumes or isinstance(tensor, tvm.ir.GenericConst):
+            return tensor
+        if tensor not in self._refined:
+            extents, stated = self.extents(tensor), extents_of(tensor)
+            if extents is None or all(
+                structural_equal(a, b) for a, b in zip(extents, stated or [], strict=True)
+            ):
+                return tensor
+            shape = [tirx.const(e, "int64") if isinstance(e, int) else e for e in extents]
+
+            def refined(operand: te.Tensor) -> te.Tensor:
+                return te.compute(shape, lambda *indices: operand(*indices))
+
+            # No match_cast: for TVM that of `min(512, n)` to `n` defines n by itself, without end.
+            self._refined[tensor] = builder.emit_te(refined, tensor)
+        return self._refined[tensor]
+
+    def covers(self, a: Extent, b: Extent) -> bool:
+        """Whether `b` is known to broadcast to `a`, which the two broadcast to."""
+        covering = self._joined(a)
+        return all(any(self.equal(x, y) for y in covering) for x in self._joined(b))
+
+    def join_of(self, a: Extent, b: Extent) -> tirx.Var | None:
+        """The symbol of what two extents broadcast to, if there is one."""
+        of = [*self._joined(a), *self._joined(b)]
+        for symbol, joined in self._joins:
+            if all(any(self.equal(x, y) for y in joined) for x in of) and all(
+                any(self.equal(x, y) for y in of) for x in joined
+            ):
+                return symbol
+        return None
+
+    def remember_join(self, symbol: tirx.Var, a: Extent, b: Extent) -> None:
+        """Say that `symbol` is what two extents broadcast to."""
+        self._joins.append((symbol, [*self._joined(a), *self._joined(b)]))
+
+    def _joined(self, extent: Extent) -> list[Extent]:
+        """The extents that broadcast to one, which is itself if it is no such symbol."""
+        for symbol, joined in self._joins:
+            if symbol.same_as(extent):
+                return joined
+        return [extent]
 
 
 def extents_of(tensor: relax.Expr) -> list[Extent] | None:

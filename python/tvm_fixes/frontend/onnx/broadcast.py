@@ -1,0 +1,191 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operands that broadcast along extents of symbols.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Operands that broadcast along dims of two symbols.
+Symptom
+    Errors of the build.
+Mechanism
+    Type inference gives no shape where it can't compare two extents.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file and its
+    tests.
+
+What two extents broadcast to is named once: an expression that repeats them, ``b == 1 ? a : b``,
+doubles with each operator behind it.  Broadcasting is associative, commutative and idempotent, so
+that an extent is told by the set of those that were broadcast to it.
+"""
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from ... import switches
+from .extents import choose, equal, expression
+from .node import Converter, Extent, Node
+from .parameters import named, require
+
+__all__ = [
+    "BROADCASTING",
+    "EXPAND",
+    "broadcast_extent",
+    "broadcast_to",
+    "convert_broadcasting",
+    "require_broadcast",
+]
+
+EXPAND = "onnx-expand"
+
+BROADCASTING = (
+    "Add",
+    "And",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Div",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Max",
+    "Mean",
+    "Min",
+    "Mod",
+    "Mul",
+    "Or",
+    "Pow",
+    "Sub",
+    "Sum",
+    "Where",
+    "Xor",
+)
+"""The operators whose operands broadcast to one shape."""
+
+
+def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
+    """Convert one of :data:`BROADCASTING`, whose operands are given one shape where it needs be.
+
+    That dims of which neither is known to be 1 broadcast is checked at run time.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If dims do not broadcast.
+    """
+    shapes = _shapes(node)
+    if len(shapes) < 2 or _is_broadcast_by_tvm(node, shapes):
+        return convert(node)
+    switches.note(EXPAND)
+    reason = "expected extents that are equal or 1"
+    result = []
+    for column in _columns(shapes):
+        extent = column[0]
+        for other in column[1:]:
+            require_broadcast(node, extent, other, "shapes of the operands", shapes, reason)
+            extent = broadcast_extent(node, extent, other)
+        result.append(extent)
+    # What was required may tell that extents are equal.
+    node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))
+    shapes = _shapes(node)
+    if _is_broadcast_by_tvm(node, shapes):
+        return convert(node)
+    operands = [
+        node.emit(broadcast_to(node, operand, shape, result))
+        for operand, shape in zip(node.operands, shapes, strict=True)
+    ]
+    return convert(node.with_operands(*operands))
+
+
+def _shapes(node: Node) -> list[list[Extent]]:
+    """Those of the operands, none if one is unknown."""
+    shapes = [node.known.extents(operand) for operand in node.operands]
+    known = [shape for shape in shapes if shape is not None]
+    return known if len(known) == len(shapes) else []
+
+
+def _columns(shapes: Sequence[list[Extent]]) -> list[tuple[Extent, ...]]:
+    """The extents of each axis of the result."""
+    rank = max(map(len, shapes))
+    return list(zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True))
+
+
+def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
+    for extents in _columns(shapes):
+        others = [extent for extent in extents if not node.known.equal(extent, 1)]
+        if not all(node.known.equal(extent, others[0]) for extent in others[1:]):
+            return False
+    return True
+
+
+def require_broadcast(
+    node: Node, a: Extent, b: Extent, subject: str, value: object, reason: str
+) -> None:
+    """Refuse the `value` of `subject` where two extents do not broadcast, as ``require`` does."""
+    known = node.known
+    if known.covers(a, b) or known.covers(b, a):
+        return
+    is_one = [equal(known, a, 1), equal(known, b, 1)]
+    same = equal(known, a, b)
+    if True in (*is_one, same):
+        return
+    # An extent that equals the other where it is 1 says nothing of its own.
+    own = [one for one in is_one if one is not False and not known.follows(one, a, b)]
+    unknown = own if same is False else [*own, same]
+    require(node, tirx.any(*unknown) if unknown else False, subject, value, reason)
+    if not own:
+        known.assume_equal(a, b)
+
+
+def broadcast_extent(node: Node, a: Extent, b: Extent) -> Extent:
+    """What two extents broadcast to, of which that they do is required."""
+    known = node.known
+    if known.equal(a, 1) or known.covers(b, a) or known.equal(b, 1) is False:
+        return known.simplify(b)
+    if known.equal(b, 1) or known.covers(a, b) or known.equal(a, 1) is False:
+        return known.simplify(a)
+    extent = known.join_of(a, b)
+    if extent is None:
+        extent = named(node, choose(known, equal(known, b, 1), a, b), "broadcast")
+        known.remember_join(extent, a, b)
+    return extent
+
+
+def broadcast_to(
+    node: Node, data: relax.Expr, extents: Sequence[Extent], result: Sequence[Extent]
+) -> relax.Expr:
+    """`data` of `extents` broadcast to `result`, where each extent is 1 or that of the result."""
+    lead = len(result) - len(extents)
+    pairs = list(zip(extents, result[lead:], strict=True))
+    if not lead and all(node.known.equal(*pair) for pair in pairs):
+        return data
+    if all(node.known.equal(source, 1) or node.known.equal(source, got) for source, got in pairs):
+        return relax.op.broadcast_to(data, relax.ShapeExpr(result))
+
+    def broadcast(tensor: te.Tensor, *shape: Extent) -> te.Tensor:
+        def element(*indices: tirx.Var) -> tirx.Expr:
+            positions = [
+                tirx.Select(extent == 1, tirx.const(0, "int64"), index)
+                for extent, index in zip(tensor.shape, indices[lead:], strict=True)
+            ]
+            return tensor(*positions)
+
+        return te.compute([expression(extent) for extent in shape], element)
+
+    return node.builder.emit_te(broadcast, data, *result)
