@@ -169,6 +169,15 @@ RIGHT = {
         partial(op.nn.pad, pad_width=[0, 0, 7, 1], pad_mode="reflect"),
         [tensor(n, 8)],
     ),
+    "pad, round and round": (
+        partial(op.nn.pad, pad_width=[0, 0, 7, 8], pad_mode="circular"),
+        [tensor(n, 3)],
+    ),
+    "pad, replicated": (
+        partial(op.nn.pad, pad_width=[7, 0], pad_mode="replicate"),
+        [tensor(1)],
+    ),
+    "repeat": (partial(op.repeat, repeats=1, axis=0), [tensor(n)]),
     "strided_slice": (
         partial(op.strided_slice, axes=[-1], begin=[2], end=[99]),
         [tensor(n, m)],
@@ -585,6 +594,34 @@ DISPROVED = {
             ".args[0]",
             "dim 1 of argument 0: expected at least 9 (for pad_width), got 8",
         ),
+    ),
+    "pad, round": (
+        partial(op.nn.pad, pad_width=[2, 0], pad_mode="circular"),
+        [tensor(0)],
+        (
+            "op.pad",
+            ".args[0]",
+            "dim 0 of argument 0: expected at least 1 (for pad_width), got 0",
+        ),
+    ),
+    "pad, replicated": (
+        partial(op.nn.pad, pad_width=[0, 1], pad_mode="replicate"),
+        [tensor(0)],
+        (
+            "op.pad",
+            ".args[0]",
+            "dim 0 of argument 0: expected at least 1 (for pad_width), got 0",
+        ),
+    ),
+    "repeat": (
+        partial(op.repeat, repeats=0, axis=0),
+        [tensor(2)],
+        ("op.repeat", "", "repeats: expected at least 1, got 0"),
+    ),
+    "repeat of all": (
+        partial(op.repeat, repeats=-1),
+        [tensor(2, n)],
+        ("op.repeat", "", "repeats: expected at least 1, got -1"),
     ),
     "strided_slice": (
         partial(op.strided_slice, axes=[2], begin=[2], end=[9]),

@@ -39,14 +39,15 @@ void Pad(Obligations* obligations) {
   if (data->shape_var != nullptr && !obligations->HasExtents(0)) return;
   const String& mode = nodes.pad_attrs.pad_mode(attrs);
   const bool reflects = mode == "reflect";
-  if (!reflects && mode != "circular") return;
+  if (!reflects && mode != "circular" && mode != "replicate") return;
   for (int axis = 0; axis < data->ndim; ++axis) {
     const int64_t width = std::max(widths[2 * axis], widths[2 * axis + 1]);
     if (width <= 0) continue;
-    // The elements of the padding are those of the axis; a reflection repeats not the outermost.
-    Extent needed = obligations->Attribute(width, "for pad_width");
-    if (reflects) needed.dim = obligations->dims().Add(needed.dim, obligations->dims().FromInt(1));
-    obligations->AtLeast(obligations->Dim(0, axis), needed);
+    // The elements of the padding are those of the axis. A reflection goes over it once and leaves
+    // out the outermost; other modes go round as often as they need.
+    const int64_t needed = reflects ? width + 1 : 1;
+    obligations->AtLeast(obligations->Dim(0, axis),
+                         obligations->Attribute(needed, "for pad_width"));
   }
 }
 
