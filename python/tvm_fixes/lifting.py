@@ -27,6 +27,7 @@ from .relax.ir import with_body, with_functions
 from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
 from .relax.transform.fold_constant import MAX_GROWTH
 from .relax.transform.lift_plan import weights_of
+from .relax.transform.lift_transform_params import ALLOWANCE
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
 from .runtime.lifted_module import LiftedModule
 from .runtime.manifest import TensorSpec, describe_function
@@ -39,6 +40,7 @@ def lift(
     function: str = "main",
     target: str | Mapping[str, object] | tvm.target.Target = "native",
     max_growth: float = MAX_GROWTH,
+    allowance: int = ALLOWANCE,
     lazy: bool = False,
     check_weights: bool = True,
 ) -> LiftedModule:
@@ -59,6 +61,7 @@ def lift(
     target : str, mapping or tvm.target.Target
         As for :func:`tvm_fixes.compile`.
     max_growth : float
+    allowance : int
         As for :func:`~tvm_fixes.relax.transform.LiftTransformParams`.
     lazy : bool
         Prepare weights one by one: each is asked of `params`, a mapping that may load it then,
@@ -97,7 +100,7 @@ def lift(
     weights = _weights_by_name(main, function, params)
     specs, inputs, outputs, bounds = _describe(main)
     resolved = targets.resolve(target, kinds=["llvm"])
-    lifted = LiftTransformParams(max_growth=max_growth)(mod)
+    lifted = LiftTransformParams(max_growth=max_growth, allowance=allowance)(mod)
     transform = f"{function}_transform_params"
     if lazy:
         lifted = _lazy(lifted, transform)

@@ -16,7 +16,7 @@ import hashlib
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -30,13 +30,16 @@ from .compiled_model import CompiledModel, check_library, returned
 from .lifted_manifest import LiftedManifest, PreparedSpec, WeightSpec
 from .manifest import MANIFEST, WEIGHTS, TensorSpec
 from .staging import check_destination, staged, write_manifest
-from .tensors import dtype_of, duplicate, is_torch, nbytes_of, to_tvm
+from .tensors import dtype_of, duplicate, is_torch, nbytes_of, raw_bytes, to_tvm
 from .weights import Weight, read_weights, write_weights
 
 _HELD = "held"
 
 MAX_GROWTH = 1.2
 """Prepared weights that are larger than this times the weights are warned of."""
+
+_ALLOWANCE = 64 << 10
+"""They are not if they take no more bytes than this beyond the weights."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,7 @@ class LiftedModule(CompiledModel):
         with self._lock:
             held = self._weights
             prepared = self._loaded if held is None else self._prepare(held, is_held=True)
+            before = self.lift_report.before if self.lift_report else 0
         if prepared is None:
             raise UsageError("there are no weights to save: give them to lift()")
         check_destination(directory)
@@ -200,7 +204,7 @@ class LiftedModule(CompiledModel):
                     staging / WEIGHTS,
                     {f"prepared.{index}": Weight(tensor, (), "") for index, tensor in tensors},
                 ),
-                weights_bytes=self.lift_report.before if self.lift_report else 0,
+                weights_bytes=before,
             )
             self._copy_library(staging)
             write_manifest(staging, manifest.to_json())
@@ -283,15 +287,17 @@ class LiftedModule(CompiledModel):
         if is_trusted and self._last is not None and self._last[0] == _HELD:
             return self._last[1]
         self._check_leaves(leaves)
-        fingerprint = _HELD if is_trusted else leaves.fingerprint()
-        if self._last is not None and self._last[0] == fingerprint:
+        if not is_trusted and self._last is not None and self._last[0] == leaves.fingerprint():
             return self._last[1]
         transform = self._machine[self._lifted.transform]
+        # The fingerprint is that of the copies that are prepared: others may write to the weights
+        # meanwhile.
+        fingerprint = _Fingerprint(leaves)
         if self._lifted.lazy:
-            prepared = _prepare_lazily(transform, leaves)
+            prepared = _prepare_lazily(transform, fingerprint)
         else:
-            prepared = list(transform(leaves.arguments()))
-        self._last = fingerprint, prepared
+            prepared = list(transform([fingerprint.argument(i) for i in range(leaves.number)]))
+        self._last = _HELD if is_trusted else fingerprint.text(), prepared
         self._report(sum(nbytes_of(v.shape, spec.dtype) for spec, v in leaves), prepared)
         return prepared
 
@@ -323,7 +329,7 @@ class LiftedModule(CompiledModel):
             for tensor in _tensors_of(value)
         )
         self.lift_report = LiftReport(before, after)
-        if self.lift_report.ratio is not None and self.lift_report.ratio > MAX_GROWTH:
+        if before and after > before * MAX_GROWTH and after - before > _ALLOWANCE:
             warnings.warn(f"{self.lift_report}", stacklevel=2)
 
 
@@ -347,33 +353,74 @@ class _Leaves:
             yield from zip(weight.tensors, map(_as_array, value), strict=True)
 
     def fingerprint(self) -> str:
-        """The SHA-256 of names, dtypes, shapes and contents."""
-        digest = hashlib.sha256()
-        for spec, value in self:
-            digest.update(repr((spec.name, spec.dtype, tuple(value.shape))).encode())
-            digest.update(_bytes_of(value))
-        return digest.hexdigest()
+        """The SHA-256 of dtypes, shapes and contents."""
+        return _joined(self.digest(index) for index in range(self.number))
+
+    def digest(self, index: int) -> bytes:
+        """The part of the fingerprint that one argument is."""
+        return _digest(self._at(index))
 
     def argument(self, index: int) -> Any:
         """What the transform takes at a place, in memory of its own."""
-        if self._is_one_tuple:
-            return _copied(_as_array(self._weights[self._specs[0].name][index]))
-        value = self._weights[self._specs[index].name]
-        if self._specs[index].is_tuple:
-            return [_copied(_as_array(field)) for field in value]
-        return _copied(_as_array(value))
+        value = self._at(index)
+        return list(map(_copied, value)) if isinstance(value, list) else _copied(value)
 
-    def arguments(self) -> list[Any]:
-        """All that the transform takes."""
-        places = len(self._specs[0].tensors) if self._is_one_tuple else len(self._specs)
-        return [self.argument(index) for index in range(places)]
+    @property
+    def number(self) -> int:
+        """How many arguments the transform takes."""
+        return len(self._specs[0].tensors) if self._is_one_tuple else len(self._specs)
+
+    def _at(self, index: int) -> Any:
+        """An array, or a list of arrays."""
+        if self._is_one_tuple:
+            return _as_array(self._weights[self._specs[0].name][index])
+        value = self._weights[self._specs[index].name]
+        return list(map(_as_array, value)) if self._specs[index].is_tuple else _as_array(value)
 
     @property
     def _is_one_tuple(self) -> bool:
         return len(self._specs) == 1 and self._specs[0].is_tuple
 
 
-def _prepare_lazily(transform: Any, leaves: _Leaves) -> list[Any]:
+class _Fingerprint:
+    """The fingerprint of what the transform gets, which is copied as it asks for it."""
+
+    def __init__(self, leaves: _Leaves):
+        self._leaves = leaves
+        self._digests: dict[int, bytes] = {}
+
+    def argument(self, index: int) -> Any:
+        """A copy of a weight."""
+        copy = self._leaves.argument(index)
+        digest = _digest(copy)
+        # One that is asked for again and has changed: of no weights that will be seen.
+        self._digests[index] = digest if self._digests.get(index, digest) == digest else b""
+        return copy
+
+    def text(self) -> str:
+        """The fingerprint; what nobody asked for makes no difference to what is prepared."""
+        return _joined(
+            self._digests[index] if index in self._digests else self._leaves.digest(index)
+            for index in range(self._leaves.number)
+        )
+
+
+def _joined(digests: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _digest(value: Any) -> bytes:
+    """The SHA-256 of an array or of a list of arrays."""
+    digest = hashlib.sha256()
+    for array in value if isinstance(value, list) else [value]:
+        is_tvms = isinstance(array, tvm.runtime.Tensor)
+        dtype = str(array.dtype) if is_tvms else dtype_of(array)
+        digest.update(repr((dtype, tuple(map(int, array.shape)))).encode())
+        digest.update(_bytes_of(array))
+    return digest.digest()
+
+
+def _prepare_lazily(transform: Any, leaves: _Fingerprint) -> list[Any]:
     """Have the transform ask for each weight; what it hands out is copied."""
     prepared: dict[int, Any] = {}
     failed: list[BaseException] = []
@@ -386,7 +433,7 @@ def _prepare_lazily(transform: Any, leaves: _Leaves) -> list[Any]:
             raise
 
     def put(index: int, value: Any) -> None:
-        # Its memory is the transform's, which uses it again.
+        # Its memory is the transform's, which may use it again.
         prepared[index] = duplicate(value)
 
     try:
@@ -430,6 +477,8 @@ def _copied(value: Any) -> tvm.runtime.Tensor:
 
 
 def _bytes_of(value: Any) -> memoryview:
+    if isinstance(value, tvm.runtime.Tensor):
+        return raw_bytes(value).data
     if is_torch(value):
         import torch
 

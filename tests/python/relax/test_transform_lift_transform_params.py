@@ -425,6 +425,36 @@ def test_row_int8_dequantise():
     assert weight_bytes(mod) == 48
 
 
+def test_small_weights_may_grow():
+    """All together by the allowance, and not one byte more."""
+    weights = {f"w{i}": tensor(12, 12, dtype="int8") for i in range(3)}
+
+    def emit(b, x, *ws):
+        for w in ws:
+            x = b.emit(op.matmul(x, b.emit(op.astype(w, "float16"))))
+        return x
+
+    mod = module(main=function({"x": tensor(12, 12, dtype="float16")}, weights, emit))
+    of = 144
+    assert weight_bytes(mod) == 3 * of
+    sizes = {
+        allowance: prepared_bytes(lift(mod, max_growth=1, allowance=allowance))
+        for allowance in (0, of - 1, of, 2 * of, 3 * of - 1, 3 * of)
+    }
+    assert sizes == {0: 3 * of, of - 1: 3 * of, of: 4 * of, 2 * of: 5 * of, 431: 5 * of, 432: 864}
+    assert prepared_bytes(transform.LiftTransformParams()(mod)) == 6 * of
+    large = module(
+        main=function({"x": tensor(256, 300)}, {"w": tensor(300, 300, dtype="int8")}, of_int8)
+    )
+    assert prepared_bytes(transform.LiftTransformParams()(large)) == weight_bytes(large)
+    with pytest.raises(UsageError, match="allowance must be a number of bytes, got -1"):
+        Lift(allowance=-1)
+
+
+def of_int8(b, x, w):
+    return op.matmul(x, b.emit(op.astype(w, "float32")))
+
+
 def test_what_is_repeated_stays_and_what_leads_to_it_is_lifted():
     def emit(b, x, w):
         return op.add(x, b.emit(op.broadcast_to(b.emit(op.add(w, w)), (16, 4, 4))))

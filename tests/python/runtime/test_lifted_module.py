@@ -393,20 +393,62 @@ class TestReport:
         assert str(report) == "weights of 96 bytes, prepared 96 bytes (1.00 times)"
 
     def test_quantized_weights_stay_quantized_or_are_warned_of(self):
-        weights = {"w": tensor(64, 64, dtype="int8"), "s": tensor(64)}
+        weights = {"w": tensor(256, 256, dtype="int8"), "s": tensor(256)}
 
         def emit(b, x, w, s):
             return op.matmul(x, b.emit(op.multiply(b.emit(op.astype(w, "float32")), s)))
 
-        mod = module({"x": tensor(2, 64)}, weights, emit)
-        w, s, x = integers(64, 64).astype("int8"), integers(64), integers(2, 64)
+        mod = module({"x": tensor(2, 256)}, weights, emit)
+        w, s, x = integers(256, 256).astype("int8"), integers(256), integers(2, 256)
         model = lift(mod, [w, s])
         assert model.lift_report.ratio == 1
         np.testing.assert_array_equal(model.run(x), x @ (w * s))
-        with pytest.warns(UserWarning, match=r"prepared 16384 bytes \(3.76 times\)"):
+        with pytest.warns(UserWarning, match=r"prepared 262144 bytes \(3.94 times\)"):
             grown = lift(mod, [w, s], max_growth=math.inf)
         np.testing.assert_array_equal(grown.run(x), x @ (w * s))
         assert grown.lift_report.ratio > 3.5
+
+    def test_small_weights_are_prepared_although_they_grow(self, recwarn):
+        weights = {"w": tensor(12, 12, dtype="int8")}
+        mod = module(
+            {"x": tensor(2, 12)},
+            weights,
+            lambda b, x, w: op.matmul(x, b.emit(op.astype(w, "float32"))),
+        )
+        w, x = integers(12, 12).astype("int8"), integers(2, 12)
+        model = lift(mod, [w])
+        assert (model.lift_report.before, model.lift_report.after) == (144, 4 * 144)
+        np.testing.assert_array_equal(model.run(x), x @ w)
+        assert not recwarn.list
+        assert lift(mod, [w], allowance=0).lift_report.after == 144
+
+
+class Changing(dict):
+    """Weights that another thread changes for one of the times that they are read."""
+
+    def __init__(self, time, **weights):
+        super().__init__(**weights)
+        self.time, self.read = time, 0
+
+    def __getitem__(self, name):
+        self.read += name == "w"
+        return super().__getitem__(name) + (name == "w" and self.read == self.time)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_weights_that_change_while_they_are_prepared(lazy):
+    """Whenever it is: the next call sees that they are others."""
+    for time in range(1, 9):
+        weights = Changing(10**9, w=W, u=U)
+        model = dense_with(weights, lazy=lazy)
+        model.run(X)
+        weights.time = weights.read + time
+        for _ in range(3):
+            model.run(X)
+        weights.time = weights.read + time
+        model.run(X, u=U + 1)
+        model.run(X)
+        np.testing.assert_array_equal(model.run(X), value(), err_msg=str(time))
 
 
 def chain(b, x, *weights):

@@ -27,6 +27,10 @@ SMALL = 8192
 """A value of this many bytes or less is folded, whatever its operands are: 1024 numbers of 64 bits,
 up to which TVM folds what has no operands."""
 
+SCRATCH = 64 << 20
+"""The bytes that anything may take while a value is computed ahead; more only where the constants
+may grow to as much."""
+
 _LITERALS = (tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm)
 
 
@@ -46,6 +50,8 @@ class Value:
         What it is computed of in the end.
     nbytes : int or None
         The size; None for what cannot be a constant, a tuple.
+    peak : int
+        The size of the largest of it and all that it is computed of, without the constants.
     """
 
     function: str
@@ -53,6 +59,7 @@ class Value:
     operands: tuple["Operand", ...]
     constants: tuple[tvm.runtime.Tensor, ...]
     nbytes: int | None
+    peak: int
 
     @property
     def operator(self) -> str:
@@ -66,10 +73,11 @@ class Value:
 
     def __str__(self) -> str:
         of = sum(map(bytes_of, self.constants))
-        return (
+        text = (
             f"{self.function}: `{self.binding.var.name}`: {self.operator} of constants of {of} "
             f"bytes is not folded, which would take {self.nbytes} bytes"
         )
+        return text if self.peak == self.nbytes else f"{text}, and {self.peak} on the way"
 
 
 Operand: TypeAlias = Value | tvm.runtime.Tensor
@@ -186,8 +194,14 @@ class FoldPlan:
                 for operand in operands:
                     found = operand.constants if isinstance(operand, Value) else (operand,)
                     constants |= dict.fromkeys(found)
-                nbytes = _bytes_of_type(var.ty)
-                unique = Value(self._function, binding, tuple(operands), tuple(constants), nbytes)
+                unique = Value(
+                    self._function,
+                    binding,
+                    tuple(operands),
+                    tuple(constants),
+                    _bytes_of_type(var.ty),
+                    max([_bytes_held(var.ty), *(v.peak for v in operands if isinstance(v, Value))]),
+                )
                 self._unique[key] = unique
             self._known[var] = self.values[var] = unique
         return None
@@ -251,10 +265,17 @@ class FoldPlan:
     def _decide(self) -> None:
         values = list(self._unique.values())
         budget = Budget(self._max_growth, bytes_of, SMALL)
+        self._refused.update(value for value in values if self._takes_too_much(value))
         chosen, needed = within_budget(values, self._read, self._refused, budget)
         self.folded = set(chosen)
         self.kept = {value for value in values if value in needed and value not in self.folded}
         self.unfolded = [v for v in values if v in self.kept and v.nbytes is not None]
+
+    def _takes_too_much(self, value: Value) -> bool:
+        """Whether something on the way to a value is larger than constants may become."""
+        return value.peak > SCRATCH and value.peak > self._max_growth * max(
+            sum(map(bytes_of, value.constants)), 1
+        )
 
 
 @dataclass(frozen=True)
@@ -269,11 +290,14 @@ class Budget:
         The bytes of a constant.
     small : int
         A value of this many bytes or less is free.
+    allowance : int
+        The bytes that all of it together may take beyond that.
     """
 
     max_growth: float
     size_of: Callable[[Any], int]
     small: int
+    allowance: int = 0
 
 
 def within_budget(
@@ -319,6 +343,7 @@ def within_budget(
 def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
     """The values for which the constants that they take the place of leave no room."""
     room: dict[Any, float] = {}
+    allowance = budget.allowance
     too_large = set()
     for value in chosen:
         for constant in value.constants:
@@ -330,14 +355,22 @@ def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
         nbytes: float = value.nbytes
         if nbytes <= budget.small:
             continue
-        if nbytes > sum(room[constant] for constant in value.constants):
+        if nbytes > sum(room[constant] for constant in value.constants) + allowance:
             too_large.add(value)
             continue
         for constant in value.constants:
             taken = min(room[constant], nbytes)
             room[constant] -= taken
             nbytes -= taken
+        allowance -= nbytes
     return too_large
+
+
+def _bytes_held(ty: tvm.ir.Type) -> int:
+    """The size of a tensor or of those of a tuple, 0 for one that is not known."""
+    if isinstance(ty, relax.TupleType):
+        return sum(map(_bytes_held, ty.fields))
+    return _bytes_of_type(ty) or 0
 
 
 def _bytes_of_type(ty: tvm.ir.Type) -> int | None:

@@ -101,9 +101,11 @@ class LiftPlan:
         Normalized, each with ``num_input``; their weights are the same in number and type.
     max_growth : float
         How many times as large as the weights that it takes the place of a prepared one may be.
+    allowance : int
+        The bytes that the prepared ones together may take beyond that.
     """
 
-    def __init__(self, functions: Sequence[relax.Function], max_growth: float):
+    def __init__(self, functions: Sequence[relax.Function], max_growth: float, allowance: int):
         self._functions = functions
         self._params = weights_of(functions[0])
         self._weights = [Weight(bytes_of_type(param.ty)) for param in self._params]
@@ -117,7 +119,7 @@ class LiftPlan:
         for value in values:
             if len(value.functions) < len(functions):
                 read.update(value.operands)
-        budget = Budget(max_growth, lambda weight: weight.nbytes, 0)
+        budget = Budget(max_growth, lambda weight: weight.nbytes, 0, allowance)
         chosen, needed = within_budget(everywhere, read, set(), budget)
         self._kept = needed.difference(chosen, self._weights)
         self._prepared = needed - self._kept

@@ -55,9 +55,16 @@ FIX_ID = "lift-transform-params"
 NAME = "LiftTransformParams"
 SHARED_NAME = SUFFIX
 
+ALLOWANCE = 64 << 10
+"""The bytes that prepared weights may take beyond their budget unless something else is asked
+for."""
+
 
 def LiftTransformParams(
-    shared_transform: bool | Sequence[str] = False, *, max_growth: float = MAX_GROWTH
+    shared_transform: bool | Sequence[str] = False,
+    *,
+    max_growth: float = MAX_GROWTH,
+    allowance: int = ALLOWANCE,
 ) -> tvm.transform.Pass:
     """Compute what depends on weights alone in a function of its own.
 
@@ -92,6 +99,9 @@ def LiftTransformParams(
         What would be larger is computed whenever the function runs: quantized weights stay
         quantized.  ``math.inf`` lifts all that TVM's pass does.  A symbolic extent is taken for
         256.
+    allowance : int
+        The bytes that all prepared weights together may take beyond that, by default 64 KiB: small
+        weights are prepared although they double in size.
 
     Returns
     -------
@@ -105,7 +115,8 @@ def LiftTransformParams(
     Raises
     ------
     UsageError
-        If `max_growth` is negative, or `shared_transform` is neither a bool nor names, or empty.
+        If `max_growth` or `allowance` is negative, or `shared_transform` is neither a bool nor
+        names, or empty.
         From the pass: if a name is no Relax function with ``num_input``, or is reserved for
         transforms; if ``num_input`` is not an integer or out of range; if functions that are to
         share a transform differ in number or types of weights, name them in another order, or have
@@ -131,6 +142,8 @@ def LiftTransformParams(
     shared = _check_shared(shared_transform)
     if not max_growth >= 0:
         raise UsageError(f"max_growth must be a number that is not negative, got {max_growth}")
+    if allowance < 0:
+        raise UsageError(f"allowance must be a number of bytes, got {allowance}")
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
@@ -138,7 +151,7 @@ def LiftTransformParams(
         # What TVM's pass is made of is left out below level 1.
         inner = uninstrumented(context, opt_level=max(context.opt_level, 1))
         with inner:
-            return _lift(mod, shared, max_growth)
+            return _lift(mod, shared, max_growth, allowance)
 
     return tvm.transform.module_pass(run, opt_level=1, name=NAME)
 
@@ -156,7 +169,9 @@ def _check_shared(shared: Any) -> bool | list[str]:
     return list(shared)
 
 
-def _lift(mod: tvm.IRModule, shared: bool | list[str], max_growth: float) -> tvm.IRModule:
+def _lift(
+    mod: tvm.IRModule, shared: bool | list[str], max_growth: float, allowance: int
+) -> tvm.IRModule:
     targets = _targets(mod, shared)
     if not targets:
         return mod
@@ -172,7 +187,7 @@ def _lift(mod: tvm.IRModule, shared: bool | list[str], max_growth: float) -> tvm
     groups = [list(targets)] if shared else [[var] for var in targets]
     rewritten: dict[tvm.ir.GlobalVar, relax.Function] = {}
     for group in groups:
-        plan = LiftPlan([targets[var] for var in group], max_growth)
+        plan = LiftPlan([targets[var] for var in group], max_growth, allowance)
         rewritten |= {var: plan.rewrite(number) for number, var in enumerate(group)}
     switches.note(FIX_ID)
     for var in rewritten:
