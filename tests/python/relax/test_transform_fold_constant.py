@@ -312,6 +312,26 @@ def test_switched_off(monkeypatch):
     assert transform.ReadTransposedWeights()(mod).same_as(mod)
 
 
+def test_what_is_on_the_way_is_bounded():
+    """However small the result is, and whether it is a tuple or a tensor."""
+
+    def total(b, rows):
+        column, row = relax.const(integers(rows, 1)), relax.const(integers(1, rows, seed=1))
+        return b.emit(op.sum(b.emit(op.matmul(column, row))))
+
+    def parts(b, rows):
+        wide = b.emit(op.broadcast_to(relax.const(integers(1, 4)), (rows, 4)))
+        return b.emit(op.sum(b.emit(relax.TupleGetItem(b.emit(op.split(wide, 2, axis=1)), 1))))
+
+    for emit, most in ((total, 4096), (parts, 4 << 20)):
+        large = build({"x": tensor(3)}, lambda b, x: op.add(x, emit(b, most + 1)))  # noqa: B023
+        with collect_unfolded() as unfolded:
+            tvm.ir.assert_structural_equal(fold(large), large)
+        assert any("on the way" in line for line in unfolded)
+    small = fold(build({"x": tensor(3)}, lambda b, x: op.add(x, total(b, 64))))
+    assert constants(small) == [()]
+
+
 def test_the_option_and_the_report_of_a_compilation():
     mod = build(
         {"x": tensor(32, 64, 96)},

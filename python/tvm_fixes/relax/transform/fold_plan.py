@@ -28,8 +28,10 @@ SMALL = 8192
 up to which TVM folds what has no operands."""
 
 SCRATCH = 64 << 20
-"""The bytes that anything may take while a value is computed ahead; more only where the constants
-may grow to as much."""
+"""The bytes that anything on the way to a value may take while it is computed ahead."""
+
+SCRATCH_GROWTH = 8
+"""How many times as large as its constants it may be beyond that: int8 goes by way of float64."""
 
 _LITERALS = (tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm)
 
@@ -272,8 +274,9 @@ class FoldPlan:
         self.unfolded = [v for v in values if v in self.kept and v.nbytes is not None]
 
     def _takes_too_much(self, value: Value) -> bool:
-        """Whether something on the way to a value is larger than constants may become."""
-        return value.peak > SCRATCH and value.peak > self._max_growth * max(
+        """Whether something on the way to a value is far larger than its constants."""
+        growth = max(self._max_growth, SCRATCH_GROWTH)
+        return value.peak > SCRATCH and value.peak > growth * max(
             sum(map(bytes_of, value.constants)), 1
         )
 
