@@ -540,7 +540,7 @@ class TestSave:
             expected = w.T
         else:
             mod, expected = module({"x": tensor(4, 4)}, weights, emit), x + w.T.astype("float32")
-        lift(mod, [w]).save(tmp_path / "out")
+        lift(mod, [w], allowance=0).save(tmp_path / "out")
         got = LiftedModule.load(tmp_path / "out").run(x)
         np.testing.assert_array_equal(np.asarray(got, "float32"), np.asarray(expected, "float32"))
         if dtype == "bfloat16":
@@ -641,7 +641,8 @@ class TestLoad:
         def emit(b, x, w, v):
             return transposed_and_added(b, x, w, b.emit(op.astype(v, "float32")))
 
-        lift(module({"x": tensor(2, 4)}, weights, emit), [W, u]).save(tmp_path / "other")
+        other_model = lift(module({"x": tensor(2, 4)}, weights, emit), [W, u], allowance=0)
+        other_model.save(tmp_path / "other")
         other = (tmp_path / "other/weights.safetensors").read_bytes()
         (artifact / "weights.safetensors").write_bytes(other)
         with pytest.raises(ArtifactError, match=f"weights.safetensors: {problem}"):

@@ -346,7 +346,7 @@ def within_budget(
 def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
     """The values for which the constants that they take the place of leave no room."""
     room: dict[Any, float] = {}
-    allowance = budget.allowance
+    allowance: float = budget.allowance
     too_large = set()
     for value in chosen:
         for constant in value.constants:
