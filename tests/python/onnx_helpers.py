@@ -25,6 +25,7 @@ from tvm import relax
 
 from models import onnx_model
 from relax_helpers import call, run
+from tvm_fixes import verify
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -122,8 +123,10 @@ def imported_and_run(
     model: onnx.ModelProto,
     *inputs: np.ndarray,
 ) -> list[np.ndarray]:
-    """The outputs of `model` in TVM."""
-    result = run(from_onnx(model), *inputs)
+    """The outputs of `model` in TVM, in which the verifier finds no error."""
+    mod = from_onnx(model)
+    verify(mod).raise_if_errors()
+    result = run(mod, *inputs)
     return result if isinstance(result, list) else [result]
 
 
@@ -215,11 +218,13 @@ def assert_follows_onnx_runtime(
 ) -> None:
     """One build of `model` gives what ONNX Runtime gives, for the inputs of each of the `runs`.
 
+    The verifier finds no error in it.
+
     What ONNX Runtime refuses, an error of a check refuses.
     """
-    vm = relax.VirtualMachine(
-        relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline), tvm.cpu()
-    )
+    mod = from_onnx(model)
+    verify(mod).raise_if_errors()
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline), tvm.cpu())
     for inputs in runs:
         name = f"of {[array.shape if array.dtype.kind == 'f' else array for array in inputs]}"
         if refused_by_onnx_runtime(model, *inputs):

@@ -444,7 +444,7 @@ REDUCTIONS = _fix(
 
 NORMS = _fix(
     id="onnx-norms",
-    summary="LpNormalization; mean and deviation of LayerNormalization; momentum of training",
+    summary="norms of any dtype, LpNormalization, mean and deviation of LayerNormalization",
     probe=_probe(_running_mean, r"AssertionError: .*Not equal to tolerance"),
 )
 

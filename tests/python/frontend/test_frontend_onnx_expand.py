@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from onnx_helpers import (
     assert_follows_onnx_runtime,
     assert_refused,
+    integers,
     node_model,
     normal,
     program,
@@ -58,6 +59,20 @@ def test_operands_of_two_symbols() -> None:
         ["sum", "most", "y", "row"],
     )
     runs = [[normal(*x), normal(*z), normal(z[1])] for x, z in SHAPES]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_batches_of_a_product() -> None:
+    """Of symbols, and of a symbol and a number; refused where neither is 1 and they differ."""
+    model = program(
+        {"y": ("MatMul", ["x", "z"]), "w": ("MatMul", ["x", "four"])},
+        {"x": ("float32", ("n", 1, 2, "k")), "z": ("float32", ("m", 3, "k", 2))},
+        {"four": integers(4, 1, 3, 2)},
+        ["y", "w"],
+    )
+    runs = [
+        [integers(n, 1, 2, 3), integers(m, 3, 3, 2)] for n, m in ((4, 4), (1, 4), (4, 1), (4, 2))
+    ]
     assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 

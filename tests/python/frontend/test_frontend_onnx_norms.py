@@ -12,10 +12,12 @@
 # and limitations under the License.
 """Normalizations, compared with ONNX Runtime."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 import tvm.testing
+from onnx import numpy_helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from onnx_helpers import (
@@ -24,11 +26,13 @@ from onnx_helpers import (
     imported_and_run,
     node_model,
     normal,
+    text_model,
 )
 from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
 
 FIX_ID = "onnx-norms"
+_MVN = "MeanVarianceNormalization <axes = [3]>"
 
 
 def layer_norm(axis: int):
@@ -82,6 +86,74 @@ def test_lp_norm() -> None:
 def test_other_lp_norms_are_refused() -> None:
     message = "LpNormalization 'node': attribute p is 3; expected 1 or 2"
     assert_refused(from_onnx, lp_norm(3, 0)[0], message)
+
+
+_NORMS = {
+    18: """
+    y0 = MeanVarianceNormalization (x)
+    y1 = GroupNormalization <num_groups = 3> (x, scale, bias)
+    y2 = LRN <size = 3, alpha = 0.5> (x)
+    """,
+    21: "y0 = GroupNormalization <num_groups = 3> (x, wide_scale, wide_bias)",
+}
+
+
+def norms_in_float64(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int) -> list:
+    """ONNX operator specification: MeanVarianceNormalization, GroupNormalization and LRN."""
+    mean, deviation = x.mean((0, 2, 3), keepdims=True), x.std((0, 2, 3), keepdims=True)
+    parts = x.reshape(len(x), groups, -1)
+    moments = parts.mean(2, keepdims=True), parts.var(2, keepdims=True)
+    normal = ((parts - moments[0]) / np.sqrt(moments[1] + 1e-5)).reshape(x.shape)
+    squares = np.pad(x * x, [(0, 0), (1, 1), (0, 0), (0, 0)])
+    near = squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]
+    by_channel = (1, -1, 1, 1)
+    return [
+        (x - mean) / (deviation + 1e-9),
+        normal * scale.reshape(by_channel) + bias.reshape(by_channel),
+        x / (1 + 0.5 / 3 * near) ** 0.75,
+    ]
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float32", "float64"))
+@pytest.mark.parametrize("opset", _NORMS)
+def test_norms_of_each_dtype(dtype: str, opset: int) -> None:
+    """ONNX Runtime has no kernels of most of these dtypes."""
+    x = (normal(2, 6, 3, 5) + (0 if opset == 21 else 3)).astype(np.dtype(dtype))
+    scale, bias = (normal(6 if opset == 21 else 3, seed=s).astype(np.dtype(dtype)) for s in (1, 2))
+    names = ["wide_scale", "wide_bias"] if opset == 21 else ["scale", "bias"]
+    element = {"float32": "float", "float64": "double"}.get(dtype, dtype)
+    outputs = ["y0"] if opset == 21 else ["y0", "y1", "y2"]
+    results = ", ".join(f"{element}[2, 6, h, 5] {name}" for name in outputs)
+    model = text_model(f"({element}[2, 6, h, 5] x) => ({results}) {{ {_NORMS[opset]} }}", opset)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name)
+        for array, name in zip((scale, bias), names, strict=True)
+    )
+    got = imported_and_run(from_onnx, model, x)
+    repeats = 1 if opset == 21 else 2
+    wide = [v.astype("float64") for v in (x, scale.repeat(repeats), bias.repeat(repeats))]
+    expected = norms_in_float64(*wide, 3)
+    unit = float(ml_dtypes.finfo(x.dtype).eps)
+    sum_unit = float(np.finfo("float64" if dtype == "float64" else "float32").eps)
+    for result, truth in zip(got, expected if opset == 18 else expected[1:2], strict=True):
+        assert result.dtype == x.dtype
+        error = np.abs(result.astype("float64") - truth)
+        assert (error <= unit * np.abs(truth) + 16 * sum_unit).all()
+
+
+def test_equal_elements_have_no_deviation() -> None:
+    """MeanVarianceNormalization of elements whose mean of squares is less than its mean squared."""
+    x = np.full((1, 2, 1, 6), 0.1, "float32")
+    model = text_model(f"(float[1, 2, 1, 6] x) => (float[1, 2, 1, 6] y) {{ y = {_MVN} (x) }}")
+    [y] = imported_and_run(from_onnx, model, x)
+    np.testing.assert_allclose(y, 0, atol=0.01)
+
+
+def test_channels_that_no_groups_divide_are_refused() -> None:
+    x, pair = normal(2, 5, 3), {"scale": normal(2), "bias": normal(2)}
+    model = node_model("GroupNormalization", {"x": x}, {"num_groups": 2}, constants=pair)
+    message = "GroupNormalization 'node': attribute num_groups is 2; expected a divisor of the 5"
+    assert_refused(from_onnx, model, message)
 
 
 def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,20 @@ def test_slice_by_constants(extent: str | int) -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
+def test_an_end_behind_the_last_index_stays_within_the_data() -> None:
+    """The last of the indices 0 and 3 of 5; none of 4 and more of 5, 3 apart."""
+    nodes = {
+        "empty": ("Slice", ["x", "three", "zero", "zero", "one"]),
+        "y": ("Slice", ["empty", "zero", "most", "one", "three"]),
+        "z": ("Slice", ["x", "four", "most", "one", "three"]),
+    }
+    numbers = {"zero": 0, "one": 1, "three": 3, "four": 4, "most": MOST}
+    constants = {name: vector(number) for name, number in numbers.items()}
+    for extent in (5, "n"):
+        model = program(nodes, {"x": ("float32", (2, extent))}, constants, ["y", "z"])
+        assert_follows_onnx_runtime(from_onnx, model, [normal(2, 5)])
+
+
 def test_slice_by_inputs() -> None:
     cut = {name: ("int64", (1,)) for name in ("starts", "ends", "steps")}
     model = program(

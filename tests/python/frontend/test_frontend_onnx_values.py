@@ -34,8 +34,8 @@ from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.values import SHAPE_VALUES, extents_of
 
-_DATA = {"relax.shape_to_tensor", "relax.reshape", "relax.astype"}
-"""What makes a tensor of symbols."""
+_DATA = {"relax.shape_to_tensor", "relax.reshape", "relax.astype", "relax.add"}
+"""What makes a tensor of symbols; additions, of negative numbers, which no shape holds."""
 
 _PRELUDE = """
     s = Shape(x)  t = Shape(w)  n0 = Gather(s, zero)  n = Gather(s, first)  m = Gather(s, last)

@@ -43,6 +43,7 @@ from .parameters import named, require
 __all__ = [
     "BROADCASTING",
     "EXPAND",
+    "broadcast_batches",
     "broadcast_extent",
     "broadcast_to",
     "convert_broadcasting",
@@ -89,7 +90,25 @@ def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If dims do not broadcast.
     """
-    shapes = _shapes(node)
+    return _broadcast(node, convert, rank=0)
+
+
+def broadcast_batches(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a MatMul, whose batches are given one shape where it needs be.
+
+    That dims of which neither is known to be 1 broadcast is checked at run time.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If dims do not broadcast.
+    """
+    return _broadcast(node, convert, rank=2)
+
+
+def _broadcast(node: Node, convert: Converter, *, rank: int) -> relax.Expr:
+    """Convert a node whose operands broadcast, but for their last `rank` axes."""
+    shapes = _shapes(node, rank)
     if len(shapes) < 2 or _is_broadcast_by_tvm(node, shapes):
         return convert(node)
     switches.note(EXPAND)
@@ -103,21 +122,23 @@ def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
         result.append(extent)
     # What was required may tell that extents are equal.
     node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))
-    shapes = _shapes(node)
-    if _is_broadcast_by_tvm(node, shapes):
+    if _is_broadcast_by_tvm(node, _shapes(node, rank)):
         return convert(node)
+    whole = _shapes(node, 0)
     operands = [
-        node.emit(broadcast_to(node, operand, shape, result))
-        for operand, shape in zip(node.operands, shapes, strict=True)
+        node.emit(broadcast_to(node, operand, shape, [*result, *shape[len(shape) - rank :]]))
+        for operand, shape in zip(node.operands, whole, strict=True)
     ]
     return convert(node.with_operands(*operands))
 
 
-def _shapes(node: Node) -> list[list[Extent]]:
-    """Those of the operands, none if one is unknown."""
+def _shapes(node: Node, rank: int) -> list[list[Extent]]:
+    """Those of the operands without the last `rank` axes, none if one is unknown or has no more."""
     shapes = [node.known.extents(operand) for operand in node.operands]
-    known = [shape for shape in shapes if shape is not None]
-    return known if len(known) == len(shapes) else []
+    known = [shape[: len(shape) - rank] for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or any(rank and len(shape or ()) < rank for shape in shapes):
+        return []
+    return known
 
 
 def _columns(shapes: Sequence[list[Extent]]) -> list[tuple[Extent, ...]]:

@@ -135,7 +135,9 @@ def slice_range(
         first = greatest(known, least(known, start, extent - 1), 0)
         last = greatest(known, least(known, end, extent - 1), -1)
         span = choose(known, equal(known, extent, 0), 0, first - last)
-    return first, greatest(known, (span - 1) // abs(step) + 1, 0)
+    count = greatest(known, (span - 1) // abs(step) + 1, 0)
+    # The first of no indices may be behind the axis.
+    return (first, count) if not isinstance(count, int) or count else (0, 0)
 
 
 def _from_end(known: KnownValues, bound: Extent, extent: Extent) -> Extent:

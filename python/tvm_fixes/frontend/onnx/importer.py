@@ -27,7 +27,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ... import switches
 from .boxes import BOXES, convert_nms, convert_roi_align
-from .broadcast import BROADCASTING, EXPAND, convert_broadcasting
+from .broadcast import BROADCASTING, EXPAND, broadcast_batches, convert_broadcasting
 from .control_flow import IF, convert_if
 from .convolution import (
     CONV_AUTO_PAD,
@@ -55,7 +55,15 @@ from .generators import convert_eye_like, convert_range
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .loops import LOOPS, convert_loop, convert_scan, has_branches
 from .node import Converter, Correction, Node
-from .norms import NORMS, convert_batch_norm, convert_layer_norm, convert_lp_norm
+from .norms import (
+    NORMS,
+    convert_batch_norm,
+    convert_group_norm,
+    convert_layer_norm,
+    convert_lp_norm,
+    convert_lrn,
+    convert_mean_variance_norm,
+)
 from .pad import PAD, convert_pad
 from .pooling import POOLING, convert_lp_pool, convert_max_unpool, convert_pool
 from .prelu import PRELU, convert_prelu
@@ -99,13 +107,16 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "EyeLike": [(PARAMETERS, convert_eye_like)],
     "Flatten": [(RESHAPE, convert_flatten)],
     "Gemm": [(DTYPE, sum_gemm)],
+    "GroupNormalization": [(NORMS, convert_group_norm)],
     "IsInf": [(ELEMENTWISE, convert_is_inf)],
+    "LRN": [(NORMS, convert_lrn)],
     "LayerNormalization": [(NORMS, convert_layer_norm)],
     "LpNormalization": [(NORMS, convert_lp_norm)],
     "LpPool": [(POOLING, convert_lp_pool)],
-    "MatMul": [(DTYPE, sum_matmul)],
+    "MatMul": [(EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
     "MaxPool": [(POOLING, convert_pool)],
     "MaxUnpool": [(POOLING, convert_max_unpool)],
+    "MeanVarianceNormalization": [(NORMS, convert_mean_variance_norm)],
     "Mish": [(ELEMENTWISE, convert_mish)],
     "Mod": [(ELEMENTWISE, convert_mod)],
     "NonMaxSuppression": [(BOXES, convert_nms)],

@@ -18,6 +18,7 @@ from tvm import relax, tirx
 
 from .extents import simplified
 from .node import Extent, Node
+from .values import as_vector
 
 __all__ = [
     "axes_of",
@@ -198,4 +199,4 @@ def to_shape_tensor(node: Node, extents: Sequence[Extent]) -> relax.Expr:
     """An int64 tensor of one dimension whose elements are `extents`."""
     if all(isinstance(extent, int) for extent in extents):
         return relax.const(list(extents), "int64")
-    return node.emit(relax.op.shape_to_tensor(relax.ShapeExpr(extents)))
+    return as_vector(node.builder, extents)

@@ -183,12 +183,21 @@ def take_ranges(
         return _take_at_run_time(node, data, axes, ranges, steps)
     if all(step > 0 for step in steps):
         begin = [first for first, _ in ranges]
+        # One behind the last index: a whole step further may be behind the data.
         end = [
-            node.known.simplify(first + count * step)
+            node.known.simplify(first + _reach(count, step))
             for (first, count), step in zip(ranges, steps, strict=True)
         ]
         return op.strided_slice(data, list(axes), begin, end, list(steps), assume_inbound=True)
     return _take_at_run_time(node, data, axes, ranges, relax.const(list(steps), "int64"))
+
+
+def _reach(count: Extent, step: int) -> Extent:
+    """How many elements `count` indices, `step` apart, reach over."""
+    if step == 1:
+        return count
+    reach = count * step - (step - 1)
+    return max(reach, 0) if isinstance(reach, int) else tirx.max(reach, tirx.IntImm("int64", 0))
 
 
 def _take_at_run_time(

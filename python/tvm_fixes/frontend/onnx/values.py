@@ -109,12 +109,21 @@ class Value:
         array = self.array()
         if array is not None:
             return relax.const(array, self.dtype)
-        tensor = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr(self.extents())))
+        tensor = as_vector(builder, self.extents())
         if len(self.shape) != 1:
             tensor = builder.emit(relax.op.reshape(tensor, self.shape))
         if self.dtype != "int64":
             tensor = builder.emit(relax.op.astype(tensor, self.dtype))
         return tensor
+
+
+def as_vector(builder: relax.BlockBuilder, elements: Sequence[Extent]) -> relax.Expr:
+    """An int64 tensor of one dimension whose elements are `elements`."""
+    # No dim of a shape is negative.
+    below = [min(element, 0) if isinstance(element, int) else 0 for element in elements]
+    dims = [element - low for element, low in zip(elements, below, strict=True)]
+    tensor = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr(dims)))
+    return builder.emit(relax.op.add(tensor, relax.const(below, "int64"))) if any(below) else tensor
 
 
 class KnownValues:
