@@ -72,6 +72,7 @@ FIX_IDS: tuple[str, ...] = (
     "torch-promotion",
     "torch-dynamic-shapes",
     "torch-attention",
+    "torch-indexing",
     "torch-activations",
     "torch-pooling",
     "torch-grid-sample",

@@ -93,6 +93,7 @@ FIXES: tuple[Fix, ...] = (
     torch_importer.PROMOTION,
     torch_importer.DYNAMIC_SHAPES,
     torch_importer.ATTENTION,
+    torch_importer.INDEXING,
     torch_importer.ACTIVATIONS,
     torch_importer.POOLING,
     torch_importer.GRID_SAMPLE,

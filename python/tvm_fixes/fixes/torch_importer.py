@@ -215,6 +215,18 @@ def _exported(importers: ModuleType, module: object, *inputs: np.ndarray) -> np.
     return run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), *inputs)
 
 
+def _import_diagonal(importers: ModuleType) -> None:
+    import torch
+
+    class Diagonal(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            both = torch.tensor([0, 1])
+            return x[:, both, both]
+
+    x = np.arange(8, dtype="float32").reshape(2, 2, 2)
+    np.testing.assert_array_equal(_exported(importers, Diagonal(), x), x[:, [0, 1], [0, 1]])
+
+
 def _import_selu(importers: ModuleType) -> None:
     import torch
 
@@ -359,6 +371,15 @@ ATTENTION = Fix(
     summary="attention whose result is viewed; not decomposed, its masks, scale and grouped heads",
     upstream=(),
     probe=_probe(_import_attention_and_view, r"ValueError: Cannot view a tensor"),
+)
+
+INDEXING = Fix(
+    id="torch-indexing",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="advanced indexing, assignment to indices, masks and dynamic slices, scatters",
+    upstream=(),
+    probe=_probe(_import_diagonal, r"AssertionError: .*Arrays are not equal"),
 )
 
 ACTIVATIONS = Fix(

@@ -53,7 +53,7 @@ from tvm.relax.frontend.torch.exported_program_translator import (
 )
 
 from ... import switches
-from . import activations, attention, interpolation, promotion, sizes
+from . import activations, attention, indexing, interpolation, promotion, sizes
 from .activations import Activations
 from .attention import Attention
 from .corrections import (
@@ -68,6 +68,7 @@ from .corrections import (
     Corrections,
     dtypes,
 )
+from .indexing import Indexing
 from .promotion import Promotion
 from .sampling import GRID_SAMPLE, POOLING, Sampling
 from .sizes import Sizes
@@ -94,7 +95,14 @@ _WEIGHTED = {
 
 
 class ExportedProgramImporter(
-    Activations, Attention, Promotion, Sampling, Sizes, Corrections, TVMExportedProgramImporter
+    Activations,
+    Attention,
+    Indexing,
+    Promotion,
+    Sampling,
+    Sizes,
+    Corrections,
+    TVMExportedProgramImporter,
 ):
     """TVM's importer, corrected; of a program that TVM imports right it makes the same Relax.
 
@@ -134,6 +142,7 @@ class ExportedProgramImporter(
                 f"{name}.default": convert for name, convert in self.activation_calls().items()
             },
             POOLING: {f"{name}.default": convert for name, convert in self.pooling_calls().items()},
+            indexing.FIX_ID: self.indexing_calls(),
             GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
 

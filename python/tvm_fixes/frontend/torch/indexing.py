@@ -1,0 +1,240 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Advanced indexing, scatters and assignments to slices of PyTorch.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``x[..., i, :, j]``, ``x[i] = rows``, ``x[..., i, i] = v``, ``x[mask] = v``, ``x[:, :n] = y`` of
+    a dynamic dim, ``torch.take``, ``scatter`` of a source that is larger than its indices,
+    ``scatter_add``, ``scatter_reduce``; embeddings by indices from 2**31 on.
+Symptom
+    Other elements, silently: a batch is counted along with the indices, and so only its diagonal is
+    written.  Others are refused, or do not build.
+Mechanism
+    The axes between indices become an ``arange`` of a shape that broadcasts with the others, or
+    each index is taken by itself; indices are cut to 32 bits; an ``index_put`` has an index for
+    each axis; ``slice_scatter`` has integers as bounds.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from torch import fx
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from ... import switches
+from ...relax.legalize.indices import broadcast
+from ..dtypes import dtype_of
+from .corrections import Converters, Corrections, static_extent
+from .scattering import Scattering
+
+__all__ = ["FIX_ID", "Indexing"]
+
+FIX_ID = "torch-indexing"
+
+_END = 2**63 - 1
+"""The end of a slice that has none."""
+
+
+def _shape_of(value: relax.Expr) -> list[tirx.Expr]:
+    return list(value.ty.shape.values)
+
+
+def _inverse(axes: Sequence[int]) -> list[int]:
+    return [axes.index(place) for place in range(len(axes))]
+
+
+class Indexing(Scattering, Corrections):
+    """The converters of indexing."""
+
+    def indexing_calls(self) -> Converters:
+        """Converters of ATen's operators, by the name of the overload."""
+        return {
+            "embedding.default": self._embedding_call,
+            "index.Tensor": self._index_call,
+            "index_put.default": self._index_put_call,
+            "select_scatter.default": self._select_scatter_call,
+            "slice_scatter.default": self._slice_scatter_call,
+            "take.default": self._take_call,
+            **self.scattering_calls(),
+        }
+
+    def _permuted(self, value: relax.Expr, axes: Sequence[int]) -> relax.Expr:
+        if list(axes) == list(range(len(axes))):
+            return value
+        return self.block_builder.emit(relax.op.permute_dims(value, list(axes)))
+
+    def _embedding_call(self, node: fx.Node) -> relax.Expr:
+        weight, indices = self.retrieve_args(node)[:2]
+        switches.note(FIX_ID)
+        return self.block_builder.emit(relax.op.take(weight, indices, axis=0))
+
+    def _take_call(self, node: fx.Node) -> relax.Expr:
+        x, indices = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        flat = self.block_builder.emit(relax.op.reshape(x, (-1,)))
+        return self.block_builder.emit(relax.op.take(flat, indices, axis=0))
+
+    def _index_call(self, node: fx.Node) -> relax.Expr:
+        x, indices = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        axes = [axis for axis, index in enumerate(indices) if index is not None]
+        given = [index for index in indices if index is not None]
+        if len(axes) == 1:
+            return self.block_builder.emit(relax.op.take(x, given[0], axis=axes[0]))
+        others = [axis for axis in range(x.ty.ndim) if axis not in axes]
+        x = self._permuted(x, axes + others)
+        found = self.block_builder.emit(relax.op.index_tensor(x, given))
+        places = max(index.ty.ndim for index in given)
+        order = _result_order(axes, others, places)
+        return self._permuted(found, _inverse(order))
+
+    def _index_put_call(self, node: fx.Node) -> relax.Expr:
+        x, indices, values, accumulate = self._arguments(
+            node, input=None, indices=None, values=None, accumulate=False
+        )
+        switches.note(FIX_ID)
+        values = self._astype(values, dtype_of(x))
+        axes = [axis for axis, index in enumerate(indices) if index is not None]
+        given = [index for index in indices if index is not None]
+        masks = [index for index in given if dtype_of(index) in ("bool", "uint8")]
+        if not masks:
+            return self._put(x, axes, given, values, accumulate)
+        if len(given) > 1:
+            raise tvm.error.OpNotImplemented(
+                f"{node.target} {node.name!r}: the indices are of the dtypes "
+                f"{[None if i is None else dtype_of(i) for i in indices]}; "
+                "expected integers, or one tensor of booleans alone"
+            )
+        mask = self._astype(masks[0], "bool")
+        return self._put_where(x, axes[0], mask, values, accumulate)
+
+    def _put(
+        self,
+        x: relax.Expr,
+        axes: list[int],
+        indices: list[relax.Expr],
+        values: relax.Expr,
+        accumulate: bool,
+    ) -> relax.Expr:
+        """Assign to, or add to, what the integers `indices` of `axes` name."""
+        emit, shape = self.block_builder.emit, _shape_of(x)
+        others = [axis for axis in range(len(shape)) if axis not in axes]
+        outer = broadcast([_shape_of(index) for index in indices])
+        rest = [shape[axis] for axis in others]
+        order = _result_order(axes, others, len(outer))
+        whole = [(*outer, *rest)[place] for place in _inverse(order)]
+        values = self._permuted(emit(relax.op.broadcast_to(values, whole)), order)
+        columns = [
+            emit(relax.op.broadcast_to(self._astype(index, "int64"), outer)) for index in indices
+        ]
+        rows = emit(relax.op.stack(columns, axis=-1))
+        if not outer:
+            rows = emit(relax.op.expand_dims(rows, 0))
+            values = emit(relax.op.expand_dims(values, 0))
+        moved = self._permuted(x, axes + others)
+        put = emit(relax.op.scatter_nd(moved, rows, values, "add" if accumulate else "update"))
+        return self._permuted(put, _inverse(axes + others))
+
+    def _put_where(
+        self,
+        x: relax.Expr,
+        axis: int,
+        mask: relax.Expr,
+        values: relax.Expr,
+        accumulate: bool,
+    ) -> relax.Expr:
+        """Assign to, or add to, the elements from `axis` on that a mask names."""
+        emit, places = self.block_builder.emit, mask.ty.ndim
+        rest = x.ty.ndim - axis - places
+        counted = values.ty.ndim - 1 - rest
+        if counted >= 0 and static_extent(_shape_of(values)[counted]) == 1:
+            shape = _shape_of(values)
+            one = [tirx.const(1, "int64")] * places
+            values = emit(relax.op.reshape(values, (*shape[:counted], *one, *shape[counted + 1 :])))
+        elif counted >= 0:
+            # The values are in the order of the elements that the mask names.
+            flat = emit(relax.op.reshape(self._astype(mask, "int64"), (-1,)))
+            number = emit(relax.op.cumsum(flat, axis=0))
+            number = emit(relax.op.subtract(number, relax.const(1, "int64")))
+            number = emit(relax.op.reshape(number, _shape_of(mask)))
+            values = emit(relax.op.take(values, number, axis=counted, mode="clip"))
+        if rest:
+            mask = emit(relax.op.reshape(mask, (*_shape_of(mask), *[1] * rest)))
+        if accumulate:
+            values = emit(relax.op.add(x, values))
+        return emit(relax.op.where(mask, values, x))
+
+    def _slice_scatter_call(self, node: fx.Node) -> relax.Expr:
+        x, source, axis, start, end, step = self._arguments(
+            node, input=None, src=None, dim=0, start=None, end=None, step=1
+        )
+        switches.note(FIX_ID)
+        axis %= x.ty.ndim
+        extent = _shape_of(x)[axis]
+        begin = _bound(0 if start is None else start, extent)
+        stop = _bound(_END if end is None else end, extent)
+        analyzer = Analyzer()
+        if analyzer.can_prove(begin >= stop):
+            return x
+        bounds = (analyzer.simplify(begin), analyzer.simplify(stop), step)
+        whole = analyzer.can_prove_equal(begin, 0) and analyzer.can_prove_equal(stop, extent)
+        if whole and static_extent(step) == 1:
+            return self.block_builder.emit(relax.op.broadcast_to(source, _shape_of(x)))
+        start, end, step = (relax.prim_value(bound) for bound in bounds)
+        return self.block_builder.emit(
+            relax.op.slice_scatter(x, source, start, end, step, axis=axis)
+        )
+
+    def _select_scatter_call(self, node: fx.Node) -> relax.Expr:
+        x, source, axis, index = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        axis %= x.ty.ndim
+        begin = _bound(index, _shape_of(x)[axis])
+        source = self.block_builder.emit(relax.op.expand_dims(source, [axis]))
+        bounds = [relax.prim_value(bound) for bound in (begin, begin + 1, 1)]
+        return self.block_builder.emit(relax.op.slice_scatter(x, source, *bounds, axis=axis))
+
+
+def _result_order(axes: list[int], others: list[int], places: int) -> list[int]:
+    """Where, in the result of indexing, the axes of the indices and the `others` are.
+
+    The axes of the indices stand where the first index does if all indices stand together, and
+    else in front.
+    """
+    together = axes == list(range(axes[0], axes[-1] + 1))
+    first = axes[0] if together else 0
+    indexed = list(range(first, first + places))
+    rank = places + len(others)
+    return indexed + [place for place in range(rank) if place not in indexed]
+
+
+def _bound(bound: Any, extent: tirx.Expr) -> tirx.Expr:
+    """The bound of a slice, counted from the front, and no more than the extent."""
+    number = static_extent(bound)
+    if number is None:
+        return bound
+    if number == 0:
+        return tirx.const(0, "int64")
+    if number >= _END:
+        return extent
+    if number < 0:
+        return tirx.max(extent + number, tirx.const(0, "int64"))
+    return tirx.min(tirx.const(number, "int64"), extent)
