@@ -93,6 +93,7 @@ FIX_IDS: tuple[str, ...] = (
     "onnx-loops",
     "onnx-functions",
     "onnx-elementwise",
+    "onnx-activations",
     "onnx-reductions",
     "onnx-norms",
     "onnx-pooling",

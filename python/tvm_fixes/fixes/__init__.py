@@ -114,6 +114,7 @@ FIXES: tuple[Fix, ...] = (
     onnx_importer.LOOPS,
     onnx_importer.FUNCTIONS,
     onnx_importer.ELEMENTWISE,
+    onnx_importer.ACTIVATIONS,
     onnx_importer.REDUCTIONS,
     onnx_importer.NORMS,
     onnx_importer.POOLING,

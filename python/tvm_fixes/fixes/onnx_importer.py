@@ -255,6 +255,15 @@ def _negative_infinity(from_onnx: _FromOnnx) -> None:
     np.testing.assert_array_equal(got, [0, 0, np.inf])
 
 
+def _clip_nan(from_onnx: _FromOnnx) -> None:
+    nodes: list[_Node] = [("Clip", ["x", "bound"], "y", {})]
+    constants = {"bound": np.array(-1, "float32")}
+    x = np.array([np.nan, -2], "float32")
+    np.testing.assert_array_equal(
+        _import_and_run(from_onnx, nodes, x, constants=constants), [np.nan, -1]
+    )
+
+
 def _log_sum_exp_of_infinity(from_onnx: _FromOnnx) -> None:
     x = np.array([[np.inf, 1]], "float32")
     nodes: list[_Node] = [("ReduceLogSumExp", ["x"], "y", {"axes": [1]})]
@@ -434,6 +443,12 @@ ELEMENTWISE = _fix(
     id="onnx-elementwise",
     summary="IsInf, Mod, Pow, BitShift, Mish and Dropout are what ONNX says, to the last attribute",
     probe=_probe(_negative_infinity, r"AssertionError: .*Arrays are not equal"),
+)
+
+ACTIVATIONS = _fix(
+    id="onnx-activations",
+    summary="Elu, Selu, Celu, Shrink, ThresholdedRelu, Clip, Sign, Hardmax as ONNX defines them",
+    probe=_probe(_clip_nan, r"AssertionError: .*Arrays are not equal"),
 )
 
 REDUCTIONS = _fix(

@@ -21,7 +21,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate, structural_walk
 
-from .nest import Nest, around_loops, substitute, uses
+from .nest import Nest, around_loops, substitute, uses, with_new_variables
 
 # Each split makes one more loop nest.
 _MOST_NESTS = 16
@@ -131,7 +131,7 @@ def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
     first = Analyzer().simplify(
         tirx.max(tirx.min(boundary.first, extent), 0).astype(boundary.loop.loop_var.ty)
     )
-    pieces = []
+    pieces: list[tirx.For] = []
     for begin, end, is_above in ((0, first, False), (first, extent, True)):
         count = Analyzer().simplify(end - begin)
         if isinstance(count, tirx.IntImm) and count.value == 0:
@@ -145,7 +145,9 @@ def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
             else loop
             for loop in nest.loops
         ]
-        pieces.append(around_loops(loops, SBlockRealize(values, True, block)))
+        piece = around_loops(loops, SBlockRealize(values, True, block))
+        # A variable is defined once.
+        pieces.append(with_new_variables(piece) if pieces else piece)
     return pieces
 
 

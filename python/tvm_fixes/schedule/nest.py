@@ -311,3 +311,20 @@ def around_loops(loops: Sequence[tirx.For], stmt: tirx.Stmt) -> tirx.Stmt:
     return substitute(
         stmt, {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in loops}
     )
+
+
+def with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The same, but for the variables that are defined in it."""
+    defined: list[tirx.Var] = []
+
+    def look(block: SBlock) -> None:
+        defined.extend(iterator.var for iterator in block.iter_vars)
+        defined.extend(block.alloc_buffers)
+
+    callbacks = [
+        (tirx.For, lambda loop: defined.append(loop.loop_var)),
+        (tirx.Bind, lambda bind: defined.append(bind.var)),
+        (SBlock, look),
+    ]
+    structural_walk(stmt, callbacks)
+    return substitute(stmt, {var: tirx.Var(var.name, var.ty) for var in defined})

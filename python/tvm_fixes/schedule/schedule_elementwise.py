@@ -38,14 +38,13 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
-from tvm_ffi import structural_walk
 
 from ..relax.legalize.parallel import WORTH_THREADS
 from ..relax.legalize.targets import vector_registers
 from ..relax.tir import count_of, prim_func_pass
 from .index_sets import split_index_sets
 from .lanes import elementwise, int64, serial_loop
-from .nest import Nest, substitute, unfused, uses
+from .nest import Nest, substitute, unfused, uses, with_new_variables
 from .repetition import split_repetition
 from .streaming import stream
 from .transposition import in_tiles
@@ -141,24 +140,7 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     # DecomposeReduction asks for one writer of a result.
     if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
         return many
-    return tirx.IfThenElse(work >= WORTH_THREADS, many, _with_new_variables(stmt))
-
-
-def _with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The same, but for the variables that are defined in it."""
-    defined: list[tirx.Var] = []
-
-    def look(block: SBlock) -> None:
-        defined.extend(iterator.var for iterator in block.iter_vars)
-        defined.extend(block.alloc_buffers)
-
-    callbacks = [
-        (tirx.For, lambda loop: defined.append(loop.loop_var)),
-        (tirx.Bind, lambda bind: defined.append(bind.var)),
-        (SBlock, look),
-    ]
-    structural_walk(stmt, callbacks)
-    return substitute(stmt, {var: tirx.Var(var.name, var.ty) for var in defined})
+    return tirx.IfThenElse(work >= WORTH_THREADS, many, with_new_variables(stmt))
 
 
 def _scheduled(

@@ -30,8 +30,10 @@ from onnx_helpers import (
     onnx_runtime,
     refused_by_onnx_runtime,
 )
+from relax_helpers import run
 from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.pipeline import pipeline
 
 FIX_ID = "onnx-pooling"
 
@@ -118,6 +120,16 @@ def test_max_unpool() -> None:
         "another pad for each axis": unpool([0, 1, 0, 0]),
     }
     assert_as_onnx_runtime(from_onnx, cases)
+
+
+def test_parts_of_a_symbolic_extent() -> None:
+    """What is padded in front is a kernel of its own, in parallel or not by the extent."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 8)).astype("float32")
+    attributes = {"kernel_shape": [1, 2], "pads": [0, 1, 0, 0], "strides": [1, 3]}
+    model = node_model("AveragePool", {"x": x}, attributes, shapes={"x": [2, 3, 7, "m"]})
+    [expected] = onnx_runtime(model, x)
+    got = run(from_onnx(model), x, pipeline=pipeline())
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_max_unpool_to_a_larger_shape() -> None:

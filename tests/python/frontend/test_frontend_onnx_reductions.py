@@ -136,5 +136,24 @@ def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
     tvm.ir.assert_structural_equal(from_onnx(model), tvm_onnx.from_onnx(model))
 
 
+@pytest.mark.parametrize("dtype", ("float32", "int32"))
+def test_without_axes_each_element_is_reduced(dtype: str) -> None:
+    x = np.array([[1, 2, 3], [4, 5, 6]], dtype) - (dtype == "float32")
+    cases = {}
+    for operator in REDUCED:
+        if operator != "ReduceSum":  # of an older opset
+            attributes = {"noop_with_empty_axes": 1}
+            cases[operator] = reduction(operator, x.astype(dtype), (), **attributes)
+    assert_as_onnx_runtime(from_onnx, cases, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ("int32", "int64"))
+def test_of_integers(dtype: str) -> None:
+    x = np.array([[1, 2, 3], [4, 5, 6]], dtype)
+    operators = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
+    operators += ("ReduceMean",) if dtype == "int32" else ()
+    assert_as_onnx_runtime(from_onnx, {name: reduction(name, x) for name in operators})
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -29,15 +29,17 @@ from grids import batched, sample
 from onnx_helpers import (
     Arrays,
     assert_as_onnx_runtime,
+    integers,
     node_model,
     normal,
     onnx_runtime,
     program,
     side_by_side,
 )
-from relax_helpers import call, count
+from relax_helpers import call, count, run
 from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.pipeline import pipeline
 
 COORDINATES = (
     "asymmetric",
@@ -376,6 +378,26 @@ def test_sizes_of_another_tensor(mode: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("dtype", ("float", "float16"))
+def test_a_fraction_of_a_symbol_is_fused(dtype: str) -> None:
+    """With what comes behind, in each dtype by other passes."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 18]>
+        graph ({dtype}[1, 2, h, w] x, {dtype}[2, 2, 1, 1] k) => ({dtype}[1, 2, a, b] y)
+        <float[4] scales = {{1.0, 1.0, 1.5, 0.7}}> {{
+            larger = Resize <mode = "nearest"> (x, , scales)
+            above = Relu (larger)
+            y = Conv <kernel_shape = [1, 1]> (above, k)
+        }}
+    """)
+    numpy_dtype = "float32" if dtype == "float" else dtype
+    kernel = np.ones((2, 2, 1, 1), numpy_dtype)
+    for extent in (7, 10):
+        x = integers(1, 2, extent, extent, dtype=numpy_dtype)
+        got = run(from_onnx(model), x, kernel, pipeline=pipeline())
+        np.testing.assert_array_equal(got, onnx_runtime(model, x, kernel)[0])
+
+
 def test_sizes_that_are_an_input() -> None:
     model = program(
         {"y": ("Resize", ["x", "", "", "sizes"], {"mode": "linear"})},

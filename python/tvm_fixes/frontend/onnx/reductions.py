@@ -17,9 +17,11 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ReduceLogSumExp of infinities; axes that are computed, or none of the data's.
+    ReduceLogSumExp of infinities; ReduceL1, L2, SumSquare and LogSum with noop_with_empty_axes and
+    no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers; axes that are computed, or none
+    of the data's.
 Symptom
-    NaN, silently; an AssertionError that names no node.
+    NaN, or the data as they are, silently; a refusal; an AssertionError that names no node.
 Mechanism
     The maximum is subtracted, also if it is infinite; axes are asserted to be constants.
 How to remove
@@ -50,6 +52,9 @@ REDUCED = (
     "ReduceSumSquare",
 )
 
+# Of integers too.
+_IN_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+
 
 def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
     """Convert one of :data:`REDUCED`.
@@ -66,9 +71,16 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         if constant is None:
             raise node.invalid("operand axes", node.operand(1), "expected a constant")
         axes = constant.ravel().tolist()
-    if not axes and node.attributes.get("noop_with_empty_axes", 0):
-        return convert(node)
     extents, dtype = extents_of(data), dtype_of(data)
+    if node.operator in _IN_FLOATS and "int" in dtype:
+        # As in ONNX Runtime the result is truncated.
+        switches.note(REDUCTIONS)
+        wide = node.emit(relax.op.astype(data, "float64"))
+        result = convert_reduction(node.with_operands(wide, *node.operands[1:]), convert)
+        return relax.op.astype(node.emit(result), dtype)
+    if not axes and node.attributes.get("noop_with_empty_axes", 0):
+        switches.note(REDUCTIONS)
+        return _of_single_elements(node.operator, data)
     if extents is not None:
         rank = len(extents)
         axes = list(axes or range(rank))
@@ -83,6 +95,19 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         switches.note(REDUCTIONS)
         return _log_sum_exp(node, data, axes or None, bool(node.attributes.get("keepdims", 1)))
     return convert(node)
+
+
+def _of_single_elements(operator: str, data: relax.Expr) -> relax.Expr:
+    """Each element reduced by itself."""
+    op = relax.op
+    if operator in ("ReduceL1", "ReduceL2"):
+        # Of an unsigned integer there is no negative.
+        return data if dtype_of(data).startswith("uint") else op.abs(data)
+    if operator == "ReduceSumSquare":
+        return op.multiply(data, data)
+    if operator == "ReduceLogSum":
+        return op.log(data)
+    return data
 
 
 def _log_sum_exp(

@@ -244,7 +244,8 @@ def _scaled(extent: Extent, scale: float) -> Extent:
         return int(np.floor(factor * np.float32(extent)))
     if float(factor).is_integer():
         return extent * int(factor)
-    return te.floor(extent.astype("float32") * tirx.const(factor, "float32")).astype("int64")
+    # The cast is the floor.  A shape that has a call in it is not fused.
+    return (extent.astype("float32") * tirx.const(factor, "float32")).astype("int64")
 
 
 def _is_served(node: Node, method: _Method, axes: list[_Axis], extents: list[Extent]) -> bool:

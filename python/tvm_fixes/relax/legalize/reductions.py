@@ -240,6 +240,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         )
     if operator not in _SUMS:
         return bb.call_te(extremum, data, operator, axes, keepdims, primfunc_name_hint=name)
+    if "float" not in dtype:
+        return relax.op.astype(bb.emit(stock(bb, call)), dtype)
     if dtype in _NARROW and not _has_empty_axis(call):
         wide = bb.emit(relax.op.astype(data, "float32"))
         return relax.op.astype(bb.emit(relax.Call(call.op, [wide], call.attrs)), dtype)
@@ -257,6 +259,8 @@ def _is_ours(call: relax.Call) -> bool:
     dtype = str(data.ty.dtype)
     if operator not in _SUMS:
         return "float" in dtype or dtype == "bool"
+    if operator == "relax.mean" and "float" not in dtype and dtype != "int64":
+        return True  # TVM divides by an int64
     is_empty_mean = operator in _STATISTICS and _has_empty_axis(call) and "float" in dtype
     return is_empty_mean or (dtype in _NARROW and not _has_empty_axis(call))
 

@@ -1,0 +1,167 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Activations and other functions of one tensor, by their definitions.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Elu, Selu, Celu and ThresholdedRelu of another dtype than float32, or near zero; Celu of rank 0;
+    ThresholdedRelu and Shrink of infinities and NaN; Shrink of integers; Sign and Clip of NaN;
+    Hardmax with symbolic dims.
+Symptom
+    "Binary operators must have the same datatype"; wrong numbers, silently: elu(-1e-9) is 0, the
+    Clip of NaN is a bound, ThresholdedRelu of negative infinity is NaN.
+Mechanism
+    Constants are of float32; 1 is subtracted from exponentials; a comparison is made a number and
+    multiplied; the greater of NaN and a number is the number.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-activations``.
+"""
+
+import math
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from ... import switches
+from ..dtypes import dtype_of
+from ..elementary import Elementary
+from .extents import expression
+from .node import Converter, Node, extents_of
+from .parameters import axes_of, shaped
+
+__all__ = [
+    "ACTIVATIONS",
+    "convert_clip",
+    "convert_elu",
+    "convert_hardmax",
+    "convert_shrink",
+    "convert_sign",
+    "convert_thresholded_relu",
+]
+
+ACTIVATIONS = "onnx-activations"
+
+# The alpha and gamma of Selu by default.
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
+
+
+def _number(node: Node, attribute: str, default: float) -> float:
+    """An attribute, which is a float32, and so is its default."""
+    return float(np.float32(node.attributes.get(attribute, default)))
+
+
+def convert_elu(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an Elu, Selu or Celu."""
+    switches.note(ACTIVATIONS)
+    data, elementary = node.operands[0], Elementary(node.emit)
+    alpha = _number(node, "alpha", _SELU[0] if node.operator == "Selu" else 1.0)
+    if node.operator == "Celu":
+        return elementary.elu(data, alpha, 1.0, 1.0 / alpha)
+    scale = _number(node, "gamma", _SELU[1]) if node.operator == "Selu" else 1.0
+    return elementary.elu(data, alpha, scale, 1.0)
+
+
+def convert_thresholded_relu(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a ThresholdedRelu, which is 0 where X is not greater than alpha, or NaN."""
+    switches.note(ACTIVATIONS)
+    data = node.operands[0]
+    dtype = dtype_of(data)
+    alpha = relax.const(_number(node, "alpha", 1.0), dtype)
+    return relax.op.where(relax.op.greater(data, alpha), data, relax.const(0, dtype))
+
+
+def convert_shrink(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Shrink; what it makes of integers is truncated."""
+    switches.note(ACTIVATIONS)
+    data, op = node.operands[0], relax.op
+    dtype = dtype_of(data)
+    wide = dtype if "float" in dtype else "float64"
+    x = node.emit(op.astype(data, wide)) if wide != dtype else data
+    bound, bias = (_number(node, name, value) for name, value in (("lambd", 0.5), ("bias", 0.0)))
+    limits = [relax.const(limit, wide) for limit in (-bound, bound)]
+    offset = relax.const(bias, wide)
+    above = op.where(op.greater(x, limits[1]), op.subtract(x, offset), relax.const(0, wide))
+    result = op.where(op.less(x, limits[0]), op.add(x, offset), node.emit(above))
+    return result if wide == dtype else op.astype(node.emit(result), dtype)
+
+
+def convert_sign(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Sign, which of NaN is NaN."""
+    data = node.operands[0]
+    dtype = dtype_of(data)
+    if dtype.startswith("uint"):
+        switches.note(ACTIVATIONS)
+        return relax.op.minimum(data, relax.const(1, dtype))
+    if "float" not in dtype:
+        return convert(node)
+    switches.note(ACTIVATIONS)
+    return relax.op.where(relax.op.isnan(data), data, relax.op.sign(data))
+
+
+def convert_clip(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Clip of floats.
+
+    NaN stays NaN, a bound that is NaN bounds nothing, and the upper bound wins over a greater lower
+    one, as in ONNX Runtime.
+    """
+    data, op = node.operands[0], relax.op
+    dtype = dtype_of(data)
+    if "float" not in dtype:
+        return convert(node)
+    switches.note(ACTIVATIONS)
+    result = data
+    for index, name, bounded in ((1, "min", op.less), (2, "max", op.greater)):
+        bound = node.operand(index)
+        if node.opset < 11:
+            value = node.attributes.get(name)
+            bound = None if value is None else relax.const(value, dtype)
+        if bound is None:
+            continue
+        if math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim:
+            bound = node.emit(op.reshape(bound, ()))
+        # Of a NaN no comparison holds.
+        result = node.emit(op.where(bounded(result, bound), bound, result))
+    return result
+
+
+def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Hardmax, 1 where the first of the greatest elements along an axis is.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data is unknown, or the axis is out of range.
+    """
+    data, extents = shaped(node, 0, "input")
+    if node.opset < 13 and all(isinstance(extent, int) for extent in extents):
+        return convert(node)
+    (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
+    if node.opset < 13 and axis != len(extents) - 1:
+        raise node.invalid("attribute axis", axis, "expected the last one, or no symbolic dim")
+    switches.note(ACTIVATIONS)
+    dtype = dtype_of(data)
+    greatest = node.emit(relax.op.argmax(data, axis, keepdims=True))
+
+    def one_hot(index: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
+        def element(*at: tirx.Var) -> tirx.Expr:
+            first = index(*at[:axis], tirx.const(0, "int64"), *at[axis + 1 :])
+            is_first = first == at[axis].astype("int64")
+            return tirx.Select(is_first, tirx.const(1, dtype), tirx.const(0, dtype))
+
+        return te.compute(shape, element, name="hardmax")
+
+    return node.builder.emit_te(one_hot, greatest, *map(expression, extents))

@@ -1,0 +1,126 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Activations in every float dtype, of special values, and with symbolic dims."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm.testing
+
+from onnx_helpers import (
+    assert_as_onnx_runtime,
+    assert_follows_onnx_runtime,
+    imported_and_run,
+    node_model,
+    normal,
+    side_by_side,
+)
+from relax_helpers import run
+from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.pipeline import pipeline
+
+FINITE = [-100, -20, -3, -1, -0.5, -1e-4, -1e-7, -0.0, 0, 1e-7, 0.3, 0.5, 1, 1.5, 3, 100]
+SPECIAL = [*FINITE, np.inf, -np.inf, np.nan]
+
+
+def celu(x, alpha=1.0):
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
+def selu(x, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875):
+    return gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+EXPECTED = {
+    "Elu": ({"alpha": 2.5}, lambda x: np.where(x > 0, x, 2.5 * np.expm1(np.minimum(x, 0)))),
+    "Celu": ({"alpha": 0.5}, lambda x: celu(x, 0.5)),
+    "Selu": ({}, selu),
+    "ThresholdedRelu": ({"alpha": 0.5}, lambda x: np.where(x > 0.5, x, 0)),
+    "Shrink": (
+        {"lambd": 1.25, "bias": 0.5},
+        lambda x: np.where(x < -1.25, x + 0.5, np.where(x > 1.25, x - 0.5, 0)),
+    ),
+    "Sign": ({}, np.sign),
+}
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float32", "float64"))
+def test_in_every_dtype(dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        x = np.array(SPECIAL).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    models = {
+        name: node_model(name, {"x": x}, attributes, outputs={"y": (x.dtype, 1)})
+        for name, (attributes, _) in EXPECTED.items()
+    }
+    results = run(from_onnx(side_by_side(models)), *[x] * len(models), pipeline=pipeline())
+    epsilon = float(ml_dtypes.finfo(x.dtype).eps)
+    tiny = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
+    for got, (name, (_, expected)) in zip(results, EXPECTED.items(), strict=True):
+        assert (got.shape, got.dtype) == (x.shape, x.dtype), name
+        with np.errstate(all="ignore"):
+            exact = expected(x.astype("float64"))
+        np.testing.assert_allclose(
+            got.astype("float64"), exact, rtol=5 * epsilon, atol=tiny, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("operator", ("Celu", "Elu", "Selu"))
+def test_of_rank_zero(operator: str) -> None:
+    x = np.array(-0.5, "float32")
+    [got] = imported_and_run(from_onnx, node_model(operator, {"x": x}), x)
+    assert got.shape == ()
+
+
+def test_shrink_and_sign_of_integers() -> None:
+    x = np.array([0, 1, 2, 3, 100], "uint8")
+    cases = {
+        operator: (node_model(operator, {"x": x}, attributes), {"x": x})
+        for operator, attributes in (("Shrink", {"lambd": 1.5, "bias": 1.5}), ("Sign", {}))
+    }
+    assert_as_onnx_runtime(from_onnx, cases)
+    y = np.array([-100, -3, -2, -1, 0, 2, 3], "int8")
+    model = node_model("Shrink", {"x": y}, {"lambd": 1.5, "bias": 1.5})
+    assert_as_onnx_runtime(from_onnx, {"int8": (model, {"x": y})})
+
+
+@pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
+def test_clip(dtype: str) -> None:
+    """NaN passes and is no bound; the upper bound wins."""
+    x = np.array(SPECIAL, dtype)
+    bounds = [(-1, 2), (2, -1), (np.nan, 2), (-1, np.nan), (np.nan, np.nan)]
+    cases = {}
+    for i, pair in enumerate(bounds):
+        constants = {name: np.array(bound, dtype) for name, bound in zip("ab", pair, strict=True)}
+        cases[f"{i}"] = (node_model("Clip", {"x": x}, constants=constants), {"x": x})
+        inputs = {"x": x, **constants}
+        cases[f"{i} computed"] = (node_model("Clip", inputs), inputs)
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
+def test_clip_by_attributes() -> None:
+    x = np.array(SPECIAL, "float32")
+    model = node_model("Clip", {"x": x}, {"min": -1.0, "max": 2.0}, opset=6)
+    assert_as_onnx_runtime(from_onnx, {"clip": (model, {"x": x})})
+
+
+def test_hardmax_with_symbolic_dims() -> None:
+    for axis, opset in ((1, 13), (-1, 13), (2, 11)):
+        x = normal(2, 3, 4)
+        model = node_model(
+            "Hardmax", {"x": x}, {"axis": axis}, shapes={"x": ["a", "b", "c"]}, opset=opset
+        )
+        assert_follows_onnx_runtime(from_onnx, model, [x], [np.zeros((1, 5, 2), "float32")])
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
