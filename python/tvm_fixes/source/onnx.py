@@ -54,6 +54,7 @@ class OnnxSource(Source):
         shapes: Shapes | None = None,
         path: Path | None = None,
     ):
+        from ..frontend.onnx.check import check_model
         from ..frontend.onnx.inputs import input_dims
 
         super().__init__(name, shapes)
@@ -63,6 +64,12 @@ class OnnxSource(Source):
             raise CompileError(
                 f"{name}: not a whole ONNX model: it lacks its IR version, opset or outputs"
             )
+        try:
+            check_model(model)
+        except tvm.error.OpNotImplemented as error:
+            raise UnsupportedOperatorError(f"{name}: {summarize(error)}") from error
+        except ValueError as error:
+            raise CompileError(f"{name}: {summarize(error)}") from error
         initializers = {tensor.name for tensor in model.graph.initializer}
         dims = input_dims(model.graph, {})
         self.inputs = tuple(
@@ -100,6 +107,10 @@ class OnnxSource(Source):
             )
         tensor = value.type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if dtype.kind == "O":
+            raise UnsupportedOperatorError(
+                f"input {value.name!r} of {self.name}: tensors of strings are not supported"
+            )
         if not tensor.HasField("shape"):
             return TensorSpec(value.name, None, dtype.name)
         return TensorSpec(value.name, tuple(dims[value.name]), dtype.name)
@@ -165,6 +176,8 @@ class OnnxSource(Source):
     def _explain(self, error: Exception) -> CompileError:
         import onnx
 
+        from ..frontend.onnx.check import describe_node
+
         if isinstance(error, tvm.error.OpNotImplemented):
             names = set(summarize(error).replace(",", " ").split())
             nodes = [node for node in self._model.graph.node if node.op_type in names]
@@ -173,7 +186,7 @@ class OnnxSource(Source):
             node = local_of(error, "node", onnx.NodeProto)
             nodes, missing = [] if node is None else [node], set()
         return self._import_error(
-            error, missing=missing, nodes=[_describe_onnx_node(node) for node in nodes]
+            error, missing=missing, nodes=[describe_node(node) for node in nodes]
         )
 
     def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -201,12 +214,6 @@ class OnnxSource(Source):
             return session.run(list(self.output_names), dict(zip(names, inputs, strict=True)))
 
         return f"ONNX Runtime {onnxruntime.__version__}", run
-
-
-def _describe_onnx_node(node: "onnx.NodeProto") -> str:
-    label = repr(node.name) if node.name else f"with output {', '.join(map(repr, node.output))}"
-    domain = f"{node.domain}." if node.domain else ""
-    return f"{domain}{node.op_type} (node {label})"
 
 
 def _onnx_constants(graph: "onnx.GraphProto") -> "Iterator[tuple[str, onnx.TensorProto]]":

@@ -28,6 +28,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 from ... import switches
 from .boxes import BOXES, convert_nms, convert_roi_align
 from .broadcast import BROADCASTING, EXPAND, broadcast_batches, convert_broadcasting
+from .check import check_model
 from .control_flow import IF, convert_if
 from .convolution import (
     CONV_AUTO_PAD,
@@ -497,7 +498,8 @@ def from_onnx(
     Raises
     ------
     ValueError
-        If the model's IR version is too old.
+        If the model's IR version is too old, or a rule of ONNX is broken: a name that two values
+        have, an unknown opset or element type, a missing operand or attribute.
     tvm.error.OpNotImplemented
         If the model has operators without a converter; the message names them.
     tvm.error.OpAttributeInvalid
@@ -538,6 +540,7 @@ def import_model(
             f"ONNX IR version {model.ir_version} is not supported; expected {_OLDEST_IR_VERSION} "
             "(ONNX 1.1) or newer"
         )
+    check_model(model)
     try:
         onnx.checker.check_model(without_external(model))
     except Exception as error:  # a model that the checker refuses may be importable

@@ -1,0 +1,264 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The rules of ONNX that the importer builds on."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+import tvm
+from onnx import defs
+
+__all__ = ["check_model", "describe_node"]
+
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+# Of ONNX Runtime: TVM converts some of its operators.
+_KNOWN_DOMAINS = frozenset({"com.microsoft"})
+
+_MAX_NODES = 200_000
+_MAX_OUTPUTS = 4096
+_MAX_NESTING = 64
+
+_KINDS = onnx.AttributeProto.AttributeType
+
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+
+
+def check_model(model: onnx.ModelProto) -> None:
+    """Check what the importer takes for granted.
+
+    These are rules of ONNX, of ``onnx.checker`` too; but that one refuses models that run
+    everywhere, and does not take those of more than 2 GiB.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The elements of its initializers may lie in files.
+
+    Raises
+    ------
+    ValueError
+        If a rule is broken; the message names the node, or what else is at fault.
+    tvm.error.OpNotImplemented
+        If a node is of a domain of which nothing is known.
+    """
+    opset = _check_opsets(model)
+    functions = {(f.domain, f.name): f for f in model.functions}
+    for graph, depth in _graphs(model.graph, 0):
+        if depth > _MAX_NESTING:
+            raise ValueError(f"graphs are nested more than {_MAX_NESTING} deep in nodes")
+        _check_graph(graph, functions, opset)
+    for function in model.functions:
+        for node in function.node:
+            _check_domain(node, functions)
+    sizes: dict[tuple[str, str], int] = {}
+    for key in functions:
+        if _expanded_size(key, functions, sizes, []) > _MAX_NODES:
+            raise ValueError(
+                f"function {_full_name(*key)} stands for more than {_MAX_NODES} nodes, those of "
+                "the functions that it calls included"
+            )
+    nodes = sum(sizes.get((node.domain, node.op_type), 1) for node in _nodes(model.graph.node))
+    if nodes > _MAX_NODES:
+        raise ValueError(f"{nodes} nodes, those of functions included; expected {_MAX_NODES}")
+    values = {value.name for value in (*model.graph.input, *model.graph.initializer)}
+    values.update(name for node in model.graph.node for name in node.output)
+    for output in model.graph.output:
+        if output.name not in values:
+            raise ValueError(f"output {output.name!r} of the graph: no node makes it")
+
+
+def describe_node(node: onnx.NodeProto) -> str:
+    """A node for messages: its operator, and its name or what it puts out."""
+    label = repr(node.name) if node.name else f"with output {', '.join(map(repr, node.output))}"
+    if len(label) > 200:
+        label = f"{label[:199]}…"
+    return f"{_full_name(node.domain, node.op_type)} (node {label})"
+
+
+def _full_name(domain: str, name: str) -> str:
+    return f"{domain}.{name}" if domain else name
+
+
+def _check_opsets(model: onnx.ModelProto) -> int:
+    """The version of the default operator set."""
+    versions: dict[str, int] = {}
+    for imported in model.opset_import:
+        domain = "" if imported.domain in _DEFAULT_DOMAINS else imported.domain
+        if versions.setdefault(domain, imported.version) != imported.version:
+            raise ValueError(
+                f"opset of domain {domain!r} is imported twice: {versions[domain]} and "
+                f"{imported.version}"
+            )
+    opset, newest = versions.get("", 1), defs.onnx_opset_version()
+    if not 1 <= opset <= newest:
+        raise ValueError(f"opset {opset} is unknown; expected 1 to {newest}")
+    return opset
+
+
+def _graphs(graph: onnx.GraphProto, depth: int) -> Iterator[tuple[onnx.GraphProto, int]]:
+    """The graph and those within its nodes, with how deep each is."""
+    waiting = [(graph, depth)]
+    while waiting:
+        graph, depth = waiting.pop()
+        yield graph, depth
+        for node in graph.node:
+            for attribute in node.attribute:
+                bodies = [attribute.g] if attribute.HasField("g") else []
+                waiting.extend((body, depth + 1) for body in (*bodies, *attribute.graphs))
+
+
+def _check_graph(
+    graph: onnx.GraphProto,
+    functions: Mapping[tuple[str, str], onnx.FunctionProto],
+    opset: int,
+) -> None:
+    name = graph.name or "the graph"
+    _check_unique((value.name for value in graph.input), f"input of {name}")
+    _check_unique((tensor.name for tensor in graph.initializer), f"initializer of {name}")
+    for value in graph.input:
+        _check_input(value)
+    for tensor in graph.initializer:
+        _check_tensor(tensor, f"initializer {tensor.name!r}")
+    made = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        _check_domain(node, functions)
+        _check_node(node, opset if not node.domain else None)
+        for output in filter(None, node.output):
+            if output in made:
+                raise ValueError(
+                    f"{describe_node(node)}: output {output!r} is also the name of another value"
+                )
+            made.add(output)
+
+
+def _check_unique(names: Iterable[str], what: str) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what}: {name!r} is there twice")
+        seen.add(name)
+
+
+def _check_input(value: onnx.ValueInfoProto) -> None:
+    if value.type.WhichOneof("value") != "tensor_type":
+        return  # a sequence, or of no type in a body
+    number = value.type.tensor_type.elem_type
+    if number not in _ELEMENT_TYPES:
+        raise ValueError(f"input {value.name!r}: element type {number} is unknown")
+
+
+def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
+    """Check that a tensor has a type and as many bytes as its shape says."""
+    if tensor.data_type not in _ELEMENT_TYPES:
+        raise ValueError(f"{what}: element type {tensor.data_type} is unknown")
+    shape = list(tensor.dims)
+    if any(dim < 0 for dim in shape):
+        raise ValueError(f"{what}: shape {shape} has a negative extent")
+    if not tensor.HasField("raw_data") or tensor.data_type == onnx.TensorProto.STRING:
+        return
+    bits = _bits(tensor.data_type)
+    expected = -(-math.prod(shape) * bits // 8)
+    if expected != len(tensor.raw_data):
+        raise ValueError(
+            f"{what}: shape {shape} needs {expected} bytes, got {len(tensor.raw_data)}"
+        )
+
+
+def _bits(number: int) -> int:
+    name = onnx.TensorProto.DataType.Name(number)
+    for suffix, bits in (("INT2", 2), ("INT4", 4), ("FLOAT4E2M1", 4)):
+        if name.endswith(suffix):
+            return bits
+    return 8 * onnx.helper.tensor_dtype_to_np_dtype(number).itemsize
+
+
+def _check_domain(
+    node: onnx.NodeProto, functions: Mapping[tuple[str, str], onnx.FunctionProto]
+) -> None:
+    known = node.domain in (*_DEFAULT_DOMAINS, *_KNOWN_DOMAINS)
+    if not known and (node.domain, node.op_type) not in functions:
+        raise tvm.error.OpNotImplemented(
+            f"no conversion for {_full_name(node.domain, node.op_type)}: {describe_node(node)}"
+        )
+
+
+def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
+    """Check the attributes of a node, and if it is of the default domain the number of operands."""
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            _check_tensor(attribute.t, f"{describe_node(node)}: attribute {attribute.name!r}")
+    _check_unique((a.name for a in node.attribute), f"attribute of {describe_node(node)}")
+    if len(node.output) > _MAX_OUTPUTS:
+        raise ValueError(
+            f"{describe_node(node)}: {len(node.output)} outputs; expected at most {_MAX_OUTPUTS}"
+        )
+    if opset is None:
+        return
+    try:
+        schema = defs.get_schema(node.op_type, opset)
+    except defs.SchemaError:
+        return  # for the importer to say
+    if not schema.min_input <= len(node.input) <= schema.max_input:
+        raise ValueError(
+            f"{describe_node(node)}: {len(node.input)} operands; expected {schema.min_input} to "
+            f"{schema.max_input}"
+        )
+    given = {attribute.name: attribute for attribute in node.attribute}
+    for name, declared in schema.attributes.items():
+        if name not in given:
+            if declared.required:
+                raise ValueError(f"{describe_node(node)}: attribute {name!r} is missing")
+            continue
+        kind, expected = given[name].type, int(declared.type.value)
+        if kind not in (expected, _KINDS.UNDEFINED) and not given[name].ref_attr_name:
+            raise ValueError(
+                f"{describe_node(node)}: attribute {name!r} is of kind {_kind(kind)}; expected "
+                f"{_kind(expected)}"
+            )
+
+
+def _kind(number: int) -> str:
+    return _KINDS.Name(number) if number in _KINDS.values() else str(number)
+
+
+def _expanded_size(
+    key: tuple[str, str],
+    functions: Mapping[tuple[str, str], onnx.FunctionProto],
+    sizes: dict[tuple[str, str], int],
+    callers: list[tuple[str, str]],
+) -> int:
+    """How many nodes a call of a function stands for."""
+    if key in callers:
+        circle = " → ".join(_full_name(*caller) for caller in (*callers[callers.index(key) :], key))
+        raise ValueError(f"functions call each other in a circle: {circle}")
+    if len(callers) > _MAX_NESTING:
+        raise ValueError(f"functions call each other more than {_MAX_NESTING} deep")
+    if key not in sizes:
+        called = [(node.domain, node.op_type) for node in _nodes(functions[key].node)]
+        sizes[key] = sum(
+            _expanded_size(other, functions, sizes, [*callers, key]) if other in functions else 1
+            for other in called
+        )
+    return sizes[key]
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of the graphs within them."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                waiting.extend(body.node)
