@@ -109,18 +109,23 @@ def _largest_magnitude(array: np.ndarray) -> float:
 
 
 def latencies_ms(
-    calls: Sequence[Callable[[], object]], *, blocks: int = 3, runs: int = 5, budget: float = 2.0
+    timers: Sequence[Callable[[int, float], float]],
+    *,
+    blocks: int = 3,
+    runs: int = 5,
+    budget: float = 2.0,
 ) -> list[float]:
-    """Measure the latency of each of `calls`, in milliseconds.
+    """Measure the latency of several calls, in milliseconds.
 
-    The calls take turns in blocks, so that all see the same machine: each block is one call that is
+    They take turns in blocks, so that all see the same machine: each block is one call that is
     not counted, then `runs` of the same in a row, for the idle threads of another runtime spin on
     for a while and take the processor.  The latency is the median of the block where it is least.
 
     Parameters
     ----------
-    calls : sequence of callable
-        What to time.
+    timers : sequence of callable
+        Each measures one block of its call: :func:`median_seconds` with the call bound, or the same
+        in another process.
     blocks : int
         The most blocks of each.
     runs : int
@@ -128,18 +133,19 @@ def latencies_ms(
     budget : float
         Seconds after which nothing further begins; each call counts once in any case.
     """
-    medians: list[list[float]] = [[] for _ in calls]
-    share = budget / (blocks * len(calls))
+    medians: list[list[float]] = [[] for _ in timers]
+    share = budget / (blocks * len(timers))
     end = time.perf_counter() + budget
     for _ in range(blocks):
-        for call, found in zip(calls, medians, strict=True):
-            found.append(_median_seconds(call, runs, share))
+        for timer, found in zip(timers, medians, strict=True):
+            found.append(timer(runs, share))
         if time.perf_counter() >= end:
             break
     return [1e3 * min(found) for found in medians]
 
 
-def _median_seconds(call: Callable[[], object], runs: int, budget: float) -> float:
+def median_seconds(call: Callable[[], object], runs: int, budget: float) -> float:
+    """Call once, then `runs` times or until `budget` seconds are over; the median of these."""
     end = time.perf_counter() + budget
     call()
     taken: list[float] = []

@@ -19,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from . import target as targets
 from .errors import CompileError, UsageError, summarize
 from .isolate import OutcomeKind, run_forked
 from .pipeline import stages
+from .reference_process import ReferenceProcess
 from .relax import verifier
 from .relax.analysis import activation_transforms
 from .relax.constants import making_constants
@@ -58,7 +59,7 @@ from .runtime.report import Report
 from .runtime.staging import check_destination
 from .runtime.weights import LARGE, Scratch, Weight, write_weights
 from .signals import interruptible
-from .source import Reference, Shapes, Source, open_source
+from .source import Shapes, Source, open_source
 from .volume import check_ratio, check_volume
 
 WEIGHTS_CHOICES = ("auto", "inside", "outside")
@@ -193,7 +194,7 @@ def compile(
         If the artifact cannot be written to `output`, such as on a full disk.
     """
     run = _Run(progress)
-    with switches.collect() as fixes:
+    with switches.collect() as fixes, ExitStack() as ended:
         with run.step("load"):
             # What is certain to fail later fails before the work.
             _check_switches()
@@ -222,7 +223,7 @@ def compile(
         expected = None
         if compare:
             with run.step("reference"):
-                expected = _Expectation.of(opened, seed)
+                expected = ended.enter_context(_Expectation(opened, seed))
         outside: dict[tvm.runtime.Tensor, relax.Var] = {}
         if scratch is not None:
             names = [stage.info.name for stage in lowering]
@@ -240,28 +241,28 @@ def compile(
             constants = origins.records(inside)
             model = _export(executable, resolved, specs, constants, origins.named(outside))
 
-    report = Report(
-        source=opened.name,
-        layout=layout,
-        seconds={},
-        artifact_bytes=model.manifest.nbytes,
-        parameter_bytes=opened.parameter_bytes,
-        activation_transforms=transforms,
-        fixes=sorted(fixes),
-        constant_bytes=constant_bytes,
-        warnings=warned + large,
-        unproved=checks.unproved,
-        unfolded=unfolded,
-    )
-    if expected is not None:
-        with run.step("compare"):
-            # A model may run for ever.
-            report = interruptible(partial(_compare, model, expected, report, rtol, atol))
-    model.report = replace(report, seconds=dict(run.seconds))
-    if output is not None and report.equal is not False:
-        with run.step("save"):
-            model.save(output)
-    return model
+        report = Report(
+            source=opened.name,
+            layout=layout,
+            seconds={},
+            artifact_bytes=model.manifest.nbytes,
+            parameter_bytes=opened.parameter_bytes,
+            activation_transforms=transforms,
+            fixes=sorted(fixes),
+            constant_bytes=constant_bytes,
+            warnings=warned + large,
+            unproved=checks.unproved,
+            unfolded=unfolded,
+        )
+        if expected is not None:
+            with run.step("compare"):
+                # A model may run for ever.
+                report = interruptible(partial(_compare, model, expected, report, rtol, atol))
+        model.report = replace(report, seconds=dict(run.seconds))
+        if output is not None and report.equal is not False:
+            with run.step("save"):
+                model.save(output)
+        return model
 
 
 def build(
@@ -523,30 +524,31 @@ def _link(executable: relax.VMExecutable, library: Path, workspace: str, triple:
     raise CompileError(f"the library cannot be written: {reason}")
 
 
-@dataclass(frozen=True)
-class _Expectation:
-    """The reference, and the random inputs that it answers to."""
+class _Expectation(AbstractContextManager["_Expectation"]):
+    """The reference in a process of its own, and the random inputs that it answers to."""
 
-    source: Source
-    name: str
-    reference: Reference
-    inputs: list[np.ndarray]
+    def __init__(self, source: Source, seed: int) -> None:
+        self.source = source
+        self.inputs = source.example_inputs(np.random.default_rng(seed))
+        with self._errors():
+            self._process = ReferenceProcess(source.reference, self.inputs)
+        self.name = self._process.name
 
-    @classmethod
-    def of(cls, source: Source, seed: int) -> "_Expectation":
-        inputs = source.example_inputs(np.random.default_rng(seed))
-        with cls._errors(source, inputs):
-            return cls(source, *source.reference(), inputs)
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
 
     def outputs(self) -> list[np.ndarray]:
-        """Run the reference: after the export, since it may change the buffers of a live module,
-        which lend the constants of the import their memory."""
-        with self._errors(self.source, self.inputs):
-            return self.reference(self.inputs)
+        """Run the reference."""
+        with self._errors():
+            return self._process.outputs()
 
-    @staticmethod
+    def median_seconds(self, runs: int, budget: float) -> float:
+        """As :func:`tvm_fixes.comparison.median_seconds`."""
+        with self._errors():
+            return self._process.median_seconds(runs, budget)
+
     @contextmanager
-    def _errors(source: Source, inputs: list[np.ndarray]) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         try:
             yield
         except CompileError:
@@ -554,10 +556,10 @@ class _Expectation:
         except Exception as error:
             shapes = ", ".join(
                 f"{spec.name} {describe_shape(value.shape)}"
-                for spec, value in zip(source.inputs, inputs, strict=True)
+                for spec, value in zip(self.source.inputs, self.inputs, strict=True)
             )
             raise CompileError(
-                f"{source.name}: the reference cannot run it with inputs {shapes}: "
+                f"{self.source.name}: the reference cannot run it with inputs {shapes}: "
                 f"{summarize(error)}"
             ) from error
 
@@ -576,7 +578,10 @@ def _compare(
         for spec, *pair in zip(model.outputs, ours, expected.outputs(), strict=True)
     ]
     latency, reference_latency = comparison.latencies_ms(
-        [partial(model.run, *expected.inputs), partial(expected.reference, expected.inputs)]
+        [
+            partial(comparison.median_seconds, partial(model.run, *expected.inputs)),
+            expected.median_seconds,
+        ]
     )
     return replace(
         report,

@@ -90,7 +90,7 @@ class Outcome:
         return f"{self.name}: {self.message}" if self.name else self.message
 
 
-class _Child:
+class ForkedChild:
     """One forked child, its deadline, and the unlinked files through which it answers.
 
     Files rather than pipes: an answer of any size is written without a reader, and a grandchild
@@ -133,6 +133,15 @@ class _Child:
             else:
                 outcome = _read_answer(self._answer, status)
             return replace(outcome, output=_tail(self._output), seconds=seconds)
+
+
+def start_forked(fn: Callable[[], object]) -> ForkedChild:
+    """Call `fn` as :func:`run_forked` does, and return meanwhile; the caller must finish the child.
+
+    What goes back and forth is for `fn` and the caller to arrange.
+    """
+    with interrupts_deferred():
+        return ForkedChild(fn, None)
 
 
 def run_forked(fn: Callable[[], object], *, timeout: float | None) -> Outcome:
@@ -187,14 +196,14 @@ def run_all_forked(
     if not (timeout is None or timeout > 0) or not jobs > 0:
         raise ValueError(f"timeout and jobs must be positive, got {timeout} and {jobs}")
     outcomes: dict[int, Outcome] = {}
-    running: dict[int, _Child] = {}
+    running: dict[int, ForkedChild] = {}
     pending = list(enumerate(fns))[::-1]
     try:
         while pending or running:
             while pending and len(running) < jobs:
                 index, fn = pending.pop()
                 with interrupts_deferred():
-                    running[index] = _Child(fn, timeout)
+                    running[index] = ForkedChild(fn, timeout)
             first_deadline = min(child.deadline for child in running.values())
             left = None if timeout is None else max(0.0, first_deadline - time.monotonic())
             ended = multiprocessing.connection.wait(

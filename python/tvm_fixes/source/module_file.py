@@ -13,12 +13,15 @@
 """Relax modules that lie in files: TVMScript, and TVM's JSON."""
 
 import importlib
+import json
 import os
+import re
+import resource
 import runpy
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +32,8 @@ from tvm.script import tirx as T
 from tvm.tirx.layout import Axis
 
 from ..errors import CompileError, UsageError, summarize
+from ..isolate import OutcomeKind, run_forked
+from ..relax import verifier
 from . import Shapes, _existing, _place, open_source
 
 # Where the decorators of modules and functions find `parse`.
@@ -37,6 +42,16 @@ _DECORATORS = (
     "tvm.relax.script.parser.entry",
     "tvm.tirx.script.parser.entry",
 )
+
+# The types of data in TVM's JSON: IR, and plain values.
+_DATA = re.compile(
+    r"None|bool|int|float|DataType|Device"
+    r"|ffi\.(?:Array|Bytes|Dict|List|Map|Shape|SmallBytes|SmallStr|String|Tensor)"
+    r"|(?:arith|ir|relax|script|sym|target|te|tir|tirx|transform)\.[\w.]+"
+)
+
+# What reading and verifying a module may take, apart from what its size accounts for.
+_READ_SECONDS, _BYTES_A_SECOND, _READ_BYTES = 20.0, 1 << 16, 4 << 30
 
 # What a printed script names without importing it.
 _NAMES = {"tvm": tvm, "I": I, "R": R, "T": T, "TypeVar": TypeVar, "Axis": Axis}
@@ -88,13 +103,56 @@ def read_module(
 
 
 def _read_json(path: Path) -> tvm.IRModule:
+    """Read a file of ``tvm.ir.save_json``.
+
+    TVM's reader takes fields of other types than it reads them as, and crashes on some: a forked
+    child reads and verifies the module first.
+    """
     try:
-        module = tvm.ir.load_json(path.read_text())
-    except Exception as error:
+        text = path.read_text(encoding="utf-8")
+        _check_nodes(json.loads(text))
+    except (OSError, ValueError, RecursionError) as error:
         raise CompileError(f"{path}: not TVM's JSON: {summarize(error)}") from error
-    if not isinstance(module, tvm.IRModule):
-        raise UsageError(f"{path}: expected an IRModule, got {type(module).__name__}")
+    seconds = _READ_SECONDS + len(text) / _BYTES_A_SECOND
+    outcome = run_forked(partial(_try_json, text), timeout=seconds)
+    if outcome.kind is OutcomeKind.VALUE and outcome.value:
+        raise UsageError(f"{path}: expected an IRModule, got {outcome.value}")
+    if outcome.kind is not OutcomeKind.VALUE:
+        said = outcome.message if outcome.kind is OutcomeKind.EXCEPTION else str(outcome)
+        reason = " ".join(line.strip() for line in said.splitlines()) or outcome.name
+        raise CompileError(f"{path}: not TVM's JSON, or not of this version: {reason[:600]}")
+    module = tvm.ir.load_json(text)
+    assert isinstance(module, tvm.IRModule)
     return module
+
+
+def _try_json(text: str) -> str:
+    """Read and verify a module; what it is instead, if it isn't one."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + _READ_BYTES + 64 * len(text)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    module = tvm.ir.load_json(text)
+    if not isinstance(module, tvm.IRModule):
+        return type(module).__name__
+    verifier.verify(module)
+    return ""
+
+
+def _check_nodes(document: Any) -> None:
+    """Check that the nodes are data: no functions, and no libraries.
+
+    Raises
+    ------
+    ValueError
+        If the document isn't a list of nodes with types, or some are of other types.
+    """
+    nodes = document.get("nodes") if isinstance(document, dict) else None
+    if not isinstance(nodes, list) or not isinstance(document.get("root_index"), int):
+        raise ValueError("it has no list of nodes")
+    for node in nodes:
+        kind = node.get("type") if isinstance(node, dict) else None
+        if not isinstance(kind, str) or not _DATA.fullmatch(kind):
+            raise ValueError(f"a node of type {kind!r:.80}")
 
 
 def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
