@@ -21,7 +21,8 @@ class CompileError(RuntimeError):
     Parameters
     ----------
     message : str
-        What went wrong, in one line: what was expected, and what was found.
+        What went wrong, in one line: what was expected, and what was found.  What is not printable
+        is escaped.
     stage : str, optional
         The step that failed, such as ``"import"`` or ``"Legalize"``.
 
@@ -33,7 +34,13 @@ class CompileError(RuntimeError):
         As given; :func:`tvm_fixes.compile` fills it in where it is missing.
     """
 
+    _separators = "\n"
+
     def __init__(self, message: str, *, stage: str | None = None):
+        # Names of a file may be in it, with what moves the cursor of a terminal.
+        message = "".join(
+            c if c.isprintable() or c in self._separators else repr(c)[1:-1] for c in message
+        )
         super().__init__(message)
         self.message = message
         self.stage = stage
@@ -60,6 +67,8 @@ class UntrustedError(CompileError):
 
 class ArtifactError(CompileError):
     """A directory is not a whole artifact, does not fit this machine, or cannot be written."""
+
+    _separators = ""
 
 
 class InputError(CompileError, ValueError):

@@ -28,6 +28,7 @@ from .manifest import (
     read_spec,
     read_weights_record,
 )
+from .typed import MALFORMED, check_types
 
 FORMAT = "tvm-fixes-lifted/1"
 
@@ -150,8 +151,11 @@ class LiftedManifest:
                 file=read_weights_record(values["file"]) if values["file"] else None,
                 weights_bytes=int(values["weights_bytes"]),
             )
+            check_types(manifest)
             found = values["signature"]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except ArtifactError:
+            raise
+        except MALFORMED as error:
             raise ArtifactError(f"not a whole manifest: {error!r}") from error
         if found != manifest.signature:
             raise ArtifactError(f"signature: expected {manifest.signature}, got {found}")
@@ -179,7 +183,7 @@ def is_lifted(directory: Path) -> bool:
     """Whether the manifest in `directory` says that it is one of a lifted model."""
     try:
         return bool(json.loads((directory / MANIFEST).read_text())["format"] == FORMAT)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, *MALFORMED):
         return False
 
 

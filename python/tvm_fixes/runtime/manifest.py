@@ -25,6 +25,7 @@ from tvm import relax
 
 from ..errors import ArtifactError, UnsupportedOperatorError, summarize
 from .report import Report
+from .typed import MALFORMED, check_types
 
 FORMAT = "tvm-fixes/1"
 LIBRARY = "model.so"
@@ -209,8 +210,12 @@ class Manifest:
             values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
             if values.get("report") is not None:
                 values["report"] = Report.from_dict(values["report"])
-            return cls(**values)
-        except (ValueError, TypeError, KeyError) as error:
+            manifest = cls(**values)
+            check_types(manifest)
+            return manifest
+        except ArtifactError:
+            raise
+        except MALFORMED as error:
             raise ArtifactError(f"not a whole manifest: {error!r}") from error
 
 

@@ -32,6 +32,7 @@ import tvm
 from ..errors import ArtifactError, summarize
 from .manifest import TensorRecord, WeightsRecord
 from .tensors import ALIGNMENT, nbytes_of, raw_bytes
+from .typed import MALFORMED
 
 # The names of TVM's dtypes in a safetensors file; what has none is stored as bytes.
 _DTYPES = {
@@ -301,7 +302,11 @@ def _check(
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         _compare(path, "the file", record.sha256, digest)
-    return dict(_offsets(path, json.loads(header[8:]), record, len(header)))
+    try:
+        entries = json.loads(header[8:])
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{path}: the header is not JSON: {summarize(error)}") from error
+    return dict(_offsets(path, entries, record, len(header)))
 
 
 def _offsets(
@@ -310,9 +315,9 @@ def _offsets(
     for tensor in record.tensors:
         try:
             first, last = map(int, entries[tensor.name]["data_offsets"])
-        except (KeyError, TypeError, ValueError) as error:
+            size = nbytes_of(tensor.shape, tensor.dtype)
+        except MALFORMED as error:
             raise ArtifactError(f"{path}: no tensor {tensor.name!r}: {error!r}") from error
-        size = nbytes_of(tensor.shape, tensor.dtype)
         if not 0 <= first <= first + size == last <= record.size - begin:
             raise ArtifactError(
                 f"{path}: tensor {tensor.name!r}: expected {size} bytes within the file, got "

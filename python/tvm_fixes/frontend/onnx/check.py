@@ -188,9 +188,7 @@ def _check_domain(
 ) -> None:
     known = node.domain in (*_DEFAULT_DOMAINS, *_KNOWN_DOMAINS)
     if not known and (node.domain, node.op_type) not in functions:
-        raise tvm.error.OpNotImplemented(
-            f"no conversion for {_full_name(node.domain, node.op_type)}: {describe_node(node)}"
-        )
+        raise tvm.error.OpNotImplemented(f"no conversion for {node.op_type}: {describe_node(node)}")
 
 
 def _check_node(node: onnx.NodeProto, opset: int | None) -> None:

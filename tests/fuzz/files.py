@@ -1,0 +1,252 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Hostile files of each input format: mutations of valid ones, through what the commands call.
+
+A file is read, or refused by one error of the product that names it; anything else is a fault.
+"""
+
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+import tvm_fixes
+from tvm_fixes.errors import CompileError
+from tvm_fixes.runtime.inspection import inspect
+from tvm_fixes.runtime.manifest import LIBRARY, MANIFEST, WEIGHTS
+from tvm_fixes.source.module_file import read_module
+
+from .file_mutations import mutate_archive, mutate_bytes, mutate_json, mutate_message
+
+FORMATS = ("onnx", "pt2", "json", "script", "manifest", "safetensors", "elf")
+
+_SCRIPT = """\
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+        n = T.int64()
+        with R.dataflow():
+            y: R.Tensor((n, 4), "float32") = R.add(x, R.const(1.0, "float32"))
+            z = R.nn.softmax(y, axis=1)
+            R.output(z)
+        return z
+"""
+
+
+class _Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("offset", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = self.linear(x) + self.offset
+        return {"y": y[: x.shape[0] // 2 + 1], "z": torch.cat([y, y]).relu()}
+
+
+def prepare() -> None:
+    """Make the valid files."""
+    _seeds()
+
+
+@cache
+def _seeds() -> dict[str, Any]:
+    folder = Path(tempfile.mkdtemp(prefix="tvm-fixes-fuzz-"))
+    try:
+        return _make_seeds(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _make_seeds(folder: Path) -> dict[str, Any]:
+    dynamic = {"x": {0: torch.export.Dim.AUTO}}
+    program = torch.export.export(_Small().eval(), (torch.ones(6, 4),), dynamic_shapes=dynamic)
+    torch.export.save(program, folder / "model.pt2")
+    (folder / "module.py").write_text(_SCRIPT)
+    models = _onnx_models()
+    compiled = tvm_fixes.compile(models[0], compare=False, weights="outside", output=folder / "out")
+    del compiled
+    with zipfile.ZipFile(folder / "model.pt2") as archive:
+        members = [(entry, archive.read(entry)) for entry in archive.namelist()]
+    return {
+        "onnx": models,
+        "pt2": members,
+        "json": tvm.ir.save_json(read_module(folder / "module.py")).encode(),
+        "script": _SCRIPT.encode(),
+        "artifact": {path.name: path.read_bytes() for path in (folder / "out").iterdir()},
+    }
+
+
+def _onnx_models() -> list[onnx.ModelProto]:
+    def value(name: str, *shape: int | str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    def tensor(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.full(shape, 0.5, "float32"), name)
+
+    def model(
+        nodes: list[onnx.NodeProto], inputs: list[Any], weights: list[Any], **others: Any
+    ) -> onnx.ModelProto:
+        graph = helper.make_graph(nodes, "graph", inputs, [value("y")], weights)
+        graph.output[0].type.tensor_type.ClearField("shape")
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9, **others)
+
+    node = helper.make_node
+    convolution = [
+        node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Relu", ["p"], ["y"]),
+    ]
+    reshapes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"], axis=0),
+        node("Concat", ["n", "rest"], ["t"], axis=0),
+        node("Reshape", ["x", "t"], ["r"]),
+        node("Slice", ["r", "zero", "two", "one"], ["y"]),
+    ]
+    integers = {"zero": [0], "one": [1], "two": [2], "rest": [-1]}
+    constants = [numpy_helper.from_array(np.array(v, "int64"), k) for k, v in integers.items()]
+    branches = {
+        f"{name}_branch": helper.make_graph([node(kind, ["x"], [name])], name, [], [value(name, 4)])
+        for name, kind in (("then", "Neg"), ("else", "Exp"))
+    }
+    call = helper.make_function(
+        "own", "F", ["a"], ["b"], [node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 18)]
+    )
+    flag = value("c", kind=TensorProto.BOOL)
+    return [
+        model(
+            convolution,
+            [value("x", 1, 2, 4, 4)],
+            [tensor("w", 3, 2, 3, 3), tensor("b", 3)],
+        ),
+        model(reshapes, [value("x", "n", 2, 3)], constants),
+        model([node("If", ["c"], ["y"], **branches)], [value("x", 4), flag], []),
+        model([node("F", ["x"], ["y"], domain="own")], [value("x", 4)], [], functions=[call]),
+    ]
+
+
+def run_case(seed: int) -> str | None:
+    """Mutate a file of the format that `seed` is for, and read it."""
+    rng = np.random.default_rng(seed)
+    name = FORMATS[seed % len(FORMATS)]
+    with tempfile.TemporaryDirectory(prefix="tvm-fixes-fuzz-") as folder:
+        path = Path(folder)
+        read = _WRITERS[name](rng, path)
+        try:
+            read()
+        except CompileError as error:
+            _check_message(error.message, name)
+            return f"{name}: {error.message}"[:400].replace(folder, "")
+    return None
+
+
+def _check_message(message: str, name: str) -> None:
+    assert message.strip(), f"{name}: the message is empty"
+    lines = message.splitlines()
+    assert len(lines) == 1 or "error[" in message, f"{name}: a message of {len(lines)} lines"
+    bare = message.rpartition(": ")[2]
+    assert bare not in ("std::bad_alloc", "KeyError", "AttributeError"), f"{name}: {message}"
+    assert message.isprintable() or len(lines) > 1, f"{name}: {message!r} is not printable"
+
+
+_Read = Callable[[], object]
+
+
+def _verify(path: Path) -> None:
+    tvm_fixes.verify(read_module(path)).text()
+
+
+def _write_onnx(rng: np.random.Generator, folder: Path) -> _Read:
+    model = onnx.ModelProto()
+    seeds = _seeds()["onnx"]
+    model.CopyFrom(seeds[rng.integers(len(seeds))])
+    if rng.random() < 0.7:
+        for _ in range(rng.integers(1, 4)):
+            mutate_message(rng, model)
+        data = model.SerializeToString()
+    else:
+        data = mutate_bytes(rng, model.SerializeToString())
+    path = folder / "model.onnx"
+    path.write_bytes(data)
+    if rng.random() < 0.25:
+        return lambda: tvm_fixes.compile(path, compare=False)
+    return lambda: _verify(path)
+
+
+def _write_pt2(rng: np.random.Generator, folder: Path) -> _Read:
+    path = folder / "model.pt2"
+    mutate_archive(rng, _seeds()["pt2"], path)
+    return lambda: _verify(path)
+
+
+def _write_json(rng: np.random.Generator, folder: Path) -> _Read:
+    path = folder / "module.json"
+    path.write_bytes(_mutate_text(rng, _seeds()["json"]))
+    return lambda: _verify(path)
+
+
+def _write_script(rng: np.random.Generator, folder: Path) -> _Read:
+    path = folder / "module.py"
+    path.write_bytes(mutate_bytes(rng, _seeds()["script"]))
+    return lambda: _verify(path)
+
+
+def _mutate_text(rng: np.random.Generator, data: bytes) -> bytes:
+    if rng.random() < 0.25:
+        return mutate_bytes(rng, data)
+    return mutate_json(rng, json.loads(data))
+
+
+def _write_artifact(changed: str) -> Callable[[np.random.Generator, Path], _Read]:
+    def write(rng: np.random.Generator, folder: Path) -> _Read:
+        for name, data in _seeds()["artifact"].items():
+            if name == changed:
+                data = _mutate_text(rng, data) if name == MANIFEST else mutate_bytes(rng, data)
+            (folder / name).write_bytes(data)
+        if rng.random() < 0.5:
+            return lambda: inspect(folder).to_json()
+        if changed == LIBRARY:
+            return lambda: inspect(folder / LIBRARY).to_json()
+        return lambda: tvm_fixes.CompiledModel.load(folder)
+
+    return write
+
+
+_WRITERS: dict[str, Callable[[np.random.Generator, Path], _Read]] = {
+    "onnx": _write_onnx,
+    "pt2": _write_pt2,
+    "json": _write_json,
+    "script": _write_script,
+    "manifest": _write_artifact(MANIFEST),
+    "safetensors": _write_artifact(WEIGHTS),
+    "elf": _write_artifact(LIBRARY),
+}
