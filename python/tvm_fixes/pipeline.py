@@ -39,6 +39,7 @@ from .relax.transform import (
     InsertRuntimeChecks,
     LowerAssertOp,
     LowerElementaryFunctions,
+    LowerScan,
     ReadTransposedWeights,
     SortByKeys,
     SplitDataflow,
@@ -177,7 +178,9 @@ def stages(
         is_cpu = target is not None and "cpu" in target.keys
         first = [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
         first.append(FoldLayoutTransform(max_growth))
-        dispatch = [*([SortByKeys()] if is_cpu else []), *stock.library_dispatch_passes(target)]
+        # Before TVM's kernels, which write to lines without elements.
+        own = [SortByKeys(), LowerScan()] if is_cpu else []
+        dispatch = [*own, *stock.library_dispatch_passes(target)]
         return [*dispatch, *first, *passes]
 
     def lower_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:

@@ -118,6 +118,8 @@ def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     """The position of an element that is counted through all axes of `shape`."""
     position: list[tirx.Expr] = []
     for extent in reversed(shape[1:]):
+        if isinstance(extent, tirx.IntImm) and extent.value == 0:
+            extent = tirx.const(1, "int64")  # there is no element to count
         position.insert(0, tirx.floormod(index, extent))
         index = tirx.floordiv(index, extent)
     return [index, *position] if shape else []

@@ -130,6 +130,21 @@ def test_index_put_of_tuples_that_broadcast(accumulate):
         np.testing.assert_allclose(got, expected, rtol=1e-5, err_msg=name)
 
 
+def test_scatters_to_and_of_nothing():
+    inputs = {"x": tensor(2, 0, 3), "i": tensor(1, 4, 3, dtype="int64"), "u": tensor(1, 4, 3)}
+    none = {"x": tensor(2, 3), "i": tensor(0, 1, dtype="int64"), "u": tensor(0, 3)}
+    vm = machine(
+        {
+            "to": build(inputs, lambda _, x, i, u: op.scatter_elements(x, i, u, 1, "add")),
+            "of": build(none, lambda _, x, i, u: op.scatter_nd(x, i, u)),
+        }
+    )
+    x = np.ones((2, 3), "float32")
+    zeros = np.zeros((1, 4, 3), "float32")
+    assert call(vm, "to", np.zeros((2, 0, 3), "float32"), zeros.astype("int64"), zeros).size == 0
+    np.testing.assert_array_equal(call(vm, "of", x, np.zeros((0, 1), "int64"), x[:0]), x)
+
+
 def test_large_data_is_copied_in_parallel():
     inputs = {"x": tensor(300, 100), "i": tensor(k, 100, dtype="int64"), "u": tensor(k, 100)}
     vm = machine({"main": build(inputs, lambda _, x, i, u: op.scatter_elements(x, i, u, 0, "add"))})

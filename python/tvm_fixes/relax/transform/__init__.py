@@ -33,6 +33,7 @@ from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
 from .lower_assert_op import LowerAssertOp
 from .lower_elementary_functions import LowerElementaryFunctions
+from .lower_scan import LowerScan
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
@@ -62,6 +63,7 @@ __all__ = [
     "LiftTransformParams",
     "LowerAssertOp",
     "LowerElementaryFunctions",
+    "LowerScan",
     "PrepareLayout",
     "ReadTransposedWeights",
     "RefreshTypes",

@@ -1,0 +1,116 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""LowerScan: cumulative sums and products, also of no elements."""
+
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ... import switches
+from ..analysis import operator_calls
+from ..legalize.indices import FIX_ID
+from ..tir import count_of, unravel
+
+_SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
+    "relax.cumsum": (0, lambda total, value: total + value),
+    "relax.cumprod": (1, lambda total, value: total * value),
+}
+"""What each begins with, and how it goes on."""
+
+
+def LowerScan() -> tvm.transform.Pass:
+    """Lower ``R.cumsum`` and ``R.cumprod`` for a CPU.
+
+    TVM's kernel writes the first element of each line before it asks whether there is one: a line
+    of no elements has the next tensor's memory, or the heap's own.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass for operators of a CPU, before ``DispatchSortScan``.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        is_cpu = target is not None and "cpu" in target.keys
+        has_scan = any(binding.value.op.name in _SCANS for _, binding in operator_calls(mod))
+        if not is_cpu or not has_scan or not switches.enabled(FIX_ID):
+            return mod
+        lowering = _Lowering(mod)
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                lowering.builder_.update_func(global_var, lowering.visit_expr(function))
+        return lowering.builder_.get()
+
+    return tvm.transform.module_pass(run, opt_level=0, name="LowerScan")
+
+
+@mutator
+class _Lowering(PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _SCANS:
+            return call
+        data = call.args[0]
+        if not isinstance(data.ty.shape, relax.ShapeExpr) or data.ty.vdevice is not None:
+            return call
+        switches.note(FIX_ID)
+        axis = call.attrs.axis
+        return self.builder_.call_te(
+            _scan,
+            data,
+            call.op.name,
+            None if axis is None else int(axis) % data.ty.ndim,
+            str(call.ty.dtype),
+            bool(call.attrs.exclusive),
+            primfunc_name_hint=call.op.name.removeprefix("relax."),
+        )
+
+
+def _scan(
+    data: te.Tensor, operator: str, axis: int | None, dtype: str, is_exclusive: bool
+) -> te.Tensor:
+    first, combine = _SCANS[operator]
+    shape = [count_of(data.shape)] if axis is None else list(data.shape)
+    line = 0 if axis is None else axis
+    others = [extent for place, extent in enumerate(shape) if place != line]
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        lines, index = tirx.Var("line", "int64"), tirx.Var("i", "int64")
+        position = unravel(lines, others)
+
+        def at(place: tirx.Expr) -> list[tirx.Expr]:
+            return [*position[:line], place, *position[line:]]
+
+        def value(place: tirx.Expr) -> tirx.Expr:
+            where = unravel(place, data.shape) if axis is None else at(place)
+            return tirx.BufferLoad(ins[0], where).astype(dtype)
+
+        before = index - 1
+        total = tirx.BufferLoad(outs[0], at(before))
+        start = tirx.const(first, dtype) if is_exclusive else value(index)
+        next_ = combine(total, value(before if is_exclusive else index))
+        # Not a selection, which reads in front of the line.
+        element = tirx.IfThenElse(
+            index.equal(tirx.const(0, "int64")),
+            tirx.BufferStore(outs[0], start, at(index)),
+            tirx.BufferStore(outs[0], next_, at(index)),
+        )
+        zero = tirx.const(0, "int64")
+        inner = tirx.For(index, zero, shape[line], tirx.ForKind.SERIAL, element)
+        return tirx.For(lines, zero, count_of(others), tirx.ForKind.PARALLEL, inner)
+
+    buffer = tirx.decl_buffer(shape, dtype, "scanned", layout=None)
+    return te.extern([shape], [data], body, dtype=[dtype], out_buffers=[buffer], name="scan")

@@ -1,0 +1,114 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+import itertools
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+
+from relax_helpers import build, call, merge, tensor
+from tvm_fixes import switches
+from tvm_fixes.isolate import OutcomeKind, run_forked
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.legalize.indices import FIX_ID
+from tvm_fixes.relax.transform import LowerScan
+
+op = relax.op
+n, m = (tirx.Var(name, "int64") for name in "nm")
+
+
+CASES = {
+    f"{name}{index}": (name, axis, exclusive)
+    for name in ("cumsum", "cumprod")
+    for index, (axis, exclusive) in enumerate(itertools.product((0, 1, -1, None), (False, True)))
+}
+
+
+def scans(rows=n, columns=m, dtype="float32"):
+    x = tensor(rows, 3, columns, dtype=dtype)
+    return {
+        case: build({"x": x}, lambda _, x, f=f, a=a, e=e: getattr(op, f)(x, a, exclusive=e))
+        for case, (f, a, e) in CASES.items()
+    }
+
+
+def expected(x, name, axis, exclusive):
+    result = getattr(np, name)(x, axis, dtype=x.dtype)
+    if exclusive and result.size:
+        # The last element is left out, and the first one is what a scan begins with.
+        axis = axis or 0
+        first = np.full_like(np.take(result, [0], axis), name == "cumprod")
+        result = np.concatenate([first, np.delete(result, -1, axis)], axis)
+    return result
+
+
+def machine(mods):
+    executable = relax.build(merge(mods), "llvm", relax_pipeline=pipeline())
+    return relax.VirtualMachine(executable, tvm.cpu())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_scans_of_any_extents(dtype):
+    with switches.collect() as used:
+        vm = machine(scans(dtype=dtype))
+    assert FIX_ID in used
+
+    def run():
+        for shape in ((2, 3, 4), (1, 3, 1), (0, 3, 4), (2, 3, 0), (0, 3, 0)):
+            x = np.random.default_rng(0).integers(1, 4, shape).astype(dtype)
+            for case, parameters in CASES.items():
+                want = expected(x, *parameters)
+                np.testing.assert_array_equal(call(vm, case, x), want, err_msg=case)
+
+    outcome = run_forked(run, timeout=60)
+    assert outcome.kind is OutcomeKind.VALUE, outcome
+
+
+def test_static_lines_of_no_elements():
+    vm = machine(scans(4, 0))
+    for name in CASES:
+        assert call(vm, name, np.zeros((4, 3, 0), "float32")).size == 0
+
+
+def test_sorts_of_no_elements():
+    x = tensor(n, m)
+    vm = machine(
+        {
+            "sort": build({"x": x}, lambda _, x: op.sort(x, axis=-1)),
+            "argsort": build({"x": x}, lambda _, x: op.argsort(x, axis=0, dtype="int64")),
+            "nonzero": build({"x": x}, lambda _, x: op.nonzero(x)),
+            "unique": build({"x": x}, lambda _, x: op.unique(x, sorted=True)),
+        }
+    )
+    for shape in ((0, 3), (3, 0), (0, 0)):
+        given = np.zeros(shape, "float32")
+        for name in ("sort", "argsort", "nonzero"):
+            outcome = run_forked(lambda n=name, x=given: call(vm, n, x), timeout=60)
+            assert outcome.kind is OutcomeKind.VALUE, (name, shape, outcome)
+            assert outcome.value.size == 0
+
+
+def test_scans_of_a_gpu_and_switched_off(monkeypatch):
+    mod = scans()["cumsum0"]
+    with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
+        assert LowerScan()(mod).same_as(mod)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
+    with tvm.target.Target("llvm"):
+        assert LowerScan()(mod).same_as(mod)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
