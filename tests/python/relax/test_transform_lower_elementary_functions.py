@@ -44,6 +44,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., tirx.Expr], float]] = {
 }
 
 
+BF16 = "bfloat16"
+
+
 def lower(mod: tvm.IRModule, target: str = "llvm") -> tvm.IRModule:
     with tvm.target.Target(target):
         return LowerElementaryFunctions()(mod)
@@ -230,6 +233,26 @@ def test_bfloat16_behind_a_convolution(name):
     np.testing.assert_allclose(
         got.astype("float64"), functions[name](wide).numpy(), rtol=2**-6, atol=2**-6
     )
+
+
+def test_bfloat16_that_a_kernel_keeps_to_itself():
+    """Between two functions, one of float32 and one of bfloat16."""
+
+    def emit(builder, x, y):
+        wide = builder.emit(relax.op.exp(builder.emit(relax.op.astype(x, "float32"))))
+        product = builder.emit(relax.op.multiply(builder.emit(relax.op.astype(wide, BF16)), y))
+        return relax.op.tanh(product)
+
+    for shape in ((4, 17), (40, 256)):
+        mod = build({name: tensor(*shape, dtype=BF16) for name in "xy"}, emit)
+        rng = np.random.default_rng(0)
+        x, y = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for _ in range(2))
+        executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+        got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, y)
+        product = np.exp(x.astype("float32")).astype(ml_dtypes.bfloat16) * y
+        np.testing.assert_allclose(
+            got.astype("float64"), np.tanh(product.astype("float64")), rtol=2**-7, atol=2**-9
+        )
 
 
 def test_kernels_hold_no_call_of_the_c_library():

@@ -111,7 +111,7 @@ def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     if not dtypes:
         return function
     if dtypes != {"bfloat16"}:
-        function = _without_bfloat16(function, target)
+        function = _stored_as_integers(_without_bfloat16(function, target))
     parameters = list(function.params)
     lowered = structural_map(function, (tvm.ir.Call, lambda call: _lower_call(call, parameters)))
     return structural_map(lowered, (tirx.For, _in_scalars))
@@ -125,7 +125,10 @@ def _in_scalars(loop: tirx.For) -> tirx.For:
     """
 
     def repeats_variables(store: tirx.BufferStore) -> bool:
-        return str(store.value.ty) == "bfloat16" and contains(store.value, tirx.Let)
+        value = store.value
+        if _is_reinterpret(value):
+            value = value.args[0]
+        return str(value.ty) == "bfloat16" and contains(value, tirx.Let)
 
     if loop.kind != tirx.ForKind.VECTORIZED:
         return loop
@@ -140,6 +143,55 @@ def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tir
     bound = function if is_bound else function.with_attr("target", target)
     legal = tirx.transform.BF16ComputeLegalize()(tvm.IRModule({"main": bound}))["main"]
     return legal if is_bound else legal.without_attr("target")
+
+
+def _stored_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with its own buffers of bfloat16 as the integers that TVM stores it as.
+
+    In the value of a Let TVM overlooks that it has replaced such a buffer.
+    """
+    parameters = list(function.params)
+    integers: dict[tirx.Var, tirx.Var] = {}
+
+    def look(buffer: tirx.Var) -> None:
+        if str(buffer.dtype) == "bfloat16" and buffer not in parameters:
+            if buffer not in integers:
+                integers[buffer] = tirx.decl_buffer(
+                    buffer.shape, "uint16", buffer.name, scope=buffer.scope()
+                )
+
+    structural_walk(function.body, (tvm.ir.TensorLoad, lambda load: look(load.source)))
+    structural_walk(function.body, (tirx.BufferStore, lambda store: look(store.buffer)))
+    if not integers:
+        return function
+
+    def load(old: tvm.ir.TensorLoad) -> tirx.Expr:
+        if old.source not in integers:
+            return old
+        return tirx.reinterpret("bfloat16", tirx.BufferLoad(integers[old.source], old.indices))
+
+    def store(old: tirx.BufferStore) -> tirx.Stmt:
+        if old.buffer not in integers:
+            return old
+        bits = tirx.reinterpret("uint16", old.value)
+        return tirx.BufferStore(integers[old.buffer], bits, old.indices)
+
+    def widen(old: tirx.Cast) -> tirx.Expr:
+        is_float = str(old.ty) == "float32" and str(old.value.ty) == "bfloat16"
+        return widened_bfloat16(old.value) if is_float and _is_reinterpret(old.value) else old
+
+    function = structural_map(function, (tvm.ir.TensorLoad, load))
+    function = structural_map(function, (tirx.BufferStore, store))
+    function = structural_map(function, (tirx.Cast, widen))
+    return structural_map(function, (tirx.Var, lambda var: integers.get(var, var)))
+
+
+def _is_reinterpret(value: tirx.Expr) -> bool:
+    return (
+        isinstance(value, tvm.ir.Call)
+        and isinstance(value.op, tvm.ir.Op)
+        and value.op.name == "tirx.reinterpret"
+    )
 
 
 def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
