@@ -12,6 +12,8 @@
 # and limitations under the License.
 """Arithmetic of floats against longer ones: near zero, far from it, and of special values."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -156,6 +158,25 @@ def test_log_add_exp(dtype: str) -> None:
             exact.astype(got.dtype).astype(np.longdouble),
             rtol=2 * epsilon,
             atol=epsilon,
+        )
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_gates_of_16_bits_are_computed_in_32(dtype: str) -> None:
+    """Up to the last digit of float32, of which 1 + erf(-5) has few."""
+    x = np.linspace(-5, 5, 1001).astype(numpy_dtype(dtype))
+    wide = x.astype("float64")
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+    expected = {
+        "gelu": [value * 0.5 * math.erfc(-value * math.sqrt(0.5)) for value in wide],
+        "gelu_tanh": wide * 0.5 * (1 + np.tanh(inner)),
+        "silu": wide / (1 + np.exp(-wide)),
+    }
+    functions = {name: (getattr(op.nn, name),) for name in expected}
+    epsilon = float(ml_dtypes.finfo(x.dtype).eps)
+    for got, (name, exact) in zip(results(functions, dtype, x), expected.items(), strict=True):
+        np.testing.assert_allclose(
+            got.astype("float64"), exact, rtol=0.51 * epsilon, atol=3e-7, err_msg=name
         )
 
 

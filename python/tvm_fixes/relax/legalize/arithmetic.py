@@ -19,19 +19,22 @@ Versions
 Trigger
     ``relax.nn.selu``, ``nn.softplus`` and ``log_add_exp`` near zero and far from it;
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
-    ``log_add_exp`` of bfloat16.
+    ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats.
 Symptom
     Wrong numbers, silently: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
-    -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.  Those of bfloat16 do not build.
+    gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
+    ``power``, ``mod`` and ``log_add_exp`` of bfloat16 do not build.
 Mechanism
     1 is added to or subtracted from an exponential that is much smaller or next to it, exponentials
-    overflow, and quotients are rounded before their floor is taken.
+    overflow, each step of a gelu is rounded to 16 bits, and quotients are rounded before their
+    floor is taken.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
     the fix id ``arithmetic-legalize``.
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 from tvm import relax, te, tirx, topi
@@ -60,6 +63,28 @@ def _selu(x: te.Tensor) -> te.Tensor:
         return tirx.Select(x(*at) < zero, alpha * less, scale * x(*at))
 
     return te.compute(x.shape, element, name="selu")
+
+
+def _gelu(x: te.Tensor) -> te.Tensor:
+    half, one, factor = (tirx.const(number, x.dtype) for number in (0.5, 1, math.sqrt(0.5)))
+    return te.compute(
+        x.shape, lambda *at: x(*at) * half * (one + tirx.erf(x(*at) * factor)), name="gelu"
+    )
+
+
+def _gelu_tanh(x: te.Tensor) -> te.Tensor:
+    numbers = (0.5, 1, math.sqrt(2 / math.pi), 0.044715)
+    half, one, factor, cubic = (tirx.const(number, x.dtype) for number in numbers)
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        inner = factor * (x(*at) + cubic * (x(*at) * x(*at) * x(*at)))
+        return x(*at) * half * (one + tirx.tanh(inner))
+
+    return te.compute(x.shape, element, name="gelu_tanh")
+
+
+def _silu(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda *at: x(*at) * tirx.sigmoid(x(*at)), name="silu")
 
 
 def _softplus(x: te.Tensor, beta: float, threshold: float) -> te.Tensor:
@@ -123,6 +148,9 @@ _Compute = Callable[..., te.Tensor]
 
 # By operator what computes it and for which dtypes; others are TVM's.
 _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
+    "relax.nn.gelu": (_gelu, _NARROW),
+    "relax.nn.gelu_tanh": (_gelu_tanh, _NARROW),
+    "relax.nn.silu": (_silu, _NARROW),
     "relax.nn.selu": (_selu, _FLOATS),
     "relax.nn.softplus": (_softplus, _FLOATS),
     "relax.log_add_exp": (_log_add_exp, _FLOATS),
