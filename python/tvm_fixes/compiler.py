@@ -15,6 +15,7 @@
 import math
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 import warnings
@@ -411,10 +412,34 @@ def _check_options(
         )
     if target.kind.name == "cuda":
         cuda.find_compiler(str(target.attrs["arch"]))
-    if cc.get_cc() is None:
-        raise CompileError("no C++ compiler to link the library: install g++, or set CXX to one")
+    _check_linker(targets.triple_of(target))
     if output is not None:
-        check_destination(output)
+        check_destination(output, _FULL_DISK)
+
+
+def _check_linker(triple: str) -> None:
+    """Make sure that there is a compiler to link with, and that it is not for another CPU."""
+    compiler = cc.get_cc()
+    if compiler is None:
+        raise CompileError("no C++ compiler to link the library: install g++, or set CXX to one")
+    try:
+        done = subprocess.run(
+            [compiler, "-dumpmachine"], capture_output=True, text=True, errors="replace", timeout=10
+        )
+    except OSError as error:
+        raise CompileError(
+            f"{compiler} (CXX names another) cannot be run to link the library: {error.strerror}"
+        ) from error
+    except subprocess.TimeoutExpired:
+        return
+    machine = done.stdout.strip()
+    ours, theirs = map(targets.architecture, (triple, machine))
+    # What does not say is tried.
+    if done.returncode == 0 and ours and theirs and ours != theirs:
+        raise CompileError(
+            f"{compiler} links for {machine}, cannot link for {triple}: set CXX to a compiler for "
+            "that"
+        )
 
 
 def _import(source: Source, static: bool, run: _Run) -> tuple[tvm.IRModule, Origins, list[str]]:

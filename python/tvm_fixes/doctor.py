@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 TESTED_TVM = SpecifierSet("==0.27.0.post1")
 
 _NOT_LOADED = "the native library does not load: not probed"
+
+# The modules of packages that are named otherwise.
+_MODULES = {
+    "apache-tvm-ffi": "tvm_ffi",
+}
 
 _PACKAGES = ("tvm-fixes", "apache-tvm-ffi", "numpy", "torch", "onnx", "onnxruntime")
 
@@ -384,6 +390,11 @@ def _check_requirement(fix: "Fix") -> Row:
 
 
 def _installed_version(package: str) -> str | None:
+    """The version that this process has loaded, or else would: PYTHONPATH may hide another."""
+    loaded = sys.modules.get(_MODULES.get(package, package))
+    version = getattr(loaded, "__version__", None)
+    if isinstance(version, str):
+        return version
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

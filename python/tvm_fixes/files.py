@@ -18,14 +18,14 @@ A FIFO or a device in the place of a file would block, or never end.
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
 
 MAX_TEXT = 256 << 20
 """The most bytes that a manifest may have."""
 
 
-def open_regular(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> BufferedReader:
     """Open a regular file for reading, or a symbolic link to one.
 
     Parameters
@@ -45,7 +45,7 @@ def open_regular(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> 
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        return cast(BinaryIO, os.fdopen(descriptor, "rb"))
+        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise

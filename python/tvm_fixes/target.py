@@ -44,6 +44,19 @@ _LINUX_NAMES = {
 }
 
 
+# The spellings of architectures in triples, of LLVM and of GCC.
+_ARCHITECTURES = {
+    "x86_64": "x86_64|amd64",
+    "x86": "i[3-9]86",
+    "aarch64": "aarch64|arm64",
+    "arm": "(arm|thumb)(v.*)?",
+    "riscv64": "riscv64.*",
+    "powerpc64le": "(powerpc|ppc)64le",
+    "s390x": "s390x",
+    "sparc64": "sparc(64|v9)",
+    "wasm32": "wasm32",
+}
+
 KINDS = {"llvm": "a CPU", "cuda": "a GPU with CUDA"}
 """The kinds of targets there are, by TVM's names."""
 
@@ -161,6 +174,12 @@ def triple_of(target: tvm.target.Target) -> str:
     """The LLVM triple of the CPU of `target`, this machine's where it names none."""
     target = cpu_of(target)
     return str(target.attrs.get("mtriple", "")) or codegen.llvm_get_system_triple()
+
+
+def architecture(triple: str) -> str | None:
+    """The CPU's architecture in a triple, by one name for all spellings; None: not known here."""
+    name = triple.partition("-")[0]
+    return next((known for known, form in _ARCHITECTURES.items() if re.fullmatch(form, name)), None)
 
 
 def instruction_sets(target: tvm.target.Target) -> list[str]:

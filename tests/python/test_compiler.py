@@ -14,6 +14,7 @@
 
 import errno
 import os
+import re
 import resource
 import shutil
 import signal
@@ -350,12 +351,15 @@ class TestNothingHalfWritten:
         assert not (tmp_path / "out").exists()
         assert left_in(temporary) == []
 
-    def test_full_disk_is_said(self, monkeypatch):
+    def test_full_disk_is_said(self, monkeypatch, tmp_path):
+        compiler = tmp_path / "c++"
+        compiler.write_text("#!/bin/sh\nexit 1\n")
+        compiler.chmod(0o755)
         usage = shutil.disk_usage(".")
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
-        monkeypatch.setenv("CXX", "/no/such/compiler")
+        monkeypatch.setenv("CXX", str(compiler))
         message = fails(conv_net())
-        assert "/no/such/compiler" in message
+        assert str(compiler) in message
         assert "no space left for" in message
 
     def test_full_disk_while_saving(self, tmp_path, temporary, monkeypatch):
@@ -378,6 +382,28 @@ class TestNothingHalfWritten:
         monkeypatch.delenv("CC", raising=False)
         monkeypatch.setenv("PATH", "/nonexistent")
         assert "no C++ compiler" in fails(conv_net())
+
+    def test_a_linker_that_does_not_run(self, tmp_path, monkeypatch):
+        steps = []
+        for name in ("nothing", "notes.txt"):
+            (tmp_path / "notes.txt").touch()
+            monkeypatch.setenv("CXX", str(tmp_path / name))
+            assert "cannot be run to link the library" in fails(conv_net(), progress=steps.append)
+        assert {step.name for step in steps} == {"load"}
+
+    def test_a_linker_for_another_cpu(self, tmp_path, monkeypatch):
+        steps = []
+        compiler = tmp_path / "c++"
+        compiler.write_text("#!/bin/sh\necho aarch64-linux-gnu\n")
+        compiler.chmod(0o755)
+        monkeypatch.setenv("CXX", str(compiler))
+        message = fails(conv_net(), progress=steps.append)
+        assert re.match(r".*/c\+\+ links for aarch64-linux-gnu, cannot link for x86_64", message)
+        monkeypatch.delenv("CXX")
+        target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
+        message = fails(conv_net(), target=target, compare=False, progress=steps.append)
+        assert "cannot link for aarch64-linux-gnu: set CXX to a compiler for that" in message
+        assert {step.name for step in steps} == {"load"}
 
     @pytest.mark.parametrize("at", ["import", "Legalize", "export", "compare"])
     def test_interrupt_between_steps(self, tmp_path, temporary, at):

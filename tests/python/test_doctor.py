@@ -338,5 +338,13 @@ def test_render(width):
     assert "\x1b" not in text
 
 
+def test_the_version_that_is_loaded_counts(monkeypatch):
+    """A directory on PYTHONPATH may hold another than the one that is installed."""
+    monkeypatch.setattr("tvm_ffi.__version__", "0.1.15")
+    [row] = doctor.run(["ffi-0.1.15"]).rows
+    assert row.state is State.VIOLATED
+    assert row.note.startswith("apache-tvm-ffi 0.1.15 is not ")
+
+
 if __name__ == "__main__":
     tvm.testing.main()

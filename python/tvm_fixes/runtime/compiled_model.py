@@ -28,6 +28,7 @@ from tvm import relax
 
 from .. import target as targets
 from ..errors import ArtifactError, InputError, summarize
+from . import after_fork
 from .manifest import (
     LIBRARY,
     MANIFEST,
@@ -75,7 +76,12 @@ class CompiledModel:
         self._owner = owner
         # The virtual machine has one stack of frames, and gives other threads way while it runs.
         self._lock = threading.Lock()
+        after_fork.renew(self)
         self.report = manifest.report
+
+    def _renew(self) -> None:
+        """Start afresh in a forked child: the thread that held the lock is not there."""
+        self._lock = threading.Lock()
 
     @property
     def _device(self) -> tvm.runtime.Device:
@@ -107,7 +113,17 @@ class CompiledModel:
                 f"{self._directory / LIBRARY} cannot be loaded: {summarize(error)}"
             ) from error
         weights = [to_device(weight, self._device) for weight in self._map_weights()]
-        return function if not weights else lambda *inputs: function(*inputs, *weights)
+        self._check_arity(len(self._manifest.inputs) + len(weights))
+        return lambda *inputs: after_fork.call(function, *inputs, *weights)
+
+    def _check_arity(self, number: int) -> None:
+        name = self._manifest.function
+        expected = int(self._machine.module["get_function_arity"](name))
+        if number != expected:
+            raise ArtifactError(
+                f"{self._directory / LIBRARY}: {name} takes {expected} tensors, its {MANIFEST} "
+                f"describes {number}"
+            )
 
     def _map_weights(self, *, check: bool = False) -> list[tvm.runtime.Tensor]:
         """The weights that the function takes behind the inputs, as views of their file."""

@@ -28,6 +28,7 @@ import tvm_ffi
 
 from .. import _ffi
 from ..errors import ArtifactError, summarize
+from ..files import open_regular
 from .lifted_manifest import LiftedManifest, is_lifted
 from .manifest import (
     LIBRARY,
@@ -285,7 +286,7 @@ def _identify(
                 yield constant
                 continue
             if constant.file not in maps:
-                file = stack.enter_context(open(directory / constant.file, "rb"))
+                file = stack.enter_context(open_regular(directory / constant.file))
                 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
                 maps[constant.file] = stack.enter_context(mapped)
             digest = _digest(maps[constant.file], constant)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArtifactError
+from ..files import read_text
 from .manifest import (
     MANIFEST,
     Manifest,
@@ -152,6 +153,7 @@ class LiftedManifest:
                 weights_bytes=int(values["weights_bytes"]),
             )
             check_types(manifest)
+            _check_prepared(manifest)
             found = values["signature"]
         except ArtifactError:
             raise
@@ -172,7 +174,7 @@ class LiftedManifest:
         """
         path = directory / MANIFEST
         try:
-            return cls.from_json(path.read_text())
+            return cls.from_json(read_text(path))
         except (OSError, UnicodeDecodeError) as error:
             raise ArtifactError(f"{directory}: not an artifact: {error}") from error
         except ArtifactError as error:
@@ -182,9 +184,22 @@ class LiftedManifest:
 def is_lifted(directory: Path) -> bool:
     """Whether the manifest in `directory` says that it is one of a lifted model."""
     try:
-        return bool(json.loads((directory / MANIFEST).read_text())["format"] == FORMAT)
+        return bool(json.loads(read_text(directory / MANIFEST))["format"] == FORMAT)
     except (OSError, *MALFORMED):
         return False
+
+
+def _check_prepared(manifest: LiftedManifest) -> None:
+    counts = {"tensor": (1,), "shape": (0,)}
+    for spec in manifest.prepared:
+        if spec.kind not in ("tensor", "shape", "tuple"):
+            raise ValueError(f"prepared: unknown kind {spec.kind!r}")
+        if spec.number < 0 or spec.number not in counts.get(spec.kind, (spec.number,)):
+            raise ValueError(f"prepared: {spec.number} tensors of kind {spec.kind!r}")
+    expected = sum(spec.number for spec in manifest.prepared)
+    got = 0 if manifest.file is None else len(manifest.file.tensors)
+    if expected != got:
+        raise ValueError(f"prepared: expected {expected} tensors in the weights file, got {got}")
 
 
 def _read_weight(value: Mapping[str, Any]) -> WeightSpec:

@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import numpy as np
 import tvm
 
 from ..errors import ArtifactError, InputError, UsageError
+from . import after_fork
 from .compiled_model import CompiledModel, check_library, returned
 from .lifted_manifest import LiftedManifest, PreparedSpec, WeightSpec
 from .manifest import MANIFEST, WEIGHTS, TensorSpec
@@ -230,6 +232,11 @@ class LiftedModule(CompiledModel):
         _ = model._function
         return model
 
+    def _check_arity(self, number: int) -> None:
+        # Until weights are prepared, it is not known how many there will be.
+        if self._lifted.prepared:
+            super()._check_arity(number + len(self._lifted.prepared))
+
     def _split(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
@@ -289,7 +296,7 @@ class LiftedModule(CompiledModel):
         self._check_leaves(leaves)
         if not is_trusted and self._last is not None and self._last[0] == leaves.fingerprint():
             return self._last[1]
-        transform = self._machine[self._lifted.transform]
+        transform = partial(after_fork.call, self._machine[self._lifted.transform])
         # The fingerprint is that of the copies that are prepared: others may write to the weights
         # meanwhile.
         fingerprint = _Fingerprint(leaves)

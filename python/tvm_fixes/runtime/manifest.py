@@ -15,6 +15,7 @@
 import hashlib
 import importlib.metadata
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -24,6 +25,7 @@ import tvm
 from tvm import relax
 
 from ..errors import ArtifactError, UnsupportedOperatorError, summarize
+from ..files import open_regular, read_text
 from .report import Report
 from .typed import MALFORMED, check_types
 
@@ -124,6 +126,14 @@ class WeightsRecord:
     tensors: tuple[TensorRecord, ...]
 
 
+def _check_target(target: Mapping[str, Any]) -> None:
+    if not isinstance(target.get("kind"), str):
+        raise ValueError(f"target: expected a kind, got {target!r}")
+    arch = str(target.get("arch"))
+    if target["kind"] == "cuda" and not re.fullmatch(r"sm_\d{2,3}[a-z]?", arch):
+        raise ValueError(f"target: expected an architecture such as sm_90, got {arch!r}")
+
+
 def describe_shape(shape: Sequence[Dim] | None) -> str:
     """Write `shape` as a person would: ``(n, 3, 64, 64)``."""
     return "(any rank)" if shape is None else f"({', '.join(map(str, shape))})"
@@ -212,6 +222,7 @@ class Manifest:
                 values["report"] = Report.from_dict(values["report"])
             manifest = cls(**values)
             check_types(manifest)
+            _check_target(manifest.target)
             return manifest
         except ArtifactError:
             raise
@@ -274,7 +285,7 @@ def read_manifest(directory: Path) -> Manifest:
         If `directory` has none, or none that this version reads.
     """
     try:
-        text = (directory / MANIFEST).read_text()
+        text = read_text(directory / MANIFEST)
     except (OSError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{directory}: not an artifact: {summarize(error)}") from error
     try:
@@ -296,7 +307,7 @@ def package_versions() -> dict[str, str]:
 
 def hash_file(path: Path) -> str:
     """The SHA-256 of the file `path`, in hexadecimal."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

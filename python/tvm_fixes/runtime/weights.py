@@ -30,6 +30,7 @@ import numpy as np
 import tvm
 
 from ..errors import ArtifactError, summarize
+from ..files import open_regular
 from .manifest import TensorRecord, WeightsRecord
 from .tensors import ALIGNMENT, nbytes_of, raw_bytes
 from .typed import MALFORMED
@@ -257,10 +258,10 @@ def read_weights(path: Path, record: WeightsRecord, *, check: bool) -> list[tvm.
         If it is not the file of `record`.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             offsets = _check(path, file, record, whole=check)
             return [_map(file.fileno(), offsets[tensor.name], tensor) for tensor in record.tensors]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ArtifactError(f"{path}: cannot be read: {summarize(error)}") from error
 
 
@@ -280,9 +281,9 @@ def tensor_offsets(path: Path, record: WeightsRecord) -> dict[str, int]:
         If it is not the file of `record`.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return _check(path, file, record, whole=False)
-    except OSError as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ArtifactError(f"{path}: cannot be read: {summarize(error)}") from error
 
 

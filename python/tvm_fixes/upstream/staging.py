@@ -24,6 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from .. import switches
+from ..files import read_text
 
 _T = TypeVar("_T")
 
@@ -163,12 +164,14 @@ def read_series(staging: Path) -> tuple[str, ...]:
         If there is no such folder, or its series and its folders do not agree.
     """
     try:
-        text = (staging / SERIES).read_text()
+        text = read_text(staging / SERIES)
     except (FileNotFoundError, NotADirectoryError):
         raise StagingError(
             f"{staging}: expected a staging area with a file {SERIES}, found none; it is part of "
             "the repository of tvm-fixes, not of an installed package (--staging DIR)"
         ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StagingError(f"{staging / SERIES}: expected UTF-8, got: {error}") from None
     lines = (line.split("#")[0].strip() for line in text.splitlines())
     names = tuple(line for line in lines if line)
     for name in names:
@@ -235,9 +238,11 @@ def read_pull_request(staging: Path, name: str) -> PullRequest:
 def _read_description(path: Path) -> tuple[str, Mapping[str, str], str, str]:
     """Title, fields and sections of a ``PR.md``."""
     try:
-        text = path.read_text()
+        text = read_text(path)
     except FileNotFoundError:
         raise StagingError(f"{path}: expected a description, found none") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StagingError(f"{path}: expected a description in UTF-8, got: {error}") from None
     parts = _PARTS.fullmatch(text)
     if parts is None:
         raise StagingError(
@@ -300,8 +305,8 @@ def read_edits(path: Path) -> tuple[Edit, ...]:
         If one is not whole, or two of a file overlap or are out of order.
     """
     try:
-        document = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = tomllib.loads(read_text(path))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StagingError(f"{path}: expected TOML, got: {error}") from None
     records = document.pop("edit", None)
     if document or not isinstance(records, list) or not records:

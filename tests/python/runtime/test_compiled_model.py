@@ -12,9 +12,11 @@
 # and limitations under the License.
 """tvm_fixes.runtime: what is compiled is run, saved and loaded."""
 
+import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -34,6 +36,7 @@ from models import conv_net, lookup, onnx_conv, onnx_model, onnx_sum_and_product
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
 from tvm_fixes.runtime import CompiledModel, OutputComparison, Report, TensorSpec
+from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import describe_function
 
 
@@ -47,6 +50,12 @@ def conv() -> CompiledModel:
 def two() -> CompiledModel:
     """Inputs a and b, outputs sum and mul, all (n, 4)."""
     return compile_model(onnx_sum_and_product(), compare=False)
+
+
+@pytest.fixture(scope="module")
+def with_weights() -> CompiledModel:
+    """Its weights lie beside the library."""
+    return compile_model(conv_net(), compare=False, weights="outside")
 
 
 @pytest.fixture
@@ -360,6 +369,43 @@ class TestSave:
         assert os.listdir(tmp_path) == []
 
 
+class TestForked:
+    """A process forked after a parallel kernel has run lacks the threads for the next."""
+
+    @pytest.fixture
+    def parallel(self):
+        module = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).eval()
+        return compile_model((module, (torch.ones(256, 512),)), compare=False)
+
+    def in_a_child(self, function) -> int:
+        """The exit status of a child: 0 where `function` is true, 14 for a time that is up."""
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            try:
+                os._exit(0 if function() else 1)
+            except BaseException:
+                os._exit(2)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def test_run(self, parallel):
+        x = normal(256, 512)
+        before = parallel.run(x)
+
+        def again():
+            return np.array_equal(parallel.run(x), before)
+
+        assert self.in_a_child(again) == 0
+        # A child of the child, and the process itself afterwards.
+        assert self.in_a_child(lambda: again() and self.in_a_child(again) == 0) == 0
+        assert again()
+
+    def test_while_another_thread_runs_it(self, parallel):
+        x = normal(256, 512)
+        with parallel._lock:
+            assert self.in_a_child(lambda: parallel.run(x).shape == (256, 512)) == 0
+
+
 class TestReport:
     def test_what_a_later_version_adds_is_ignored(self):
         report = compile_model(onnx_conv()).report
@@ -413,6 +459,13 @@ class TestLoad:
             (lambda m: [1], "not a manifest of tvm-fixes"),
             (lambda m: {k: v for k, v in m.items() if k != "sha256"}, "not a whole manifest"),
             (lambda m: m | {"inputs": 3}, "not a whole manifest"),
+            (lambda m: m | {"target": {}}, "target: expected a kind, got {}"),
+            (lambda m: m | {"target": {"kind": 3}}, "target: expected a kind, got "),
+            (lambda m: m | {"target": {"kind": "cuda"}}, "target: expected an architecture"),
+            (lambda m: m | {"triple": ["x"]}, "triple: expected str"),
+            (lambda m: m | {"cpu_features": "avx"}, "cpu_features: expected list"),
+            (lambda m: m | {"size": True}, "size: expected int"),
+            (lambda m: m | {"inputs": m["inputs"][:1]}, "main takes 2 tensors, its manifest.json"),
             (lambda m: m | {"bounds": {"n": 3}}, "not a whole manifest"),
             (lambda m: m | {"cpu_features": ["avx10.99"]}, "it uses avx10.99, which this CPU does"),
             (lambda m: m | {"triple": "sparc-sun-solaris"}, "it is for sparc, this machine is"),
@@ -423,6 +476,60 @@ class TestLoad:
         path.write_text(json.dumps(change(json.loads(path.read_text()))))
         with pytest.raises(ArtifactError, match=message):
             CompiledModel.load(artifact)
+
+    @pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"", b"null", b'{"format": {}}'])
+    def test_what_is_no_manifest(self, artifact, text):
+        (artifact / "manifest.json").write_bytes(text)
+        for read in (CompiledModel.load, inspect):
+            with pytest.raises(ArtifactError, match=r"manifest\.json|not an artifact: 'utf-8'"):
+                read(artifact)
+
+    @pytest.mark.parametrize("name", ["model.so", "manifest.json", "weights.safetensors"])
+    @pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
+    def test_what_is_not_a_file(self, with_weights, tmp_path, name, kind):
+        """To open a FIFO, and to read a device, would never end."""
+        with_weights.save(tmp_path / "out")
+        path = tmp_path / "out" / name
+        path.unlink()
+        if kind == "device":
+            path.symlink_to("/dev/zero")
+        else:
+            (os.mkfifo if kind == "fifo" else os.mkdir)(path)
+        message = "not a regular file|Is a directory"
+        for read in (CompiledModel.load, inspect):
+            with pytest.raises(ArtifactError, match=message):
+                read(tmp_path / "out")
+
+    def test_without_the_record_of_its_weights(self, with_weights, tmp_path):
+        with_weights.save(tmp_path / "out")
+        path = tmp_path / "out" / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"weights": None}))
+        message = r"model\.so: main takes 2 tensors, its manifest\.json describes 1"
+        with pytest.raises(ArtifactError, match=message):
+            CompiledModel.load(tmp_path / "out")
+
+    @pytest.mark.parametrize(
+        "header, message",
+        [
+            (b"{", "the header is not JSON"),
+            (b"\xff", "the header is not JSON"),
+            (b"[]", "no tensor"),
+            (b"null", "no tensor"),
+        ],
+    )
+    def test_a_broken_header_of_weights(self, with_weights, tmp_path, header, message):
+        with_weights.save(tmp_path / "out")
+        path, manifest = (tmp_path / "out" / n for n in ("weights.safetensors", "manifest.json"))
+        data = path.read_bytes()
+        end = 8 + int.from_bytes(data[:8], "little")
+        data = data[:8] + header.ljust(end - 8) + data[end:]
+        path.write_bytes(data)
+        values = json.loads(manifest.read_text())
+        values["weights"]["header_sha256"] = hashlib.sha256(data[:end]).hexdigest()
+        manifest.write_text(json.dumps(values))
+        for read in (CompiledModel.load, inspect):
+            with pytest.raises(ArtifactError, match=f"safetensors: {message}"):
+                read(tmp_path / "out")
 
     def test_truncated_manifest(self, artifact):
         path = artifact / "manifest.json"

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import threading
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -33,6 +34,7 @@ from relax_helpers import integers, tensor
 from tvm_fixes import LiftedModule, lift
 from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
 from tvm_fixes.runtime import lifted_module as implementation
+from tvm_fixes.runtime.lifted_manifest import LiftedManifest
 
 op = relax.op
 
@@ -630,6 +632,23 @@ class TestLoad:
         path.write_text(json.dumps(values))
         with pytest.raises(ArtifactError, match=r"manifest.json: signature: expected "):
             LiftedModule.load(artifact)
+
+    def test_prepared_weights_that_the_file_does_not_hold(self, artifact):
+        """The signature can be computed by anybody."""
+        path = artifact / "manifest.json"
+        manifest = LiftedManifest.read(artifact)
+        for prepared, message in [
+            (
+                (*manifest.prepared, manifest.prepared[0]),
+                r"expected \d tensors in the weights",
+            ),
+            ((replace(manifest.prepared[0], number=3),), "3 tensors of kind 'tensor'"),
+            ((replace(manifest.prepared[0], kind="x"),), "unknown kind 'x'"),
+            ((replace(manifest.prepared[0], kind="tuple", number=-1),), "-1 tensors of kind"),
+        ]:
+            path.write_text(replace(manifest, prepared=prepared).to_json())
+            with pytest.raises(ArtifactError, match=message):
+                LiftedModule.load(artifact)
 
     @pytest.mark.parametrize(
         "u, problem",

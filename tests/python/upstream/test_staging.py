@@ -12,6 +12,8 @@
 # and limitations under the License.
 """What a staging area must hold, and the errors where it does not."""
 
+import os
+
 import pytest
 import tvm.testing
 
@@ -162,6 +164,20 @@ def test_a_series_that_is_not_that_of_the_folders(area, series):
     (area / "series").write_text(series)
     with pytest.raises(StagingError, match=r"expected (the name of each|a name of a-z)"):
         upstream.read_series(area)
+
+
+@pytest.mark.parametrize("name", ["series", "more-lines/PR.md", "more-lines/edits.toml"])
+@pytest.mark.parametrize("kind", ["latin-1", "fifo"])
+def test_what_is_not_text_in_utf_8(area, name, kind, capsys):
+    path = area / name
+    if kind == "fifo":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        path.write_bytes(path.read_bytes() + "ü".encode("latin-1"))
+    assert main(["check", "--staging", str(area)]) == 1
+    error = capsys.readouterr().err
+    assert f"{path}: expected " in error and error.count("\n") == 1
 
 
 def test_no_staging_area(tmp_path, capsys):
