@@ -12,21 +12,25 @@
 # and limitations under the License.
 """What docs/security.md states of files that come from someone else."""
 
+import ctypes
 import io
 import json
 import pickle
+import threading
 import zipfile
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
+import tvm
 import tvm.testing
 from torch import nn
 
 from compile_helpers import fails
-from models import conv_net
-from tvm_fixes.errors import UntrustedError
-from tvm_fixes.source import open_source
+from models import conv_net, onnx_model
+from tvm_fixes.errors import CompileError, UntrustedError
+from tvm_fixes.source import module_file, open_source
 from tvm_fixes.source.module_file import read_module
 
 MODEL = "models/model.json"
@@ -309,6 +313,105 @@ class TestProgramsOfPyTorch:
 
         path = rewrite(dynamic, tmp_path / "model.pt2", {WEIGHTS: edit})
         assert "elements in" in fails(path)
+
+
+def onnx_with_weight(folder, location, elements=4):
+    """A model whose weight lies in the file `location`."""
+    weight = onnx.TensorProto(name="w", data_type=1, dims=[elements])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value=str(location))
+    node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    model = onnx_model([node], [("x", 1, [elements])], [("y", 1, [elements])])
+    model.graph.initializer.append(weight)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+class TestOnnx:
+    @pytest.mark.parametrize("elements", [4, 1 << 15])
+    def test_weights_lie_in_the_folder(self, tmp_path, elements):
+        (tmp_path / "secret").write_bytes(bytes(4 * elements))
+        folder = tmp_path / "model"
+        folder.mkdir()
+        (folder / "link").symlink_to(tmp_path / "secret")
+        for location in ("../secret", tmp_path / "secret", "link"):
+            message = fails(onnx_with_weight(folder, location, elements), compare=False)
+            assert "initializer 'w'" in message and "is not in the model's folder" in message
+
+    @pytest.mark.parametrize("elements", [4, 1 << 15])
+    def test_a_missing_file_is_named(self, tmp_path, elements):
+        message = fails(onnx_with_weight(tmp_path, "weights.bin", elements), compare=False)
+        assert "'w': its file 'weights.bin' is missing" in message
+
+    def test_names_do_not_reach_the_terminal(self):
+        node = onnx.helper.make_node("Re\x1b[31mlu", ["x"], ["y"])
+        message = fails(onnx_model([node], [("x", 1, [4])], [("y", 1, [4])]))
+        assert "Re\\x1b[31mlu" in message and message.isprintable()
+
+
+SCRIPT = """\
+from tvm.script import ir as I, relax as R
+import pathlib
+pathlib.Path({made!r}).touch()
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((2, 3), "float32")):
+        with R.dataflow():
+            y = R.add(x, R.const(1.0))
+            R.output(y)
+        return y
+"""
+
+
+class TestModules:
+    def test_a_script_runs(self, tmp_path):
+        (tmp_path / "module.py").write_text(SCRIPT.format(made=str(tmp_path / "made")))
+        read_module(tmp_path / "module.py")
+        assert (tmp_path / "made").exists()
+
+    @pytest.fixture
+    def document(self, tmp_path):
+        (tmp_path / "module.py").write_text(SCRIPT.format(made=str(tmp_path / "made")))
+        return json.loads(tvm.ir.save_json(read_module(tmp_path / "module.py")))
+
+    def read(self, tmp_path, document):
+        path = tmp_path / "module.json"
+        path.write_text(json.dumps(document))
+        with pytest.raises(CompileError) as raised:
+            read_module(path)
+        assert "\n" not in raised.value.message
+        return raised.value.message
+
+    def test_json_that_crashes_the_reader_is_one_error(self, tmp_path, document, monkeypatch):
+        monkeypatch.setattr(module_file, "_try_json", lambda text: ctypes.string_at(0))
+        message = self.read(tmp_path, document)
+        assert message.endswith("not of this version: SIGSEGV: crashed")
+
+    def test_json_that_takes_memory_is_one_error(self, tmp_path, document, monkeypatch):
+        monkeypatch.setattr(module_file, "_READ_BYTES", 1 << 20)
+        monkeypatch.setattr(tvm.ir, "load_json", lambda text: bytearray(1 << 33))
+        assert "MemoryError" in self.read(tmp_path, document)
+
+    def test_json_that_takes_time_is_one_error(self, tmp_path, document, monkeypatch):
+        monkeypatch.setattr(module_file, "_READ_SECONDS", 0.2)
+        monkeypatch.setattr(module_file, "_try_json", lambda text: threading.Event().wait())
+        assert "no end within" in self.read(tmp_path, document)
+
+    @pytest.mark.parametrize("kind", ["ffi.Module", "ffi.Function", 3])
+    def test_json_has_no_functions_and_libraries(self, tmp_path, document, kind):
+        document["nodes"].append({"type": kind, "data": ""})
+        assert f"a node of type {kind!r}" in self.read(tmp_path, document)
+
+    def test_json_of_other_forms(self, tmp_path, document):
+        assert "no list of nodes" in self.read(tmp_path, [])
+        assert "no list of nodes" in self.read(tmp_path, {"root_index": 0})
+        document["root_index"] = 1 << 40
+        self.read(tmp_path, document)
+        (tmp_path / "module.json").write_text("[" * 100_000)
+        with pytest.raises(CompileError, match="not TVM's JSON"):
+            read_module(tmp_path / "module.json")
 
 
 if __name__ == "__main__":

@@ -90,11 +90,14 @@ class OnnxSource(Source):
 
         try:
             model = onnx.load(path, load_external_data=False)
-            load_small(model, path.parent)
         except Exception as error:
             raise CompileError(
                 f"{path}: not a readable ONNX file (truncated, or not ONNX): {summarize(error)}"
             ) from error
+        try:
+            load_small(model, path.parent)
+        except Exception as error:
+            raise CompileError(f"{path}: {summarize(error)}") from error
         return cls(model, path.name, shapes, path)
 
     def _spec(self, value: "onnx.ValueInfoProto", dims: Mapping[str, Sequence[Dim]]) -> TensorSpec:

@@ -55,6 +55,7 @@ def load_small(model: onnx.ModelProto, directory: Path) -> None:
     """
     for tensor in _tensors(model.graph):
         if external_data_helper.uses_external_data(tensor):
+            _file_of(tensor, directory)
             external_data_helper.load_external_data_for_tensor(tensor, str(directory))
 
 
@@ -67,13 +68,7 @@ def place_of(tensor: onnx.TensorProto, nbytes: int, directory: Path) -> Place:
         If they are not within a file in `directory`.
     """
     info = external_data_helper.ExternalDataInfo(tensor)
-    # A model names files of its own directory alone.
-    path = (directory / info.location).resolve()
-    if not path.is_relative_to(directory.resolve()) or not path.is_file():
-        raise ValueError(
-            f"initializer {tensor.name!r}: expected its elements in a file of {directory}, "
-            f"got {info.location!r}"
-        )
+    path = _file_of(tensor, directory)
     begin, size = info.offset or 0, path.stat().st_size
     if info.length not in (None, nbytes) or begin + nbytes > size:
         raise ValueError(
@@ -81,6 +76,22 @@ def place_of(tensor: onnx.TensorProto, nbytes: int, directory: Path) -> Place:
             f"which has {size}, got a length of {info.length}"
         )
     return path, begin
+
+
+def _file_of(tensor: onnx.TensorProto, directory: Path) -> Path:
+    """The file that the elements of a tensor lie in: a model names those of its own folder."""
+    location = external_data_helper.ExternalDataInfo(tensor).location
+    path = (directory / location).resolve()
+    if not path.is_relative_to(directory.resolve()):
+        raise ValueError(
+            f"initializer {tensor.name!r}: its file {location!r} is not in the model's folder "
+            f"{directory}"
+        )
+    if not path.is_file():
+        raise ValueError(
+            f"initializer {tensor.name!r}: its file {location!r} is missing in {directory}"
+        )
+    return path
 
 
 def with_external(model: onnx.ModelProto, read: Read) -> onnx.ModelProto:
