@@ -53,6 +53,8 @@ from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .external import Read, with_external, without_external
 from .functions import FUNCTIONS, expand_functions
 from .generators import convert_eye_like, convert_range
+from .indices import FIX_ID as INDICES
+from .indices import INDEXED, convert_indexed
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .loops import LOOPS, convert_loop, convert_scan, has_branches
 from .node import Converter, Correction, Node
@@ -161,6 +163,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "TopK": [(PARAMETERS, convert_top_k)],
     "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
+    **{operator: [(INDICES, convert_indexed)] for operator in INDEXED},
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
 }
 """The corrections of each operator, by the fix they belong to, in the order a node passes them."""

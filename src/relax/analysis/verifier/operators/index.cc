@@ -16,17 +16,22 @@
  * \file src/relax/analysis/verifier/operators/index.cc
  * \brief Operators that are given indices, which no kernel of TVM checks.
  *
- * Which of them count -1 as the last element, and which read before the first, is what TVM 0.27
- * computes: scatter_elements and index_put count, the others do not.
+ * With the fix index-legalize, -1 is the last element for all of them. Otherwise it is what TVM
+ * 0.27 computes: scatter_elements and index_put count from the end, the others read before the
+ * first element.
  */
 #include <algorithm>
 
+#include "../../../../ffi/registration.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
 namespace verifier {
 
 namespace {
+
+/*! \brief Whether the kernels of all operators count a negative index from the end. */
+bool AllCountFromEnd() { return IsEnabled("index-legalize"); }
 
 void Take(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
@@ -40,7 +45,7 @@ void Take(Obligations* obligations) {
   const auto axis = obligations->Axis(attr.value_or(0), data->ndim);
   // The other modes clip an index, wrap it, or give a NaN.
   if (!axis || nodes.take_attrs.mode(attrs) != "fast") return;
-  obligations->Indices(obligations->Dim(0, *axis), 1, -1, /*counts_from_end=*/false);
+  obligations->Indices(obligations->Dim(0, *axis), 1, -1, AllCountFromEnd());
 }
 
 /*! \brief Indices that are no longer than the data, but along the axis that they index. */
@@ -57,7 +62,8 @@ void CheckElements(Obligations* obligations, int64_t attr, bool counts_from_end)
 }
 
 void GatherElements(Obligations* obligations) {
-  CheckElements(obligations, nodes.gather_elements_attrs.axis(obligations->attrs()), false);
+  CheckElements(obligations, nodes.gather_elements_attrs.axis(obligations->attrs()),
+                AllCountFromEnd());
 }
 
 void ScatterElements(Obligations* obligations) {
@@ -97,7 +103,7 @@ std::optional<int> CheckCoordinates(Obligations* obligations, int batch_dims) {
     are_alike &= obligations->Dim(0, batch_dims + i).dim == obligations->Dim(0, batch_dims).dim;
   }
   if (are_alike) {
-    obligations->Indices(obligations->Dim(0, batch_dims), 1, -1, /*counts_from_end=*/false);
+    obligations->Indices(obligations->Dim(0, batch_dims), 1, -1, AllCountFromEnd());
   }
   return static_cast<int>(*count);
 }
@@ -164,7 +170,7 @@ void CheckIndexTuple(Obligations* obligations, bool counts_from_end) {
   }
 }
 
-void IndexTensor(Obligations* obligations) { CheckIndexTuple(obligations, false); }
+void IndexTensor(Obligations* obligations) { CheckIndexTuple(obligations, AllCountFromEnd()); }
 
 void IndexPut(Obligations* obligations) { CheckIndexTuple(obligations, true); }
 

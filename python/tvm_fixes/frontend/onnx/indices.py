@@ -1,0 +1,72 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Gather, GatherElements, GatherND, Scatter and ScatterND, whose kernels count from the end.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Indices that the model computes, or that are out of range; a Scatter of dynamic indices.
+Symptom
+    An index before the first element, such as -5 of 4, becomes -1, which is one of an element.
+    Each operator takes three more kernels; the last one is refused.
+Mechanism
+    The converters add the extent to negative indices, and leave what is negative still.
+How to remove
+    With the fix id ``index-legalize``.
+"""
+
+from collections.abc import Callable
+
+from tvm import ir, relax
+from tvm.relax import op
+
+from ... import switches
+from ...relax.legalize.indices import FIX_ID
+from .node import Converter, Node
+
+__all__ = ["FIX_ID", "INDEXED", "convert_indexed"]
+
+
+def _scatter_nd(node: Node, *operands: relax.Expr) -> relax.Expr:
+    reduction = node.attributes.get("reduction", "none")
+    reduction = reduction.decode() if isinstance(reduction, bytes) else reduction
+    return op.scatter_nd(*operands, "update" if reduction == "none" else reduction)
+
+
+def _axis(node: Node) -> int:
+    return int(node.attributes.get("axis", 0))
+
+
+INDEXED: dict[str, Callable[..., relax.Expr]] = {
+    "Gather": lambda node, data, i: op.take(data, i, _axis(node)),
+    "GatherElements": lambda node, data, i: op.gather_elements(data, i, _axis(node)),
+    "GatherND": lambda node, data, i: op.gather_nd(data, i, node.attributes.get("batch_dims", 0)),
+    "Scatter": lambda node, data, i, new: op.scatter_elements(data, i, new, _axis(node)),
+    "ScatterND": _scatter_nd,
+}
+"""What each operator is in Relax."""
+
+
+def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an operator to one of Relax; a value of the import, such as a shape, as TVM does."""
+    operands = list(node.operands)
+    are_tensors = all(isinstance(getattr(e, "ty", None), relax.TensorType) for e in operands)
+    if not are_tensors or all(isinstance(e, ir.GenericConst) for e in operands):
+        return convert(node)
+    reductions = ("none", "add", "mul", "min", "max", b"none", b"add", b"mul", b"min", b"max")
+    if node.attributes.get("reduction", "none") not in reductions:
+        return convert(node)
+    switches.note(FIX_ID)
+    return INDEXED[node.operator](node, *operands)
