@@ -76,6 +76,8 @@ FIX_IDS: tuple[str, ...] = (
     "torch-activations",
     "torch-pooling",
     "torch-grid-sample",
+    "torch-reductions",
+    "torch-creation",
     "onnx-conv-transpose-output-shape",
     "onnx-conv-auto-pad",
     "onnx-dtype",

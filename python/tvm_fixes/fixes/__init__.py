@@ -97,6 +97,8 @@ FIXES: tuple[Fix, ...] = (
     torch_importer.ACTIVATIONS,
     torch_importer.POOLING,
     torch_importer.GRID_SAMPLE,
+    torch_importer.REDUCTIONS,
+    torch_importer.CREATION,
     onnx_importer.CONV_TRANSPOSE_OUTPUT_SHAPE,
     onnx_importer.CONV_AUTO_PAD,
     onnx_importer.DTYPE,

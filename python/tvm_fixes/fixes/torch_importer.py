@@ -258,6 +258,28 @@ def _import_grid_sample(importers: ModuleType) -> None:
     np.testing.assert_allclose(_exported(importers, Sample(), x, grid)[0, 0], [[0, 1, 2, 4]])
 
 
+def _import_maximum_of_nan(importers: ModuleType) -> None:
+    import torch
+
+    class Largest(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.max(1)[0]
+
+    x = np.array([[1, np.nan, 3], [5, 4, 3]], "float32")
+    np.testing.assert_array_equal(_exported(importers, Largest(), x), [np.nan, 5])
+
+
+def _import_falling_numbers(importers: ModuleType) -> None:
+    import torch
+
+    class Fall(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.arange(2, -1, -1)
+
+    got = _exported(importers, Fall(), np.ones(3, "float32"))
+    np.testing.assert_array_equal(got, [2, 1, 0])
+
+
 DTYPE = Fix(
     id="torch-dtype",
     family="torch-importer",
@@ -386,7 +408,7 @@ ACTIVATIONS = Fix(
     id="torch-activations",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="elu, selu, celu, softplus, expm1, log1p to the last digits; softshrink of NaN",
+    summary="elu, selu, celu, expm1, log1p to the last digits; softshrink of NaN",
     upstream=(),
     probe=_probe(_import_selu, r"AssertionError: .*Not equal to tolerance"),
 )
@@ -407,4 +429,22 @@ GRID_SAMPLE = Fix(
     summary="grid_sample reads the coordinates from the last axis of its grid; in 3-D, too",
     upstream=(),
     probe=_probe(_import_grid_sample, r"AssertionError: .*"),
+)
+
+REDUCTIONS = Fix(
+    id="torch-reductions",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="max and min along an axis, of NaN too; amax, amin, aminmax; axes of scalars",
+    upstream=(),
+    probe=_probe(_import_maximum_of_nan, r"AssertionError: .*Arrays are not equal"),
+)
+
+CREATION = Fix(
+    id="torch-creation",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="arange with negative steps, of floats, empty; empty of symbolic sizes",
+    upstream=(),
+    probe=_probe(_import_falling_numbers, r"ValueError: .*relax.multiply"),
 )

@@ -43,20 +43,18 @@ class Elementary:
         tensors = [o if isinstance(o, relax.Expr) else relax.const(o, dtype) for o in operands]
         return self.emit(getattr(relax.op, operator)(*tensors))
 
-    def in_wide(
-        self, function: Callable[..., relax.Expr], x: relax.Expr, *others: relax.Expr
-    ) -> relax.Expr:
-        """``function(x, *others)``, computed in the accumulation dtype and rounded once."""
+    def _in_wide(self, function: Callable[[relax.Expr], relax.Expr], x: relax.Expr) -> relax.Expr:
+        """``function(x)``, computed in the accumulation dtype and rounded once."""
         dtype = dtype_of(x)
         inner = accumulation_dtype(dtype)
         if inner == dtype:
-            return function(x, *others)
-        wide = [self.emit(relax.op.astype(value, inner)) for value in (x, *others)]
-        return self.emit(relax.op.astype(function(*wide), dtype))
+            return function(x)
+        wide = self.emit(relax.op.astype(x, inner))
+        return self.emit(relax.op.astype(function(wide), dtype))
 
     def expm1(self, x: relax.Expr) -> relax.Expr:
         """``exp(x) - 1``."""
-        return self.in_wide(self._expm1, x)
+        return self._in_wide(self._expm1, x)
 
     def _expm1(self, x: relax.Expr) -> relax.Expr:
         exponential = self("exp", x)
@@ -69,7 +67,7 @@ class Elementary:
 
     def log1p(self, x: relax.Expr) -> relax.Expr:
         """``log(1 + x)``."""
-        return self.in_wide(self._log1p, x)
+        return self._in_wide(self._log1p, x)
 
     def _log1p(self, x: relax.Expr) -> relax.Expr:
         total = self("add", x, 1.0)
@@ -81,17 +79,6 @@ class Elementary:
         is_near = self("less", self("abs", x), 0.5)
         exact = self("where", is_near, self("multiply", logarithm, lost), logarithm)
         return self("where", self("equal", bounded, 1.0), x, exact)
-
-    def softplus(self, x: relax.Expr, beta: float, threshold: float) -> relax.Expr:
-        """``log(1 + exp(beta x)) / beta`` where ``beta x`` is up to `threshold`, else `x`."""
-
-        def function(x: relax.Expr) -> relax.Expr:
-            scaled = self("multiply", x, beta) if beta != 1 else x
-            soft = self._log1p(self("exp", scaled))
-            soft = self("divide", soft, beta) if beta != 1 else soft
-            return self("where", self("greater", scaled, threshold), x, soft)
-
-        return self.in_wide(function, x)
 
     def elu(self, x: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
         """``scale x`` where `x` is positive, else ``scale alpha expm1(input_scale x)``."""
@@ -105,18 +92,4 @@ class Elementary:
             positive = self("multiply", x, scale) if scale != 1 else x
             return self("where", is_positive, positive, negative)
 
-        return self.in_wide(function, x)
-
-    def logaddexp(self, x: relax.Expr, y: relax.Expr) -> relax.Expr:
-        """``log(exp(x) + exp(y))``."""
-
-        def function(x: relax.Expr, y: relax.Expr) -> relax.Expr:
-            larger = self("maximum", x, y)
-            distance = self("negative", self("abs", self("subtract", x, y)))
-            total = self("add", larger, self._log1p(self("exp", distance)))
-            # The difference of equal infinities is NaN.
-            is_same = self("equal", x, y)
-            is_infinite = self("equal", self("abs", x), float("inf"))
-            return self("where", self("logical_and", is_same, is_infinite), x, total)
-
-        return self.in_wide(function, x, y)
+        return self._in_wide(function, x)

@@ -99,6 +99,14 @@ def test_an_extremum_of_nan_is_nan(name, dtype):
         np.testing.assert_array_equal(got, getattr(np, name)(*args))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_nan_differs_from_all_numbers(dtype):
+    a, b = NUMBERS.astype(dtype)[:, None], NUMBERS.astype(dtype)
+    inputs = {"a": tensor(8, 1, dtype=dtype), "b": tensor(8, dtype=dtype)}
+    got = run(build(inputs, lambda _, a, b: relax.op.not_equal(a, b)), a, b)
+    np.testing.assert_array_equal(got, a != b)
+
+
 @pytest.mark.parametrize("operator", [relax.op.nn.relu, lambda x: relax.op.clip(x, 0, 2)])
 def test_bounds_of_integers_are_tvms(monkeypatch, operator):
     mod = build({"x": tensor(4, dtype="int32")}, lambda _, x: operator(x))

@@ -17,10 +17,10 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``selu``, ``celu``, and ``elu`` with a scale, in an exported program; ``elu``, ``softplus``,
-    ``expm1``, ``log1p``, ``logaddexp`` near zero, far from it, or of 16-bit numbers;
-    ``softshrink`` of NaN or infinity.  In a traced module the numbers of ``nn.ELU``, ``nn.CELU``,
-    ``nn.GELU`` and ``nn.Hardtanh``, and those of ``hardtanh`` that are given by position.
+    ``selu``, ``celu``, and ``elu`` with a scale, in an exported program; ``elu``, ``expm1`` and
+    ``log1p`` near zero or of 16-bit numbers; ``softshrink`` of NaN or infinity.  In a traced module
+    the numbers of ``nn.ELU``, ``nn.CELU``, ``nn.GELU`` and ``nn.Hardtanh``, and those of
+    ``hardtanh`` that are given by position.
 Symptom
     Other numbers, silently: ``selu`` lacks its scale, which is 5%; ``elu(1e-9)`` is 0; NaN is lost.
 Mechanism
@@ -49,17 +49,12 @@ FIX_ID = "torch-activations"
 
 Convert = Callable[[fx.Node], relax.Expr]
 
-# torch.nn.functional.selu documents these.
-_SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
-
 # The arguments of functions, and what they are by default; modules have attributes of these names.
 _NUMBERS: dict[str, dict[str, Any]] = {
     "celu": {"alpha": 1.0},
     "elu": {"alpha": 1.0, "scale": 1.0, "input_scale": 1.0},
     "gelu": {"approximate": "none"},
     "hardtanh": {"min_val": -1.0, "max_val": 1.0},
-    "selu": {},
-    "softplus": {"beta": 1.0, "threshold": 20.0},
     "softshrink": {"lambd": 0.5},
     "expm1": {},
     "log1p": {},
@@ -69,8 +64,6 @@ _MODULES: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "gelu": nn.GELU,
     "hardtanh": nn.Hardtanh,
-    "selu": nn.SELU,
-    "softplus": nn.Softplus,
     "softshrink": nn.Softshrink,
 }
 
@@ -80,10 +73,7 @@ class Activations(Corrections):
 
     def activation_calls(self) -> Converters:
         """Converters of calls, by the name of the function."""
-        return {
-            **{name: self._activation_call(name) for name in _NUMBERS},
-            "logaddexp": self._logaddexp_call,
-        }
+        return {name: self._activation_call(name) for name in _NUMBERS}
 
     def activation_modules(self) -> Converters:
         """Converters of calls of modules."""
@@ -113,8 +103,6 @@ class Activations(Corrections):
         match name:
             case "elu":
                 return elementary.elu(x, **numbers)
-            case "selu":
-                return elementary.elu(x, **_SELU, input_scale=1.0)
             case "celu":
                 alpha = numbers["alpha"]
                 return elementary.elu(x, alpha, scale=1.0, input_scale=1 / alpha)
@@ -123,8 +111,6 @@ class Activations(Corrections):
                 return emit(relax.op.nn.gelu_tanh(x) if tanh else relax.op.nn.gelu(x))
             case "hardtanh":
                 return emit(relax.op.clip(x, numbers["min_val"], numbers["max_val"]))
-            case "softplus":
-                return elementary.softplus(x, **numbers)
             case "softshrink":
                 return self._softshrink_of(elementary, x, numbers["lambd"])
         return getattr(elementary, name)(x)
@@ -135,8 +121,3 @@ class Activations(Corrections):
         inside = e("where", e("less_equal", e("abs", x), bound), 0.0, x)
         below = e("where", e("less", x, -bound), e("add", x, bound), inside)
         return e("where", e("greater", x, bound), e("subtract", x, bound), below)
-
-    def _logaddexp_call(self, node: fx.Node) -> relax.Expr:
-        x, y = self.retrieve_args(node)[:2]
-        switches.note(FIX_ID)
-        return Elementary(self.block_builder.emit).logaddexp(x, y)

@@ -53,7 +53,16 @@ from tvm.relax.frontend.torch.exported_program_translator import (
 )
 
 from ... import switches
-from . import activations, attention, indexing, interpolation, promotion, sizes
+from . import (
+    activations,
+    attention,
+    creation,
+    indexing,
+    interpolation,
+    promotion,
+    reductions,
+    sizes,
+)
 from .activations import Activations
 from .attention import Attention
 from .corrections import (
@@ -68,8 +77,10 @@ from .corrections import (
     Corrections,
     dtypes,
 )
+from .creation import Creation
 from .indexing import Indexing
 from .promotion import Promotion
+from .reductions import Reductions
 from .sampling import GRID_SAMPLE, POOLING, Sampling
 from .sizes import Sizes
 
@@ -97,8 +108,10 @@ _WEIGHTED = {
 class ExportedProgramImporter(
     Activations,
     Attention,
+    Creation,
     Indexing,
     Promotion,
+    Reductions,
     Sampling,
     Sizes,
     Corrections,
@@ -151,8 +164,15 @@ class ExportedProgramImporter(
         converters = super().create_convert_map()
         if switches.enabled(promotion.FIX_ID):
             converters |= self.promoting_converters(converters)
+        if switches.enabled(creation.FIX_ID):
+            converters |= self.creating_converters(converters)
+        if switches.enabled(reductions.FIX_ID):
+            converters |= self.reducing_converters()
         if switches.enabled(sizes.FIX_ID):
             converters |= self.sizing_converters(converters)
+        if switches.enabled(reductions.FIX_ID):
+            converters |= self.ranked_converters(converters)
+        if switches.enabled(sizes.FIX_ID):
             converters = {name: self.typed_converter(c) for name, c in converters.items()}
         return converters
 

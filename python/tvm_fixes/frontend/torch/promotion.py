@@ -43,7 +43,7 @@ from tvm import relax
 from tvm.ir import PrimType
 
 from ... import switches
-from ..dtypes import dtype_of
+from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 
 __all__ = ["FIX_ID", "Promotion", "value_of"]
@@ -56,7 +56,6 @@ _ARITHMETIC: dict[str, Callable[..., relax.Expr]] = {
     "sub": relax.op.subtract,
     "mul": relax.op.multiply,
     "mul_": relax.op.multiply,
-    "floor_divide": relax.op.floor_divide,
     "remainder": relax.op.floor_mod,
     "fmod": relax.op.mod,
     "max": relax.op.maximum,
@@ -100,14 +99,18 @@ _FLOATING: dict[str, Callable[..., relax.Expr]] = {
     "div": relax.op.divide,
     "atan2": relax.op.atan2,
 }
-_BINARY_OVERLOADS = ("Tensor", "Scalar", "default", "other")
+_BINARY_OVERLOADS = ("Tensor", "Scalar", "Scalar_Tensor", "default", "other")
 
 _FLOATING_UNARY = (
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "expm1"),
     *("log", "log2", "log10", "log1p", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt"),
     *("tan", "tanh"),
 )
-_SUMS = ("cumprod.default", "cumsum.default", "prod.default", "sum.default", "sum.dim_IntList")
+_SUMS = {
+    **{name: name for name in ("cumprod.default", "cumsum.default", "prod.default")},
+    **{name: name for name in ("sum.default", "sum.dim_IntList")},
+    "prod.dim_int": "prod.default",
+}
 _ANY = ("any.default", "any.dim", "any.dims")
 _FILLS = {"empty_like": 0, "zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new_ones": 1}
 
@@ -144,13 +147,14 @@ class Promotion(Corrections):
         for kind, operators in ((Kind.DEFAULT, _ARITHMETIC), (Kind.INT_TO_FLOAT, _FLOATING)):
             for name, op in operators.items():
                 for key in (f"{name}.{overload}" for overload in _BINARY_OVERLOADS):
-                    if key in stock and key not in ("max.default", "min.default"):
+                    known = stock.get(key) or stock.get(key.replace("Scalar_Tensor", "Tensor"))
+                    if known is not None and key not in ("max.default", "min.default"):
                         of_booleans = _OF_BOOLEANS.get(name)
-                        converters[key] = self._binary_converter(op, of_booleans, kind, stock[key])
+                        converters[key] = self._binary_converter(op, of_booleans, kind, known)
         for name in _FLOATING_UNARY:
             converters[f"{name}.default"] = self._in_dtype_converter(stock[f"{name}.default"])
-        for name in _SUMS:
-            converters[name] = self._in_dtype_converter(stock[name])
+        for name, known_name in _SUMS.items():
+            converters[name] = self._in_dtype_converter(stock[known_name])
         for name in _ANY:
             converters[name] = self._any_converter(stock.get(name))
         for name, number in _FILLS.items():
@@ -165,6 +169,7 @@ class Promotion(Corrections):
             "pow.Scalar": self._power_converter(stock["pow.Scalar"]),
             "pow.Tensor_Scalar": self._power_converter(stock["pow.Tensor_Scalar"]),
             "pow.Tensor_Tensor": self._power_converter(stock["pow.Tensor_Tensor"]),
+            "floor_divide.default": self._rounded_quotient,
             "rsub.Tensor": self._reversed_difference,
             "rsub.Scalar": self._reversed_difference,
             "scalar_tensor.default": self._scalar_tensor_of_size(stock["scalar_tensor.default"]),
@@ -345,7 +350,8 @@ class Promotion(Corrections):
     def _rounded_quotient(self, node: fx.Node) -> relax.Expr:
         """``div`` with or without a rounding mode."""
         operands = node.args[:2]
-        mode = node.kwargs.get("rounding_mode")
+        is_floor = node.target.__name__.startswith("floor_divide")
+        mode = "floor" if is_floor else node.kwargs.get("rounding_mode")
         kind = Kind.INT_TO_FLOAT if mode is None else Kind.DEFAULT
         dtype = self._result_dtype(kind, *operands)
         if not all(self._has_dtype(operand, dtype) for operand in operands):
@@ -353,7 +359,10 @@ class Promotion(Corrections):
         lhs, rhs = (self._operand(operand, dtype) for operand in operands)
         emit = self.block_builder.emit
         if mode == "floor":
-            return emit(relax.op.floor_divide(lhs, rhs))
+            # PyTorch does not round a number to 16 bits, and there may be more or less of it.
+            inner = accumulation_dtype(dtype)
+            lhs, rhs = (self._operand(operand, inner) for operand in operands)
+            return self._astype(emit(relax.op.floor_divide(lhs, rhs)), dtype)
         quotient = emit(relax.op.divide(lhs, rhs))
         # A quotient of integers is truncated as it is.
         return emit(relax.op.trunc(quotient)) if mode == "trunc" and "float" in dtype else quotient

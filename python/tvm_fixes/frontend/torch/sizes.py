@@ -76,6 +76,11 @@ def forget_derived_ranges(program: torch.export.ExportedProgram) -> None:
             del ranges[expression]
 
 
+def _is_empty_list(value: torch.Tensor) -> bool:
+    """Whether a tensor has one axis and no elements, known at export."""
+    return value.ndim == 1 and isinstance(value.shape[0], int) and value.shape[0] == 0
+
+
 class Sizes(Corrections):
     """What an importer does with sizes: they are those of ``torch.export``, not computed anew."""
 
@@ -99,6 +104,7 @@ class Sizes(Corrections):
             "cat.default": self._cat_converter(stock["cat.default"]),
             "index.Tensor": self._index_converter(stock["index.Tensor"]),
             "nonzero.default": self._places_of_nonzero,
+            "masked_select.default": self._selected_by_mask,
             "topk.default": self._top_k_converter(stock["topk.default"]),
             **{
                 name: self._squeeze_converter(stock[name])
@@ -436,7 +442,7 @@ class Sizes(Corrections):
             axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
             rank = node.meta["val"].ndim
             # PyTorch leaves out empty tensors of one axis, whatever the others are.
-            kept = [a for a in arguments if rank == 1 or tuple(value_of(a).shape) != (0,)]
+            kept = [a for a in arguments if rank == 1 or not _is_empty_list(value_of(a))]
             dtype = self._convert_data_type(node.meta["val"].dtype)
             tensors = [self.env[argument] for argument in kept]
             if len(kept) == len(arguments) and all(dtype_of(x) == dtype for x in tensors):
@@ -467,6 +473,17 @@ class Sizes(Corrections):
     def _places_of_nonzero(self, node: fx.Node) -> relax.Expr:
         switches.note(FIX_ID)
         return self._places(self.env[node.args[0]], node.meta["val"].shape[0])
+
+    def _selected_by_mask(self, node: fx.Node) -> relax.Expr:
+        switches.note(FIX_ID)
+        x, mask = node.args
+        sizes = torch.broadcast_shapes(value_of(x).shape, value_of(mask).shape)
+        shape = relax.ShapeExpr(self._symbols.shape(sizes))
+        if not sizes:
+            shape = relax.ShapeExpr([1])
+        emit = self.block_builder.emit
+        x, mask = (emit(relax.op.broadcast_to(self.env[value], shape)) for value in (x, mask))
+        return emit(relax.op.gather_nd(x, self._places(mask, node.meta["val"].shape[0])))
 
     def _places(self, x: relax.Expr, count: torch.SymInt) -> relax.Expr:
         """The indices of the elements that are not 0, a row each, of which there are `count`."""

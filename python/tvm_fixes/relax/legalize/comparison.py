@@ -16,12 +16,12 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.equal``, ``not_equal``, ``less``, ``less_equal``, ``greater``, ``greater_equal``,
-    ``maximum`` and ``minimum`` of booleans; ``maximum``, ``minimum``, ``clip`` and ``nn.relu`` of
-    NaN; ``isnan``, ``isinf`` and ``isfinite`` of bfloat16, integers and booleans.
+    ``maximum`` and ``minimum`` of booleans; ``maximum``, ``minimum``, ``clip``, ``nn.relu`` and
+    ``not_equal`` of NaN; ``isnan``, ``isinf`` and ``isfinite`` of bfloat16, integers and booleans.
 Symptom
     Of booleans ``fcmp oeq i1`` is no valid LLVM, or a check of TVM's code generator fails; the
-    others are refused. The relu
-    of NaN is 0, and its clip a bound, where PyTorch and ONNX have NaN.
+    others are refused. The relu of NaN is 0, and its clip a bound, where PyTorch and ONNX have NaN;
+    it does not differ from a number.
 Mechanism
     The code generator takes what is neither a signed nor an unsigned integer for a float. A maximum
     is the second operand if the first one is not greater, as it is not if one of them is NaN.
@@ -61,6 +61,9 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return stock(bb, call)
     if name in ("maximum", "minimum") and all("float" in dtype for dtype in dtypes):
         return _extremum(bb, call, stock, name)
+    if name == "not_equal" and all("float" in dtype for dtype in dtypes):
+        switches.note(FIX_ID)
+        return bb.call_te(_not_equal, *call.args, primfunc_name_hint=name)
     if dtypes != {"bool"}:
         return stock(bb, call)
     switches.note(FIX_ID)
@@ -70,6 +73,12 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return topi.cast(compared, "bool")
 
     return bb.call_te(compare, *call.args, primfunc_name_hint=name)
+
+
+def _not_equal(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    # LLVM's comparison is false of NaN, which differs from all numbers.
+    same = topi.cast(topi.equal(a, b), "int8")
+    return topi.cast(topi.subtract(tirx.const(1, "int8"), same), "bool")
 
 
 def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: str) -> relax.Expr:

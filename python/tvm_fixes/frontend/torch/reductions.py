@@ -1,0 +1,131 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Reductions of PyTorch programs.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``x.max(dim)`` with NaN; ``x.min(dim)``, ``amax``, ``amin``, ``aminmax``; a reduction, a scan, a
+    softmax or a sort of a tensor without axes along axis 0 or -1.
+Symptom
+    NaN is lost, silently; the others are refused.
+Mechanism
+    The largest element is taken from a top-k, whose comparisons NaN does not take part in; there
+    are no converters of the others.  Relax has no axis 0 in a tensor without axes, PyTorch has.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+from tvm import relax
+
+from ... import switches
+from ..dtypes import dtype_of
+from .corrections import Converters, Corrections
+
+__all__ = ["FIX_ID", "Reductions"]
+
+FIX_ID = "torch-reductions"
+
+Convert = Callable[[fx.Node], relax.Expr]
+
+# What takes an axis, that a tensor without axes may be given, too.
+_ALONG_AN_AXIS = (
+    *("amax.default", "amin.default", "any.dim", "any.dims", "argmax.default", "argmin.default"),
+    *("argsort.default", "cumprod.default", "cumsum.default", "flip.default", "gather.default"),
+    *("index_select.default", "linalg_vector_norm.default", "log_softmax.int", "max.dim"),
+    *("mean.dim", "median.dim", "min.dim", "prod.dim_int", "softmax.int", "sort.default"),
+    *("std.correction", "sum.dim_IntList", "topk.default", "var.correction"),
+    *("_log_softmax.default", "_softmax.default"),
+)
+
+
+class Reductions(Corrections):
+    """The converters of reductions."""
+
+    def reducing_converters(self) -> Converters:
+        """The converters of extrema."""
+        return {
+            "max.dim": self._extremum_and_place(relax.op.max, relax.op.argmax),
+            "min.dim": self._extremum_and_place(relax.op.min, relax.op.argmin),
+            "amax.default": self._extremum(relax.op.max),
+            "amin.default": self._extremum(relax.op.min),
+        }
+
+    def ranked_converters(self, known: Converters) -> Converters:
+        """Of `known` converters, those that are given an axis, for tensors without axes too."""
+        return {name: self._of_any_rank(known[name]) for name in _ALONG_AN_AXIS if name in known}
+
+    def _reduced(self, op: Callable[..., relax.Expr], x: relax.Expr, *options: Any) -> relax.Expr:
+        """A maximum or minimum, of booleans too."""
+        dtype = dtype_of(x)
+        values = self._astype(x, "int8") if dtype == "bool" else x
+        return self._astype(self.block_builder.emit(op(values, *options)), dtype)
+
+    def _extremum_and_place(
+        self, op: Callable[..., relax.Expr], place: Callable[..., relax.Expr]
+    ) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axis, keepdims = self._arguments(node, input=None, dim=None, keepdim=False)
+            switches.note(FIX_ID)
+            values = self._reduced(op, x, axis, keepdims)
+            searched = self._astype(x, "int8") if dtype_of(x) == "bool" else x
+            places = self.block_builder.emit(place(searched, axis, keepdims))
+            return relax.Tuple([values, self._astype(places, "int64")])
+
+        return convert
+
+    def _extremum(self, op: Callable[..., relax.Expr]) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axes, keepdims = self._arguments(node, input=None, dim=(), keepdim=False)
+            switches.note(FIX_ID)
+            axes = [axes] if isinstance(axes, int) else list(axes or ())
+            return self._reduced(op, x, axes or None, keepdims)
+
+        return convert
+
+    def _of_any_rank(self, convert: Convert) -> Convert:
+        """`convert`, of a tensor without axes by way of one of one element."""
+
+        def convert_any(node: fx.Node) -> relax.Expr:
+            argument = node.args[0]
+            x = self.env.get(argument)
+            if not isinstance(getattr(x, "ty", None), relax.TensorType) or x.ty.ndim != 0:
+                return convert(node)
+            switches.note(FIX_ID)
+            emit = self.block_builder.emit
+            self.env[argument] = emit(relax.op.reshape(x, [1]))
+            try:
+                result = convert(node)
+            finally:
+                self.env[argument] = x
+            values = node.meta["val"]
+            if not isinstance(values, tuple | list):
+                return self._without_axes(result, values.ndim)
+            result = emit(result)
+            fields = [emit(relax.TupleGetItem(result, i)) for i in range(len(values))]
+            shaped = [self._without_axes(f, v.ndim) for f, v in zip(fields, values, strict=True)]
+            return relax.Tuple(shaped)
+
+        return convert_any
+
+    def _without_axes(self, value: relax.Expr, rank: int) -> relax.Expr:
+        if rank != 0:
+            return value
+        value = self.block_builder.emit(value) if isinstance(value, relax.Call) else value
+        return value if value.ty.ndim == 0 else self.block_builder.emit(relax.op.reshape(value, []))
