@@ -47,12 +47,16 @@ Convert = Callable[[fx.Node], relax.Expr]
 # What takes an axis, that a tensor without axes may be given, too.
 _ALONG_AN_AXIS = (
     *("amax.default", "amin.default", "any.dim", "any.dims", "argmax.default", "argmin.default"),
-    *("argsort.default", "cumprod.default", "cumsum.default", "flip.default", "gather.default"),
-    *("index_select.default", "linalg_vector_norm.default", "log_softmax.int", "max.dim"),
+    *("argsort.default", "flip.default", "gather.default", "index_select.default"),
+    *("linalg_vector_norm.default", "log_softmax.int", "max.dim"),
     *("mean.dim", "median.dim", "min.dim", "prod.dim_int", "softmax.int", "sort.default"),
     *("std.correction", "sum.dim_IntList", "topk.default", "var.correction"),
     *("_log_softmax.default", "_softmax.default"),
 )
+
+
+# Of one element each is that element.
+_SCANS = ("cumprod.default", "cumsum.default")
 
 
 class Reductions(Corrections):
@@ -69,7 +73,10 @@ class Reductions(Corrections):
 
     def ranked_converters(self, known: Converters) -> Converters:
         """Of `known` converters, those that are given an axis, for tensors without axes too."""
-        return {name: self._of_any_rank(known[name]) for name in _ALONG_AN_AXIS if name in known}
+        converters: dict[Any, Convert] = {
+            name: self._of_any_rank(known[name]) for name in _ALONG_AN_AXIS if name in known
+        }
+        return converters | {name: self._scan_of_any_rank(known[name]) for name in _SCANS}
 
     def _reduced(self, op: Callable[..., relax.Expr], x: relax.Expr, *options: Any) -> relax.Expr:
         """A maximum or minimum, of booleans too."""
@@ -98,6 +105,16 @@ class Reductions(Corrections):
             return self._reduced(op, x, axes or None, keepdims)
 
         return convert
+
+    def _scan_of_any_rank(self, convert: Convert) -> Convert:
+        def convert_any(node: fx.Node) -> relax.Expr:
+            x = self.env[node.args[0]]
+            if x.ty.ndim != 0:
+                return convert(node)
+            switches.note(FIX_ID)
+            return self._astype(x, self._convert_data_type(node.meta["val"].dtype))
+
+        return convert_any
 
     def _of_any_rank(self, convert: Convert) -> Convert:
         """`convert`, of a tensor without axes by way of one of one element."""
