@@ -81,21 +81,22 @@ def _replaced(case: Case, function: relax.Function, inputs: Sequence[np.ndarray]
     mod = relax.transform.DeadCodeElimination(["main"])(mod)
     function = mod["main"]
     used = set(relax.analysis.all_vars(function.body))
-    symbols = {
-        symbol
-        for param in function.params
-        if param in used
-        for symbol in relax.analysis.definable_tir_vars_in_ty(param.ty)
-    }
+    symbols = {symbol for param in function.params if param in used for symbol in _symbols(param)}
     kept = [
         i
         for i, param in enumerate(function.params)
-        if param in used
-        or any(one not in symbols for one in relax.analysis.definable_tir_vars_in_ty(param.ty))
+        if param in used or any(one not in symbols for one in _symbols(param))
     ]
     smaller = relax.Function([function.params[i] for i in kept], function.body, function.ret_ty)
     mod["main"] = smaller.with_attr("global_symbol", "main")
     return Case(mod, [inputs[i] for i in kept])
+
+
+def _symbols(param: relax.Var) -> set[tirx.Var]:
+    """The symbols that a parameter binds."""
+    shape = getattr(param.ty, "shape", None)
+    extents = shape.values if isinstance(shape, relax.ShapeExpr) else []
+    return {one for one in extents if isinstance(one, tirx.Var)}
 
 
 def _with_sizes(case: Case) -> Iterator[Case]:

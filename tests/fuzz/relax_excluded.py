@@ -102,8 +102,10 @@ def _is_not_built(call: relax.Call, arguments: Sequence[Value]) -> bool:
 
 
 def _blends_infinities(call: relax.Call, arguments: Sequence[Value]) -> bool:
-    """Where a weight is 0, it is free to be left out, or to make NaN of what is infinite."""
-    return call.op.name == "relax.image.resize2d" and not np.all(np.isfinite(arguments[0].data))
+    """A factor of 0, of a padding too, may be left out, or make NaN of what is infinite."""
+    name = call.op.name
+    blends = name == "relax.image.resize2d" or name.startswith("relax.nn.conv")
+    return blends and not all(np.all(np.isfinite(one.data)) for one in _tensors(arguments))
 
 
 EXCLUDED.extend([_is_not_built, _blends_infinities, _loses_nan, _has_no_elements])

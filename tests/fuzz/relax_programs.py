@@ -210,7 +210,8 @@ class Maker:
         """A new parameter, weight or constant."""
         one = Drawn(tuple(dims), dtype, kind, bound)
         is_static = all(isinstance(extent, int | tirx.IntImm) for extent in dims)
-        if not set().union(*(_symbols_in(extent) for extent in dims)) <= set(self.symbols):
+        extents = [*dims, *([] if bound is None else [bound])]
+        if not set().union(*(_symbols_in(extent) for extent in extents)) <= set(self.symbols):
             raise Reject("a parameter of an extent that is computed")
         if any(size_of(extent, self.symbols) < 0 for extent in dims):
             raise Reject("an extent below 0")
