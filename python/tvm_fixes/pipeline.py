@@ -27,6 +27,7 @@ from .layout import LAYOUTS, ChooseLayout, convert_layout
 from .relax.analysis import operator_calls
 from .relax.legalize.indices import trusting_indices
 from .relax.transform import (
+    AllocateEmptyConstants,
     ApplyGpuSchedule,
     BroadcastFreeMatmul,
     CheckIndices,
@@ -193,7 +194,7 @@ def stages(
         # The guarded planning of memory, in the place of TVM's.
         guarded = {"StaticPlanBlockMemory": StaticPlanBlockMemory()}
         passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
-        return [guarded.get(step.info.name, step) for step in passes]
+        return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
 
     sequence.append(_target_stage("Legalize", legalize_passes, unsafe_indices))
     # Kernels are whole now, and only now: fusion knows reductions by their initial values.

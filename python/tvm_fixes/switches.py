@@ -59,6 +59,7 @@ FIX_IDS: tuple[str, ...] = (
     "fuse-transpose-matmul",
     "plan-memory-if",
     "plan-memory-escape",
+    "empty-constants",
     "batch-norm-legalize",
     "torch-dtype",
     "torch-conv-transpose",

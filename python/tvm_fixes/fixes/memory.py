@@ -15,9 +15,11 @@
 # mypy: disable-error-code="valid-type"
 
 import re
+import tempfile
 
 import numpy as np
 import tvm
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -102,5 +104,42 @@ PLAN_MEMORY_ESCAPE = Fix(
         stock=_keep_stock,
         fixed=_keep_guarded,
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
+    ),
+)
+
+
+def _load_empty(relax_pipeline: str | tvm.transform.Pass) -> None:
+    x = np.ones((2, 4), "float32")
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [data]):
+        rows = relax.Tuple([relax.const(np.zeros((0, 4), "float32")), data])
+        builder.emit_func_output(builder.emit(relax.op.concat(rows, axis=0)))
+    executable = relax.build(builder.get(), "llvm", relax_pipeline=relax_pipeline)
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/model.so"
+        executable.export_library(path)
+        machine = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())
+        np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(x)).numpy(), x)
+
+
+def _load_empty_stock() -> None:
+    _load_empty("default")
+
+
+def _load_empty_fixed() -> None:
+    _load_empty(pipeline())
+
+
+EMPTY_CONSTANTS = Fix(
+    id="empty-constants",
+    family="memory",
+    kind=Kind.PASS,
+    summary="a library holds no constants without elements, which never load",
+    upstream=(),
+    probe=Probe(
+        stock=_load_empty_stock,
+        fixed=_load_empty_fixed,
+        symptom=re.compile("Invalid DLTensor file format"),
     ),
 )

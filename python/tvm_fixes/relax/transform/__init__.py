@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The passes, as ``tvm.transform.Pass`` objects: one a file."""
 
+from .allocate_empty_constants import AllocateEmptyConstants
 from .apply_gpu_schedule import ApplyGpuSchedule
 from .broadcast_free_matmul import BroadcastFreeMatmul
 from .bundle_model_params import BundleModelParams
@@ -42,6 +43,7 @@ from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
 
 __all__ = [
+    "AllocateEmptyConstants",
     "ApplyGpuSchedule",
     "BroadcastFreeMatmul",
     "BundleModelParams",

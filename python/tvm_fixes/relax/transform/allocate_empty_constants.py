@@ -1,0 +1,100 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""AllocateEmptyConstants: a library holds no constants without elements.
+
+Upstream
+    No thread is known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A constant with an extent of 0, such as the register tokens of a vision transformer that has
+    none.
+Symptom
+    The library is written and never loads: ``Invalid DLTensor file format``.
+Mechanism
+    The reader of constants takes a read of no bytes for the end of the file.
+How to remove
+    When TVM loads such a library, delete this file, its test and the fix id ``empty-constants``.
+"""
+
+import tvm
+from tvm import relax
+from tvm_ffi import structural_map, structural_walk
+
+from ... import switches
+from ..ir import tensor_of, with_body, with_functions
+
+FIX_ID = "empty-constants"
+
+
+def AllocateEmptyConstants() -> tvm.transform.Pass:
+    """Allocate constants that have no elements when the model runs.
+
+    Before::
+
+        y = R.call_tir(cls.concat, (x, constant), …)         # of shape (1, 0, 48)
+
+    and after::
+
+        empty = R.builtin.alloc_tensor(R.shape([1, 0, 48]), R.dtype("float32"), 0)
+        y = R.call_tir(cls.concat, (x, empty), …)
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, to be run when constants are not folded any more.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        found = {
+            variable: _allocate(function)
+            for variable, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+        }
+        changed = {variable: new for variable, new in found.items() if new is not None}
+        if not changed:
+            return mod
+        switches.note(FIX_ID)
+        return relax.transform.Normalize()(with_functions(mod, changed))
+
+    return tvm.transform.module_pass(run, opt_level=0, name="AllocateEmptyConstants")
+
+
+def _allocate(function: relax.Function) -> relax.Function | None:
+    """`function` without such constants, or None if it has none."""
+    empty: dict[tvm.runtime.Tensor, relax.Var] = {}
+    bindings: list[relax.VarBinding] = []
+
+    def find(constant: tvm.ir.GenericConst) -> None:
+        tensor = tensor_of(constant)
+        if tensor is None or 0 not in tensor.shape or tensor in empty:
+            return
+        empty[tensor] = relax.Var(f"empty{len(empty)}", constant.ty)
+        shape = relax.ShapeExpr([int(extent) for extent in tensor.shape])
+        call = relax.op.builtin.alloc_tensor(shape, str(tensor.dtype), 0)
+        value = relax.BlockBuilder().normalize(call)
+        bindings.append(relax.VarBinding(empty[tensor], value))
+
+    structural_walk(function.body, (tvm.ir.GenericConst, find))
+    if not bindings:
+        return None
+
+    def replace(constant: tvm.ir.GenericConst) -> relax.Expr:
+        tensor = tensor_of(constant)
+        return constant if tensor is None else empty.get(tensor, constant)
+
+    body = structural_map(function.body, (tvm.ir.GenericConst, replace))
+    blocks = [relax.BindingBlock(bindings), *body.blocks]
+    return with_body(function, relax.SeqExpr(blocks, body.body))
