@@ -15,6 +15,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -100,6 +101,45 @@ def compare(
             f"{atol:.2g} + {rtol:.2g} * |reference|"
         )
     return verdict(problem, float(error.max(initial=0.0)))
+
+
+def judge(
+    found: OutputComparison, ours: np.ndarray, theirs: np.ndarray, exact: np.ndarray
+) -> OutputComparison:
+    """Decide by a run in float64 whether it is the reference that is off.
+
+    Parameters
+    ----------
+    found : OutputComparison
+        What :func:`compare` found of `ours` and `theirs`.
+    ours, theirs : numpy.ndarray
+        The output to judge, and the reference's.
+    exact : numpy.ndarray
+        That of the reference in float64.
+
+    Returns
+    -------
+    comparison : OutputComparison
+        Equal if `ours` is at least as close to `exact` as `theirs` is, in the largest difference
+        and in the mean of the squares; with both largest differences in any case.
+    """
+    is_comparable = found.max_abs_error is not None and exact.shape == theirs.shape
+    if found.equal or theirs.dtype.name not in TOLERANCES or not is_comparable:
+        return found
+    a, b, c = (array.astype("float64") for array in (ours, theirs, exact))
+    finite = np.isfinite(a)
+    if np.any(np.isfinite(c) != finite):
+        return found
+    own, other = np.abs(a - c)[finite], np.abs(b - c)[finite]
+    largest, reference_largest = float(own.max()), float(other.max())
+    is_closer = largest <= reference_largest and np.square(own).sum() <= np.square(other).sum()
+    return replace(
+        found,
+        equal=bool(is_closer),
+        problem="" if is_closer else found.problem,
+        float64_error=largest,
+        reference_float64_error=reference_largest,
+    )
 
 
 def _largest_magnitude(array: np.ndarray) -> float:

@@ -20,7 +20,7 @@ from rich.table import Table
 from .compiler import Step
 from .relax.verifier import Diagnostics
 from .runtime.inspection import Constant, Inspection
-from .runtime.report import Report
+from .runtime.report import OutputComparison, Report
 
 # How many rows a table of an inspection has where not all are asked for.
 _SHOWN = 20
@@ -192,9 +192,19 @@ def _outputs(report: Report) -> Table:
             output.dtype,
             _error(output.max_abs_error),
             _error(output.max_rel_error),
-            "[green]equal[/]" if output.equal else f"[red]{escape(output.problem)}[/]",
+            _verdict(output),
         )
     return table
+
+
+def _verdict(output: OutputComparison) -> str:
+    text = "[green]equal[/]" if output.equal else f"[red]{escape(output.problem)}[/]"
+    if output.float64_error is None or output.reference_float64_error is None:
+        return text
+    return (
+        f"{text} (reference off by {output.reference_float64_error:.2g} from float64, ours by "
+        f"{output.float64_error:.2g})"
+    )
 
 
 def _error(value: float | None) -> str:

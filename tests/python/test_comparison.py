@@ -21,7 +21,7 @@ import pytest
 import tvm.testing
 
 from tvm_fixes import comparison
-from tvm_fixes.comparison import TOLERANCES, compare, latencies_ms, median_seconds
+from tvm_fixes.comparison import TOLERANCES, compare, judge, latencies_ms, median_seconds
 
 NAN, INF = np.nan, np.inf
 
@@ -171,6 +171,33 @@ def test_latencies_stop_when_the_time_is_up():
     calls = []
     latencies_ms([partial(median_seconds, lambda: calls.append("a"))], runs=100, budget=0.0)
     assert len(calls) == 2
+
+
+def judged(ours, theirs, exact):
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    return judge(compare("y", ours, theirs), ours, theirs, np.array(exact, "float64"))
+
+
+def test_float64_decides_who_is_off():
+    result = judged(f32(1, 2), f32(1, 2.5), [1, 2.0625])
+    assert (result.equal, result.problem) == (True, "")
+    assert (result.float64_error, result.reference_float64_error) == (0.0625, 0.4375)
+    result = judged(f32(1, 2.5), f32(1, 2), [1, 2.0625])
+    assert not result.equal
+    assert result.problem.startswith("1 of 2 elements differ by more than")
+    assert (result.float64_error, result.reference_float64_error) == (0.4375, 0.0625)
+
+
+def test_float64_hides_no_errors():
+    # Off in one element less, but in more of them.
+    assert not judged(f32(1.4, 2.4, 3.4), f32(1, 2, 3.5), [1, 2, 3]).equal
+    # Not comparable: other shapes, a NaN, integers.
+    assert not judged(f32(1, 2), f32(1, 2.5), [1, 2, 3]).equal
+    assert not judged(f32(1, NAN), f32(1, 2.5), [1, 2]).equal
+    assert not judged(f32(1, 2), f32(1, 2.5), [1, INF]).equal
+    assert not judged(np.array([1]), np.array([2]), [1]).equal
+    # What is equal is not looked at.
+    assert judged(f32(1), f32(1), [5]).float64_error is None
 
 
 if __name__ == "__main__":

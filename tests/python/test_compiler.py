@@ -40,6 +40,7 @@ from models import (
     onnx_conv,
     onnx_model,
 )
+from onnx_helpers import program as onnx_program
 from tvm_fixes import compiler, target
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import (
@@ -50,6 +51,8 @@ from tvm_fixes.errors import (
     VerifyError,
 )
 from tvm_fixes.runtime import CompiledModel
+from tvm_fixes.source.onnx import OnnxSource
+from tvm_fixes.source.torch import TorchSource
 
 
 @pytest.fixture
@@ -83,6 +86,9 @@ class TestComparison:
         monkeypatch.setattr(
             "tvm_fixes.source.torch.TorchSource.reference",
             lambda self: ("a wrong one", lambda values: [out + 1 for out in real(values)]),
+        )
+        monkeypatch.setattr(
+            "tvm_fixes.source.torch.TorchSource._run_in_float64", lambda self, values: None
         )
         model = compile_model((module, inputs), output=tmp_path / "out")
         report = model.report
@@ -433,6 +439,74 @@ class TestNothingHalfWritten:
         assert len(left_in(temporary)) == 1
         del model
         assert left_in(temporary) == []
+
+
+class Cancelling(torch.nn.Module):
+    """A normalization of what is nearly one large number, of which float32 keeps few digits."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        y = (self.linear(x) + 1e5).to(torch.float32)
+        return torch.nn.functional.layer_norm(y - 1e5, (64,)) + torch.zeros(64, dtype=torch.float32)
+
+
+def test_pytorch_in_float64():
+    """With casts and constants of float32 in the program."""
+    torch.manual_seed(0)
+    x = torch.randn(4, 64)
+    model = Cancelling().eval()
+    program = torch.export.export(model, (x,))
+    source = TorchSource(program, "m")
+    inputs = [x.numpy()]
+    [exact] = source.float64_outputs(inputs)
+    assert exact.dtype == np.float64
+    far = model.linear.double()(x.double()) + 1e5 - 1e5
+    expected = torch.nn.functional.layer_norm(far, (64,)).detach().numpy()
+    np.testing.assert_allclose(exact, expected, rtol=1e-6, atol=1e-8)
+
+
+def onnx_cancelling():
+    weight = np.random.default_rng(0).standard_normal((8, 8)).astype("float32")
+    nodes = {
+        "h": ("MatMul", ["x", "w"]),
+        "far": ("Add", ["h", "c"]),
+        "cast": ("Cast", ["far"], {"to": 1}),
+        "y": ("Sub", ["cast", "c"]),
+    }
+    constants = {"w": weight, "c": np.array(1e5, "float32")}
+    return weight, onnx_program(nodes, {"x": ("float32", (2, 8))}, constants)
+
+
+def test_onnx_in_float64():
+    weight, model = onnx_cancelling()
+    x = np.random.default_rng(1).standard_normal((2, 8)).astype("float32")
+    [exact] = OnnxSource(model, "m").float64_outputs([x])
+    assert exact.dtype == np.float64
+    np.testing.assert_allclose(exact, x.astype("float64") @ weight.astype("float64"), atol=1e-9)
+
+
+def test_a_result_that_is_closer_than_the_reference_is_equal(monkeypatch):
+    """The reference here loses digits; a wrong result is still refused."""
+    _, model = onnx_cancelling()
+    right = OnnxSource.reference
+
+    def off(self):
+        name, run = right(self)
+        return name, lambda inputs: [out + np.float32(0.1) for out in run(inputs)]
+
+    monkeypatch.setattr(OnnxSource, "reference", off)
+    report = compile_model(model).report
+    assert report.equal
+    [output] = report.outputs
+    assert output.float64_error < 0.05 < output.reference_float64_error
+    run = CompiledModel.run
+    monkeypatch.setattr(CompiledModel, "run", lambda self, *args: run(self, *args) + np.float32(1))
+    report = compile_model(model).report
+    assert not report.equal
+    assert report.outputs[0].float64_error > 0.5
 
 
 if __name__ == "__main__":

@@ -44,6 +44,10 @@ class OutputComparison:
         element; a NaN equals a NaN, an infinity itself.
     problem : str
         Why it is not equal, in one line; empty where it is.
+    float64_error, reference_float64_error : float or None
+        The largest absolute differences of ours and of the reference from the reference in float64,
+        which is asked where they differ by more than the default tolerances; None where it was
+        not, or cannot run.  Ours is equal if it is at least as close, also in the mean.
     """
 
     name: str
@@ -55,6 +59,8 @@ class OutputComparison:
     atol: float
     equal: bool
     problem: str = ""
+    float64_error: float | None = None
+    reference_float64_error: float | None = None
 
 
 @dataclass(frozen=True)

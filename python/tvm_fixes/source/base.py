@@ -14,6 +14,7 @@
 
 import importlib
 import types
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from .. import logs
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec, describe_shape
 from ..runtime.tensors import numpy_dtype
@@ -33,6 +35,9 @@ Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
 # The sizes that the reference is asked at, for a symbolic dim of which nothing is known: a batch
 # that is not 1, and an extent that a few layers of downsampling leave something of.
 _BATCH, _EXTENT = 2, 32
+
+# The bytes of parameters up to which a model is run in float64, in twice or four times as many.
+_MOST_IN_FLOAT64 = 2 << 30
 
 # How many nodes a message lists.
 _LISTED = 5
@@ -101,6 +106,21 @@ class Source(ABC):
         run : callable
             From the inputs, in order, to the outputs, in order.
         """
+
+    def float64_outputs(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        """What the model gives where it computes in float64; None where that can't be told."""
+        if self.parameter_bytes > _MOST_IN_FLOAT64:
+            return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return self._run_in_float64(inputs)
+        except Exception as error:  # an operator without float64: the verdict stays as it is
+            logs.debug("compare", f"{self.name} does not run in float64: {summarize(error)}")
+            return None
+
+    def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        return None
 
     def example_inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw random inputs: floats from N(0, 1), integers from {0, 1}, booleans.

@@ -218,6 +218,53 @@ class OnnxSource(Source):
 
         return f"ONNX Runtime {onnxruntime.__version__}", run
 
+    def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        from onnx.reference import ReferenceEvaluator
+
+        if self._mapped or self._model.functions:
+            return None
+        evaluator = ReferenceEvaluator(_in_float64(self._model))
+        names = [spec.name for spec in self.inputs]
+        wide = [value.astype("float64") if _is_float(value.dtype) else value for value in inputs]
+        found = evaluator.run(list(self.output_names), dict(zip(names, wide, strict=True)))
+        return list(map(np.asarray, found))
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
+def _in_float64(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """The model with constants, casts and declared types of float64 in the place of others."""
+    import onnx
+
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+
+    def widen(tensor: "onnx.TensorProto") -> None:
+        if tensor.data_type in floats:
+            array = onnx.numpy_helper.to_array(tensor).astype("float64")
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+
+    def visit(graph: "onnx.GraphProto") -> None:
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if value.type.tensor_type.elem_type in floats:
+                value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+        for tensor in graph.initializer:
+            widen(tensor)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    widen(attribute.t)
+                if attribute.HasField("g"):
+                    visit(attribute.g)
+                if attribute.name in ("to", "dtype") and attribute.i in floats:
+                    attribute.i = onnx.TensorProto.DOUBLE
+
+    visit(wide.graph)
+    return wide
+
 
 def _onnx_constants(graph: "onnx.GraphProto") -> "Iterator[tuple[str, onnx.TensorProto]]":
     """The constants of a graph and of those within it, each with its name."""
