@@ -45,8 +45,15 @@ SAMPLES = 12
 # nothing was written to, and the bases of factorizations, of which each is as good.
 _UNDEFINED = re.compile(
     r"bernoulli|cauchy|dropout|empty|exponential|geometric|log_normal|multinomial|^normal|rand"
-    r"|rrelu|uniform|gumbel|eigh?$|eigvecs|\bqr|svd|lobpcg|householder|pca_lowrank|new_empty"
+    r"|rrelu|uniform|gumbel|eigh?$|eigv|\bqr|svd|lobpcg|householder|pca_lowrank|new_empty"
     r"|fractional_max_pool|^resize_|to_sparse|sparse"
+)
+# Of equal elements PyTorch gives the place of any.
+_UNDEFINED_PLACES = ("topk", "kthvalue", "mode", "median", "nanmedian")
+# What adds or casts infinities and NaN, in an order or to a number that PyTorch does not define.
+_FINITE = re.compile(
+    r"attention|bilinear|byte|bool|cdist|char|conv|corr|cov|double|einsum|embedding|int$|interpolate"
+    r"|linalg|linear|long|loss|matmul|mm|mv|norm|short|to$|type|upsample|fft|inner|outer|vdot|^dot"
 )
 _SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-7, -1e-7, 100.0, -100.0)
 
@@ -130,6 +137,8 @@ class Case:
             return None
         module = _Operator(info.op, sample)
         inputs = tuple(x.detach().clone().contiguous() for x in module.inputs)
+        if _FINITE.search(name):
+            special = None
         if special is not None:
             inputs = tuple(_with_special_values(x, special + i) for i, x in enumerate(inputs))
         label = f"{name} of {str(dtype).removeprefix('torch.')}, sample {index}"
@@ -138,7 +147,7 @@ class Case:
     def __str__(self) -> str:
         shapes = ", ".join(f"{str(x.dtype)[6:]}{list(x.shape)}" for x in self.inputs)
         rest = [x for i, x in enumerate(self.module.leaves) if i not in self.module.places]
-        return f"{self.name} ({shapes}; {rest} {self.module.tree.children_specs[-1].context})"
+        return f"{self.name} ({shapes}; {rest} {self.module.tree.child(2).context})"
 
     def expected(self) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
@@ -241,11 +250,13 @@ def check(case: Case) -> str | None:
         lines = [line for line in str(error).splitlines() if line.strip()]
         first = next((line for line in lines if "Error" in line), lines[0] if lines else "")
         message = lines[-1] if isinstance(error, tvm.error.InternalError) and lines else first
-        return f"{type(error).__name__}: {message}"[:300]
+        return f"{case.name}: {type(error).__name__}: {message}"[:300]
     assert len(got) == len(expected), f"{case}: {len(got)} outputs instead of {len(expected)}"
     truth = case.truth()
     truths: Sequence[torch.Tensor | None] = truth if truth is not None else [None] * len(expected)
     for index, (one, other, true) in enumerate(zip(got, expected, truths, strict=True)):
+        if index == 1 and case.name.startswith(_UNDEFINED_PLACES):
+            continue
         check_values(one, other, true, f"{case}: output {index}")
     return None
 

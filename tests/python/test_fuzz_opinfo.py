@@ -1,0 +1,54 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A fixed sample of what ``make fuzz`` draws from PyTorch's own sample inputs."""
+
+import pytest
+import torch
+import tvm
+import tvm.testing
+
+from tests.fuzz import opinfo
+
+# Each failed once: the operator, the dtype, the sample, and the seed of special values.
+CASES = [
+    ("nn.functional.selu", torch.float32, 0, None),
+    ("nn.functional.avg_pool2d", torch.float32, 1, None),
+    ("nn.functional.grid_sample", torch.float32, 0, None),
+    ("nn.functional.softshrink", torch.float32, 0, 1),
+    ("max.reduction_with_dim", torch.float32, 0, 1),
+    ("floor_divide", torch.float32, 3, 1),
+    ("ne", torch.float32, 3, 1),
+    ("arange", torch.float32, 3, None),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "sample", "special"), CASES)
+def test_operators_on_samples_of_pytorch(
+    name: str, dtype: torch.dtype, sample: int, special: int | None
+) -> None:
+    case = opinfo.Case.of(name, dtype, sample, special)
+    assert case is not None
+    assert opinfo.check(case) is None
+
+
+def test_a_wrong_value_is_a_fault() -> None:
+    right = torch.tensor([1.0, 2.0])
+    opinfo.check_values(right, right, right, "same")
+    with pytest.raises(AssertionError, match="1 of 2 elements differ"):
+        opinfo.check_values(torch.tensor([1.0, 2.1]), right, right, "other")
+    with pytest.raises(AssertionError, match="int64 instead of"):
+        opinfo.check_values(right.long(), right, right, "dtype")
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
