@@ -35,7 +35,7 @@ How to remove
 
 A negative index counts from the end.  An index that is still out of range is an error where
 :func:`~tvm_fixes.relax.transform.CheckIndices` runs, on a CPU.  In the kernel, a read is of the
-nearest element and a write is dropped.
+nearest element and a write is dropped; scatters for a GPU are TVM's, which are not bounded.
 """
 
 from collections.abc import Iterator, Sequence
