@@ -125,8 +125,13 @@ def console(*, stderr: bool = False) -> "Console":
     """A console of rich whose text is :func:`printable`."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.text import Text
 
     class PrintableConsole(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            # Before it is measured.
+            return super().render_str(printable(text), **options)
+
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
@@ -161,6 +166,11 @@ def write_failure(failure: Failure, *, as_json: bool) -> None:
 @contextmanager
 def loading() -> Iterator[None]:
     """The seconds in which TVM and PyTorch load: shown on a terminal, and what fails in them."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        # Libraries that PyTorch loads end the process where there is none.
+        raise Failure(f"the working directory: {error.strerror}", WRONG_USE) from error
     try:
         shown = console(stderr=True)
         with shown.status("loading TVM …") if shown.file.isatty() else nullcontext():

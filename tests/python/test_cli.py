@@ -575,6 +575,22 @@ class TestInspect:
         [tensor] = [c for c in document["constants"] if c["kind"] == "tensor"]
         assert tensor["parameters"] == ["w"]
 
+    def test_a_name_that_is_not_utf_8(self, artifact, capfd):
+        moved = artifact.rename(artifact.with_name("out\udcff"))
+        assert main(["inspect", str(moved)]) == 0
+        assert re.search(r"^artifact +.*out\\xff *$", capfd.readouterr().out, re.MULTILINE)
+
+    def test_a_working_directory_that_is_gone(self, artifact, tmp_path, capfd, monkeypatch):
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        with monkeypatch.context() as moved:
+            moved.chdir(gone)
+            gone.rmdir()
+            status = main(["inspect", str(artifact)])
+        assert status == 2
+        err = capfd.readouterr().err
+        assert err == "tvm-fixes: error: the working directory: No such file or directory\n"
+
     @pytest.mark.parametrize("as_json", [False, True])
     def test_error_is_one_line(self, onnx_file, capfd, as_json):
         assert main(["inspect", str(onnx_file), *["--json"] * as_json]) == 1

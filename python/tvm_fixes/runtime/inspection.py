@@ -206,7 +206,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     except ImportError as error:
         raise ArtifactError(str(error)) from error
     try:
-        size, sections, modules, constants = extension.read_library(str(library))
+        size, sections, modules, constants = extension.read_library(os.fsencode(library))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ArtifactError(f"{library}: {reason}") from error

@@ -136,6 +136,8 @@ def check_destination(directory: str | os.PathLike[str], size: int = 0) -> None:
         if any(len(os.fsencode(part)) > limit for part in path.parts):
             raise UsageError(f"{directory}: a name has more than {limit} bytes")
         room = os.statvfs(parent)
+    except UsageError:  # which is a ValueError
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{directory}: cannot be written: {reason}") from error
