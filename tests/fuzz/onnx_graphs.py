@@ -148,6 +148,7 @@ class Graph:
         outputs: int = 1,
         exact: bool = False,
         limit: float = 1e6,
+        nonempty: bool = False,
         **attributes: object,
     ) -> list[Value]:
         """A new node, unless the oracle rejects it or its results are too large; its results.
@@ -158,11 +159,13 @@ class Graph:
             Whether the operator adds no rounding to exact operands.
         limit : float
             The most elements that a result may have.
+        nonempty : bool
+            Whether a result must have elements.
         """
         names = [each.name if isinstance(each, Value) else each for each in operands]
-        return self._add(
-            operator, names, outputs, exact and _are_exact(operands), limit, attributes
-        )
+        all_exact = exact and _are_exact(operands)
+        sizes = (1 if nonempty else 0, limit)
+        return self._add(operator, names, outputs, all_exact, sizes, attributes)
 
     def add_with_outer(
         self,
@@ -174,7 +177,7 @@ class Graph:
         """As :meth:`add`, of an operator with subgraphs that read the values `outer`."""
         names = [each.name if isinstance(each, Value) else each for each in operands]
         read = [value.name for value in outer]
-        return self._add(operator, names, 1, _are_exact(outer), 1e6, graphs, read)
+        return self._add(operator, names, 1, _are_exact(outer), (0, 1e6), graphs, read)
 
     def _add(
         self,
@@ -182,7 +185,7 @@ class Graph:
         names: list[str],
         outputs: int,
         exact: bool,
-        limit: float,
+        sizes: tuple[float, float],
         attributes: dict[str, object],
         outer: Sequence[str] = (),
     ) -> list[Value]:
@@ -192,7 +195,7 @@ class Graph:
         known = {value.name: value.array for value in self.values} | self.constants
         operands = {name: known[name] for name in (*names, *outer) if name}
         arrays = onnx_oracle.evaluate(node, operands, self.opset)
-        if arrays is None or any(array.size > limit for array in arrays):
+        if arrays is None or any(not sizes[0] <= array.size <= sizes[1] for array in arrays):
             return []
         self.nodes.append(node)
         new = [

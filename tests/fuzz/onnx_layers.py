@@ -70,21 +70,26 @@ def convolve(graph: Graph) -> None:
     if transposed and graph.chance(0.3):
         strides = attributes.get("strides", [1] * spatial)
         attributes["output_padding"] = [graph.below(s) for s in strides]  # type: ignore[union-attr]
-    graph.add("ConvTranspose" if transposed else "Conv", operands, limit=20000, **attributes)
+    name = "ConvTranspose" if transposed else "Conv"
+    graph.add(name, operands, limit=20000, nonempty=True, **attributes)
 
 
 def pool(graph: Graph) -> None:
     value = _image(graph)
-    if value is None:
+    # ONNX Runtime pools float32; onnx's reference rounds shapes otherwise in a few modes.
+    if value is None or value.dtype != "float32":
         return
     spatial = value.rank - 2
     if graph.chance(0.2):
         graph.add(graph.choose(("GlobalAveragePool", "GlobalMaxPool")), [value])
         return
     name = str(graph.choose(("MaxPool", "AveragePool", "LpPool")))
-    attributes = _window(graph, spatial) | {
-        "kernel_shape": [1 + graph.below(3) for _ in range(spatial)]
-    }
+    kernel = [1 + graph.below(3) for _ in range(spatial)]
+    attributes = _window(graph, spatial) | {"kernel_shape": kernel}
+    pads = attributes.get("pads")
+    if isinstance(pads, list):
+        # What the mean of a window without data is, ONNX leaves open.
+        attributes["pads"] = [min(p, k - 1) for p, k in zip(pads, 2 * kernel, strict=True)]
     if graph.opset < 19 and name != "MaxPool":
         attributes.pop("dilations", None)
     if graph.opset >= 18 or name != "LpPool":
@@ -92,7 +97,8 @@ def pool(graph: Graph) -> None:
     if name == "AveragePool":
         attributes["count_include_pad"] = graph.below(2)
     outputs = 2 if name == "MaxPool" and value.exact and graph.chance(0.2) else 1
-    graph.add(name, [value], outputs=outputs, exact=name == "MaxPool", limit=20000, **attributes)
+    exact = name == "MaxPool"
+    graph.add(name, [value], outputs=outputs, exact=exact, limit=20000, nonempty=True, **attributes)
 
 
 def multiply(graph: Graph) -> None:
@@ -133,7 +139,8 @@ def einsum(graph: Graph) -> None:
 
 
 def resize(graph: Graph) -> None:
-    value = graph.pick(("float32", "float16", "float64"), ranks=(3, 4))
+    # ONNX Runtime has no kernel of other dtypes, and onnx's reference interpolates in float32.
+    value = graph.pick(("float32",), ranks=(3, 4))
     if value is None or 0 in value.shape:
         return
     mode = str(graph.choose(("nearest", "linear", "cubic")))

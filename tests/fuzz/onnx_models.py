@@ -124,7 +124,9 @@ def check(model: onnx.ModelProto, cases: list[dict[str, np.ndarray]], target: st
         return f"{type(error).__name__}: {text[:300]}"
     for inputs, wanted in zip(cases, expected, strict=True):
         if wanted is not None:
-            _compare(model, inputs, run, wanted)
+            refusal = _compare(model, inputs, run, wanted)
+            if refusal is not None:
+                return refusal
     return None
 
 
@@ -152,11 +154,14 @@ def _compare(
     inputs: dict[str, np.ndarray],
     run: Callable[[dict[str, np.ndarray]], list[np.ndarray]],
     wanted: list[np.ndarray],
-) -> None:
+) -> str | None:
+    """The message of a check at run time, which ONNX Runtime skips where there are no elements."""
     sizes = {name: array.shape for name, array in inputs.items()}
     try:
         got = run(inputs)
     except Exception as error:
+        if "match_cast" in str(error) and any(not array.size for array in inputs.values()):
+            return f"{type(error).__name__}: {error}"
         raise AssertionError(
             f"fails when it runs, {sizes}: {type(error).__name__}: {error}"
         ) from None
@@ -168,11 +173,11 @@ def _compare(
 
     problem = difference(got, wanted, truths, precision)
     if not problem:
-        return
+        return None
     # ONNX Runtime has faults of its own.
     other = onnx_oracle.by_reference(model, inputs)
     if other is not None and not difference(got, other, truths, precision):
-        return
+        return None
     raise AssertionError(f"{problem}, inputs {sizes}")
 
 

@@ -109,16 +109,6 @@ def _copy(
     return copy
 
 
-def _read_by(graph: onnx.GraphProto) -> set[str]:
-    names = {name for node in graph.node for name in node.input}
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                names |= _read_by(attribute.g)
-                names |= {output.name for output in attribute.g.output}
-    return names
-
-
 def _pruned(
     model: onnx.ModelProto, inputs: Arrays
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -129,7 +119,7 @@ def _pruned(
     for node in reversed(graph.node):
         if not needed.isdisjoint(node.output):
             kept.insert(0, node)
-            needed |= _read_by(onnx.GraphProto(node=[node]))
+            needed |= onnx_oracle.names_read(node)
     del graph.node[:]
     graph.node.extend(kept)
     for field in (graph.input, graph.initializer):

@@ -1,0 +1,181 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The fuzzer: its oracles and reducers, and a short part of each campaign with fixed seeds."""
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+import tvm.testing
+
+from tests.fuzz import campaign, onnx_models, onnx_oracle, reduce_onnx, tolerance
+from tests.fuzz.__main__ import main
+from tests.fuzz.campaign import CAMPAIGNS, FAULTS, Result, Verdict, judge
+from tests.fuzz.journal import Journal
+from tvm_fixes.isolate import Outcome, OutcomeKind, run_all_forked
+
+# How many cases of each campaign run: about as many seconds as the others.
+CASES = {"onnx": 32, "torch": 6, "passes": 8, "verifier": 16}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_fault_is_found(name: str) -> None:
+    [chosen] = [each for each in CAMPAIGNS if each.name == name]
+    outcomes = run_all_forked(
+        [chosen.case(seed) for seed in range(CASES[name])], timeout=120, jobs=2
+    )
+    results = [judge(seed, outcome) for seed, outcome in enumerate(outcomes)]
+    faults = [f"{r.seed}: {r.verdict}: {r.message[:300]}" for r in results if r.verdict in FAULTS]
+    assert not faults, "\n".join(faults)
+    assert sum(r.verdict is Verdict.PASSED for r in results) > len(results) / 2
+
+
+@pytest.mark.parametrize("seed", (3, 8, 21))
+def test_a_seed_makes_one_graph(seed: int) -> None:
+    first, second = (onnx_models.make_graph(seed).model() for _ in range(2))
+    assert first.SerializeToString() == second.SerializeToString()
+    assert first.graph.node
+
+
+# Oracles
+
+
+def truths(*runs: list[float]):
+    return lambda: [[np.array(run)] for run in runs]
+
+
+def difference(ours, theirs, *runs, dtype="float32") -> str:
+    pair = [np.array(ours, dtype)], [np.array(theirs, dtype)]
+    return tolerance.difference(*pair, truths(*runs), dtype)
+
+
+def test_what_is_as_near_to_float64_as_the_oracle_is_equal() -> None:
+    assert difference([1.0], [1.0]) == ""
+    assert difference([np.nan, np.inf], [np.nan, np.inf]) == ""
+    exact = [1.0, 2.0]
+    assert difference([1.01, 2.0], [1.02, 2.0], exact, exact) == ""
+    # A rounding of the inputs moves it as far.
+    assert difference([1.01, 2.0], [1.0, 2.0], exact, [1.001, 2.0]) == ""
+
+
+@pytest.mark.parametrize(
+    "ours, theirs",
+    (([1.01, 2.0], [1.0, 2.0]), ([np.nan, 2.0], [1.0, 2.0]), ([np.inf, 2.0], [1.0, 2.0])),
+)
+def test_what_is_farther_from_float64_is_not(ours: list[float], theirs: list[float]) -> None:
+    message = "output 0 float32(2,): 1 of 2 elements differ; at (0,) expected 1.0, got "
+    assert difference(ours, theirs, [1.0, 2.0], [1.0, 2.0]).startswith(message)
+
+
+def test_integers_shapes_and_dtypes_have_to_be_the_same() -> None:
+    assert "1 of 2 elements differ" in difference([1, 2], [1, 3], dtype="int64")
+    expected = "output 0: expected float32(2,), got float32(1,)"
+    assert difference([1.0], [1.0, 2.0]) == expected
+    other = tolerance.difference([np.zeros(1)], [np.zeros(1, "float32")], truths(), "float32")
+    assert other == "output 0: expected float32(1,), got float64(1,)"
+
+
+def test_a_model_that_onnx_runtime_rejects_is_evaluated_by_nodes() -> None:
+    """ONNX Runtime takes no bfloat16 from Python; each node is computed in float32."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> '
+        "g (bfloat16[3] x) => (bfloat16[3] z) { y = Sin (x) z = Add (y, x) }"
+    )
+    x = np.array([0.1, 1.0, -2.0], ml_dtypes.bfloat16)
+    [z] = onnx_oracle.outputs(model, {"x": x})
+    expected = np.sin(x.astype("float32")).astype(ml_dtypes.bfloat16) + x
+    np.testing.assert_array_equal(z, expected)
+
+
+# Running
+
+
+def outcome(kind: OutcomeKind, **fields: object) -> Outcome:
+    return Outcome(kind, **fields)
+
+
+@pytest.mark.parametrize(
+    "ended, verdict",
+    (
+        (outcome(OutcomeKind.VALUE), Verdict.PASSED),
+        (outcome(OutcomeKind.VALUE, value="no lowering"), Verdict.REFUSED),
+        (outcome(OutcomeKind.EXCEPTION, name="AssertionError", message="x"), Verdict.WRONG),
+        (outcome(OutcomeKind.EXCEPTION, name="KeyError", message="x"), Verdict.ERROR),
+        (outcome(OutcomeKind.SIGNAL, name="SIGSEGV", message="crashed"), Verdict.CRASHED),
+        (outcome(OutcomeKind.EXIT, message="left"), Verdict.CRASHED),
+        (outcome(OutcomeKind.TIMEOUT, message="no end"), Verdict.HUNG),
+    ),
+)
+def test_how_a_case_ends(ended: Outcome, verdict: Verdict) -> None:
+    assert judge(7, ended).verdict is verdict
+
+
+def test_a_run_goes_on_where_it_was(tmp_path) -> None:
+    path = tmp_path / "onnx.jsonl"
+    journal = Journal(path)
+    assert journal.next_seed(40) == 40
+    journal.add(Result(40, Verdict.PASSED, "", 1.0))
+    journal.add(Result(41, Verdict.WRONG, "output 0 differs", 1.0))
+    with path.open("a") as file:
+        file.write('{"seed": 42, "ver')  # killed while it wrote
+    again = Journal(path)
+    assert [result.verdict for result in again.results] == [Verdict.PASSED, Verdict.WRONG]
+    assert again.next_seed(0) == 42
+
+
+def test_the_causes_of_faults_are_shown_together(tmp_path, capsys) -> None:
+    journal = Journal(tmp_path / "onnx.jsonl")
+    for seed in range(3):
+        journal.add(Result(seed, Verdict.WRONG, f"output 0: {seed} of 9 elements differ", 1.0))
+    journal.add(Result(3, Verdict.CRASHED, "SIGSEGV: crashed", 1.0))
+    assert main(["onnx", "--show", "--folder", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "onnx: wrong, 3 cases" in shown
+    assert "onnx: crashed, 1 cases" in shown
+    assert "seeds 0 1 2; repeat: make fuzz ARGS='onnx --seed 0'" in shown
+
+
+def test_an_unknown_campaign_is_refused(capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["onyx"])
+    assert ended.value.code == 2
+    assert "unknown campaign onyx; expected onnx, torch" in capsys.readouterr().err
+
+
+def test_a_case_that_takes_too_much_memory_is_a_fault() -> None:
+    small = campaign.Campaign("memory", "values", "", gigabytes=2)
+    object.__setattr__(small, "function", lambda name: lambda seed: np.ones(1 << 29).sum())
+    [ended] = run_all_forked([small.case(0)], timeout=60, jobs=1)
+    assert judge(0, ended).verdict is Verdict.ERROR
+
+
+def test_a_fault_is_reduced_to_its_node() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[3] x, float[3] unused) => '
+        "(float[3] w, float[3] u) { y = Neg (x) z = Exp (y) w = Abs (z) u = Sin (unused) }"
+    )
+    inputs = {"x": np.ones(3, "float32"), "unused": np.ones(3, "float32")}
+
+    def has_exp(candidate: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> bool:
+        assert [value.name for value in candidate.graph.input] == list(arrays)
+        return any(node.op_type == "Exp" for node in candidate.graph.node)
+
+    small, arrays = reduce_onnx.reduce(model, inputs, has_exp)
+    assert [node.op_type for node in small.graph.node] == ["Exp"]
+    np.testing.assert_array_equal(arrays["y"], -np.ones(3))
+    text = reduce_onnx.as_test(small, arrays, "wrong")
+    assert "Exp (y)" in text and "'y': np.array([-1.0, -1.0, -1.0], 'float32')" in text
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
