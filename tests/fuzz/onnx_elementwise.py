@@ -266,8 +266,6 @@ def normalize(graph: Graph) -> None:
         graph.add("LRN", [value], size=1 + 2 * graph.below(3), alpha=0.01, bias=1.5)
     elif graph.opset >= 23:
         graph.add("RMSNormalization", [value, graph.weight(dtype, value.shape[-1:])], axis=-1)
-    else:
-        graph.add("MeanVarianceNormalization", [value], axes=[value.rank - 1])
 
 
 FAMILIES: tuple[tuple[Callable[[Graph], None], float], ...] = (

@@ -90,7 +90,8 @@ def pool(graph: Graph) -> None:
     if isinstance(pads, list):
         # What the mean of a window without data is, ONNX leaves open.
         attributes["pads"] = [min(p, k - 1) for p, k in zip(pads, 2 * kernel, strict=True)]
-    if graph.opset < 19 and name != "MaxPool":
+    # ONNX Runtime pads for a kernel without dilation.
+    if (graph.opset < 19 and name != "MaxPool") or "auto_pad" in attributes:
         attributes.pop("dilations", None)
     if graph.opset >= 18 or name != "LpPool":
         attributes["ceil_mode"] = graph.below(2)

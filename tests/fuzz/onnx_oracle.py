@@ -13,6 +13,7 @@
 """What ONNX Runtime, onnx's reference and a run in float64 say of a model."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import onnx
@@ -29,21 +30,32 @@ _FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, Te
 onnxruntime.set_default_logger_severity(4)
 
 
+class Unsupported(Exception):
+    """ONNX Runtime has no kernel, or its Python interface no dtype, for a valid model."""
+
+
 def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
-    """The outputs in ONNX Runtime without optimization; None if it rejects model or inputs."""
+    """The outputs in ONNX Runtime without optimization; None if it rejects model or inputs.
+
+    Raises
+    ------
+    Unsupported
+        If it has no kernel.
+    """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    # Its Python interface takes no bfloat16.
     if any(array.dtype.name == "bfloat16" for array in inputs.values()):
-        return None
+        raise Unsupported
     try:
         session = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         return [np.asarray(output) for output in session.run(None, dict(inputs))]
-    except Exception:  # its exceptions have no base of their own
+    except Exception as error:  # its exceptions have no base of their own
+        if type(error).__name__ == "NotImplemented" or "bfloat16" in str(error).lower():
+            raise Unsupported from None
         return None
 
 
@@ -58,21 +70,29 @@ def by_reference(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | N
 
 
 def outputs(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
-    """The outputs in ONNX Runtime, or node by node if it rejects the model; None if a node is.
+    """The outputs in ONNX Runtime, or node by node if it lacks a kernel; None if one rejects them.
 
-    ONNX Runtime has no kernels of a few dtypes, and onnx's reference has faults of its own: it is
-    asked for single nodes only.
+    onnx's reference has faults of its own: it is asked for single nodes only.
     """
-    results = by_onnx_runtime(model, inputs)
-    return _by_nodes(model, inputs) if results is None else results
+    try:
+        return by_onnx_runtime(model, inputs)
+    except Unsupported:
+        return by_nodes(model, inputs)
 
 
-def _by_nodes(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
+def by_nodes(
+    model: onnx.ModelProto, inputs: Arrays, *, reference_first: bool = False
+) -> list[np.ndarray] | None:
+    """The outputs, each node by the first oracle that takes it; None if both reject one."""
     known = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer} | dict(inputs)
     opset = model.opset_import[0].version
     for node in model.graph.node:
-        read = sorted(names_read(node) & known.keys())
-        results = evaluate(node, {name: known[name] for name in read}, opset)
+        operands = {name: known[name] for name in sorted(names_read(node) & known.keys())}
+        results = None
+        if reference_first:
+            results = by_reference(_node_model(node, operands, opset), operands)
+        if results is None:
+            results = evaluate(node, operands, opset)
         if results is None:
             return None
         known.update(zip(node.output, results, strict=True))
@@ -96,18 +116,23 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
     Of 16-bit floats that ONNX Runtime has no kernel for, in float32 and rounded once.
     """
     model = _node_model(node, operands, opset)
-    results = by_onnx_runtime(model, operands)
+    try:
+        return by_onnx_runtime(model, operands)
+    except Unsupported:
+        pass
     narrow = {a.dtype for a in operands.values() if a.dtype.name in ("float16", "bfloat16")}
-    if results is None and len(narrow) == 1 and node.op_type not in _NAMES_A_DTYPE:
+    if len(narrow) == 1 and node.op_type not in _NAMES_A_DTYPE:
         [dtype] = narrow
         wide = {
             name: a.astype("float32") if a.dtype == dtype else a for name, a in operands.items()
         }
-        found = by_onnx_runtime(_node_model(node, wide, opset), wide)
-        if found is not None:
+        with suppress(Unsupported):
+            found = by_onnx_runtime(_node_model(node, wide, opset), wide)
+            if found is None:
+                return None
             with np.errstate(over="ignore", invalid="ignore"):
-                results = [a.astype(dtype) if a.dtype == np.float32 else a for a in found]
-    return by_reference(model, operands) if results is None else results
+                return [a.astype(dtype) if a.dtype == np.float32 else a for a in found]
+    return by_reference(model, operands)
 
 
 _NAMES_A_DTYPE = ("Cast", "CastLike", "EyeLike", "QuantizeLinear", "DequantizeLinear")

@@ -181,7 +181,8 @@ def scatter(graph: Graph) -> None:
     if value is None:
         return
     # Without a reduction the order of equal indices is undefined.
-    reductions = ["none"] if value.dtype == "bool" else ["none", "add", "mul"]
+    with_reductions = graph.opset >= 16 and value.dtype != "bool"
+    reductions = ["none", "add", "mul"] if with_reductions else ["none"]
     if graph.opset >= 18 and value.dtype != "bool":
         reductions += ["max", "min"]
     reduction = str(graph.choose(reductions))

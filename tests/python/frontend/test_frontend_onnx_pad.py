@@ -40,7 +40,7 @@ from onnx_helpers import (
     program,
     refused_by_onnx_runtime,
 )
-from relax_helpers import calls
+from relax_helpers import call, calls
 from tvm_fixes.frontend.onnx import from_onnx
 
 Case = tuple[onnx.ModelProto, Arrays]
@@ -249,6 +249,28 @@ def test_pads_of_dims() -> None:
     assert tvm.sym.Analyzer().can_prove_equal(
         function.ret_ty.shape[0], n + tvm.tirx.floormod(4 - tvm.tirx.floormod(n, 4), 4)
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize(
+    "mode, pads, least",
+    (("reflect", (2, 1), 3), ("edge", (2, 0), 1), ("wrap", (1, 3), 1), ("constant", (-2, -1), 3)),
+)
+def test_more_is_not_padded_or_cut_off_than_a_symbolic_axis_has(
+    mode: str, pads: tuple[int, int], least: int
+) -> None:
+    """Data of fewer elements is read beyond its end otherwise."""
+    before, after = pads
+    model = program(
+        {"y": ("Pad", ["x", "pads"], {"mode": mode})},
+        {"x": ("float32", ("n", 2))},
+        {"pads": np.array([before, 0, after, 0])},
+        opset=19,
+    )
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2)] for n in (least, 7)))
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    with pytest.raises(RuntimeError, match="match_cast error"):
+        call(vm, "main", normal(least - 1, 2))
 
 
 @pytest.mark.filterwarnings("ignore:.*")

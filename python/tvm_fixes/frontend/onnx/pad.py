@@ -44,6 +44,7 @@ from .parameters import (
     axes_of,
     integers,
     length_of,
+    require,
     require_all,
     shaped,
     symbols,
@@ -95,12 +96,11 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
     if mode != "constant":
         data, extents, widths = _cut(node, data, extents, widths)
     for axis, (extent, (before, after)) in enumerate(zip(extents, widths, strict=True)):
-        if not isinstance(extent, int):
-            continue
         least = {"constant": 0, "reflect": max(before, after) + 1}.get(mode, 1)
-        if extent + before + after < 0 or (max(before, after) > 0 and extent < least):
-            reason = f"expected less in mode {mode} for axis {axis}, of {extent} elements"
-            raise node.invalid("pads (before, after) of each axis", given, reason)
+        least = max(least if max(before, after) > 0 else 0, -before - after)
+        reason = f"expected less in mode {mode} for axis {axis}, of {extent} elements"
+        if least > 0:
+            require(node, extent >= least, "pads (before, after) of each axis", given, reason)
     if not any(map(any, widths)):
         return data
     return relax.op.nn.pad(data, [w for pair in widths for w in pair], _MODES[mode], float(fill))
