@@ -15,7 +15,9 @@
 A file is read, or refused by one error of the product that names it; anything else is a fault.
 """
 
+import hashlib
 import json
+import re
 import shutil
 import tempfile
 import zipfile
@@ -91,8 +93,9 @@ def _make_seeds(folder: Path) -> dict[str, Any]:
     torch.export.save(program, folder / "model.pt2")
     (folder / "module.py").write_text(_SCRIPT)
     models = _onnx_models()
-    compiled = tvm_fixes.compile(models[0], compare=False, weights="outside", output=folder / "out")
-    del compiled
+    module, inputs = nn.Linear(128, 128).eval(), (torch.ones(1, 128),)
+    tvm_fixes.compile((module, inputs), compare=False, weights="outside", output=folder / "out")
+    assert (folder / "out" / WEIGHTS).exists()
     with zipfile.ZipFile(folder / "model.pt2") as archive:
         members = [(entry, archive.read(entry)) for entry in archive.namelist()]
     return {
@@ -216,7 +219,10 @@ def _write_json(rng: np.random.Generator, folder: Path) -> _Read:
 
 def _write_script(rng: np.random.Generator, folder: Path) -> _Read:
     path = folder / "module.py"
-    path.write_bytes(mutate_bytes(rng, _seeds()["script"]))
+    words = re.split(rb"(\W)", _seeds()["script"])
+    for _ in range(rng.integers(1, 4)):
+        words[rng.integers(len(words))] = words[rng.integers(len(words))]
+    path.write_bytes(b"".join(words))
     return lambda: _verify(path)
 
 
@@ -226,12 +232,31 @@ def _mutate_text(rng: np.random.Generator, data: bytes) -> bytes:
     return mutate_json(rng, json.loads(data))
 
 
+def _mutate_header(rng: np.random.Generator, files: dict[str, bytes]) -> None:
+    """Change the header of the weights, and the manifest such that it fits."""
+    data = _seeds()["artifact"][WEIGHTS]
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = _mutate_text(rng, data[8:begin])
+    head = len(header).to_bytes(8, "little") + header
+    files[WEIGHTS] = head + data[begin:]
+    manifest = json.loads(files[MANIFEST])
+    manifest["weights"] |= {
+        "size": len(files[WEIGHTS]),
+        "sha256": hashlib.sha256(files[WEIGHTS]).hexdigest(),
+        "header_sha256": hashlib.sha256(head).hexdigest(),
+    }
+    files[MANIFEST] = json.dumps(manifest).encode()
+
+
 def _write_artifact(changed: str) -> Callable[[np.random.Generator, Path], _Read]:
     def write(rng: np.random.Generator, folder: Path) -> _Read:
-        for name, data in _seeds()["artifact"].items():
-            if name == changed:
-                data = _mutate_text(rng, data) if name == MANIFEST else mutate_bytes(rng, data)
-            (folder / name).write_bytes(data)
+        files = dict(_seeds()["artifact"])
+        data = files[changed]
+        files[changed] = _mutate_text(rng, data) if changed == MANIFEST else mutate_bytes(rng, data)
+        if changed == WEIGHTS and rng.random() < 0.7:
+            _mutate_header(rng, files)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         if rng.random() < 0.5:
             return lambda: inspect(folder).to_json()
         if changed == LIBRARY:
