@@ -28,6 +28,7 @@ CASES = [
     ("max.reduction_with_dim", torch.float32, 0, 1),
     ("floor_divide", torch.float32, 3, 1),
     ("ne", torch.float32, 3, 1),
+    ("cumsum", torch.bfloat16, 1, None),
     ("arange", torch.float32, 3, None),
 ]
 

@@ -35,7 +35,7 @@ from torch import fx
 from tvm import relax
 
 from ... import switches
-from ..dtypes import dtype_of
+from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 
 __all__ = ["FIX_ID", "Reductions"]
@@ -56,7 +56,7 @@ _ALONG_AN_AXIS = (
 
 
 # Of one element each is that element.
-_SCANS = ("cumprod.default", "cumsum.default")
+_SCANS = {"cumprod.default": relax.op.cumprod, "cumsum.default": relax.op.cumsum}
 
 
 class Reductions(Corrections):
@@ -76,7 +76,9 @@ class Reductions(Corrections):
         converters: dict[Any, Convert] = {
             name: self._of_any_rank(known[name]) for name in _ALONG_AN_AXIS if name in known
         }
-        return converters | {name: self._scan_of_any_rank(known[name]) for name in _SCANS}
+        return converters | {
+            name: self._scan_converter(op, known[name]) for name, op in _SCANS.items()
+        }
 
     def _reduced(self, op: Callable[..., relax.Expr], x: relax.Expr, *options: Any) -> relax.Expr:
         """A maximum or minimum, of booleans too."""
@@ -106,15 +108,20 @@ class Reductions(Corrections):
 
         return convert
 
-    def _scan_of_any_rank(self, convert: Convert) -> Convert:
-        def convert_any(node: fx.Node) -> relax.Expr:
-            x = self.env[node.args[0]]
-            if x.ty.ndim != 0:
-                return convert(node)
+    def _scan_converter(self, op: Callable[..., relax.Expr], stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axis = self._arguments(node, input=None, dim=None)
+            dtype = self._convert_data_type(node.meta["val"].dtype)
+            inner = accumulation_dtype(dtype)
+            if x.ty.ndim != 0 and inner == dtype:
+                return stock(node)
             switches.note(FIX_ID)
-            return self._astype(x, self._convert_data_type(node.meta["val"].dtype))
+            if x.ty.ndim == 0:
+                return self._astype(x, dtype)
+            # Of 16 bits it is summed in float32 and rounded once.
+            return self._astype(self.block_builder.emit(op(self._astype(x, inner), axis)), dtype)
 
-        return convert_any
+        return convert
 
     def _of_any_rank(self, convert: Convert) -> Convert:
         """`convert`, of a tensor without axes by way of one of one element."""
