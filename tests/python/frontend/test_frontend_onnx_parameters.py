@@ -242,5 +242,43 @@ def test_triangles_places_and_elements() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
+def test_cum_sum_backwards_between_functions() -> None:
+    """Fused with what is around it."""
+    nodes = {"n": ("Neg", ["x"]), "s": ("CumSum", ["n", "0"], {"reverse": 1}), "y": ("Abs", ["s"])}
+    model = program(nodes, {"x": ("int32", (5,))}, {"0": vector(0)}, {"y": "int32"})
+    x = integers(5, dtype="int32")
+    assert_follows_onnx_runtime(from_onnx, model, [x], pipeline="tvm_fixes")
+
+
+# ReverseSequence
+
+
+def test_reverse_sequence() -> None:
+    """Lengths from 0 to all, with either order of the axes."""
+    time_first = {"time_axis": 0, "batch_axis": 1}
+    nodes = {
+        "y": ("ReverseSequence", ["x", "lengths"], time_first),
+        "z": ("ReverseSequence", ["x", "other"], {"time_axis": 1, "batch_axis": 0}),
+    }
+    model = program(
+        nodes,
+        {"x": ("float32", ("n", 3, 2)), "other": ("int64", ("n",))},
+        {"lengths": vector(0, 4, 2)},
+        ["y", "z"],
+    )
+    runs = [[normal(n, 3, 2), vector(*(i % 4 for i in range(n)))] for n in (4, 7)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes")
+
+
+def test_reverse_sequence_along_other_axes_is_refused() -> None:
+    model = program(
+        {"y": ("ReverseSequence", ["x", "lengths"], {"time_axis": 2, "batch_axis": 1})},
+        {"x": ("float32", (2, 3, 4))},
+        {"lengths": vector(1, 2, 3)},
+    )
+    message = "ReverseSequence 'y': attributes is {'time_axis': 2, 'batch_axis': 1}; expected 0 and"
+    assert_refused(from_onnx, model, message)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

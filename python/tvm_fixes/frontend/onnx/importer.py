@@ -96,7 +96,13 @@ from .reshape import (
     convert_unsqueeze,
 )
 from .resize import RESIZE, convert_resize
-from .selection import PARAMETERS, convert_cum_sum, convert_one_hot, convert_top_k
+from .selection import (
+    PARAMETERS,
+    convert_cum_sum,
+    convert_one_hot,
+    convert_reverse_sequence,
+    convert_top_k,
+)
 from .slice import SLICE, convert_slice, convert_split
 from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
 from .values import SHAPE_VALUES, KnownValues, Value
@@ -148,6 +154,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "LSTM": [(RECURRENT, convert_recurrent)],
     "RNN": [(RECURRENT, convert_recurrent)],
     "Resize": [(RESIZE, convert_resize)],
+    "ReverseSequence": [(PARAMETERS, convert_reverse_sequence)],
     "RoiAlign": [(BOXES, convert_roi_align)],
     "Selu": [(ACTIVATIONS, convert_elu)],
     "Shape": [(RESHAPE, convert_shape)],

@@ -18,13 +18,15 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     A TopK of opset 10, of 0, of more elements than there may be, or by a number that is computed; a
-    OneHot by any depth that is not an integer scalar, or by values that are no constants.
+    OneHot by any depth that is not an integer scalar, or by values that are no constants; a CumSum
+    with ``reverse``; a ReverseSequence.
 Symptom
     The greatest element alone, all elements, or elements behind the data, silently; ``TypeError``
-    and ``AssertionError``.
+    and ``AssertionError``; ``Inconsistent buffers``; an operator that is not supported.
 Mechanism
     The converter of TopK reads an attribute that opset 10 does not have, and that of OneHot turns
-    operands into Python numbers of another type.
+    operands into Python numbers of another type.  That of CumSum emits kernels, which fusion does
+    not take.  ReverseSequence has no converter.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and, with ``generators.py``, the fix id ``onnx-parameters``.
@@ -40,7 +42,13 @@ from .node import Converter, Extent, Node
 from .parameters import axes_of, extents_or_symbols, require, shaped
 from .slice import take_ranges
 
-__all__ = ["PARAMETERS", "convert_cum_sum", "convert_one_hot", "convert_top_k"]
+__all__ = [
+    "PARAMETERS",
+    "convert_cum_sum",
+    "convert_one_hot",
+    "convert_reverse_sequence",
+    "convert_top_k",
+]
 
 PARAMETERS = "onnx-parameters"
 
@@ -124,4 +132,29 @@ def convert_cum_sum(node: Node, convert: Converter) -> relax.Expr:
     (found,) = axes_of(node, [0 if axis is None else axis.item()], len(extents))
     if axis is None:
         switches.note(PARAMETERS)
-    return convert(node.with_operands(data, relax.const(found, "int64")))
+    if not node.attributes.get("reverse", 0):
+        return convert(node.with_operands(data, relax.const(found, "int64")))
+    switches.note(PARAMETERS)
+    flipped = node.emit(op.flip(data, found))
+    forward = node.with_attributes(reverse=0).with_operands(flipped, relax.const(found, "int64"))
+    return op.flip(node.emit(convert(forward)), found)
+
+
+def convert_reverse_sequence(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a ReverseSequence, of data with a time axis and a batch axis.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data is unknown or less than 2, or the axes are not 0 and 1.
+    """
+    data, extents = shaped(node, 0, "input")
+    axes = {name: node.attributes.get(name, 1 - (name == "time_axis")) for name in _SEQUENCE_AXES}
+    if sorted(axes.values()) != [0, 1] or len(extents) < 2:
+        raise node.invalid("attributes", axes, f"expected 0 and 1 of {len(extents)} axes")
+    switches.note(PARAMETERS)
+    lengths = node.emit(op.astype(node.operands[1], "int64"))
+    return op.reverse_sequence(data, lengths, axes["time_axis"], axes["batch_axis"])
+
+
+_SEQUENCE_AXES = ("time_axis", "batch_axis")
