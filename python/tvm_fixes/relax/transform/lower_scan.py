@@ -112,5 +112,15 @@ def _scan(
         inner = tirx.For(index, zero, shape[line], tirx.ForKind.SERIAL, element)
         return tirx.For(lines, zero, count_of(others), tirx.ForKind.PARALLEL, inner)
 
-    buffer = tirx.decl_buffer(shape, dtype, "scanned", layout=None)
-    return te.extern([shape], [data], body, dtype=[dtype], out_buffers=[buffer], name="scan")
+    # Fusion joins kernels whose buffers are alike, and others have no layout.
+    source = tirx.decl_buffer(data.shape, data.dtype, "data", layout=None)
+    scanned = tirx.decl_buffer(shape, dtype, "scanned", layout=None)
+    return te.extern(
+        [shape],
+        [data],
+        body,
+        dtype=[dtype],
+        in_buffers=[source],
+        out_buffers=[scanned],
+        name="scan",
+    )
