@@ -41,6 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parse(argv)
     warnings.simplefilter("ignore")
     console = Console(soft_wrap=True)
+    console.width = max(console.width, 100)
     names = arguments.names or [campaign.name for campaign in CAMPAIGNS]
     chosen = [campaign for campaign in CAMPAIGNS if campaign.name in names]
     if arguments.seed is not None:

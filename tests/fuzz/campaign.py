@@ -62,10 +62,9 @@ class Result:
     @property
     def cause(self) -> str:
         """The message without what differs between two cases of one cause: names and numbers."""
-        lines = self.message.splitlines()
-        return (
-            re.sub(r"0x[0-9a-f]+|-?\d+(\.\d+)?(e[+-]?\d+)?", "#", lines[0])[:160] if lines else ""
-        )
+        lines = self.message.splitlines() or [""]
+        bare = re.sub(r"'[^']*'|\[.*?\]|\(.*?\)|\{.*?\}", "…", lines[0])
+        return re.sub(r"\b(lv|node|v|x)?\d+\b|-?\d+(\.\d+)?(e[+-]?\d+)?", "#", bare)[:120]
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from .campaign import FAULTS, Result, Verdict
 
 
 def summary(results: Mapping[str, Sequence[Result]]) -> Table:
-    """One row per campaign: how many cases ended in which way, and the time they took."""
+    """One row per campaign: how many cases ended in which way, and the time of all."""
     table = Table(title="Fuzzing")
-    table.add_column("campaign")
-    for column in ("cases", *Verdict, "CPU min"):
-        table.add_column(column, justify="right")
+    table.add_column("campaign", no_wrap=True)
+    for column in ("cases", *Verdict, "minutes"):
+        table.add_column(column, justify="right", no_wrap=True)
     for name, found in results.items():
         counts = Counter(result.verdict for result in found)
         minutes = sum(result.seconds for result in found) / 60
