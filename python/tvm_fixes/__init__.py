@@ -39,7 +39,9 @@ from .relax.legalize import gather as _gather  # noqa: E402
 from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
 from .relax.legalize import matmul as _matmul  # noqa: E402
 from .relax.legalize import max_pool as _max_pool  # noqa: E402
+from .relax.legalize import nll_loss as _nll_loss  # noqa: E402
 from .relax.legalize import norms as _norms  # noqa: E402
+from .relax.legalize import pad as _pad  # noqa: E402
 from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import pool_window as _pool_window  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
@@ -69,7 +71,9 @@ _gather.register()
 _layout_transform.register()
 _matmul.register()
 _max_pool.register()
+_nll_loss.register()
 _norms.register()
+_pad.register()
 _pixel_shuffle.register()
 _pool_window.register()
 _reductions.register()

@@ -97,8 +97,7 @@ def pipeline(
     unsafe_indices : bool
         Trust the indices that the model computes: a gather or scatter by one that is out of range
         reads or writes any memory.  By default :func:`~tvm_fixes.relax.transform.CheckIndices`
-        makes it an error on a CPU; on a GPU, a gather takes the nearest element, and a scatter is
-        not bounded.
+        makes it an error on a CPU; on a GPU, the nearest element is read, or changed.
 
     Returns
     -------

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import tvm
-from tvm import tirx
+from tvm import te, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
@@ -80,6 +80,15 @@ def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
     for extent in extents:
         count = count * extent.astype("int64")
     return Analyzer().simplify(count)
+
+
+def buffers_of(tensors: Sequence[te.Tensor]) -> list[tirx.Buffer]:
+    """Buffers for ``te.extern``, which are as those of the kernels that it is fused with.
+
+    Fusion joins kernels whose buffers are alike; those of kernels made of ``te.compute`` have no
+    layout, which is not what ``te.extern`` gives them by default.
+    """
+    return [tirx.decl_buffer(one.shape, one.dtype, one.op.name, layout=None) for one in tensors]
 
 
 def is_one(extent: tirx.Expr) -> bool:

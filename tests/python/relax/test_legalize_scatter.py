@@ -156,5 +156,75 @@ def test_large_data_is_copied_in_parallel():
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, -1])
+def test_gradient_of_take_wraps_and_drops(axis):
+    shape = (k, m) if axis == 0 else (n, k)
+    inputs = {"g": tensor(*shape), "x": tensor(n, m), "i": tensor(k, dtype="int64")}
+    vector = {"g": tensor(k), "x": tensor(n), "i": tensor(k, dtype="int32")}
+    vm = machine(
+        {
+            "main": build(inputs, lambda _, g, x, i: op.grad.take_backward(g, x, i, axis)),
+            "flat": build(vector, lambda _, g, x, i: op.grad.take_backward(g, x, i)),
+        }
+    )
+    generator = np.random.default_rng(0)
+    x, i = np.zeros((4, 5), "float32"), np.array([1, -1, 1, 9, -9, 10**12])
+    gradient = generator.standard_normal((6, 5) if axis == 0 else (4, 6)).astype("float32")
+    expected, extent = x.copy(), x.shape[axis]
+    for at, index in enumerate(i):
+        if -extent <= index < extent:
+            np.moveaxis(expected, axis, 0)[index] += np.moveaxis(gradient, axis, 0)[at]
+    np.testing.assert_allclose(call(vm, "main", gradient, x, i), expected, rtol=1e-6)
+    got = call(vm, "flat", gradient.ravel()[:3], x[0], np.array([4, -9, 4], "int32"))
+    assert got.tolist() == [0, 0, 0, 0, gradient.ravel()[0] + gradient.ravel()[2]]
+
+
+def test_scatters_of_scalars_between_reshapes():
+    """Fusion joins them where their buffers are alike."""
+    one = {"x": tensor(1), "i": tensor(1, dtype="int64"), "u": tensor(1)}
+
+    def between(scatter):
+        def emit(bb, x, i, u):
+            before = bb.emit(op.reshape(bb.emit(op.reshape(x, ())), (1,)))
+            return bb.emit(op.reshape(bb.emit(scatter(before, i, u)), (1, 1)))
+
+        return build(one, emit)
+
+    vm = machine(
+        {
+            "elements": between(lambda x, i, u: op.scatter_elements(x, i, u)),
+            "put": between(lambda x, i, u: op.index_put(x, relax.Tuple([i]), u)),
+            "take": between(lambda x, i, u: op.grad.take_backward(u, x, i, 0)),
+        }
+    )
+    x, u = np.ones(1, "float32"), np.full(1, 3, "float32")
+    for name in ("elements", "put", "take"):
+        assert call(vm, name, x, np.zeros(1, "int64"), u).tolist() == [[3]]
+
+
+def test_kernels_for_a_gpu_get_indices_that_are_bounded():
+    matrix, ints = tensor(n, m), tensor(k, 2, dtype="int64")
+    mods = {
+        "scatter_elements": build(
+            {"x": tensor(n, 2), "i": ints, "u": tensor(k, 2)},
+            lambda _, x, i, u: op.scatter_elements(x, i, u),
+        ),
+        "scatter_nd": build(
+            {"x": matrix, "i": ints, "u": tensor(k)}, lambda _, *a: op.scatter_nd(*a)
+        ),
+        "index_put": build(
+            {"x": tensor(n), "i": tensor(k, dtype="int64"), "u": tensor(k)},
+            lambda _, x, i, u: op.index_put(x, relax.Tuple([i]), u),
+        ),
+    }
+    for name, mod in mods.items():
+        with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
+            lowered = relax.transform.LegalizeOps()(mod)
+        main, nearest = str(lowered["main"]), str(lowered["nearest"])
+        assert 0 < main.index("nearest") < main.index(name)
+        assert "T.max(" in nearest
+        assert "T.min(" in nearest
+
+
 if __name__ == "__main__":
     tvm.testing.main()

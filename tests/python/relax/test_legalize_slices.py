@@ -98,5 +98,26 @@ def test_reverse_sequence_of_any_lengths():
     np.testing.assert_array_equal(got, expected)
 
 
+def test_strided_slice_of_bounds_that_are_not_within():
+    """What lies beyond the axis is a copy of the nearest element."""
+    mods = {
+        "symbolic": build(
+            {"x": tensor(n, 2), "y": tensor(m)},
+            lambda _, x, y: op.strided_slice(x, [0], [m - 2], [m + 2], assume_inbound=True),
+        ),
+        "stepped": build(
+            {"x": tensor(n, 2)},
+            lambda _, x: op.strided_slice(x, [-2], [1], [8], [2], assume_inbound=True),
+        ),
+    }
+    vm = machine(mods)
+    x = np.arange(10, dtype="float32").reshape(5, 2)
+    for length in (0, 1, 2, 4, 9):
+        got = call(vm, "symbolic", x, np.zeros(length, "float32"))
+        np.testing.assert_array_equal(got, x[np.clip(np.arange(length - 2, length + 2), 0, 4)])
+        np.testing.assert_array_equal(call(vm, "symbolic", x[:0], got[:, 0]), np.zeros((4, 2)))
+    np.testing.assert_array_equal(call(vm, "stepped", x), x[[1, 3, 4, 4]])
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -190,5 +190,30 @@ def test_switched_off(monkeypatch):
     assert checked(mod).same_as(mod)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+def test_topk_of_fewer_elements(dtype):
+    """As many as there are where that is static; an error where it is found when it runs."""
+    results = ("both", "values", "indices")
+    mods = {
+        f"{result}_{extent}": build(
+            {"x": tensor(m, extent, dtype=dtype)},
+            lambda _, x, r=result: op.topk(x, 2, -1, r),
+        )
+        for result in results
+        for extent in (n, 0, 1)
+    }
+    vm = machine(mods)
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    values, indices = call(vm, "both_n", x)
+    np.testing.assert_array_equal(values, x[:, :0:-1])
+    np.testing.assert_array_equal(indices, [[2, 1]] * 2)
+    for result in results:
+        for extent in (0, 1):
+            with pytest.raises(AssertionError, match=f"topk: axis 1 of {extent} elements has no 2"):
+                call(vm, f"{result}_n", x[:, :extent])
+            got = call(vm, f"{result}_{extent}", x[:, :extent])
+            assert {one.shape for one in (got if result == "both" else [got])} == {(2, extent)}
+
+
 if __name__ == "__main__":
     tvm.testing.main()

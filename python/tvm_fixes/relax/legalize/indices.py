@@ -19,9 +19,12 @@ Versions
 Trigger
     ``relax.take``, ``gather_elements``, ``gather_nd``, ``index_tensor``, ``index_put``,
     ``scatter_elements``, ``scatter_nd``, ``slice_scatter``, ``dynamic_strided_slice``,
-    ``reverse_sequence``, ``vision.roi_align`` or ``vision.roi_pool`` of a negative index, or of one
-    beyond the extent; a scatter of fewer indices than elements on another axis; an ``index_put`` of
-    rows; a ``slice_scatter`` along a symbolic dim; ``cumsum`` or ``cumprod`` of no elements.
+    ``reverse_sequence``, ``nn.nll_loss``, the gradients of ``take`` and ``nll_loss``,
+    ``vision.roi_align`` or ``vision.roi_pool`` of a negative index, or of one beyond the extent;
+    ``strided_slice`` with bounds that are assumed to be within, and are not; ``nn.pad`` that is
+    wider than the axis it reflects or repeats; ``topk`` of more elements than there are; a scatter
+    of fewer indices than elements on another axis; an ``index_put`` of rows; a ``slice_scatter``
+    along a symbolic dim; ``cumsum`` or ``cumprod`` of no elements.
 Symptom
     What lies in front of or behind the tensor is read or overwritten, silently, or the process
     crashes.  Scattered elements are written to other places; the last two do not build.
@@ -30,12 +33,13 @@ Mechanism
     extents of the indices and multiplies it by those of the data.
 How to remove
     When TVM passes the tests of this fix, delete this file, ``gather.py``, ``scatter.py``,
-    ``slices.py``, ``regions.py``, their tests, their calls in :mod:`tvm_fixes`, the passes
-    ``CheckIndices`` and ``LowerScan``, and the fix id ``index-legalize``.
+    ``slices.py``, ``regions.py``, ``nll_loss.py``, ``pad.py``, their tests, their calls in
+    :mod:`tvm_fixes`, the passes ``CheckIndices`` and ``LowerScan``, and the fix id
+    ``index-legalize``.
 
 A negative index counts from the end.  An index that is still out of range is an error where
 :func:`~tvm_fixes.relax.transform.CheckIndices` runs, on a CPU.  In the kernel, a read is of the
-nearest element and a write is dropped; scatters for a GPU are TVM's, which are not bounded.
+nearest element and a write is dropped.  Scatters for a GPU are TVM's, of the nearest indices.
 """
 
 from collections.abc import Iterator, Sequence

@@ -10,7 +10,8 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of ``relax.scatter_elements``, ``scatter_nd`` and ``index_put`` for a CPU.
+"""Lowering of ``relax.scatter_elements``, ``scatter_nd``, ``index_put`` and
+``grad.take_backward`` for a CPU.
 
 See :mod:`.indices`.  Of indices that name one element twice, the last one is in force, or all of
 them add up: the elements of a line, and rows, are written in order.
@@ -22,9 +23,9 @@ from collections.abc import Callable, Sequence
 from tvm import relax, te, tirx
 
 from ... import switches
-from ..tir import count_of, repeated_at, unravel
+from ..tir import buffers_of, count_of, repeated_at, unravel
 from .gather import fields_of
-from .indices import FIX_ID, broadcast, is_within, takes_effect, wrapped
+from .indices import FIX_ID, broadcast, found, is_within, takes_effect, wrapped
 from .override import Legalize, override
 from .targets import target_of
 
@@ -69,9 +70,24 @@ def _changed(
 
         return tirx.SeqStmt([_loop(data.shape, copy, parallel=True), change(outs[0], *ins[1:])])
 
-    buffer = tirx.decl_buffer(data.shape, data.dtype, "out_buf", layout=None)
+    return _extern(name, operands, data, body)
+
+
+def _extern(
+    name: str,
+    operands: Sequence[te.Tensor],
+    like: te.Tensor,
+    body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
+) -> te.Tensor:
+    """What `body` computes of `operands`, of the shape and dtype of `like`."""
     return te.extern(
-        [data.shape], operands, body, dtype=[str(data.dtype)], out_buffers=[buffer], name=name
+        [like.shape],
+        operands,
+        body,
+        dtype=[str(like.dtype)],
+        in_buffers=buffers_of(operands),
+        out_buffers=buffers_of([like]),
+        name=name,
     )
 
 
@@ -115,7 +131,7 @@ def _legalize_scatter_elements(
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
     if not _takes_effect(call, indices, updates) or reduction not in _COMBINED:
-        return stock(bb, call)
+        return _leave(bb, call, stock)
     switches.note(FIX_ID)
     axis = int(call.attrs.axis) % data.ty.ndim
     return bb.call_te(
@@ -174,9 +190,9 @@ def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legali
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
     if not _takes_effect(call, indices, updates) or reduction not in _COMBINED:
-        return stock(bb, call)
+        return _leave(bb, call, stock)
     if not isinstance(indices.ty.shape.values[-1], tirx.IntImm):
-        return stock(bb, call)
+        return _leave(bb, call, stock)
     switches.note(FIX_ID)
     return bb.call_te(
         _scatter_nd, data, indices, updates, reduction, primfunc_name_hint="scatter_nd"
@@ -211,16 +227,108 @@ def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legaliz
     fields = fields_of(bb, indices)
     is_known = _takes_effect(call, *fields, values) and len(fields) <= data.ty.ndim
     if not is_known or any("int" not in str(field.ty.dtype) for field in fields):
-        return stock(bb, call)
+        return _leave(bb, call, stock)
     switches.note(FIX_ID)
     reduction = "add" if call.attrs.accumulate else "update"
     return bb.call_te(_index_put, data, fields, values, reduction, primfunc_name_hint="index_put")
 
 
+def _take_backward(
+    gradient: te.Tensor, data: te.Tensor, indices: te.Tensor, axis: int
+) -> te.Tensor:
+    others = [extent for place, extent in enumerate(data.shape) if place != axis]
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        own, _, index = ins
+
+        def clear(position: list[tirx.Expr]) -> tirx.Stmt:
+            return tirx.BufferStore(outs[0], tirx.const(0, str(data.dtype)), position)
+
+        def line(position: list[tirx.Expr]) -> tirx.Stmt:
+            def element(along: list[tirx.Expr]) -> tirx.Stmt:
+                place = wrapped(tirx.BufferLoad(index, along), data.shape[axis])
+                places = [*position[:axis], place, *position[axis:]]
+                value = tirx.BufferLoad(own, [*position[:axis], *along, *position[axis:]])
+                store = _store(outs[0], places, value, "add")
+                return _guarded([(place, data.shape[axis])], store)
+
+            return _loop(indices.shape, element)
+
+        return tirx.SeqStmt([_loop(data.shape, clear, True), _loop(others, line, True)])
+
+    return _extern("take_backward", [gradient, data, indices], data, body)
+
+
+def _legalize_take_backward(
+    bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
+) -> relax.Expr:
+    gradient, data, indices = call.args
+    axis = call.attrs.axis
+    is_known = indices.ty.ndim == 1 and (axis is not None or data.ty.ndim == 1)
+    if not is_known or not _takes_effect(call, data, indices):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    return bb.call_te(
+        _take_backward,
+        gradient,
+        data,
+        indices,
+        0 if axis is None else int(axis) % data.ty.ndim,
+        primfunc_name_hint="take_backward",
+    )
+
+
 def _takes_effect(call: relax.Call, *others: relax.Expr) -> bool:
+    return takes_effect(call.args[0], *others) and not _is_for_gpu(call)
+
+
+def _is_for_gpu(call: relax.Call) -> bool:
     target = target_of(call)
-    is_for_gpu = target is not None and "gpu" in target.keys
-    return takes_effect(call.args[0], *others) and not is_for_gpu
+    return target is not None and "gpu" in target.keys
+
+
+def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
+    """Indices of elements of an axis; of several axes, those that a row has one for each of."""
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        extent = extents[0]
+        for column, other in enumerate(extents[1:], 1):
+            extent = tirx.Select(position[-1].equal(column), other, extent)
+        return found(indices(*position), extent).astype(str(indices.dtype))
+
+    return te.compute(indices.shape, element, name="nearest")
+
+
+def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """TVM's kernel for a GPU, on indices that are within the data."""
+    data, indices, *others = call.args
+    name, extents = call.op.name, data.ty.shape.values
+
+    def nearest(own: relax.Expr, *within: tirx.Expr) -> relax.Expr:
+        return bb.emit(bb.call_te(_nearest, own, *within, primfunc_name_hint="nearest"))
+
+    if name == "relax.index_put":
+        pairs = zip(fields_of(bb, indices), extents, strict=False)
+        indices = relax.Tuple([nearest(field, extent) for field, extent in pairs])
+    elif name == "relax.scatter_nd":
+        indices = nearest(indices, *extents[: int(indices.ty.shape.values[-1])])
+    else:
+        indices = nearest(indices, extents[int(call.attrs.axis) % data.ty.ndim])
+    switches.note(FIX_ID)
+    operands = [data, indices, *others]
+    return stock(bb, bb.normalize(relax.Call(call.op, operands, call.attrs)))
+
+
+def _leave(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """What is left to TVM's kernels, those for a GPU with bounded indices."""
+    data, indices, *_ = call.args
+    tensors = fields_of(bb, indices) if call.op.name == "relax.index_put" else [indices]
+    if not _is_for_gpu(call) or not takes_effect(data, *tensors):
+        return stock(bb, call)
+    is_known = all("int" in str(one.ty.dtype) for one in tensors)
+    if call.op.name == "relax.scatter_nd":
+        is_known = is_known and isinstance(indices.ty.shape.values[-1], tirx.IntImm)
+    return _for_gpu(bb, call, stock) if is_known else stock(bb, call)
 
 
 @functools.cache
@@ -229,3 +337,4 @@ def register() -> None:
     override("relax.scatter_elements", _legalize_scatter_elements)
     override("relax.scatter_nd", _legalize_scatter_nd)
     override("relax.index_put", _legalize_index_put)
+    override("relax.grad.take_backward", _legalize_take_backward)

@@ -10,12 +10,14 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of ``relax.slice_scatter``, ``dynamic_strided_slice`` and ``reverse_sequence``.
+"""Lowering of ``relax.slice_scatter``, ``dynamic_strided_slice``, ``reverse_sequence``, and of a
+``strided_slice`` whose bounds are assumed to be within.
 
 See :mod:`.indices`.
 """
 
 import functools
+from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
@@ -64,6 +66,51 @@ def _legalize_slice_scatter(
     axis = int(call.attrs.axis) % data.ty.ndim
     return bb.call_te(
         _slice_scatter, data, source, *bounds, axis, primfunc_name_hint="slice_scatter"
+    )
+
+
+def _inbound_slice(
+    data: te.Tensor,
+    axes: Sequence[int],
+    begins: Sequence[tirx.Expr],
+    strides: Sequence[tirx.Expr],
+    shape: relax.ShapeExpr,
+) -> te.Tensor:
+    def element(*position: tirx.Var) -> tirx.Expr:
+        places: list[tirx.Expr] = list(position)
+        for axis, begin, stride in zip(axes, begins, strides, strict=True):
+            extent = data.shape[axis]
+            is_from_end = isinstance(begin, tirx.IntImm) and begin.value < 0
+            first = begin + extent if is_from_end else begin
+            place = first.astype("int64") + position[axis] * stride.astype("int64")
+            places[axis] = nearest(place, extent)
+        return read(data, places, axes)
+
+    return te.compute(shape, element, name="strided_slice")
+
+
+def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Lower a ``relax.strided_slice`` that assumes bounds to be within; None if it does not.
+
+    The elements beyond the axis are copies of the nearest one.
+    """
+    data, axes, begins, _, *strides = call.args
+    if not call.attrs.assume_inbound or not takes_effect(data, call):
+        return None
+    tuples = [axes, begins, *strides]
+    if not all(isinstance(one, relax.Tuple) for one in tuples):
+        return None
+    own = [int(axis) % data.ty.ndim for axis in axes.fields]
+    steps = list(strides[0].fields) if strides else [tirx.const(1, "int64")] * len(own)
+    switches.note(FIX_ID)
+    return bb.call_te(
+        _inbound_slice,
+        data,
+        own,
+        list(begins.fields),
+        steps,
+        call.ty.shape,
+        primfunc_name_hint="strided_slice",
     )
 
 

@@ -32,11 +32,15 @@ from tvm import relax
 
 from ... import switches
 from .override import Legalize, override
+from .slices import bounded_slice
 
 FIX_ID = "strided-slice-legalize"
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    inbound = bounded_slice(bb, call)
+    if inbound is not None:
+        return inbound
     data, axes, *bounds = call.args
     if not switches.enabled(FIX_ID) or not isinstance(axes, relax.Tuple):
         return stock(bb, call)

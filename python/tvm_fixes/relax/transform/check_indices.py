@@ -12,7 +12,7 @@
 # and limitations under the License.
 """CheckIndices: an index that is out of range is an error, before a kernel reads by it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import relax, te, tirx
@@ -20,8 +20,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ... import switches
 from ..analysis import operator_calls
-from ..legalize.indices import FIX_ID
-from ..tir import count_of, unravel
+from ..legalize.indices import FIX_ID, is_at_most
+from ..tir import buffers_of, count_of, unravel
 from .index_ranges import Ranges
 
 _FAIL = "relax.run.assert_op"
@@ -66,7 +66,8 @@ def CheckIndices() -> tvm.transform.Pass:
 
 
 def _has_indices(mod: tvm.IRModule) -> bool:
-    return any(binding.value.op.name in _OPERANDS for _, binding in operator_calls(mod))
+    names = {binding.value.op.name for _, binding in operator_calls(mod)}
+    return not names.isdisjoint({*_OPERANDS, _TOP})
 
 
 Operand = tuple[int, int | None, list[int]]
@@ -97,6 +98,19 @@ def _of_tuple(call: relax.Call) -> list[Operand]:
     return []
 
 
+def _of_targets(call: relax.Call) -> list[Operand]:
+    """Of the axis of the classes, in front of which there is at most one."""
+    data = _DATA.get(call.op.name, 0)
+    return [(data + 1, None, [min(1, int(call.args[data].ty.ndim) - 1)])]
+
+
+def _of_rows_taken(call: relax.Call) -> list[Operand]:
+    axis, data = call.attrs.axis, call.args[1]
+    if axis is None and data.ty.ndim != 1:
+        return []
+    return [(2, None, [0 if axis is None else int(axis) % data.ty.ndim])]
+
+
 _OPERANDS = {
     "relax.take": _of_take,
     "relax.gather_elements": _of_axis,
@@ -105,7 +119,15 @@ _OPERANDS = {
     "relax.scatter_nd": _of_rows,
     "relax.index_tensor": _of_tuple,
     "relax.index_put": _of_tuple,
+    "relax.nn.nll_loss": _of_targets,
+    "relax.grad.nll_loss_backward": _of_targets,
+    "relax.grad.take_backward": _of_rows_taken,
 }
+
+_DATA = {"relax.grad.nll_loss_backward": 1, "relax.grad.take_backward": 1}
+"""Which argument has the axes, where that is not the first one."""
+
+_TOP = "relax.topk"
 
 
 _ROWS = frozenset({"gather_nd", "scatter_nd"})
@@ -118,15 +140,19 @@ class _Checks(PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _OPERANDS:
+        name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if name not in _OPERANDS and name != _TOP:
             return call
-        data, args = call.args[0], list(call.args)
+        data, args = call.args[_DATA.get(name, 0)], list(call.args)
         if not isinstance(data.ty.shape, relax.ShapeExpr) or data.ty.vdevice is not None:
             return call
-        for place, field, axes in _OPERANDS[call.op.name](call):
+        if name == _TOP:
+            return self._check_top(call)
+        ignored = int(call.attrs.ignore_index) if _OPERANDS[name] is _of_targets else None
+        for place, field, axes in _OPERANDS[name](call):
             holder = args[place]
             own = holder if field is None else holder.fields[field]
-            checked = self._check(call.op.name, own, axes, data.ty.shape.values)
+            checked = self._check(name, own, axes, data.ty.shape.values, ignored)
             if field is None:
                 args[place] = checked
             else:
@@ -137,13 +163,18 @@ class _Checks(PyExprMutator):
         return relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
 
     def _check(
-        self, name: str, indices: relax.Expr, axes: list[int], shape: Sequence[tirx.Expr]
+        self,
+        name: str,
+        indices: relax.Expr,
+        axes: list[int],
+        shape: Sequence[tirx.Expr],
+        ignored: int | None,
     ) -> relax.Expr:
         ty, extents = indices.ty, [shape[axis] for axis in axes]
         is_tensor = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
         if not is_tensor or "int" not in str(ty.dtype):
             return indices
-        if Ranges(self.lookup_binding).are_within(indices, extents):
+        if ignored is None and Ranges(self.lookup_binding).are_within(indices, extents):
             return indices
         self.count += 1
         operator = name.removeprefix("relax.")
@@ -153,17 +184,93 @@ class _Checks(PyExprMutator):
             operator,
             operator in _ROWS,
             list(axes),
+            ignored,
             *extents,
             primfunc_name_hint="check_indices",
             primfunc_attrs={"op_pattern": _OPAQUE},
         )
         return self.builder_.emit(checked)
 
+    def _check_top(self, call: relax.Call) -> relax.Expr:
+        """Check that there are as many elements as the result holds."""
+        axis = int(call.attrs.axis) % call.args[0].ty.ndim
+        extent, count = call.args[0].ty.shape.values[axis], int(call.attrs.k)
+        if count < 1 or isinstance(extent, tirx.IntImm):
+            return call
+        if is_at_most(tirx.const(count, "int64"), extent):
+            return call
+        self.count += 1
+        top = self.builder_.emit(call)
+
+        def checked(part: relax.Expr) -> relax.Expr:
+            return self.builder_.emit(
+                self.builder_.call_te(
+                    _checked_top,
+                    part,
+                    count,
+                    axis,
+                    extent,
+                    primfunc_name_hint="check_topk",
+                    primfunc_attrs={"op_pattern": _OPAQUE},
+                )
+            )
+
+        if isinstance(call.ty, relax.TupleType):
+            parts = [self.builder_.emit(relax.TupleGetItem(top, place)) for place in range(2)]
+            return relax.Tuple([checked(part) for part in parts])
+        return checked(top)
+
+
+def _fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
+    return tirx.Evaluate(tirx.call_packed(_FAIL, tirx.const(False, "bool"), message, *values))
+
+
+def _checked_top(top: te.Tensor, count: int, axis: int, extent: tirx.Expr) -> te.Tensor:
+    """A copy of the `count` first elements of an axis, if that has as many."""
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        index, zero = tirx.Var("i", "int64"), tirx.const(0, "int64")
+        position = unravel(index, top.shape)
+        copy = tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
+        message = f"topk: axis {axis} of {{}} elements has no {count}"
+        return tirx.SeqStmt(
+            [
+                tirx.IfThenElse(extent < count, _fails(message, extent), None),
+                tirx.For(index, zero, count_of(top.shape), tirx.ForKind.SERIAL, copy),
+            ]
+        )
+
+    return _extern(top, body, "check_topk")
+
+
+def _extern(
+    source: te.Tensor,
+    body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
+    name: str,
+) -> te.Tensor:
+    return te.extern(
+        [source.shape],
+        [source],
+        body,
+        dtype=[str(source.dtype)],
+        in_buffers=buffers_of([source]),
+        out_buffers=buffers_of([source]),
+        name=name,
+    )
+
 
 def _checked(
-    indices: te.Tensor, operator: str, in_rows: bool, axes: Sequence[int], *extents: tirx.Expr
+    indices: te.Tensor,
+    operator: str,
+    in_rows: bool,
+    axes: Sequence[int],
+    ignored: int | None,
+    *extents: tirx.Expr,
 ) -> te.Tensor:
-    """A copy of indices, counted from the begin; `in_rows`, of which each has one for each axis."""
+    """A copy of indices, counted from the begin; `in_rows`, of which each has one for each axis.
+
+    Those of a loss, one of which is `ignored`, are not counted from the end.
+    """
     shape, dtype = list(indices.shape), str(indices.dtype)
     outer = shape[:-1] if in_rows else shape
 
@@ -175,20 +282,17 @@ def _checked(
             at = [*position, tirx.const(column, "int64")] if in_rows else position
             value = tirx.BufferLoad(ins[0], at)
             place = value.astype("int64")
-            if not dtype.startswith("uint"):
+            if not dtype.startswith("uint") and ignored is None:
                 place = place + (place < 0).astype("int64") * extent
             message = f"{operator}: index {{}} is out of range for axis {axis} of {{}} elements"
-            fails = tirx.call_packed(
-                _FAIL, tirx.const(False, "bool"), message, value.astype("int64"), extent
-            )
             is_out = tirx.any(place < 0, place >= extent)
-            checks.append(tirx.IfThenElse(is_out, tirx.Evaluate(fails), None))
+            if ignored is not None:
+                is_out = tirx.all(is_out, place != ignored)
+            fails = _fails(message, value.astype("int64"), extent)
+            checks.append(tirx.IfThenElse(is_out, fails, None))
             checks.append(tirx.BufferStore(outs[0], place.astype(dtype), at))
         loop = tirx.SeqStmt(checks)
         count, zero = count_of(outer), tirx.const(0, "int64")
         return tirx.For(index, zero, count, tirx.ForKind.SERIAL, loop)
 
-    buffer = tirx.decl_buffer(shape, dtype, "checked", layout=None)
-    return te.extern(
-        [shape], [indices], body, dtype=[dtype], out_buffers=[buffer], name="check_indices"
-    )
+    return _extern(indices, body, "check_indices")

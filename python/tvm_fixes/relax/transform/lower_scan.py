@@ -21,7 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ... import switches
 from ..analysis import operator_calls
 from ..legalize.indices import FIX_ID
-from ..tir import count_of, unravel
+from ..tir import buffers_of, count_of, unravel
 
 _SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
     "relax.cumsum": (0, lambda total, value: total + value),
@@ -112,15 +112,13 @@ def _scan(
         inner = tirx.For(index, zero, shape[line], tirx.ForKind.SERIAL, element)
         return tirx.For(lines, zero, count_of(others), tirx.ForKind.PARALLEL, inner)
 
-    # Fusion joins kernels whose buffers are alike, and others have no layout.
-    source = tirx.decl_buffer(data.shape, data.dtype, "data", layout=None)
     scanned = tirx.decl_buffer(shape, dtype, "scanned", layout=None)
     return te.extern(
         [shape],
         [data],
         body,
         dtype=[dtype],
-        in_buffers=[source],
+        in_buffers=buffers_of([data]),
         out_buffers=[scanned],
         name="scan",
     )

@@ -97,6 +97,13 @@ class _Sorting(PyExprMutator):
             return call
         data, attrs = call.args[0], call.attrs
         is_known = isinstance(data.ty.shape, relax.ShapeExpr)
+        most = data.ty.shape.values[int(attrs.axis)] if is_known and data.ty.ndim else None
+        if call.op.name == "relax.topk" and isinstance(most, tirx.IntImm) and attrs.k > most.value:
+            # The type of the result has no more elements than the axis, TVM's kernel has.
+            self.is_changed = True
+            kept = [attrs.axis, attrs.ret_type, attrs.largest, attrs.dtype]
+            call = self.builder_.normalize(relax.op.topk(data, int(most.value), *kept))
+            attrs = call.attrs
         if not is_known or str(data.ty.dtype) not in _KEY_DTYPES:
             return call
         self.is_changed = True

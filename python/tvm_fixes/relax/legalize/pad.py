@@ -1,0 +1,84 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.nn.pad`` in the modes ``reflect``, ``replicate`` and ``circular``.
+
+See :mod:`.indices`.  Paddings that are wider than the axis go on: reflected at either end, or
+around, as often as it takes, like NumPy's.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from tvm import relax, te, tirx
+
+from ... import switches
+from .indices import FIX_ID, is_at_most, nearest, read, takes_effect
+from .override import Legalize, override
+
+
+def _reflected(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    last = extent - 1
+    # An extent of 1 has a period of 0, and nothing may be divided by it.
+    period = tirx.max(last * 2, tirx.const(1, "int64"))
+    return last - tirx.abs(last - tirx.floormod(index, period))
+
+
+def _around(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    return tirx.floormod(index, tirx.max(extent, tirx.const(1, "int64")))
+
+
+_PLACES: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
+    "reflect": _reflected,
+    "replicate": nearest,
+    "circular": _around,
+}
+"""Where to read an element of the padding."""
+
+
+def _pad(data: te.Tensor, widths: Sequence[tuple[int, int]], mode: str) -> te.Tensor:
+    padded = [axis for axis, pair in enumerate(widths) if any(pair)]
+    shape = [e + sum(pair) for e, pair in zip(data.shape, widths, strict=True)]
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        places: list[tirx.Expr] = list(position)
+        for axis in padded:
+            index = position[axis].astype("int64") - widths[axis][0]
+            places[axis] = nearest(_PLACES[mode](index, data.shape[axis]), data.shape[axis])
+        return read(data, places, padded)
+
+    return te.compute(shape, element, name="pad")
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    data, mode = call.args[0], str(call.attrs.pad_mode)
+    if not takes_effect(data) or mode not in _PLACES:
+        return stock(bb, call)
+    ends = [int(width) for width in call.attrs.pad_width]
+    widths = list(zip(ends[::2], ends[1::2], strict=True))
+    # Where the axis is long enough, TVM's kernel is right, and divides less.
+    least = {"reflect": 1, "replicate": 1, "circular": 0}[mode]
+    is_long = [
+        is_at_most(tirx.const(max(*pair, 0) * (mode != "replicate") + least, "int64"), extent)
+        for extent, pair in zip(data.ty.shape.values, widths, strict=True)
+        if any(pair)
+    ]
+    if all(is_long):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    return bb.call_te(_pad, data, widths, mode, primfunc_name_hint=f"{mode}_pad")
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    override("relax.nn.pad", _legalize)
