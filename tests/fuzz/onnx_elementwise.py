@@ -243,7 +243,8 @@ def normalize(graph: Graph) -> None:
         return
     dtype, channels = value.dtype, value.shape[1]
     kind = graph.below(7)
-    if kind == 0:
+    # Before opset 17 LayerNormalization is an operator of ONNX Runtime's own.
+    if kind == 0 and graph.opset >= 17:
         axis = graph.below(value.rank) if not graph.sizes else value.rank - 1
         shape = value.shape[axis:]
         operands = [value, graph.weight(dtype, shape), graph.weight(dtype, shape)]

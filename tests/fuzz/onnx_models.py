@@ -46,6 +46,8 @@ _INPUT_DTYPES = (
     *INTEGERS,
 )
 _OPSETS = (13, 17, 18, 19, 20, 21, 22, 23)
+# ONNX Runtime aborts the process where the batch or the sequence is empty.
+_RECURRENT = ("GRU", "LSTM", "RNN")
 _PRECISION = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -95,7 +97,8 @@ def _cases(graph: Graph, seed: int) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng([2, seed])
     all_sizes = [graph.sizes]
     if graph.sizes:
-        all_sizes += [dict.fromkeys(DIMS, 0), dict.fromkeys(DIMS, 1), dict.fromkeys(DIMS, 7)]
+        sizes = [1, 7] if any(node.op_type in _RECURRENT for node in graph.nodes) else [0, 1, 7]
+        all_sizes += [dict.fromkeys(DIMS, size) for size in sizes]
     return [{spec.name: spec.array(rng, sizes) for spec in graph.inputs} for sizes in all_sizes]
 
 
@@ -155,12 +158,16 @@ def _compare(
     run: Callable[[dict[str, np.ndarray]], list[np.ndarray]],
     wanted: list[np.ndarray],
 ) -> str | None:
-    """The message of a check at run time, which ONNX Runtime skips where there are no elements."""
+    """The message of a check at run time, which ONNX Runtime skips where there are no elements.
+
+    It neither compares indices with an axis that has none.
+    """
     sizes = {name: array.shape for name, array in inputs.items()}
     try:
         got = run(inputs)
     except Exception as error:
-        if "match_cast" in str(error) and any(not array.size for array in inputs.values()):
+        is_check = "match_cast" in str(error) or "of 0 elements" in str(error)
+        if is_check and any(not array.size for array in inputs.values()):
             return f"{type(error).__name__}: {error}"
         raise AssertionError(
             f"fails when it runs, {sizes}: {type(error).__name__}: {error}"

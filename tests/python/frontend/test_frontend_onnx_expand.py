@@ -20,10 +20,13 @@ from onnx import numpy_helper
 from onnx_helpers import (
     assert_follows_onnx_runtime,
     assert_refused,
+    imported_and_run,
     integers,
     node_model,
     normal,
+    onnx_runtime,
     program,
+    text_model,
 )
 from relax_helpers import calls
 from tvm_fixes import switches
@@ -237,6 +240,21 @@ def test_static_expansions_are_tvms() -> None:
     with switches.collect() as acted:
         from_onnx(model)
     assert "onnx-expand" not in acted
+
+
+@pytest.mark.parametrize("operator", ["Max", "Mean", "Min", "Sum"])
+def test_empty_and_symbolic_operands_of_any_number(operator: str) -> None:
+    """An extent of 1 is broadcast to one of 0, too."""
+    text = f"""(float[2,0] a, float[n,1] b, float[1] c) => (float[?,?] y0, float[?,?] y1) {{
+    y0 = {operator} (a, c, c)
+    y1 = {operator} (b, c, c) }}"""
+    for extent in (0, 1, 3):
+        inputs = np.zeros((2, 0), "float32"), normal(extent, 1), normal(1, seed=1)
+        expected = onnx_runtime(text_model(text), *inputs)
+        got = imported_and_run(from_onnx, text_model(text), *inputs)
+        for ours, theirs in zip(got, expected, strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from onnx_helpers import (
     imported_and_run,
     node_model,
     normal,
+    onnx_runtime,
     text_model,
 )
 from tvm_fixes import switches
@@ -165,6 +166,52 @@ def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
         tvm.ir.assert_structural_equal(ours, tvm_onnx.from_onnx(model))
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     tvm.ir.assert_structural_equal(from_onnx(model), tvm_onnx.from_onnx(model))
+
+
+_SYMBOLIC = {
+    17: """(float[n,k,4] x) => (float[?,?,?] y0, float[?,?,?] y1, float[?,?,?] y2) {
+    y0 = LayerNormalization <axis = 1> (x, matrix, matrix)
+    y1 = BatchNormalization (x, vector, vector, vector, positive)
+    y2 = InstanceNormalization (x, vector, vector) }""",
+    21: """(float[n,k,4] x) => (float[?,?,?] y0, float[?,?,?] y1) {
+    y0 = GroupNormalization <num_groups = 2> (x, vector, vector)
+    y1 = LayerNormalization <axis = 1> (x, row, row) }""",
+}
+
+
+@pytest.mark.parametrize("opset", _SYMBOLIC)
+def test_parameters_tell_symbolic_extents(opset: int) -> None:
+    """The shapes of the results are known, and other channels are an error at run time."""
+    model = text_model(_SYMBOLIC[opset], opset)
+    constants = {
+        "matrix": normal(6, 4, seed=1),
+        "vector": normal(6, seed=2),
+        "positive": np.abs(normal(6, seed=3)) + 1,
+        "row": normal(4, seed=4),
+    }
+    used = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in constants.items() if name in used
+    )
+    x = normal(2, 6, 4)
+    expected = onnx_runtime(model, x)
+    got = imported_and_run(from_onnx, model, x)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="match_cast"):
+        imported_and_run(from_onnx, model, normal(2, 4, 4))
+
+
+def test_scale_of_fewer_axes() -> None:
+    """Its axes are the last ones of the data, not those from the attribute on."""
+    x = normal(4, 4, 4)
+    constants = {"scale": normal(4, seed=1), "bias": normal(1, 4, seed=2)}
+    model = node_model("LayerNormalization", {"x": x}, {"axis": 1}, constants=constants)
+    [y] = imported_and_run(from_onnx, model, x)
+    wide = x.astype("float64")
+    mean, variance = wide.mean((1, 2), keepdims=True), wide.var((1, 2), keepdims=True)
+    expected = (wide - mean) / np.sqrt(variance + 1e-5) * constants["scale"] + constants["bias"]
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

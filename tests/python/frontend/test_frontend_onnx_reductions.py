@@ -155,5 +155,16 @@ def test_of_integers(dtype: str) -> None:
     assert_as_onnx_runtime(from_onnx, {name: reduction(name, x) for name in operators})
 
 
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+def test_arg_reduction_of_a_scalar_and_of_nothing(operator: str) -> None:
+    scalar = np.array(3, "float32")
+    [y] = imported_and_run(from_onnx, node_model(operator, {"x": scalar}), scalar)
+    assert y.shape == () and y == 0
+    nothing = {"c": np.zeros((2, 0, 3), "float32")}
+    model = node_model(operator, {"x": scalar}, {"axis": 1}, constants=nothing, operands=["c"])
+    message = f"{operator} 'node': shape of data is [2, 0, 3]; expected elements on axis 1"
+    assert_refused(from_onnx, model, message)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

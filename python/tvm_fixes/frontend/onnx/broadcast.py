@@ -79,6 +79,9 @@ BROADCASTING = (
 )
 """The operators whose operands broadcast to one shape."""
 
+# TVM takes the greatest of extents, which neither 0 and 1 nor a symbol and 1 broadcast to.
+_STACKED = frozenset({"Max", "Mean", "Min", "Sum"})
+
 
 def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
     """Convert one of :data:`BROADCASTING`, whose operands are given one shape where it needs be.
@@ -150,6 +153,9 @@ def _columns(shapes: Sequence[list[Extent]]) -> list[tuple[Extent, ...]]:
 def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
     for extents in _columns(shapes):
         others = [extent for extent in extents if not node.known.equal(extent, 1)]
+        is_stacked = node.operator in _STACKED and 0 < len(others) < len(extents)
+        if is_stacked and any(extent == 0 or not isinstance(extent, int) for extent in others):
+            return False
         if not all(node.known.equal(extent, others[0]) for extent in others[1:]):
             return False
     return True

@@ -20,160 +20,25 @@ from typing import Any
 
 import onnx
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ... import switches
-from .boxes import BOXES, convert_nms, convert_roi_align
-from .broadcast import BROADCASTING, EXPAND, broadcast_batches, convert_broadcasting
+from . import corrections
 from .check import check_model
 from .control_flow import IF, convert_if
-from .convolution import (
-    CONV_AUTO_PAD,
-    CONV_TRANSPOSE_OUTPUT_SHAPE,
-    pad_conv,
-    pad_conv_transpose,
-)
-from .elementwise import (
-    ELEMENTWISE,
-    convert_bit_shift,
-    convert_cast,
-    convert_dropout,
-    convert_is_inf,
-    convert_mish,
-    convert_mod,
-    convert_pow,
-    convert_softplus,
-    convert_space_to_depth,
-)
 from .evaluate import evaluate
-from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .external import Read, with_external, without_external
 from .functions import FUNCTIONS, expand_functions
-from .generators import convert_eye_like, convert_range
-from .indices import FIX_ID as INDICES
-from .indices import INDEXED, convert_indexed
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .loops import LOOPS, convert_loop, convert_scan, has_branches
-from .node import Converter, Correction, Node
-from .norms import (
-    NORMS,
-    convert_batch_norm,
-    convert_group_norm,
-    convert_layer_norm,
-    convert_lp_norm,
-    convert_lrn,
-    convert_mean_variance_norm,
-)
-from .pad import PAD, convert_pad
-from .pooling import POOLING, convert_lp_pool, convert_max_unpool, convert_pool
-from .prelu import PRELU, convert_prelu
-from .quantized import (
-    QUANTIZED,
-    convert_conv_integer,
-    convert_qlinear_conv,
-    convert_qlinear_matmul,
-)
-from .rectifiers import (
-    ACTIVATIONS,
-    convert_clip,
-    convert_elu,
-    convert_hardmax,
-    convert_shrink,
-    convert_sign,
-    convert_thresholded_relu,
-)
-from .recurrent import RECURRENT, convert_recurrent
-from .reductions import REDUCED, REDUCTIONS, convert_reduction
-from .reshape import (
-    RESHAPE,
-    convert_flatten,
-    convert_reshape,
-    convert_shape,
-    convert_squeeze,
-    convert_unsqueeze,
-)
-from .resize import RESIZE, convert_resize
-from .selection import (
-    PARAMETERS,
-    convert_cum_sum,
-    convert_one_hot,
-    convert_reverse_sequence,
-    convert_top_k,
-)
-from .slice import SLICE, convert_slice, convert_split
-from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
+from .node import Converter, Node
+from .node_errors import name_of, naming, unsupported
 from .values import SHAPE_VALUES, KnownValues, Value
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
-
-_CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
-    "AveragePool": [(POOLING, convert_pool)],
-    "BatchNormalization": [(NORMS, convert_batch_norm)],
-    "BitShift": [(ELEMENTWISE, convert_bit_shift)],
-    "Cast": [(ELEMENTWISE, convert_cast)],
-    "CastLike": [(ELEMENTWISE, convert_cast)],
-    "Celu": [(ACTIVATIONS, convert_elu)],
-    "Clip": [(ACTIVATIONS, convert_clip)],
-    "ConstantOfShape": [(EXPAND, convert_constant_of_shape)],
-    "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
-    "ConvInteger": [(QUANTIZED, convert_conv_integer)],
-    "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
-    "CumSum": [(PARAMETERS, convert_cum_sum)],
-    "Dropout": [(ELEMENTWISE, convert_dropout)],
-    "Elu": [(ACTIVATIONS, convert_elu)],
-    "Expand": [(EXPAND, convert_expand)],
-    "EyeLike": [(PARAMETERS, convert_eye_like)],
-    "Flatten": [(RESHAPE, convert_flatten)],
-    "Gemm": [(DTYPE, sum_gemm)],
-    "GroupNormalization": [(NORMS, convert_group_norm)],
-    "Hardmax": [(ACTIVATIONS, convert_hardmax)],
-    "IsInf": [(ELEMENTWISE, convert_is_inf)],
-    "LRN": [(NORMS, convert_lrn)],
-    "LayerNormalization": [(NORMS, convert_layer_norm)],
-    "LpNormalization": [(NORMS, convert_lp_norm)],
-    "LpPool": [(POOLING, convert_lp_pool)],
-    "MatMul": [(EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
-    "MaxPool": [(POOLING, convert_pool)],
-    "MaxUnpool": [(POOLING, convert_max_unpool)],
-    "MeanVarianceNormalization": [(NORMS, convert_mean_variance_norm)],
-    "Mish": [(ELEMENTWISE, convert_mish)],
-    "Mod": [(ELEMENTWISE, convert_mod)],
-    "NonMaxSuppression": [(BOXES, convert_nms)],
-    "OneHot": [(PARAMETERS, convert_one_hot)],
-    "Pad": [(PAD, convert_pad)],
-    "Pow": [(ELEMENTWISE, convert_pow)],
-    "PRelu": [(PRELU, convert_prelu)],
-    "QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
-    "QLinearMatMul": [(QUANTIZED, convert_qlinear_matmul)],
-    "Range": [(PARAMETERS, convert_range)],
-    "Reshape": [(RESHAPE, convert_reshape)],
-    "GRU": [(RECURRENT, convert_recurrent)],
-    "LSTM": [(RECURRENT, convert_recurrent)],
-    "RNN": [(RECURRENT, convert_recurrent)],
-    "Resize": [(RESIZE, convert_resize)],
-    "ReverseSequence": [(PARAMETERS, convert_reverse_sequence)],
-    "RoiAlign": [(BOXES, convert_roi_align)],
-    "Selu": [(ACTIVATIONS, convert_elu)],
-    "Shape": [(RESHAPE, convert_shape)],
-    "Shrink": [(ACTIVATIONS, convert_shrink)],
-    "Sign": [(ACTIVATIONS, convert_sign)],
-    "Slice": [(SLICE, convert_slice)],
-    "Softplus": [(ELEMENTWISE, convert_softplus)],
-    "SpaceToDepth": [(ELEMENTWISE, convert_space_to_depth)],
-    "Split": [(SLICE, convert_split)],
-    "Squeeze": [(RESHAPE, convert_squeeze)],
-    "ThresholdedRelu": [(ACTIVATIONS, convert_thresholded_relu)],
-    "Tile": [(EXPAND, convert_tile)],
-    "TopK": [(PARAMETERS, convert_top_k)],
-    "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
-    "Upsample": [(RESIZE, convert_resize)],
-    **{operator: [(INDICES, convert_indexed)] for operator in INDEXED},
-    **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
-}
-"""The corrections of each operator, by the fix they belong to, in the order a node passes them."""
 
 _FIXES = {
     FUNCTIONS,
@@ -181,7 +46,7 @@ _FIXES = {
     LOOPS,
     SHAPE_VALUES,
     UNNAMED_DIMS,
-    *(fix for passed in _CORRECTIONS.values() for fix, _ in passed),
+    *corrections.correcting_fixes(),
 }
 
 _SHAPE_OPERANDS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 3}
@@ -210,20 +75,7 @@ _OLDEST_IR_VERSION = 3
 
 def corrected_operators() -> frozenset[str]:
     """The operators of which something is corrected, or that TVM has no converter for."""
-    return frozenset({*_CORRECTIONS, *_LOOPS})
-
-
-def _corrections(operator: str) -> list[Correction]:
-    """Those of an operator that are in force."""
-    passed = list(_CORRECTIONS.get(operator, []))
-    if operator in BROADCASTING:
-        passed.insert(0, (EXPAND, convert_broadcasting))
-    return [correction for fix, correction in passed if switches.enabled(fix)]
-
-
-def _name_of(node: onnx.NodeProto) -> str:
-    """The name of a node for messages; of one without, that of what it puts out."""
-    return node.name or next(filter(None, node.output), "")
+    return corrections.corrected_operators() | _LOOPS
 
 
 def _has_if(function: relax.Function) -> bool:
@@ -313,13 +165,15 @@ class ONNXGraphImporter(TVMGraphImporter):
         return super()._parse_attr([a for a in attributes if a.name not in empty]) | empty
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        converted = _LOOPS if _converts_loops() else frozenset()
+        # TVM takes If and Constant elsewhere.
+        converted = {*_CONVERTERS, "If", "Constant", *(_LOOPS if _converts_loops() else ())}
         others = [
             node
             for node in graph.node
-            if node.op_type not in converted and not _corrections(node.op_type)
+            if node.op_type not in converted and not corrections.in_force(node.op_type)
         ]
-        super()._check_for_unsupported_ops(onnx.GraphProto(node=others))
+        if others:
+            raise unsupported(others)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         if not switches.enabled(SHAPE_VALUES):
@@ -332,26 +186,30 @@ class ONNXGraphImporter(TVMGraphImporter):
     def _convert_nodes(self, graph: onnx.GraphProto) -> None:
         """Convert the nodes of the main graph or of a branch, in its scope."""
         for node in graph.node:
-            attributes = self._parse_attr(node.attribute)
-            attributes["tvm_custom"] = {"name": _name_of(node), "num_outputs": len(node.output)}
-            undefined = [name for name in node.input if name and name not in self._nodes]
-            if undefined:
-                raise ValueError(
-                    f"{node.op_type} {_name_of(node)!r}: no value is named {undefined}"
-                )
-            outputs = (
-                self._evaluated(node, attributes)
-                or self._branched(node, attributes)
-                or self._converted(node, attributes)
-            )
-            if len(outputs) < len(node.output):
-                raise tvm.error.OpNotImplemented(
-                    f"{node.op_type} {_name_of(node)!r}: {len(node.output)} outputs are used; "
-                    f"expected at most {len(outputs)}"
-                )
+            with naming(node):
+                outputs = self._convert_node(node)
             self._nodes.update(
                 (name, output) for name, output in zip(node.output, outputs, strict=False) if name
             )
+
+    def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
+        """The outputs of a node: Relax expressions or values."""
+        attributes = self._parse_attr(node.attribute)
+        attributes["tvm_custom"] = {"name": name_of(node), "num_outputs": len(node.output)}
+        undefined = [name for name in node.input if name and name not in self._nodes]
+        if undefined:
+            raise ValueError(f"{node.op_type} {name_of(node)!r}: no value is named {undefined}")
+        outputs = (
+            self._evaluated(node, attributes)
+            or self._branched(node, attributes)
+            or self._converted(node, attributes)
+        )
+        if len(outputs) < len(node.output):
+            raise tvm.error.OpNotImplemented(
+                f"{node.op_type} {name_of(node)!r}: {len(node.output)} outputs are used; "
+                f"expected at most {len(outputs)}"
+            )
+        return outputs
 
     def _evaluated(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
         """The outputs of a node whose elements are known."""
@@ -368,8 +226,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         if node.op_type in _LOOPS and switches.enabled(LOOPS):
             operands = [self._nodes[name] if name else None for name in node.input]
             if node.op_type == "Loop":
-                return convert_loop(self, _name_of(node), operands, attributes["body"])
-            return convert_scan(self, _name_of(node), operands, attributes)
+                return convert_loop(self, name_of(node), operands, attributes["body"])
+            return convert_scan(self, name_of(node), operands, attributes)
         if node.op_type != "If":
             return None
         if switches.enabled(IF):
@@ -424,22 +282,37 @@ class ONNXGraphImporter(TVMGraphImporter):
         operands = [
             self.known.refined(self.bb, self._tensor(name)) if name else None for name in node.input
         ]
-        if node.op_type not in _CONVERTERS and not _corrections(node.op_type):  # in a branch
-            raise tvm.error.OpNotImplemented(
-                f"The operator {node.op_type} of the node {_name_of(node)!r} is not supported"
-            )
+        if node.op_type not in _CONVERTERS and not corrections.in_force(node.op_type):
+            raise unsupported([node])  # in a branch
         result = self._convert_operator(node.op_type, operands, attributes, self.opset)
         if node.op_type in _ONE_OUTPUT:
             return [result]
         if isinstance(result, relax.Tuple):
-            return list(result.fields)
+            return [self._shaped(field) for field in result.fields]
         if isinstance(result.ty, relax.TupleType):
             result = self.bb.emit(result)
-            count = len(result.ty.fields)
-            return [self.bb.emit(relax.TupleGetItem(result, index)) for index in range(count)]
+            return [
+                self._shaped(self.bb.emit(relax.TupleGetItem(result, index)))
+                for index in range(len(result.ty.fields))
+            ]
         if isinstance(result.ty, relax.ShapeType):  # of a tensor of unknown rank
             result = self.bb.emit(relax.op.shape_to_tensor(result))
-        return [result]
+        return [self._shaped(result)]
+
+    def _shaped(self, tensor: relax.Expr) -> relax.Expr:
+        """A tensor whose shape TVM does not tell with a symbol for each extent.
+
+        Many operators have no lowering without a shape.
+        """
+        ty = getattr(tensor, "ty", None)
+        if not isinstance(ty, relax.TensorType) or ty.ndim < 1 or ty.shape is not None:
+            return tensor
+        if not switches.enabled(SHAPE_VALUES):
+            return tensor
+        switches.note(SHAPE_VALUES)
+        dims = [tirx.Var(f"dim_{axis}", "int64") for axis in range(ty.ndim)]
+        variable = tensor if isinstance(tensor, relax.Var) else self.bb.emit(tensor)
+        return self.bb.match_cast(variable, relax.TensorType(dims, ty.dtype))
 
     def _tensor(self, name: str) -> relax.Expr:
         """What a name stands for as a tensor."""
@@ -450,7 +323,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         convert: Converter = self._convert_as_tvm
-        for correction in reversed(_corrections(op_name)):
+        for correction in reversed(corrections.in_force(op_name)):
             convert = partial(correction, convert=convert)
         result = convert(Node(op_name, tuple(inputs), attrs, opset, self.bb, self.known))
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
@@ -564,7 +437,7 @@ def import_model(
             stacklevel=2,
         )
     if switches.enabled(FUNCTIONS):
-        ours = filter(_corrections, _CORRECTIONS)
+        ours = filter(corrections.in_force, corrections.corrected_operators())
         # TVM's Attention is not that of ONNX but that of ONNX Runtime's own domain.
         model = expand_functions(model, {*_get_convert_map(), *ours, "If"} - {"Attention"})
     importer = ONNXGraphImporter(

@@ -36,34 +36,40 @@ from tvm import relax
 
 from ... import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .node import Converter, Node
-from .parameters import axes_of, shaped
+from .extents import equal
+from .node import Converter, Extent, Node
+from .parameters import axes_of, require, shaped
 
 __all__ = [
     "NORMS",
     "convert_batch_norm",
     "convert_group_norm",
+    "convert_instance_norm",
     "convert_layer_norm",
     "convert_lp_norm",
     "convert_lrn",
     "convert_mean_variance_norm",
+    "convert_rms_norm",
 ]
 
 NORMS = "onnx-norms"
 
 
 def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a LayerNormalization with the mean and 1 / deviation, if they are put out."""
+    """Convert a LayerNormalization with the mean and 1 / deviation, if they are put out.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the axis is out of range, or the scale or the bias does not broadcast to the axes.
+    """
+    node = _with_parameters(node, _axes_from(node), broadcast=True)
     count = node.attributes["tvm_custom"]["num_outputs"]
     if count < 2:
         return convert(node)
     switches.note(NORMS)
     data = node.operands[0]
-    rank = data.ty.ndim
-    axis = node.attributes.get("axis", -1)
-    if not -rank <= axis < rank:
-        raise node.invalid("attribute axis", axis, f"expected an axis of X, of rank {rank}")
-    axes = list(range(axis % rank, rank))
+    axes = _axes_from(node)
     # stash_type 1, the only one of the specification: float32.
     wide = node.emit(relax.op.astype(data, accumulation_dtype(dtype_of(data))))
     mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
@@ -76,11 +82,98 @@ def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_batch_norm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a BatchNormalization whose ``momentum`` is the weight of the old statistics."""
+    """Convert a BatchNormalization whose ``momentum`` is the weight of the old statistics.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If there are not as many elements in an operand as there are channels.
+    """
+    node = _with_parameters(node, [1])
     if not node.attributes.get("training_mode", 0):
         return convert(node)
     switches.note(NORMS)
     return convert(node.with_attributes(momentum=1 - node.attributes.get("momentum", 0.9)))
+
+
+def convert_instance_norm(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an InstanceNormalization.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If there are not as many elements in an operand as there are channels.
+    """
+    return convert(_with_parameters(node, [1]))
+
+
+def convert_rms_norm(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an RMSNormalization.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the axis is out of range, or the scale does not broadcast to the axes.
+    """
+    return convert(_with_parameters(node, _axes_from(node), broadcast=True))
+
+
+def _axes_from(node: Node) -> list[int]:
+    """The axes from the attribute ``axis`` on."""
+    rank = len(shaped(node, 0, "X")[1])
+    axis = node.attributes.get("axis", -1)
+    if not -rank <= axis < rank:
+        raise node.invalid("attribute axis", axis, f"expected an axis of X, of rank {rank}")
+    return list(range(axis % rank, rank))
+
+
+def _with_parameters(node: Node, axes: list[int], *, broadcast: bool = False) -> Node:
+    """This node, whose operands after the first have the extents of `axes` of the first.
+
+    Where that depends on symbols it is checked at run time: TVM knows no shape of the result.
+    If they `broadcast` to these extents, they are broadcast.
+    """
+    data, extents = shaped(node, 0, "X")
+    if not len(extents) > axes[0]:
+        raise node.invalid("shape of X", extents, f"expected an axis {axes[0]}")
+    operands = [data, *node.operands[1:]]
+    shapes = [node.known.extents(x) if x is not None else None for x in operands]
+    wanted = list(extents)
+    for shape in filter(None, shapes[1:]):
+        for axis, extent in zip(reversed(axes), reversed(shape), strict=False):
+            is_told = isinstance(extent, int) and (extent != 1 or not broadcast)
+            if is_told and not isinstance(wanted[axis], int):
+                wanted[axis] = extent
+    if any(a is not b for a, b in zip(wanted, extents, strict=True)):
+        switches.note(NORMS)
+        operands[0] = node.builder.match_cast(data, relax.TensorType(wanted, data.ty.dtype))
+    target = [wanted[axis] for axis in axes]
+    for index, shape in enumerate(shapes):
+        if index and shape is not None:
+            operands[index] = _fitted(node, index, shape, target, broadcast)
+    return node.with_operands(*operands)
+
+
+def _fitted(
+    node: Node, index: int, shape: list[Extent], target: list[Extent], broadcast: bool
+) -> relax.Expr:
+    """The operand at `index`, of `shape`, as one of the shape `target`."""
+    known, operand = node.known, node.operands[index]
+    subject, reason = f"shape of operand {index}", f"expected {target}"
+    lead = len(target) - len(shape)
+    if lead < 0 or (lead and not broadcast):
+        raise node.invalid(subject, shape, reason)
+    pairs = list(zip(shape, target[lead:], strict=True))
+    if not lead and all(known.equal(*pair) for pair in pairs):
+        return operand
+    switches.note(NORMS)
+    rows = [broadcast and known.equal(extent, 1) is True for extent in shape]
+    for pair, is_row in zip(pairs, rows, strict=True):
+        if not is_row:
+            require(node, equal(known, *pair), subject, shape, reason)
+    same = [a if row else b for (a, b), row in zip(pairs, rows, strict=True)]
+    fitted = node.emit(relax.op.reshape(operand, relax.ShapeExpr(same)))
+    return node.emit(relax.op.broadcast_to(fitted, relax.ShapeExpr(target)))
 
 
 def convert_lp_norm(node: Node, convert: Converter) -> relax.Expr:
@@ -127,6 +220,8 @@ def convert_group_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank or the channels of the data are unknown, or ``num_groups`` does not divide them.
     """
+    if node.opset >= 21:
+        node = _with_parameters(node, [1])
     data, extents = shaped(node, 0, "X")
     channels, groups = extents[1], node.attributes["num_groups"]
     if not isinstance(channels, int) or groups < 1 or channels % groups:

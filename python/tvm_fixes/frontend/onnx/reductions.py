@@ -19,7 +19,7 @@ Versions
 Trigger
     ReduceLogSumExp of infinities; ReduceL1, L2, SumSquare and LogSum with noop_with_empty_axes and
     no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers; axes that are computed, or none
-    of the data's.
+    of the data's; an ArgMax or ArgMin of a scalar, or over an axis without elements.
 Symptom
     NaN, or the data as they are, silently; a refusal; an AssertionError that names no node.
 Mechanism
@@ -34,8 +34,9 @@ from tvm import relax
 from ... import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node, extents_of
+from .parameters import axes_of, shaped
 
-__all__ = ["REDUCED", "REDUCTIONS", "convert_reduction"]
+__all__ = ["REDUCED", "REDUCTIONS", "convert_arg_reduction", "convert_reduction"]
 
 REDUCTIONS = "onnx-reductions"
 
@@ -121,3 +122,22 @@ def _log_sum_exp(
     total = op.sum(op.exp(op.subtract(data, shift)), axes, keepdims=True)
     result = op.add(op.log(total), shift)
     return result if keepdims else op.squeeze(node.emit(result), axes)
+
+
+def convert_arg_reduction(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an ArgMax or ArgMin; that its axis has elements is checked at run time.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the axis is out of range or has no elements.
+    """
+    data, extents = shaped(node, 0, "data")
+    axis = node.attributes.get("axis", 0)
+    if not extents and axis in (-1, 0):
+        switches.note(REDUCTIONS)
+        return relax.op.zeros([], "int64")
+    [position] = axes_of(node, [axis], len(extents))
+    if isinstance(extents[position], int) and extents[position] == 0:
+        raise node.invalid("shape of data", extents, f"expected elements on axis {position}")
+    return convert(node.with_operands(data).with_attributes(axis=position))

@@ -1,0 +1,179 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The corrections of each operator, in the order in which a node passes them."""
+
+from ... import switches
+from .boxes import BOXES, convert_nms, convert_roi_align
+from .broadcast import BROADCASTING, EXPAND, broadcast_batches, convert_broadcasting
+from .convolution import (
+    CONV_AUTO_PAD,
+    CONV_TRANSPOSE_OUTPUT_SHAPE,
+    pad_conv,
+    pad_conv_transpose,
+)
+from .elementwise import (
+    ELEMENTWISE,
+    convert_bit_shift,
+    convert_cast,
+    convert_dropout,
+    convert_is_inf,
+    convert_mish,
+    convert_mod,
+    convert_pow,
+    convert_softplus,
+    convert_space_to_depth,
+)
+from .expand import convert_constant_of_shape, convert_expand, convert_tile
+from .generators import convert_eye_like, convert_range
+from .indices import FIX_ID as INDICES
+from .indices import INDEXED, convert_indexed
+from .node import Correction
+from .norms import (
+    NORMS,
+    convert_batch_norm,
+    convert_group_norm,
+    convert_instance_norm,
+    convert_layer_norm,
+    convert_lp_norm,
+    convert_lrn,
+    convert_mean_variance_norm,
+    convert_rms_norm,
+)
+from .pad import PAD, convert_pad
+from .pooling import POOLING, convert_lp_pool, convert_max_unpool, convert_pool
+from .prelu import PRELU, convert_prelu
+from .quantized import (
+    QUANTIZED,
+    convert_conv_integer,
+    convert_qlinear_conv,
+    convert_qlinear_matmul,
+)
+from .rectifiers import (
+    ACTIVATIONS,
+    convert_clip,
+    convert_elu,
+    convert_hardmax,
+    convert_shrink,
+    convert_sign,
+    convert_thresholded_relu,
+)
+from .recurrent import RECURRENT, convert_recurrent
+from .reductions import REDUCED, REDUCTIONS, convert_arg_reduction, convert_reduction
+from .reshape import (
+    RESHAPE,
+    convert_flatten,
+    convert_reshape,
+    convert_shape,
+    convert_squeeze,
+    convert_unsqueeze,
+)
+from .resize import RESIZE, convert_resize
+from .selection import (
+    PARAMETERS,
+    convert_cum_sum,
+    convert_one_hot,
+    convert_reverse_sequence,
+    convert_top_k,
+)
+from .slice import SLICE, convert_slice, convert_split
+from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
+
+__all__ = ["corrected_operators", "correcting_fixes", "in_force"]
+
+_CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
+    "ArgMax": [(REDUCTIONS, convert_arg_reduction)],
+    "ArgMin": [(REDUCTIONS, convert_arg_reduction)],
+    "AveragePool": [(POOLING, convert_pool)],
+    "BatchNormalization": [(NORMS, convert_batch_norm)],
+    "BitShift": [(ELEMENTWISE, convert_bit_shift)],
+    "Cast": [(ELEMENTWISE, convert_cast)],
+    "CastLike": [(ELEMENTWISE, convert_cast)],
+    "Celu": [(ACTIVATIONS, convert_elu)],
+    "Clip": [(ACTIVATIONS, convert_clip)],
+    "ConstantOfShape": [(EXPAND, convert_constant_of_shape)],
+    "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
+    "ConvInteger": [(QUANTIZED, convert_conv_integer)],
+    "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
+    "CumSum": [(PARAMETERS, convert_cum_sum)],
+    "Dropout": [(ELEMENTWISE, convert_dropout)],
+    "Elu": [(ACTIVATIONS, convert_elu)],
+    "Expand": [(EXPAND, convert_expand)],
+    "EyeLike": [(PARAMETERS, convert_eye_like)],
+    "Flatten": [(RESHAPE, convert_flatten)],
+    "Gemm": [(DTYPE, sum_gemm)],
+    "GroupNormalization": [(NORMS, convert_group_norm)],
+    "Hardmax": [(ACTIVATIONS, convert_hardmax)],
+    "IsInf": [(ELEMENTWISE, convert_is_inf)],
+    "InstanceNormalization": [(NORMS, convert_instance_norm)],
+    "LRN": [(NORMS, convert_lrn)],
+    "LayerNormalization": [(NORMS, convert_layer_norm)],
+    "LpNormalization": [(NORMS, convert_lp_norm)],
+    "LpPool": [(POOLING, convert_lp_pool)],
+    "MatMul": [(EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
+    "MaxPool": [(POOLING, convert_pool)],
+    "MaxUnpool": [(POOLING, convert_max_unpool)],
+    "MeanVarianceNormalization": [(NORMS, convert_mean_variance_norm)],
+    "Mish": [(ELEMENTWISE, convert_mish)],
+    "Mod": [(ELEMENTWISE, convert_mod)],
+    "NonMaxSuppression": [(BOXES, convert_nms)],
+    "OneHot": [(PARAMETERS, convert_one_hot)],
+    "Pad": [(PAD, convert_pad)],
+    "Pow": [(ELEMENTWISE, convert_pow)],
+    "PRelu": [(PRELU, convert_prelu)],
+    "QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
+    "QLinearMatMul": [(QUANTIZED, convert_qlinear_matmul)],
+    "RMSNormalization": [(NORMS, convert_rms_norm)],
+    "Range": [(PARAMETERS, convert_range)],
+    "Reshape": [(RESHAPE, convert_reshape)],
+    "GRU": [(RECURRENT, convert_recurrent)],
+    "LSTM": [(RECURRENT, convert_recurrent)],
+    "RNN": [(RECURRENT, convert_recurrent)],
+    "Resize": [(RESIZE, convert_resize)],
+    "ReverseSequence": [(PARAMETERS, convert_reverse_sequence)],
+    "RoiAlign": [(BOXES, convert_roi_align)],
+    "Selu": [(ACTIVATIONS, convert_elu)],
+    "Shape": [(RESHAPE, convert_shape)],
+    "Shrink": [(ACTIVATIONS, convert_shrink)],
+    "Sign": [(ACTIVATIONS, convert_sign)],
+    "Slice": [(SLICE, convert_slice)],
+    "Softplus": [(ELEMENTWISE, convert_softplus)],
+    "SpaceToDepth": [(ELEMENTWISE, convert_space_to_depth)],
+    "Split": [(SLICE, convert_split)],
+    "Squeeze": [(RESHAPE, convert_squeeze)],
+    "ThresholdedRelu": [(ACTIVATIONS, convert_thresholded_relu)],
+    "Tile": [(EXPAND, convert_tile)],
+    "TopK": [(PARAMETERS, convert_top_k)],
+    "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
+    "Upsample": [(RESIZE, convert_resize)],
+    **{operator: [(INDICES, convert_indexed)] for operator in INDEXED},
+    **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
+}
+"""The corrections of each operator, by the fix they belong to, in the order a node passes them."""
+
+
+def corrected_operators() -> frozenset[str]:
+    """The operators of which something is corrected, loops aside."""
+    return frozenset(_CORRECTIONS)
+
+
+def correcting_fixes() -> frozenset[str]:
+    """The fixes that the corrections belong to."""
+    return frozenset(fix for passed in _CORRECTIONS.values() for fix, _ in passed)
+
+
+def in_force(operator: str) -> list[Correction]:
+    """Those of an operator that are in force."""
+    passed = list(_CORRECTIONS.get(operator, []))
+    if operator in BROADCASTING:
+        passed.insert(0, (EXPAND, convert_broadcasting))
+    return [correction for fix, correction in passed if switches.enabled(fix)]

@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Errors of the importer that name the node they are of."""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import onnx
+import tvm
+
+__all__ = ["name_of", "naming", "unsupported"]
+
+# How an error of a node, or of one in a body of it, begins that names it.
+_NAMED = re.compile(r"[\w.]+ (\(node )?('|\"|with output)")
+
+_MISSING = re.compile(r"not (yet )?(supported|implemented)|unsupported|only supports?\b", re.I)
+
+# How TVM prints an operator.
+_OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)')
+
+_MAX_NAMES = 5
+
+
+def name_of(node: onnx.NodeProto) -> str:
+    """The name of a node for messages; of one without, that of its first output."""
+    return node.name or next(filter(None, node.output), "")
+
+
+@contextmanager
+def naming(node: onnx.NodeProto) -> Iterator[None]:
+    """Errors within that name no node are of `node`.
+
+    Raises
+    ------
+    tvm.error.OpNotImplemented
+        For an error that says that a feature is missing.
+    tvm.error.OpAttributeInvalid
+        For any other.
+    """
+    try:
+        yield
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        message, name = str(error), name_of(node)
+        if _NAMED.match(message) or (node.op_type in message and repr(name) in message):
+            raise
+        message = _OPERATOR.sub(r"\1", message)
+        if not message or not isinstance(error, (RuntimeError, ValueError)):
+            # The text of a KeyError is a key alone.
+            message = f"{type(error).__name__}: {message}"
+        is_missing = isinstance(error, NotImplementedError) or _MISSING.search(message)
+        kind = tvm.error.OpNotImplemented if is_missing else tvm.error.OpAttributeInvalid
+        raise kind(f"{node.op_type} {name!r}: {message}") from error
+
+
+def unsupported(nodes: Iterable[onnx.NodeProto]) -> tvm.error.OpNotImplemented:
+    """The error that there are no converters for `nodes`."""
+    names: dict[str, list[str]] = {}
+    for node in nodes:
+        names.setdefault(node.op_type, []).append(name_of(node))
+    listed = [
+        f"{operator} ({', '.join(map(repr, found[:_MAX_NAMES]))}"
+        f"{', …' if len(found) > _MAX_NAMES else ''})"
+        for operator, found in sorted(names.items())
+    ]
+    return tvm.error.OpNotImplemented(
+        f"The following operators are not supported for frontend ONNX: {', '.join(listed)}"
+    )

@@ -1,0 +1,78 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Each refusal names the operator and the node."""
+
+import pytest
+import tvm
+import tvm.testing
+
+from onnx_helpers import text_model
+from tvm_fixes.frontend.onnx import from_onnx
+
+INVALID = tvm.error.OpAttributeInvalid
+MISSING = tvm.error.OpNotImplemented
+
+REFUSED = {
+    "an error of TVM's": (
+        "(float[2,2] x) => (float[2,2] y) { [node0] y = Transpose <perm = [0, 5]> (x) }",
+        INVALID,
+        "^Transpose 'node0': In relax.permute_dims, the input axis 5 is out of range",
+    ),
+    "an error of a converter": (
+        "(float[2,2] x, float[3,2] w) => (float[2,2] y) { [node0] y = Concat <axis = 1> (x, w) }",
+        INVALID,
+        "^Concat 'node0': Concat expects",
+    ),
+    "an error in a body": (
+        """(float[2,2] x, bool b) => (float[2,2] y) {
+        [cond] y = If (b) <
+            then_branch = t () => (float[2,2] z) { [node0] z = Transpose <perm = [0, 5]> (x) },
+            else_branch = e () => (float[2,2] z) { [node1] z = Relu (x) }> }""",
+        INVALID,
+        "^Transpose 'node0': ",
+    ),
+    "operators that are not supported": (
+        """(float[2,2] x) => (float[2,2] y, float z) {
+        [node0] a = Relu (x)
+        [node1] z = Det (x)
+        y = StringSplit (a) }""",
+        MISSING,
+        r"not supported for frontend ONNX: Det \('node1'\), StringSplit \('y'\)$",
+    ),
+    "one in a body": (
+        """(float[2,2] x, bool b) => (float y) {
+        [cond] y = If (b) <
+            then_branch = t () => (float z) { [node0] z = Det (x) },
+            else_branch = e () => (float z) { [node1] z = ReduceSum <keepdims = 0> (x) }> }""",
+        MISSING,
+        r"not supported for frontend ONNX: Det \('node0'\)$",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_names_the_node(name: str) -> None:
+    text, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message):
+        from_onnx(text_model(text, 20))
+
+
+def test_the_original_error_is_the_cause() -> None:
+    text = "(float[2,2] x) => (float[2,2] y) { [node0] y = Transpose <perm = [0, 5]> (x) }"
+    with pytest.raises(INVALID) as error:
+        from_onnx(text_model(text))
+    assert "axis 5" in str(error.value.__cause__)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
