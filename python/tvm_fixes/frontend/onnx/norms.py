@@ -19,10 +19,12 @@ Versions
 Trigger
     The mean and deviation that a LayerNormalization puts out; a BatchNormalization in training;
     LpNormalization; a MeanVarianceNormalization of data with a large mean, or of equal elements;
-    a GroupNormalization, LRN or MeanVarianceNormalization that is not float32.
+    a GroupNormalization, LRN or MeanVarianceNormalization that is not float32; a scale of known
+    extents for data of symbolic ones; a LayerNormalization whose scale has fewer axes.
 Symptom
     Scalars of 0, running statistics with the weights exchanged, and NaN, silently;
-    LpNormalization and the other dtypes are refused.
+    LpNormalization and the other dtypes are refused. Results without a shape, which other
+    operators refuse; a normalization over other axes.
 Mechanism
     The converter puts out constants. ONNX's momentum is the weight of the old statistics, and
     TVM's that of the new ones. LpNormalization has no converter. The variance is a difference of
@@ -148,9 +150,9 @@ def _with_parameters(node: Node, axes: list[int], *, broadcast: bool = False) ->
         switches.note(NORMS)
         operands[0] = node.builder.match_cast(data, relax.TensorType(wanted, data.ty.dtype))
     target = [wanted[axis] for axis in axes]
-    for index, shape in enumerate(shapes):
-        if index and shape is not None:
-            operands[index] = _fitted(node, index, shape, target, broadcast)
+    for index, own in enumerate(shapes):
+        if index and own is not None:
+            operands[index] = _fitted(node, index, own, target, broadcast)
     return node.with_operands(*operands)
 
 
