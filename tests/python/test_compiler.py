@@ -116,7 +116,8 @@ class TestComparison:
         report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
         names = ["load", "import", "verify", "reference"]
         names += ["DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv", "Layout"]
-        names += ["SplitDataflow", "Legalize", "verify kernels", "InlineElementwise"]
+        names += ["SplitDataflow", "CheckIndices", "Legalize", "verify kernels"]
+        names += ["InlineElementwise"]
         names += ["ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"]
         names += ["LowerElementaryFunctions", "Lower"]
         names += ["GuardIntegerDivision", "CheckLowered"]

@@ -113,8 +113,8 @@ def _load_empty(relax_pipeline: str | tvm.transform.Pass) -> None:
     builder = relax.BlockBuilder()
     data = relax.Var("x", relax.TensorType(x.shape, "float32"))
     with builder.function("main", [data]):
-        rows = relax.Tuple([relax.const(np.zeros((0, 4), "float32")), data])
-        builder.emit_func_output(builder.emit(relax.op.concat(rows, axis=0)))
+        columns = relax.Tuple([relax.const(np.zeros((2, 0), "float32")), data])
+        builder.emit_func_output(builder.emit(relax.op.concat(columns, axis=1)))
     executable = relax.build(builder.get(), "llvm", relax_pipeline=relax_pipeline)
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/model.so"

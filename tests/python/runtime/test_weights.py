@@ -361,7 +361,7 @@ class TestExternalData:
         (tmp_path / "model").mkdir()
         (tmp_path / "data").touch()
         message = fails(external(tmp_path / "model", offset=0, location=location))
-        assert f"got {location!r}" in message
+        assert f"initializer 'w': its file {location!r} is " in message
 
 
 def test_little_memory(tmp_path):
