@@ -79,6 +79,7 @@ FIX_IDS: tuple[str, ...] = (
     "torch-grid-sample",
     "torch-reductions",
     "torch-creation",
+    "torch-decompositions",
     "onnx-conv-transpose-output-shape",
     "onnx-conv-auto-pad",
     "onnx-dtype",

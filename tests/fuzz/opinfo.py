@@ -54,6 +54,7 @@ _UNDEFINED_PLACES = ("topk", "kthvalue", "mode", "median", "nanmedian")
 _FINITE = re.compile(
     r"attention|bilinear|byte|bool|cdist|char|conv|corr|cov|double|einsum|embedding|int$|interpolate"
     r"|linalg|linear|long|loss|matmul|mm|mv|norm|short|to$|type|upsample|fft|inner|outer|vdot|^dot"
+    r"|(var|std)_mean"
 )
 _SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-7, -1e-7, 100.0, -100.0)
 

@@ -55,7 +55,8 @@ def random_array(
             values = np.where(
                 chosen, rng.choice(np.array([info.min, info.max], dtype), shape), values
             )
-        return values
+        # Of no axes NumPy makes numbers.
+        return np.asarray(values)
     if kind == "exact":
         values = rng.integers(-4, 5, shape).astype("float64")
     elif kind == "positive":

@@ -100,6 +100,7 @@ FIXES: tuple[Fix, ...] = (
     torch_importer.GRID_SAMPLE,
     torch_importer.REDUCTIONS,
     torch_importer.CREATION,
+    torch_importer.DECOMPOSITIONS,
     onnx_importer.CONV_TRANSPOSE_OUTPUT_SHAPE,
     onnx_importer.CONV_AUTO_PAD,
     onnx_importer.DTYPE,

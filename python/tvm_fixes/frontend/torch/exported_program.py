@@ -39,7 +39,7 @@ How to remove
     See ``corrections``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from itertools import chain
 
 import torch
@@ -53,10 +53,12 @@ from tvm.relax.frontend.torch.exported_program_translator import (
 )
 
 from ... import switches
+from ..dtypes import dtype_of
 from . import (
     activations,
     attention,
     creation,
+    decompositions,
     indexing,
     interpolation,
     promotion,
@@ -78,6 +80,7 @@ from .corrections import (
     dtypes,
 )
 from .creation import Creation
+from .decompositions import Decompositions
 from .indexing import Indexing
 from .promotion import Promotion
 from .reductions import Reductions
@@ -114,6 +117,7 @@ class ExportedProgramImporter(
     Reductions,
     Sampling,
     Sizes,
+    Decompositions,
     Corrections,
     TVMExportedProgramImporter,
 ):
@@ -136,6 +140,7 @@ class ExportedProgramImporter(
                 "_sparse_addmm.default": self._addmm_of_dtype,
                 "baddbmm.default": self._baddbmm_of_dtype,
                 "_native_batch_norm_legit_no_training.default": self._eval_batch_norm_of_dtype,
+                "native_group_norm.default": self._group_norm_of_dtype,
             },
             CONV_TRANSPOSE: {
                 "convolution.default": self._convolution_of_rank,
@@ -164,6 +169,8 @@ class ExportedProgramImporter(
         converters = super().create_convert_map()
         if switches.enabled(promotion.FIX_ID):
             converters |= self.promoting_converters(converters)
+        if switches.enabled(decompositions.FIX_ID):
+            converters["getitem"] = self.counted_results(converters["getitem"])
         if switches.enabled(creation.FIX_ID):
             converters |= self.creating_converters(converters)
         if switches.enabled(reductions.FIX_ID):
@@ -200,6 +207,16 @@ class ExportedProgramImporter(
             return self._batch_norm_legit_no_training(node)
         return self._emit_batch_norm(x, weight, bias, mean, var, training=False, epsilon=epsilon)
 
+    def _group_norm_of_dtype(self, node: fx.Node) -> relax.Expr:
+        x, weight, bias, _batch, _channels, _extent, groups, epsilon = self.retrieve_args(node)
+        if dtype_of(x) == "float32" and weight is not None and bias is not None:
+            return self._native_group_norm(node)
+        switches.note(DTYPE)
+        values, parameters = self._norm_operands(x, weight, bias)
+        axes = list(range(2, x.ty.ndim))
+        norm = relax.op.nn.group_norm(values, *parameters, groups, 1, axes, epsilon=epsilon)
+        return self._astype(self.block_builder.emit(norm), dtype_of(x))
+
     def _batch_norm_call(self, node: fx.Node) -> relax.Expr:
         switches.note(BATCH_NORM)
         x, weight, bias, mean, var, training, _momentum, epsilon, *_ = self.retrieve_args(node)
@@ -230,9 +247,9 @@ def _has_sparse_tensor(program: ExportedProgram) -> bool:
     return any(isinstance(v, torch.Tensor) and v.layout != torch.strided for v in values)
 
 
-def _decompose(program: ExportedProgram) -> ExportedProgram:
-    """The program in core ATen operators, and those that the importer has a converter for."""
-    decompositions = torch.export.default_decompositions()
+def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgram:
+    """The program in core ATen operators, and those of the `known` converters."""
+    rules = torch.export.default_decompositions()
     kept: dict[str, list[torch._ops.OpOverload]] = {
         attention.FIX_ID: [torch.ops.aten.scaled_dot_product_attention.default],
         LINEAR: [
@@ -250,10 +267,13 @@ def _decompose(program: ExportedProgram) -> ExportedProgram:
     for fix_id, overloads in kept.items():
         if switches.enabled(fix_id):
             for overload in overloads:
-                decompositions.pop(overload, None)
+                rules.pop(overload, None)
     if switches.enabled(sizes.FIX_ID):
         sizes.forget_derived_ranges(program)
-    return program.run_decompositions(decompositions)
+    program = program.run_decompositions(rules)
+    if switches.enabled(decompositions.FIX_ID):
+        program = decompositions.decompose_further(program, known, rules)
+    return program
 
 
 def from_exported_program(
@@ -301,17 +321,19 @@ def from_exported_program(
 
     Raises
     ------
-    AssertionError
-        If the program has operators without a converter; the message names them.
+    tvm.error.OpNotImplemented
+        If the program has operators without a converter; the message names each and a node.
     tvm.error.OpAttributeInvalid
         If an attribute of an operator can't be imported; the message names it and its value.
     tvm.error.OpNotImplemented
         If a converter gives a value of another dtype, rank or extent than PyTorch; the message
         names the node and both types.
     """
+    importer = ExportedProgramImporter()
     if run_ep_decomposition and not _has_sparse_tensor(exported_program):
-        exported_program = _decompose(exported_program)
-    return ExportedProgramImporter().from_exported_program(
+        known = {*importer.convert_map, *(custom_convert_map or ())}
+        exported_program = _decompose(exported_program, known)
+    return importer.from_exported_program(
         exported_program,
         keep_params_as_input=keep_params_as_input,
         unwrap_unit_return_tuple=unwrap_unit_return_tuple,

@@ -164,6 +164,7 @@ class Promotion(Corrections):
             "bitwise_not.default": self._inverse_converter(stock["bitwise_not.default"]),
             "clamp.default": self._clamp_converter(stock["clamp.default"]),
             "clamp.Tensor": self._clamp_converter(stock["clamp.default"]),
+            "copy.default": self._copied,
             "div.Tensor_mode": self._rounded_quotient,
             "div.Scalar_mode": self._rounded_quotient,
             "pow.Scalar": self._power_converter(stock["pow.Scalar"]),
@@ -311,6 +312,13 @@ class Promotion(Corrections):
             return self.block_builder.emit(relax.op.full(shape, relax.const(number, dtype), dtype))
 
         return convert
+
+    def _copied(self, node: fx.Node) -> relax.Expr:
+        """A number or a tensor in the shape and the dtype of another, which stays what it is."""
+        switches.note(FIX_ID)
+        like = self.env[node.args[0]]
+        source = self._operand(node.args[1], dtype_of(like))
+        return self.block_builder.emit(relax.op.broadcast_to(source, like.ty.shape))
 
     def _clamp_converter(
         self, stock: Callable[[fx.Node], relax.Expr]

@@ -18,16 +18,18 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``x.max(dim)`` with NaN; ``x.min(dim)``, ``amax``, ``amin``, ``aminmax``; a reduction, a scan, a
-    softmax or a sort of a tensor without axes along axis 0 or -1.
+    softmax or a sort of a tensor without axes along axis 0 or -1; a norm of order 0, or of 16 bits.
 Symptom
-    NaN is lost, silently; the others are refused.
+    NaN is lost, and the norm of large float16 numbers infinite, silently; the others are refused.
 Mechanism
     The largest element is taken from a top-k, whose comparisons NaN does not take part in; there
     are no converters of the others.  Relax has no axis 0 in a tensor without axes, PyTorch has.
+    A norm is computed in the dtype of its operand, with the reciprocal of its order.
 How to remove
     See ``corrections``.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +71,7 @@ class Reductions(Corrections):
             "min.dim": self._extremum_and_place(relax.op.min, relax.op.argmin),
             "amax.default": self._extremum(relax.op.max),
             "amin.default": self._extremum(relax.op.min),
+            "linalg_vector_norm.default": self._vector_norm,
         }
 
     def ranked_converters(self, known: Converters) -> Converters:
@@ -107,6 +110,33 @@ class Reductions(Corrections):
             return self._reduced(op, x, axes or None, keepdims)
 
         return convert
+
+    def _vector_norm(self, node: fx.Node) -> relax.Expr:
+        """Summed in the accumulation dtype, as PyTorch does, in which squares do not overflow."""
+        switches.note(FIX_ID)
+        x, order, axes, keepdims, _ = self._arguments(
+            node, input=None, ord=2, dim=None, keepdim=False, dtype=None
+        )
+        dtype = self._convert_data_type(node.meta["val"].dtype)
+        inner = accumulation_dtype(dtype)
+        emit = self.block_builder.emit
+        values = emit(relax.op.abs(self._astype(x, inner)))
+        axes = [axes] if isinstance(axes, int) else list(axes or ()) or None
+        if math.isinf(order):
+            extremum = relax.op.max if order > 0 else relax.op.min
+            return self._astype(emit(extremum(values, axes, keepdims)), dtype)
+        if order == 0:
+            values = self._astype(emit(relax.op.not_equal(values, relax.const(0, inner))), inner)
+        elif order == 2:
+            values = emit(relax.op.multiply(values, values))
+        elif order != 1:
+            values = emit(relax.op.power(values, relax.const(order, inner)))
+        total = emit(relax.op.sum(values, axes, keepdims))
+        if order == 2:
+            total = emit(relax.op.sqrt(total))
+        elif order not in (0, 1):
+            total = emit(relax.op.power(total, relax.const(1 / order, inner)))
+        return self._astype(total, dtype)
 
     def _scan_converter(self, op: Callable[..., relax.Expr], stock: Convert) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:

@@ -323,6 +323,10 @@ class Sizes(Corrections):
             sizes = [extent, step, *(bound for bound in (start, end) if bound is not None)]
             length = node.meta["val"].shape[axis]
             is_static = all(static_extent(size) is not None for size in sizes)
+            if length == 0:
+                # TVM takes the end's distance from the start, which may be less than 0.
+                switches.note(FIX_ID)
+                return self._slices(x, axis, 0, 0)
             if self._is_in_branch or is_static or not self._symbols.knows(length):
                 return stock(node)
             length = self._symbols.convert(length)

@@ -1,0 +1,259 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What PyTorch takes apart of a program before the importer sees it.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An operator that is in PyTorch's core set, or has no decomposition there, and that the importer
+    has no converter for: ``fmax``, ``var_mean``, ``logcumsumexp``, ``copysign``.  Statistics of a
+    normalization that the program reads: batch norm in training mode, ``native_layer_norm``.
+Symptom
+    ``Unsupported function types [...]``, which names neither node nor place.  The statistics are
+    the normalized data or zeros, silently.
+Mechanism
+    The importer knows fewer operators than PyTorch's core set has, and PyTorch has decompositions
+    of more than those of ``default_decompositions``.  The converters of normalizations put out one
+    tensor, which is then taken for all the results.
+How to remove
+    See ``corrections``.
+"""
+
+import functools
+import operator
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import tvm
+from torch import fx
+from torch._decomp import decomposition_table
+from torch.export import ExportedProgram
+from tvm import relax
+
+from ... import switches
+from .corrections import Corrections
+
+__all__ = ["FIX_ID", "Decompositions", "decompose_further"]
+
+FIX_ID = "torch-decompositions"
+
+Convert = Callable[[fx.Node], relax.Expr]
+
+# Of these the converters give the normalized data, and none of the statistics.
+_NORMS = (
+    *("native_batch_norm.default", "native_group_norm.default", "native_layer_norm.default"),
+    *("_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats"),
+    *("_native_batch_norm_legit_functional.default", "_batch_norm_with_update.default"),
+    *("_batch_norm_with_update_functional.default", "_batch_norm_no_update.default"),
+    *("_native_batch_norm_legit_no_training.default", "_fused_rms_norm.default"),
+)
+
+# What a decomposition consists of may have decompositions, too.
+_MAX_ROUNDS = 5
+
+
+def _var_mean(
+    x: torch.Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    axes = list(range(x.ndim)) if not dim else dim
+    correction = 1 if correction is None else correction
+    variance = torch.var(x, axes, correction=correction, keepdim=keepdim)
+    return variance, torch.mean(x, axes, keepdim)
+
+
+def _unless_nan(
+    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    def rule(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        chosen = choose(x, y)
+        if not chosen.is_floating_point():
+            return chosen
+        x, y = x.to(chosen.dtype), y.to(chosen.dtype)
+        return torch.where(x != x, y, torch.where(y != y, x, chosen))
+
+    return rule
+
+
+def _exp2(x: torch.Tensor) -> torch.Tensor:
+    return torch.pow(2.0, x)
+
+
+def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+    if x.ndim == 0:
+        return x.reshape(1)[:size]
+    axis = dimension % x.ndim
+    count = (x.shape[axis] - size) // step + 1
+    starts = torch.arange(count, device=x.device).reshape(-1, 1) * step
+    places = starts + torch.arange(size, device=x.device)
+    windows = torch.index_select(x, axis, places.reshape(-1))
+    windows = windows.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
+    return torch.movedim(windows, axis + 1, -1)
+
+
+def _diagonal_scatter(
+    x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> torch.Tensor:
+    rows, columns = x.shape[dim1], x.shape[dim2]
+    shape = [1] * x.ndim
+    shape[dim1], shape[dim2] = rows, columns
+    # Element i of the diagonal is in row i, or in column i where it begins below row 0.
+    begins = max(-offset, 0)
+    row = torch.arange(rows, device=x.device)
+    column = torch.arange(columns, device=x.device)
+    mask = (row.reshape(-1, 1) + offset) == column
+    if dim1 % x.ndim > dim2 % x.ndim:
+        mask = mask.t()
+    place = (row - begins).clamp(0, max(src.shape[-1] - 1, 0))
+    rows_of_src = torch.index_select(src, -1, place).unsqueeze(-1)
+    spread = torch.movedim(rows_of_src, (-2, -1), (dim1, dim2))
+    return torch.where(mask.reshape(shape), spread, x)
+
+
+def _layer_norm(
+    x: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    axes = list(range(x.ndim - len(normalized_shape), x.ndim))
+    wide = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+    mean = wide.mean(axes, keepdim=True)
+    scale = torch.rsqrt((wide - mean).square().mean(axes, keepdim=True) + eps)
+    out = (wide - mean) * scale
+    out = out if weight is None else out * weight
+    out = out if bias is None else out + bias
+    # Mixed with float32 parameters, the statistics of 16-bit data are float32.
+    kept = x.dtype if weight is None else weight.dtype
+    return out.to(x.dtype), mean.to(kept), scale.to(kept)
+
+
+_OWN: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
+    torch.ops.aten.var_mean.correction: _var_mean,
+    torch.ops.aten.fmax.default: _unless_nan(torch.maximum),
+    torch.ops.aten.fmin.default: _unless_nan(torch.minimum),
+    torch.ops.aten.exp2.default: _exp2,
+    torch.ops.aten.native_layer_norm.default: _layer_norm,
+    torch.ops.aten.unfold.default: _unfold,
+    torch.ops.aten.diagonal_scatter.default: _diagonal_scatter,
+}
+
+
+@functools.cache
+def _rules() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
+    """The decompositions into ATen operators.
+
+    Most of PyTorch's others end in operators of ``prims``, which nothing here converts.
+    """
+    found = {
+        overload: rule
+        for overload, rule in decomposition_table.items()
+        if rule.__module__ == "torch._decomp.decompositions"
+    }
+    return found | _OWN
+
+
+def decompose_further(
+    program: ExportedProgram, known: Container[str], core: Mapping[Any, Callable[..., Any]]
+) -> ExportedProgram:
+    """`program` without the operators whose names are not `known`, where there is another way.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        A program in core ATen operators.
+    known : container of str
+        The names of the overloads that have a converter.
+    core : mapping of overloads to callables
+        The decompositions that `program` has had; what others consist of has them, too.
+
+    Returns
+    -------
+    torch.export.ExportedProgram
+        The program itself, if there is nothing to do.
+    """
+    for _ in range(_MAX_ROUNDS):
+        found = {
+            node.target: _rules()[node.target]
+            for node in _calls(program.graph_module)
+            if node.target in _rules()
+            and (node.target.__name__ not in known or _has_read_statistics(node))
+        }
+        if not found:
+            break
+        switches.note(FIX_ID)
+        program = program.run_decompositions({**core, **found})
+    return program
+
+
+def _calls(module: torch.nn.Module) -> Iterable[fx.Node]:
+    """The calls of operators in a program and in its branches."""
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            yield from (node for node in part.graph.nodes if node.op == "call_function")
+
+
+def _has_read_statistics(node: fx.Node) -> bool:
+    """Whether a normalization has results that are read beside the normalized data."""
+    if node.target.__name__ not in _NORMS:
+        return False
+    return any(
+        user.target is not operator.getitem or (user.args[1] != 0 and user.users)
+        for user in node.users
+    )
+
+
+class Decompositions(Corrections):
+    """What an importer says of operators that are left without a converter."""
+
+    def counted_results(self, stock: Convert) -> Convert:
+        """The converter of ``getitem``, which takes one tensor for the first result alone."""
+
+        def convert(node: fx.Node) -> relax.Expr:
+            source, index = node.args
+            is_tensor = isinstance(self.env[source].ty, relax.TensorType)
+            if isinstance(source.meta.get("val"), tuple | list) and index != 0 and is_tensor:
+                raise tvm.error.OpNotImplemented(
+                    f"{source.target} {source.name!r}: result {index} is read; expected result 0"
+                )
+            return stock(node)
+
+        return convert
+
+    def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
+        """See that each operator has a converter.
+
+        Raises
+        ------
+        tvm.error.OpNotImplemented
+            If there are others; the message names each and its first node.
+        """
+        if not switches.enabled(FIX_ID):
+            super()._check_unsupported_func_type(nodes)
+            return
+        first: dict[Any, str] = {}
+        for node in nodes:
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
+                first.setdefault(node.target, node.name)
+        # The name by which `tvm_fixes.source` finds them, here as in TVM's function.
+        missing_func_types = [target.__name__ for target in first]
+        if missing_func_types:
+            listed = ", ".join(f"{target} at node {name!r}" for target, name in first.items())
+            raise tvm.error.OpNotImplemented(f"unsupported operator {listed}")

@@ -1,0 +1,153 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operators that PyTorch takes apart further than its core set, and the statistics of norms."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tvm
+import tvm.testing
+from tvm import relax
+
+from torch_helpers import Call, import_exported, random
+from tvm_fixes.frontend.torch import from_exported_program
+
+NAN, INF = math.nan, math.inf
+
+
+def check(function, *inputs: torch.Tensor, tolerance: float = 1e-5) -> None:
+    """Hold the outputs of a function to PyTorch's."""
+    mod = import_exported(Call(function), inputs)
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    outputs = vm["main"](*(tvm.runtime.from_dlpack(x) for x in inputs))
+    for number, (output, expected) in enumerate(zip(outputs, function(*inputs), strict=True)):
+        torch.testing.assert_close(
+            torch.from_dlpack(output),
+            expected,
+            rtol=tolerance,
+            atol=tolerance,
+            equal_nan=True,
+            msg=lambda text, number=number: f"output {number}: {text}",
+        )
+
+
+def test_batch_norm_in_training_mode_with_its_statistics() -> None:
+    x = 3 + 2 * random(5, 3, 4, dtype=torch.float32, seed=0)
+    mean, var = torch.zeros(3), torch.ones(3)
+
+    def function(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> tuple:
+        mean, var = mean.clone(), var.clone()
+        return F.batch_norm(x, mean, var, training=True), mean, var
+
+    check(function, x, mean, var)
+    check(
+        lambda x, mean, var: torch.native_batch_norm(
+            x, None, None, mean.clone(), var.clone(), True, 0.1, 1e-5
+        ),
+        x,
+        mean,
+        var,
+    )
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_other_norms(dtype: torch.dtype) -> None:
+    x = random(2, 6, 4, dtype=dtype, seed=0)
+    weight = random(6, dtype=dtype, seed=1)
+    check(
+        lambda x, weight: (
+            *torch.native_layer_norm(x, (4,), None, None, 1e-5),
+            F.group_norm(x, 2),
+            F.group_norm(x, 3, weight, None),
+            F.group_norm(x, 3, None, weight),
+            F.rms_norm(x, (6, 4)),
+            *torch.var_mean(x, 1),
+            *torch.std_mean(x, (0, 2), correction=0, keepdim=True),
+        ),
+        x,
+        weight,
+        tolerance=1e-5 if dtype == torch.float32 else 2e-2,
+    )
+
+
+def test_statistics_that_no_converter_gives_are_refused() -> None:
+    program = torch.export.export(
+        Call(lambda x: torch.native_layer_norm(x, (4,), None, None, 1e-5)[1]), (torch.ones(2, 4),)
+    )
+    with pytest.raises(tvm.error.OpNotImplemented, match="'native_layer_norm': result 1 is read"):
+        from_exported_program(program, run_ep_decomposition=False)
+
+
+def test_operators_without_converter() -> None:
+    x = torch.tensor([[1, NAN, -3], [INF, 2, NAN]])
+    y = torch.tensor([[NAN, 4, 1], [0, -INF, NAN]])
+    matrix = torch.arange(12.0).reshape(3, 4)
+    check(
+        lambda x, y, matrix, number: (
+            *(torch.fmax(x, y), torch.fmin(x, y), torch.fmax(number, number + 1)),
+            *(torch.exp2(x), torch.exp2(number), torch.logaddexp2(matrix, matrix + 1)),
+            *(matrix.unfold(1, 2, 1), matrix.unfold(0, 3, 2), matrix.unfold(-1, 3, 1)),
+            torch.diagonal_scatter(matrix, torch.full((3,), -1.0)),
+            torch.diagonal_scatter(matrix, torch.full((3,), -1.0), 1),
+            torch.diagonal_scatter(matrix, torch.tensor([-1.0, -2.0]), -1),
+            torch.diagonal_scatter(matrix, torch.tensor([-1.0, -2.0]), -1, 0, 1),
+            torch.diagonal_scatter(matrix, torch.tensor([-1.0, -2.0, -3.0]), -1, 1, 0),
+            torch.diagonal_scatter(matrix.reshape(2, 3, 2), torch.ones(2, 2), 0, 2, 1),
+        ),
+        x,
+        y,
+        matrix,
+        torch.tensor([3, -2]),
+    )
+
+
+def test_copies_and_empty_slices() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.clone()
+        y.transpose(0, 1).copy_(-1.5)
+        z = x.clone()
+        z[1].copy_(torch.tensor(3))
+        return y, z, x[:, 4:2], x[3:], x[-1:0, :, :], x
+
+    check(function, torch.arange(6.0).reshape(2, 3, 1))
+
+
+def test_norms_of_orders() -> None:
+    x = torch.tensor([[3.0, 0, -4], [0, 0, 12]])
+    large = torch.tensor([300.0, -400.0], dtype=torch.float16)
+    check(
+        lambda x, large: (
+            *(torch.linalg.vector_norm(x, order, 1) for order in (0, 1, 2, 2.5, INF, -INF)),
+            *(torch.linalg.vector_norm(x, 0), x.norm(), x.norm(0, keepdim=True)),
+            *(large.norm(), large.bfloat16().norm(0)),
+        ),
+        x,
+        large,
+    )
+
+
+def test_an_unknown_operator_is_refused_with_its_node() -> None:
+    with pytest.raises(
+        tvm.error.OpNotImplemented,
+        match=r"^unsupported operator aten.cummax.default at node 'cummax', aten.nextafter.default "
+        r"at node 'nextafter'$",
+    ):
+        import_exported(
+            Call(lambda x: (*x.cummax(0), x.cummax(0)[0], torch.nextafter(x, x))), (torch.ones(3),)
+        )
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
