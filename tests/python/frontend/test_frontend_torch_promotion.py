@@ -182,5 +182,17 @@ def test_switched_off_it_is_tvms(monkeypatch: pytest.MonkeyPatch) -> None:
     tvm.ir.assert_structural_equal(import_exported(module, (INTEGERS,)), stock)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_comparisons_with_itself_find_nan(dtype: torch.dtype) -> None:
+    x = torch.tensor([1, torch.nan, -torch.inf, 0], dtype=dtype)
+    check_function(
+        lambda x: (
+            torch.where(x != x, 5, x),
+            *(torch.where(f(x, x), x, 7) for f in (torch.eq, torch.le, torch.ge, torch.lt)),
+        ),
+        x,
+    )
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -86,7 +86,7 @@ def _unless_nan(
         if not chosen.is_floating_point():
             return chosen
         x, y = x.to(chosen.dtype), y.to(chosen.dtype)
-        return torch.where(x != x, y, torch.where(y != y, x, chosen))
+        return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, chosen))
 
     return rule
 

@@ -99,6 +99,8 @@ _FLOATING: dict[str, Callable[..., relax.Expr]] = {
     "div": relax.op.divide,
     "atan2": relax.op.atan2,
 }
+# Of a number and itself they tell NaN from others.
+_OF_ITSELF = (relax.op.equal, relax.op.not_equal, relax.op.less_equal, relax.op.greater_equal)
 _BINARY_OVERLOADS = ("Tensor", "Scalar", "Scalar_Tensor", "default", "other")
 
 _FLOATING_UNARY = (
@@ -213,6 +215,8 @@ class Promotion(Corrections):
             if op is relax.op.multiply and "float" in dtype and 0 in map(_number, operands):
                 [factor] = [operand for operand in operands if _number(operand) != 0]
                 return self._product_with_zero(self._operand(factor, dtype))
+            if op in _OF_ITSELF and "float" in dtype and operands[0] is operands[1]:
+                return self._compared_with_itself(op, self.env[operands[0]])
             is_plain = alpha == 1 and dtype != "bool"
             if is_plain and all(self._has_dtype(operand, dtype) for operand in operands):
                 return stock(node)
@@ -227,6 +231,14 @@ class Promotion(Corrections):
             return self.block_builder.emit(chosen(lhs, rhs))
 
         return convert
+
+    def _compared_with_itself(self, op: Callable[..., relax.Expr], x: relax.Expr) -> relax.Expr:
+        """Whether numbers are NaN, or are not; TVM simplifies ``x == x`` to true in a kernel."""
+        switches.note(FIX_ID)
+        is_nan = self.block_builder.emit(relax.op.isnan(x))
+        if op is relax.op.not_equal:
+            return is_nan
+        return self.block_builder.emit(relax.op.logical_not(is_nan))
 
     def _product_with_zero(self, x: relax.Expr) -> relax.Expr:
         """0, or NaN where `x` is NaN or infinite; TVM simplifies the product to 0 there, too."""
