@@ -472,6 +472,119 @@ def test_wrong(function, rule, message):
 
 
 @T.prim_func(s_tir=True)
+def tiled_beyond_its_predicate(A: T.Buffer((62,), "float32"), B: T.Buffer((64,), "float32")):
+    for i, j in T.grid(16, 4):
+        with T.sblock("copy"):
+            v = T.axis.spatial(63, i * 4 + j)
+            T.where(i * 4 + j < 63)
+            B[v] = A[v]
+
+
+@T.prim_func(s_tir=True)
+def padded(A: T.Buffer((56, 56), "float32"), B: T.Buffer((62, 62), "float32")):
+    # Of more rounds than are looked at one by one.
+    for i, j, k in T.grid(62, 62, 8):
+        B[i, j] = T.if_then_else(
+            3 <= i and i < 59 and 3 <= j and j < 59, A[i - 3, j - 2], T.float32(0)
+        )
+
+
+@T.prim_func(s_tir=True)
+def selected_beyond(A: T.Buffer((8, 8), "float32")):
+    for i, j in T.grid(8, 8):
+        A[i, j] = T.Select(i <= j, A[i - 1, j], T.float32(0))
+
+
+@T.prim_func(s_tir=True)
+def stored_beyond(A: T.Buffer((64,), "float32")):
+    for i in range(64):
+        if i % 2 == 1:
+            A[i] = T.float32(0)
+        else:
+            A[i + 2] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def compared_beyond(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "bool")):
+    # LLVM's code computes both operands.
+    for i in range(8):
+        B[i] = A[i] > T.float32(0) and A[i + 7] > A[i]
+
+
+UNDER_CONDITIONS = {
+    tiled_beyond_its_predicate: "load from `A`: dim 0: index v reaches 62, expected less than 62",
+    padded: "load from `A`: dim 1: index j - 2 reaches 56, expected less than 56",
+    selected_beyond: "load from `A`: dim 0: index i - 1 reaches -1, expected at least 0",
+    stored_beyond: "store to `A`: dim 0: index i + 2 reaches 64, expected less than 64",
+    compared_beyond: "load from `A`: dim 0: index i + 7 reaches 14, expected less than 8",
+}
+
+
+@pytest.mark.parametrize("function", UNDER_CONDITIONS)
+def test_outside_where_conditions_are_met(function):
+    one = only(module(function))
+    message = UNDER_CONDITIONS[function]
+    assert (one.severity, one.rule, one.message) == ("error", "tir.bounds", message)
+
+
+@T.prim_func(s_tir=True)
+def where_data_ask(
+    A: T.Buffer((8,), "float32"), m: T.Buffer((8,), "int32"), B: T.Buffer((8,), "float32")
+):
+    for i in range(8):
+        B[i] = T.if_then_else(m[i] > 0 and i >= 1, A[i + 1], T.float32(0))
+        if m[i] > 0:
+            A[m[i]] = T.float32(0)
+        if m[i] > 0 and i < 7:
+            A[i + 1] = T.float32(0)
+
+
+def test_outside_where_data_ask_for_it():
+    """A warning: what the data are is not known.  Indices that are data are left alone."""
+    one = only(module(where_data_ask))
+    assert (one.severity, one.rule) == ("warning", "tir.bounds")
+    assert one.message == "load from `A`: dim 0: index i + 1 reaches 8, expected less than 8"
+    assert [note.message for note in one.notes][0] == "under a condition that depends on data"
+
+
+@T.prim_func(s_tir=True)
+def symbolic_padded(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n + 2,), "float32")
+    for i in range(n + 2):
+        B[i] = T.if_then_else(1 <= i and i <= n, A[i], T.float32(0))
+
+
+def test_outside_at_some_sizes():
+    """Conditions of symbols are looked at for some of their values."""
+    one = only(module(symbolic_padded))
+    assert (one.severity, one.rule) == ("warning", "tir.bounds")
+    assert one.message == (
+        "at some sizes: load from `A`: dim 0: index i reaches 23, expected less than 23"
+    )
+    assert [note.message for note in one.notes] == ["`n` is 23"]
+
+
+@T.prim_func(s_tir=True)
+def right_under_conditions(
+    A: T.Buffer((56, 56), "float32"), m: T.Buffer((62,), "int32"), B: T.Buffer((62, 62), "float32")
+):
+    for i, j, k in T.grid(62, 62, 64):
+        B[i, j] = T.if_then_else(
+            not (i < 3 or 59 <= i) and 3 <= j and j < 59, A[i - 3, j - 3], T.float32(0)
+        )
+        if i // 4 * 4 == i and j % 2 != 1 and i < 56:
+            B[i + 3, j + 1] = T.Select(k == 61, A[i, k - 6], T.float32(0))
+        if k < 62 and m[k] >= 3 and m[k] < 59 and j < 56:
+            B[i, k] = A[m[k] - 3, j]
+
+
+def test_right_under_conditions():
+    assert_found(module(right_under_conditions))
+
+
+@T.prim_func(s_tir=True)
 def copy(a: T.handle, B: T.Buffer((64,), "float32")):
     n = T.int64()
     A = T.match_buffer(a, (n,), "float32")

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "verifier.h"
 
@@ -60,6 +61,13 @@ bool IsBelow(DimTable* dims, const Reach& reach) {
   return dims->AtLeast(reach.index.range.least, 0) == Relation::kDisproved;
 }
 
+/*! \brief An error, or a warning where data may exclude it. */
+Diagnostic& Say(Verifier* verifier, const Reach& reach, const Path& path, std::string message) {
+  if (reach.is_certain) return verifier->Error(RuleOf(reach), path, std::move(message));
+  return verifier->Warning(RuleOf(reach), path, std::move(message))
+      .Note("under a condition that depends on data");
+}
+
 /*! \brief What goes outside at these values, but for what does so at all. */
 std::vector<Reach> FindOthersAt(Verifier* verifier, const Object* global_var,
                                 const PrimFuncReaches& reaches,
@@ -75,13 +83,54 @@ std::vector<Reach> FindOthersAt(Verifier* verifier, const Object* global_var,
   return outside;
 }
 
+/*!
+ * \brief Warn of what goes outside at some sizes, however they compare to one another.
+ *
+ * Which sizes a function is called with is not known: of other symbols than extents, or of extents
+ * that depend on one another in a way that is not written, these may be none of them.
+ */
+void CheckReachesAtSizes(Verifier* verifier, const Object* global_var,
+                         const PrimFuncReaches& reaches) {
+  constexpr size_t kMaxSymbols = 6;
+  const size_t count = reaches.symbols.size();
+  if (!reaches.may_vary || reaches.has_scalars || count == 0 || count > kMaxSymbols) return;
+  DimTable& dims = verifier->dims();
+  std::vector<Reach> common;
+  for (const auto& [size, growth] : {std::pair(8, 0), std::pair(5, 3), std::pair(23, -3)}) {
+    DimTable::Substitution values;
+    for (size_t i = 0; i < count; ++i) {
+      values[reaches.symbols[i]] = dims.FromInt(size + growth * static_cast<int64_t>(i));
+    }
+    std::vector<Reach> outside = FindOthersAt(verifier, global_var, reaches, values);
+    if (growth != 0) {
+      auto is_not_common = [&](const Reach& reach) {
+        return std::none_of(common.begin(), common.end(), [&](const Reach& other) {
+          return other.var == reach.var && other.index.dim == reach.index.dim &&
+                 other.index.value == reach.index.value;
+        });
+      };
+      outside.erase(std::remove_if(outside.begin(), outside.end(), is_not_common), outside.end());
+    }
+    common = std::move(outside);
+    if (common.empty()) return;
+  }
+  for (const Reach& reach : common) {
+    Diagnostic& found = verifier->Warning(
+        RuleOf(reach), reach.path, "at some sizes: " + Explain(dims, reach, IsBelow(&dims, reach)));
+    for (size_t i = 0; i < count; ++i) {
+      found.Note(NameOf(reaches.symbols[i]) + " is " +
+                 std::to_string(23 - 3 * static_cast<int64_t>(i)));
+    }
+  }
+}
+
 }  // namespace
 
 void CheckReaches(Verifier* verifier, const Object* global_var) {
   DimTable& dims = verifier->dims();
   for (const Reach& reach : verifier->ReachesOf(global_var).outside) {
     Diagnostic& found =
-        verifier->Error(RuleOf(reach), reach.path, Explain(dims, reach, IsBelow(&dims, reach)));
+        Say(verifier, reach, reach.path, Explain(dims, reach, IsBelow(&dims, reach)));
     if (reach.kind == Reach::Kind::kIterator) {
       found.Hint("a domain holds all values of the loops that its iterator is bound to");
     } else {
@@ -89,6 +138,7 @@ void CheckReaches(Verifier* verifier, const Object* global_var) {
                  verifier->types().Text(verifier->types().Intern(nodes.expr.ty(reach.var))));
     }
   }
+  CheckReachesAtSizes(verifier, global_var, verifier->ReachesOf(global_var));
 }
 
 void CheckReachesAt(Verifier* verifier, const Object* global_var,
@@ -105,9 +155,9 @@ void CheckReachesAt(Verifier* verifier, const Object* global_var,
   if (is_new) it->second = FindOthersAt(verifier, global_var, reaches, symbols);
   const std::string name = Quote(std::string(nodes.global_var.name_hint(global_var)));
   for (const Reach& reach : it->second) {
-    Diagnostic& found = verifier->Error(RuleOf(reach), call,
-                                        name + " goes out of bounds at these shapes: " +
-                                            Explain(dims, reach, IsBelow(&dims, reach)));
+    Diagnostic& found = Say(verifier, reach, call,
+                            name + " goes out of bounds at these shapes: " +
+                                Explain(dims, reach, IsBelow(&dims, reach)));
     found.Note("here in " + name, reach.path);
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i] == kUnknownDim) continue;

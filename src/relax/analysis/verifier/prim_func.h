@@ -36,8 +36,8 @@ class Verifier;
 /*!
  * \brief The values that an index of a buffer takes, or the value of a block's iterator.
  *
- * Only what runs whenever the loops around it do is held: what stands under a condition may be
- * excluded by it.
+ * What stands under a condition is held in the rounds of the loops in which that is met; where it
+ * asks for data, it is said that it may be reached.
  */
 struct Reach {
   enum class Kind : uint8_t { kLoad, kStore, kIterator };
@@ -49,6 +49,8 @@ struct Reach {
    * of the axis. */
   IndexReach index;
   KeptPath path;
+  /*! \brief Whether it is reached whatever the data are, which conditions may ask. */
+  bool is_certain = true;
 };
 
 /*! \brief The accesses of a PrimFunc that go outside of their buffers. */
@@ -57,6 +59,8 @@ struct PrimFuncReaches {
   std::vector<Reach> outside;
   /*! \brief The symbols of the buffers, and the scalar parameters. */
   std::vector<const Object*> symbols;
+  /*! \brief Whether some of these are scalar parameters, which may be any number. */
+  bool has_scalars = false;
   /*! \brief Whether more may be known where symbols have values. */
   bool may_vary = false;
   /*! \brief Which are outside, of others than the above, by the values of the symbols at a call. */

@@ -16,10 +16,11 @@
  * \file src/relax/analysis/verifier/prim_func_walk.cc
  * \brief The walk over a PrimFunc that finds what its accesses reach.
  */
+#include "prim_func_walk.h"
+
 #include <tvm/ffi/cast.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -27,9 +28,6 @@
 
 #include "../../../ffi/tir_nodes.h"
 #include "../../ir/views.h"
-#include "call_effect.h"
-#include "prim_func.h"
-#include "prim_func_access.h"
 
 namespace tvm_fixes {
 namespace verifier {
@@ -41,106 +39,7 @@ namespace {
 constexpr size_t kMaxDepth = 500;
 constexpr size_t kMaxNodes = 1000000;
 
-/*! \brief Visits what runs at every call of a PrimFunc whose loops run. */
-class Walk {
- public:
-  Walk(DimTable* dims, const Path& path) : dims_(dims), nest_(dims), path_(path) {}
-
-  PrimFuncReaches Run(const Object* function, const DimTable::Substitution& values);
-
- private:
-  /*! \brief One step from the function's body to the node that is visited. */
-  struct Step {
-    const char* attr;
-    size_t index;
-  };
-
-  class At {
-   public:
-    At(Walk* walk, const char* attr) : At(walk, Step{attr, 0}) {}
-    At(Walk* walk, size_t index) : At(walk, Step{nullptr, index}) {}
-    ~At() { steps_->pop_back(); }
-    At(const At&) = delete;
-    At& operator=(const At&) = delete;
-
-   private:
-    At(Walk* walk, Step step) : steps_(&walk->steps_) { steps_->push_back(step); }
-    std::vector<Step>* steps_;
-  };
-
-  /*! \brief Sees to it that what is visited meanwhile counts as conditional, if it is. */
-  class Under {
-   public:
-    Under(Walk* walk, bool is_conditional) : walk_(walk), before_(walk->is_conditional_) {
-      walk->is_conditional_ |= is_conditional;
-      walk->found_.may_vary |= is_conditional;
-    }
-    ~Under() { walk_->is_conditional_ = before_; }
-    Under(const Under&) = delete;
-    Under& operator=(const Under&) = delete;
-
-   private:
-    Walk* walk_;
-    bool before_;
-  };
-
-  using Handler = void (Walk::*)(const Object* node);
-  using Handlers = std::unordered_map<int32_t, Handler>;
-  static const Handlers& StmtHandlers();
-  static const Handlers& ExprHandlers();
-
-  void AddSymbols(const Array<ObjectRef>& params);
-  void AddSymbol(const Object* var);
-  bool MayVisit(const ObjectRef& node);
-  void Visit(const ObjectRef& stmt);
-  void Visit(const ObjectRef& stmt, const char* attr);
-  void VisitExpr(const ObjectRef& expr);
-  void VisitExpr(const ObjectRef& expr, const char* attr);
-  void VisitExprs(const Array<ObjectRef>& exprs, const char* attr);
-
-  void VisitNothing(const Object*) {}
-  void VisitSeq(const Object* node);
-  void VisitFor(const Object* node);
-  void VisitIf(const Object* node);
-  void VisitWhile(const Object* node);
-  void VisitBind(const Object* node);
-  void VisitAttr(const Object* node);
-  void VisitEvaluate(const Object* node);
-  void VisitStore(const Object* node);
-  void VisitBlockRealize(const Object* node);
-  void VisitBlock(const Object* node);
-
-  template <BinaryOpNode TirNodes::* layout>
-  void VisitBinary(const Object* node);
-  template <BinaryOpNode TirNodes::* layout>
-  void VisitLogical(const Object* node);
-  void VisitNot(const Object* node);
-  void VisitCast(const Object* node);
-  void VisitBroadcast(const Object* node);
-  void VisitSelect(const Object* node);
-  void VisitLet(const Object* node);
-  void VisitLoad(const Object* node);
-  void VisitCall(const Object* node);
-
-  /*! \brief Give an iterator its value; true if it stands for a loop over its domain instead. */
-  bool BindIterator(const Object* iter_var, const ObjectRef& value);
-  void VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices);
-  /*! \brief Hold a range that lies outside; where it was proved to lie is returned. */
-  Place Hold(Reach::Kind kind, const Object* var, const IndexReach& reach);
-  Path CurrentPath() const;
-
-  DimTable* dims_;
-  LoopNest nest_;
-  Path path_;
-  PrimFuncReaches found_;
-  std::vector<Step> steps_;
-  size_t num_visited_ = 0;
-  bool is_conditional_ = false;
-  /*! \brief Whether some statement may keep others from running, or is not known. */
-  bool has_jump_ = false;
-  std::set<std::tuple<const Object*, size_t, DimId, DimId, DimId>> held_;
-  CallEffects effects_;
-};
+}  // namespace
 
 PrimFuncReaches Walk::Run(const Object* function, const DimTable::Substitution& values) {
   if (!tir_nodes.prim_func.IsInstance(function)) return {};
@@ -158,7 +57,10 @@ void Walk::AddSymbols(const Array<ObjectRef>& params) {
   if (!params.defined()) return;
   for (const ObjectRef& param : params) {
     const Object* type = TypeOf(param).get();
-    if (nodes.prim_type.IsInstance(type)) AddSymbol(param.get());
+    if (nodes.prim_type.IsInstance(type)) {
+      AddSymbol(param.get());
+      found_.has_scalars = true;
+    }
     if (!tir_nodes.buffer_type.IsInstance(type)) continue;
     const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(type);
     if (!shape.defined()) continue;
@@ -295,13 +197,21 @@ void Walk::VisitFor(const Object* node) {
 void Walk::VisitIf(const Object* node) {
   const ObjectRef& condition = tir_nodes.if_then_else.condition(node);
   VisitExpr(condition, "condition");
-  const Relation holds = nest_.Holds(condition);
-  {
-    Under under(this, holds != Relation::kProved);
-    Visit(tir_nodes.if_then_else.then_case(node), "then_case");
+  VisitWhere(condition, true, [&] { Visit(tir_nodes.if_then_else.then_case(node), "then_case"); });
+  VisitWhere(condition, false, [&] { Visit(tir_nodes.if_then_else.else_case(node), "else_case"); });
+}
+
+template <typename Visitor>
+void Walk::VisitWhere(const ObjectRef& condition, bool expected, Visitor visit) {
+  const Relation holds = expected ? nest_.Holds(condition) : Not(nest_.Holds(condition));
+  if (holds == Relation::kProved) return visit();
+  if (holds == Relation::kUnknown) {
+    Where where(this, condition, expected);
+    return visit();
   }
-  Under under(this, holds != Relation::kDisproved);
-  Visit(tir_nodes.if_then_else.else_case(node), "else_case");
+  // What would keep others from running is looked for there too.
+  Under under(this, true);
+  visit();
 }
 
 void Walk::VisitWhile(const Object* node) {
@@ -354,17 +264,19 @@ void Walk::VisitBlockRealize(const Object* node) {
   VisitExprs(values, "iter_values");
   const bool is_sound =
       values.defined() && iter_vars.defined() && values.size() == iter_vars.size();
-  Under under(this, !is_sound || nest_.Holds(layout.predicate(node)) != Relation::kProved);
-  size_t num_loops = 0;
-  if (!is_conditional_) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      At at(this, "iter_values");
-      At item(this, i);
-      num_loops += BindIterator(iter_vars[i].get(), values[i]) ? 1 : 0;
+  Under under(this, !is_sound);
+  VisitWhere(layout.predicate(node), true, [&] {
+    size_t num_loops = 0;
+    if (!is_conditional_) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        At at(this, "iter_values");
+        At item(this, i);
+        num_loops += BindIterator(iter_vars[i].get(), values[i]) ? 1 : 0;
+      }
     }
-  }
-  Visit(layout.block(node), "block");
-  for (; num_loops > 0; --num_loops) nest_.Leave();
+    Visit(layout.block(node), "block");
+    for (; num_loops > 0; --num_loops) nest_.Leave();
+  });
 }
 
 void Walk::VisitBlock(const Object* node) {
@@ -408,11 +320,36 @@ Place Walk::Hold(Reach::Kind kind, const Object* var, const IndexReach& reach) {
   const Place place = nest_.Compare(reach.range, reach.extent);
   if (place == Place::kInside) return place;
   found_.may_vary = true;
+  if (!conditions_.empty()) return HoldUnderConditions(kind, var, reach);
   if (place == Place::kUnknown || !MayRun(dims_, nest_.Extents())) return Place::kUnknown;
+  Report(kind, var, reach, true);
+  return place;
+}
+
+Place Walk::HoldUnderConditions(Reach::Kind kind, const Object* var, const IndexReach& reach) {
+  // A vector is not followed there.
+  if (reach.value == kUnknownDim) return Place::kUnknown;
+  const auto value = nest_.Value(reach.value);
+  if (!value) return Place::kUnknown;
+  for (const bool is_certain : {true, false}) {
+    const auto taken = nest_.TakenWhere(*value, reach.extent, conditions_, is_certain);
+    if (!taken) continue;
+    IndexReach narrowed = reach;
+    narrowed.range = *taken;
+    const Place place = nest_.Compare(*taken, reach.extent);
+    if (place != Place::kBelow && place != Place::kAbove) continue;
+    Report(kind, var, narrowed, is_certain);
+    return place;
+  }
+  return Place::kUnknown;
+}
+
+void Walk::Report(Reach::Kind kind, const Object* var, const IndexReach& reach, bool is_certain) {
   const auto key =
       std::make_tuple(var, reach.dim, reach.range.least, reach.range.greatest, reach.extent);
-  if (held_.insert(key).second) found_.outside.push_back({kind, var, reach, CurrentPath()});
-  return place;
+  if (held_.insert(key).second) {
+    found_.outside.push_back({kind, var, reach, CurrentPath(), is_certain});
+  }
 }
 
 template <BinaryOpNode TirNodes::* layout>
@@ -423,8 +360,24 @@ void Walk::VisitBinary(const Object* node) {
 
 template <BinaryOpNode TirNodes::* layout>
 void Walk::VisitLogical(const Object* node) {
-  // The second operand may be skipped.
-  VisitExpr((tir_nodes.*layout).a(node), "a");
+  const ObjectRef& first = (tir_nodes.*layout).a(node);
+  VisitExpr(first, "a");
+  VisitAfter(
+      first, layout == &TirNodes::logical_and, [&] { VisitExpr((tir_nodes.*layout).b(node), "b"); },
+      0);
+}
+
+void Walk::VisitAfter(const ObjectRef& first, bool expected, const std::function<void()>& visit,
+                      size_t depth) {
+  // LLVM's code computes the second operand in any case, other code where the first one asks for
+  // it: what that says of loops excludes what is not in them, what it says of data nothing.
+  const BinaryOpNode& layout = expected ? tir_nodes.logical_and : tir_nodes.logical_or;
+  if (depth < kMaxDepth && layout.IsInstance(first.get())) {
+    const auto next = [&] { VisitAfter(layout.b(first.get()), expected, visit, depth + 1); };
+    return VisitAfter(layout.a(first.get()), expected, next, depth + 1);
+  }
+  if (!nest_.IsOfLoops(first)) return visit();
+  VisitWhere(first, expected, visit);
 }
 
 void Walk::VisitNot(const Object* node) { VisitExpr(tir_nodes.logical_not.a(node), "a"); }
@@ -438,10 +391,10 @@ void Walk::VisitBroadcast(const Object* node) {
 void Walk::VisitSelect(const Object* node) {
   const ObjectRef& condition = tir_nodes.select.condition(node);
   VisitExpr(condition, "condition");
-  const Relation holds = nest_.Holds(condition);
-  found_.may_vary |= holds == Relation::kUnknown;
-  if (holds == Relation::kProved) VisitExpr(tir_nodes.select.true_value(node), "true_value");
-  if (holds == Relation::kDisproved) VisitExpr(tir_nodes.select.false_value(node), "false_value");
+  // TVM makes an if_then_else of a selection whose values are loaded.
+  VisitWhere(condition, true, [&] { VisitExpr(tir_nodes.select.true_value(node), "true_value"); });
+  VisitWhere(condition, false,
+             [&] { VisitExpr(tir_nodes.select.false_value(node), "false_value"); });
 }
 
 void Walk::VisitLet(const Object* node) {
@@ -466,12 +419,12 @@ void Walk::VisitCall(const Object* node) {
     At item(this, size_t{0});
     VisitExpr(call.args()[0]);
   }
-  const Relation holds = nest_.Holds(call.args()[0]);
-  found_.may_vary |= holds == Relation::kUnknown;
-  const size_t taken = holds == Relation::kProved ? 1 : 2;
-  if (holds == Relation::kUnknown || taken >= call.args().size()) return;
-  At item(this, taken);
-  VisitExpr(call.args()[taken]);
+  for (size_t taken = 1; taken < std::min<size_t>(call.args().size(), 3); ++taken) {
+    VisitWhere(call.args()[0], taken == 1, [&] {
+      At item(this, taken);
+      VisitExpr(call.args()[taken]);
+    });
+  }
 }
 
 Path Walk::CurrentPath() const {
@@ -481,8 +434,6 @@ Path Walk::CurrentPath() const {
   }
   return path;
 }
-
-}  // namespace
 
 PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path,
                             const DimTable::Substitution& values) {

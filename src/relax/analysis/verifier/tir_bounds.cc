@@ -152,8 +152,7 @@ bool LoopNest::RunOnlyWith(DimId extent) {
   return RunOnlyWith(dims_->Add(dims_->Subtract(range.greatest, range.least), dims_->FromInt(1)));
 }
 
-std::optional<DimId> LoopNest::Value(const ObjectRef& expr) {
-  const DimId written = dims_->Intern(expr);
+std::optional<DimId> LoopNest::Value(DimId written) {
   if (dims_->AsInt(written)) return written;
   return dims_->Substitute(written, values_);
 }

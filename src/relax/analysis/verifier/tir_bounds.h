@@ -38,6 +38,12 @@ struct DimRange {
 /*! \brief Where a range lies to the interval from 0 up to an extent, whatever the symbols are. */
 enum class Place : uint8_t { kInside, kBelow, kAbove, kUnknown };
 
+/*! \brief An expression, and what it has to be for a statement to run. */
+struct Condition {
+  ObjectRef expr;
+  bool expected;
+};
+
 /*! \brief Whether loops of these extents run, all of them, for some values of the symbols. */
 bool MayRun(DimTable* dims, const std::vector<DimId>& extents);
 
@@ -66,7 +72,8 @@ class LoopNest {
   void Leave();
 
   /*! \brief An expression in terms of loop variables and symbols; nothing if it is not one. */
-  std::optional<DimId> Value(const ObjectRef& expr);
+  std::optional<DimId> Value(const ObjectRef& expr) { return Value(dims_->Intern(expr)); }
+  std::optional<DimId> Value(DimId written);
 
   /*! \brief The range of a value; nothing if it is not linear in the loop variables. */
   std::optional<DimRange> Range(DimId value) const;
@@ -78,6 +85,20 @@ class LoopNest {
    * points: at all, if these are few, else at the corners and around multiples of the divisors.
    */
   std::optional<DimRange> Taken(DimId value) const;
+
+  /*!
+   * \brief The least and the greatest of the values that are taken at some points at which
+   *        conditions are met.
+   *
+   * Nothing is known where the loops that matter do not run over numbers.
+   * \param is_certain Whether each condition must be of the loops' variables alone. Else what it
+   *        asks of data is taken to be met.
+   */
+  std::optional<DimRange> TakenWhere(DimId value, DimId extent,
+                                     const std::vector<Condition>& conditions, bool is_certain);
+
+  /*! \brief Whether a condition is one of loop variables and symbols, not of data. */
+  bool IsOfLoops(const ObjectRef& condition, int depth = 0);
 
   /*! \brief Whether a condition is true in every round of the loops, or in none of them. */
   Relation Holds(const ObjectRef& condition, int depth = 0);
@@ -133,6 +154,24 @@ class LoopNest {
   static std::vector<int64_t> Ends(const Axis& axis, const std::set<int64_t>& divisors);
   /*! \brief Values of loop variables that show how far a value reaches; empty if too many. */
   std::vector<std::vector<int64_t>> Points(DimId value, const std::vector<Axis>& axes) const;
+  /*! \brief A comparison in a condition; `difference` is nothing where it is one of data. */
+  struct Comparison {
+    std::optional<DimId> difference;
+    /*! \brief It holds where the difference is within these, or for `is_negated` where it is not.
+     */
+    int64_t least;
+    int64_t greatest;
+    bool is_negated;
+  };
+  /*! \brief A condition that is not made of others; nothing if it is no comparison. */
+  std::optional<Comparison> AsComparison(const ObjectRef& condition);
+  /*! \brief The comparisons that a condition is made of. */
+  void Comparisons(const ObjectRef& condition, int depth, std::vector<Comparison>* found);
+  Relation HoldsAt(const ObjectRef& condition,
+                   const std::unordered_map<const Object*, int64_t>& numbers, int depth);
+  /*! \brief Where comparisons change along an axis, and its ends. */
+  std::vector<int64_t> Thresholds(const Axis& axis, const std::vector<Comparison>& comparisons,
+                                  const std::set<int64_t>& divisors);
   /*! \brief The least value over one loop, with `sign` 1; with -1 the greatest. */
   std::optional<DimId> Extreme(DimId value, const Loop& loop, int sign) const;
 
