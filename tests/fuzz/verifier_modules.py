@@ -17,8 +17,9 @@ when it is built or called, or it gives what the interpreter gives for it; and w
 has no result, at least the same twice.
 """
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,6 @@ from tvm_ffi import structural_map
 
 import tvm_fixes
 from tvm_fixes.errors import summarize
-from tvm_fixes.relax.tir import contains
 from tvm_fixes.testing import _flat, _to_tvm
 
 from .relax_oracle import Expected, Undefined, Unsupported, expected
@@ -151,43 +151,69 @@ def results(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]
     return runs[0]
 
 
-def _has_conditions(kernel: tirx.PrimFunc) -> bool:
-    def is_if(call: tvm.ir.Call) -> bool:
-        return isinstance(call.op, tvm.ir.Op) and call.op.name.endswith("if_then_else")
-
-    kinds = (tirx.Select, tirx.And, tirx.Or, tirx.IfThenElse)
-    return contains(kernel.body, tvm.ir.Call, is_if) or any(
-        contains(kernel.body, kind) for kind in kinds
-    )
-
-
 def check_kernel_mutant(
     mod: tvm.IRModule, inputs: Sequence[np.ndarray], rng: np.random.Generator
 ) -> None:
-    """Move one access of a kernel that has no conditions.
-
-    The verifier judges only what is certain to be reached.
-    """
+    """Change one access, or one loop, of a kernel."""
     copy = copied(mod)
-    kernels = [
-        (var, one)
-        for var, one in copy.functions_items()
-        if isinstance(one, tirx.PrimFunc) and not _has_conditions(one)
-    ]
+    kernels = [(var, one) for var, one in copy.functions_items() if isinstance(one, tirx.PrimFunc)]
     if not kernels:
         return
     variable, kernel = kernels[int(rng.integers(len(kernels)))]
-    accesses = [0]
+    change = _CHANGES[int(rng.integers(len(_CHANGES)))]
     at, step = int(rng.integers(8)), int(rng.choice([-1, 1, 7]))
+    copy[variable] = change(kernel, at, step)
+    # What data may exclude is a warning.
+    if reports(copy) - reports(mod):
+        return
+    results(copy, inputs)
+
+
+def reports(mod: tvm.IRModule) -> set[tuple[str, str]]:
+    """The errors and warnings of a module."""
+    return {(one.rule, one.message) for one in tvm_fixes.verify(mod) if one.severity != "note"}
+
+
+def _counted(at: int) -> Callable[[], bool]:
+    """Whether it is called for the time `at`."""
+    counter = itertools.count()
+    return lambda: next(counter) == at
+
+
+def _move_load(kernel: tirx.PrimFunc, at: int, step: int) -> tirx.PrimFunc:
+    is_chosen = _counted(at)
 
     def move(load: tvm.ir.TensorLoad) -> tirx.Expr:
-        accesses[0] += 1
-        if accesses[0] - 1 != at or not len(load.indices):
+        if not is_chosen() or not len(load.indices):
             return load
         indices = [load.indices[0] + step, *list(load.indices)[1:]]
         return tirx.BufferLoad(load.source, indices)
 
-    copy[variable] = structural_map(kernel, (tvm.ir.TensorLoad, move))
-    if errors(copy):
-        return
-    results(copy, inputs)
+    return structural_map(kernel, (tvm.ir.TensorLoad, move))
+
+
+def _move_store(kernel: tirx.PrimFunc, at: int, step: int) -> tirx.PrimFunc:
+    is_chosen = _counted(at // 4)
+
+    def move(store: tirx.BufferStore) -> tirx.Stmt:
+        if not is_chosen() or not len(store.indices):
+            return store
+        indices = [store.indices[0] + step, *list(store.indices)[1:]]
+        return tirx.BufferStore(store.buffer, store.value, indices)
+
+    return structural_map(kernel, (tirx.BufferStore, move))
+
+
+def _extend_loop(kernel: tirx.PrimFunc, at: int, step: int) -> tirx.PrimFunc:
+    is_chosen = _counted(at // 2)
+
+    def extend(loop: tirx.For) -> tirx.Stmt:
+        if not is_chosen():
+            return loop
+        extent = loop.extent + abs(step)
+        return tirx.For(loop.loop_var, loop.min, extent, loop.kind, loop.body)
+
+    return structural_map(kernel, (tirx.For, extend))
+
+
+_CHANGES = (_move_load, _move_load, _move_store, _extend_loop)
