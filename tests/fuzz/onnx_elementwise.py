@@ -168,6 +168,8 @@ def cast(graph: Graph) -> None:
     to = str(graph.choose((*FLOATS, *FLOATS, *INTEGERS, "bool")))
     if to not in FLOATS and value.dtype in FLOATS:
         # What does not fit the integers is undefined.
+        if any(spec.kind == "special" for spec in graph.inputs):
+            return
         wide = value.array.astype("float64")
         low = 0 if to == "bool" or np.iinfo(to).min == 0 else -100
         if not value.exact or not bool(((wide >= low) & (wide <= 100)).all()):
@@ -193,6 +195,11 @@ def reduce(graph: Graph) -> None:
     value = graph.pick(FLOATS if graph.chance(0.8) else ("int32", "int64"))
     if value is None:
         return
+    in_floats = name in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+    if in_floats and value.dtype not in FLOATS:
+        # What of it does not fit the integers is undefined.
+        if any(spec.kind == "special" for spec in graph.inputs) or "Log" in name:
+            return
     axes = axes_of(graph, value)
     attributes: dict[str, object] = {"keepdims": graph.below(2)}
     operands: list[Value | str] = [value]

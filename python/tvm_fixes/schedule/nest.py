@@ -227,7 +227,9 @@ def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, ti
     """The variables of `loops` at a position in all their iterations."""
     values = {}
     for loop in reversed(loops[1:]):
-        extent = loop.extent.astype("int64")
+        # Of a loop that never runs any position will do, and TVM folds no division by 0.
+        is_never_run = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == 0
+        extent = tirx.const(1, "int64") if is_never_run else loop.extent.astype("int64")
         values[loop.loop_var] = tirx.floormod(position, extent).astype(loop.loop_var.ty)
         position = tirx.floordiv(position, extent)
     values[loops[0].loop_var] = position.astype(loops[0].loop_var.ty)

@@ -331,5 +331,19 @@ def test_functions_of_functions_behind_a_reduction():
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
+def test_axes_of_which_one_has_no_elements() -> None:
+    """The loops are one loop of no iterations, in which no position is computed by a division."""
+    op, outputs = relax.op, ("sum", "max")
+    n = tirx.Var("n", "int64")
+    mod = build(
+        {"x": tensor(n, 0)},
+        lambda builder, x: builder.emit(
+            relax.Tuple([getattr(op, name)(x, [0, 1], keepdims=True) for name in outputs])
+        ),
+    )
+    total, largest = run(mod, np.zeros((3, 0), "float32"), pipeline=pipeline())
+    assert total == [[0]] and largest == [[-np.inf]]
+
+
 if __name__ == "__main__":
     tvm.testing.main()
