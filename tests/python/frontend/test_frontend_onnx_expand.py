@@ -257,5 +257,13 @@ def test_empty_and_symbolic_operands_of_any_number(operator: str) -> None:
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+def test_tile_of_no_elements() -> None:
+    text = """(float[2,3] x) => (float[?,?] y) <int64[1] one = {1}, int64[2] repeats = {3,2}> {
+    nothing = Slice (x, one, one, one)
+    y = Tile (nothing, repeats) }"""
+    [y] = imported_and_run(from_onnx, text_model(text), normal(2, 3))
+    assert y.shape == (6, 0)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -122,5 +122,18 @@ def test_hardmax_with_symbolic_dims() -> None:
         assert_follows_onnx_runtime(from_onnx, model, [x], [np.zeros((1, 5, 2), "float32")])
 
 
+@pytest.mark.parametrize("operator", ["LeakyRelu", "HardSigmoid", "Selu"])
+def test_defaults_are_float32(operator: str) -> None:
+    x = normal(3, 5, dtype="float64")
+    if operator == "HardSigmoid":  # of which ONNX Runtime has float32 alone
+        model = node_model(operator, {"x": x})
+        [y] = imported_and_run(from_onnx, model, x)
+        np.testing.assert_allclose(y, np.clip(np.float32(0.2) * x + 0.5, 0, 1), rtol=1e-14)
+    else:
+        assert_as_onnx_runtime(
+            from_onnx, {operator: (node_model(operator, {"x": x}), {"x": x})}, 1e-14
+        )
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -19,7 +19,7 @@ Versions
 Trigger
     An Expand between two symbols, or to a shape that is known at run time alone and holds a 1;
     symbolic data expanded to a constant shape; fewer dims asked for than there are. Repeats that
-    depend on dims. A constant of a shape that is computed, or of no dims.
+    depend on dims, or are of no elements. A constant of a shape that is computed, or of no dims.
 Symptom
     Wrong elements or a wrong shape, silently; ``AttributeError``; errors of the build.
 Mechanism
@@ -36,6 +36,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ... import switches
+from ..dtypes import dtype_of
 from .broadcast import EXPAND, broadcast_extent, broadcast_to, require_broadcast
 from .extents import expression, is_static
 from .node import Converter, Extent, Node
@@ -97,21 +98,20 @@ def convert_tile(node: Node, convert: Converter) -> relax.Expr:
         repeats = extents_or_symbols(node, 1, "repeats")
     if len(repeats) != len(extents):
         raise node.invalid("operand repeats", repeats, f"expected {len(extents)} elements")
-    if node.opset >= 6 and is_static(*repeats) and 0 not in repeats:
+    is_empty = any(isinstance(e, int) and e == 0 for e in (*extents, *repeats))
+    if node.opset >= 6 and is_static(*repeats) and not is_empty:
         return convert(node)
     switches.note(EXPAND)
     result = [node.known.simplify(e * r) for e, r in zip(extents, repeats, strict=True)]
+    if is_empty:
+        return op.zeros(relax.ShapeExpr(result), dtype_of(data))
     if all(node.known.equal(*pair) for pair in zip(extents, result, strict=True)):
         return data
 
     def tile(tensor: te.Tensor, *shape: Extent) -> te.Tensor:
         def element(*indices: tirx.Var) -> tirx.Expr:
-            return tensor(
-                *(
-                    tirx.const(0, "int64") if isinstance(r, int) and r == 0 else index % extent
-                    for index, extent, r in zip(indices, tensor.shape, repeats, strict=True)
-                )
-            )
+            places = zip(indices, tensor.shape, strict=True)
+            return tensor(*(index % extent for index, extent in places))
 
         return te.compute([expression(extent) for extent in shape], element)
 

@@ -34,7 +34,7 @@ from .external import Read, with_external, without_external
 from .functions import FUNCTIONS, expand_functions
 from .inputs import UNNAMED_DIMS, Dim, input_shapes
 from .loops import LOOPS, convert_loop, convert_scan, has_branches
-from .node import Converter, Node
+from .node import Converter, Node, float_defaults
 from .node_errors import name_of, naming, unsupported
 from .values import SHAPE_VALUES, KnownValues, Value
 
@@ -194,7 +194,8 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
         """The outputs of a node: Relax expressions or values."""
-        attributes = self._parse_attr(node.attribute)
+        defaults = {} if node.domain else float_defaults(node.op_type, self.opset)
+        attributes = defaults | self._parse_attr(node.attribute)
         attributes["tvm_custom"] = {"name": name_of(node), "num_outputs": len(node.output)}
         undefined = [name for name in node.input if name and name not in self._nodes]
         if undefined:

@@ -14,15 +14,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self, TypeAlias
 
 import numpy as np
+import onnx
 import tvm
 from tvm import relax
 
 from .values import Extent, KnownValues, Value, extents_of
 
-__all__ = ["Converter", "Correction", "Extent", "Node", "extents_of"]
+__all__ = ["Converter", "Correction", "Extent", "Node", "extents_of", "float_defaults"]
 
 
 @dataclass(frozen=True)
@@ -103,3 +105,23 @@ Converter: TypeAlias = Callable[[Node], relax.Expr]
 
 Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
 """A converter that hands what TVM does right, or a node that it does right, to the next one."""
+
+
+@cache
+def float_defaults(operator: str, opset: int) -> dict[str, float]:
+    """The defaults of an operator's attributes that are other numbers in float32 than as written.
+
+    An attribute is a float32: a slope of 0.01 is 0.00999999978, in float64 too.
+    """
+    try:
+        declared = onnx.defs.get_schema(operator, opset).attributes
+    except onnx.defs.SchemaError:
+        return {}
+    defaults = {
+        name: attribute.default_value.f
+        for name, attribute in declared.items()
+        if attribute.default_value.type == onnx.AttributeProto.FLOAT
+    }
+    return {
+        name: value for name, value in defaults.items() if float(str(np.float32(value))) != value
+    }
