@@ -104,7 +104,7 @@ def norms_in_float64(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups:
     mean, deviation = x.mean((0, 2, 3), keepdims=True), x.std((0, 2, 3), keepdims=True)
     parts = x.reshape(len(x), groups, -1)
     moments = parts.mean(2, keepdims=True), parts.var(2, keepdims=True)
-    normal = ((parts - moments[0]) / np.sqrt(moments[1] + 1e-5)).reshape(x.shape)
+    normal = ((parts - moments[0]) / np.sqrt(moments[1] + float(np.float32(1e-5)))).reshape(x.shape)
     squares = np.pad(x * x, [(0, 0), (1, 1), (0, 0), (0, 0)])
     near = squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]
     by_channel = (1, -1, 1, 1)

@@ -74,7 +74,8 @@ def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
         shape = [slopes[axis] if axis in told else extent for axis, extent in enumerate(extents)]
         data = node.builder.match_cast(data, relax.TensorType(shape, data.ty.dtype))
         static = [old or axis in told for axis, old in enumerate(static)]
-    floating = dtype_of(data).startswith(("float", "bfloat"))
+    # nn.prelu takes no bfloat16.
+    floating = dtype_of(data).startswith("float")
     # nn.prelu broadcasts a single slope along any axis, so long as that is static.
     possible = [axis for axis in varying or range(len(extents)) if static[axis]]
     if not floating or (len(varying) < 2 and not possible):
