@@ -124,6 +124,12 @@ std::optional<std::vector<int64_t>> StaticShape(const ObjectRef& expr) {
   return shape ? AsInts(*shape) : std::nullopt;
 }
 
+/*! \brief Whether a shape is known to be that of no elements. */
+bool HasZero(const std::optional<Array<ObjectRef>>& shape) {
+  return shape && std::any_of(shape->begin(), shape->end(),
+                              [](const ObjectRef& dim) { return AsInt(dim) == 0; });
+}
+
 /*! \brief A contiguous tensor seen in another shape of as many elements. */
 tvm::ffi::Tensor ViewAs(const tvm::ffi::Tensor& tensor, const std::vector<int64_t>& shape) {
   // Never empty: the view of a scalar must have pointers too.
@@ -174,6 +180,8 @@ class Simplifier : public Mutator {
     if (auto get_item = As<TupleGetItemView>(value)) return ForwardField(*get_item);
     auto call = As<CallView>(value);
     if (!call) return value;
+    // TVM's reshape takes an extent of 0 for that of an axis of the data.
+    if ((IsReshape(*call) || IsMove(*call)) && HasZero(ShapeOf(value))) return value;
     if (IsReshape(*call)) return JoinReshapes(*call);
     if (IsMove(*call)) return JoinMoves(*call);
     if (call->IsOp("relax.broadcast_to") && !call->args().empty() &&

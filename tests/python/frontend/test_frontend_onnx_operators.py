@@ -252,6 +252,13 @@ def test_prelu(symbolic: bool) -> None:
     assert_as_onnx_runtime(from_onnx, cases)
 
 
+def test_prelu_of_bfloat16() -> None:
+    x, slope = (normal(2, 3, 4, seed=s).astype(ml_dtypes.bfloat16) for s in (0, 1))
+    slope = slope[0, :, :1]
+    [y] = imported_and_run(from_onnx, node_model("PRelu", {"x": x}, constants={"slope": slope}), x)
+    np.testing.assert_array_equal(y, np.where(x < 0, x * slope, x))
+
+
 @pytest.mark.parametrize("slope", ((), (1,), (3, 1, 1), (1, 3, 1, 1)))
 @pytest.mark.parametrize("shape", ((1, 3, 4, 5), ("n", 3, "h", "w")))
 def test_prelu_is_kept(slope: tuple[int, ...], shape: Sequence[int | str]) -> None:

@@ -141,5 +141,17 @@ def test_a_pixel_shuffle_between_convolutions_is_one_permute():
     np.testing.assert_array_equal(run(after, x), run(before, x))
 
 
+def test_moves_of_no_elements_stay():
+    """In the shape of a reshape a 0 stands for an extent of the data."""
+
+    def emit(builder, x):
+        moved = builder.emit(op.permute_dims(x, [3, 1, 2, 0]))
+        wider = builder.emit(op.expand_dims(moved, [0, 3]))
+        return builder.emit(op.permute_dims(wider, [0, 1, 2, 4, 3, 5]))
+
+    before = build({"x": tensor(0, 1, N, 4)}, emit)
+    tvm.ir.assert_structural_equal(PrepareLayout()(before), before)
+
+
 if __name__ == "__main__":
     tvm.testing.main()
