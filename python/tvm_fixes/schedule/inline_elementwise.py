@@ -44,6 +44,8 @@ FIX_ID = "inline-elementwise"
 
 # So many nodes of an expression are too many: what is read twice doubles with each step.
 _MOST_NODES = 512
+# What is nested deeper takes the simplifier, and TVM's other passes, far longer than it saves.
+_MOST_STEPS = 32
 # An elementary function is written out later, by so many.
 _NODES_OF_FUNCTION = 32
 
@@ -86,10 +88,15 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
     if len(set(names)) < len(names):
         return function
     is_changed = False
+    steps = dict.fromkeys(names, 0)
     for name in names:
         block = schedule.get_sblock(name)
-        if _is_read_where_computed(schedule, block):
-            is_changed |= _is_done(schedule.compute_inline, block)
+        if steps[name] < _MOST_STEPS and _is_read_where_computed(schedule, block):
+            readers = [schedule.get(reader).name_hint for reader in schedule.get_consumers(block)]
+            if _is_done(schedule.compute_inline, block):
+                is_changed = True
+                for reader in readers:
+                    steps[reader] = max(steps[reader], steps[name] + 1)
         elif _follows_tiles(schedule, block) or _reshapes_transposed(schedule, block):
             is_changed |= _is_done(schedule.reverse_compute_inline, block)
     return schedule.mod["main"] if is_changed else function

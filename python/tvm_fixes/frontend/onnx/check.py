@@ -27,9 +27,6 @@ _KNOWN_DOMAINS = frozenset({"com.microsoft"})
 
 _MAX_NODES = 200_000
 _MAX_OUTPUTS = 4096
-# The kernel of a concatenation is as deep as it has operands: LLVM's stack ends before 2000.
-_MAX_OPERANDS = 1024
-_STACKED = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
 _MAX_NESTING = 64
 
 _KINDS = onnx.AttributeProto.AttributeType
@@ -203,10 +200,6 @@ def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
     if len(node.output) > _MAX_OUTPUTS:
         raise ValueError(
             f"{describe_node(node)}: {len(node.output)} outputs; expected at most {_MAX_OUTPUTS}"
-        )
-    if node.op_type in _STACKED and len(node.input) > _MAX_OPERANDS:
-        raise ValueError(
-            f"{describe_node(node)}: {len(node.input)} operands; expected at most {_MAX_OPERANDS}"
         )
     if opset is None:
         return

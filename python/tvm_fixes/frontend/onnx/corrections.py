@@ -87,6 +87,7 @@ from .selection import (
 )
 from .slice import SLICE, convert_slice, convert_split
 from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
+from .variadic import convert_concat, convert_variadic
 
 __all__ = ["corrected_operators", "correcting_fixes", "in_force"]
 
@@ -100,6 +101,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "CastLike": [(ELEMENTWISE, convert_cast)],
     "Celu": [(ACTIVATIONS, convert_elu)],
     "Clip": [(ACTIVATIONS, convert_clip)],
+    "Concat": [(ELEMENTWISE, convert_concat)],
     "ConstantOfShape": [(EXPAND, convert_constant_of_shape)],
     "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
     "ConvInteger": [(QUANTIZED, convert_conv_integer)],
@@ -120,9 +122,12 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "LpNormalization": [(NORMS, convert_lp_norm)],
     "LpPool": [(POOLING, convert_lp_pool)],
     "MatMul": [(EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
+    "Max": [(ELEMENTWISE, convert_variadic)],
     "MaxPool": [(POOLING, convert_pool)],
     "MaxUnpool": [(POOLING, convert_max_unpool)],
+    "Mean": [(ELEMENTWISE, convert_variadic)],
     "MeanVarianceNormalization": [(NORMS, convert_mean_variance_norm)],
+    "Min": [(ELEMENTWISE, convert_variadic)],
     "Mish": [(ELEMENTWISE, convert_mish)],
     "Mod": [(ELEMENTWISE, convert_mod)],
     "NonMaxSuppression": [(BOXES, convert_nms)],
@@ -150,6 +155,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "SpaceToDepth": [(ELEMENTWISE, convert_space_to_depth)],
     "Split": [(SLICE, convert_split)],
     "Squeeze": [(RESHAPE, convert_squeeze)],
+    "Sum": [(ELEMENTWISE, convert_variadic)],
     "ThresholdedRelu": [(ACTIVATIONS, convert_thresholded_relu)],
     "Tile": [(EXPAND, convert_tile)],
     "TopK": [(PARAMETERS, convert_top_k)],
