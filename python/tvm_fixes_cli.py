@@ -24,9 +24,13 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import tvm_fixes_terminal as terminal
 from tvm_fixes_terminal import EQUAL, FAILED, INTERRUPTED, WRONG_USE, Failure
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _EXAMPLES = """\
 examples:
@@ -135,8 +139,20 @@ _Result = tuple[int, Callable[[], None]]
 """The exit status, and what writes the result to standard output."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says where its help cannot be written."""
+
+    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+        if file is not None:
+            super().print_help(file)
+            return
+        status = terminal.write_out(EQUAL, partial(print, self.format_help(), end=""))
+        if status != EQUAL:
+            self.exit(status)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tvm-fixes",
         description="Compile PyTorch and ONNX models with Apache TVM, and the fixes it lacks.",
         epilog=_EXAMPLES,

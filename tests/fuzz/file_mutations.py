@@ -23,7 +23,7 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-__all__ = ["mutate_archive", "mutate_bytes", "mutate_json", "mutate_message"]
+__all__ = ["mutate_archive", "mutate_bytes", "mutate_json", "mutate_message", "mutate_words"]
 
 _NUMBERS = (0, 1, -1, 2, 7, 99, 2**31 - 1, -(2**31), 2**31, 2**32, 2**40, 2**63 - 1, -(2**63))
 _TEXTS = ("", "x", "y", "a b", "../../etc/passwd", "\x1b[31m", "é" * 40, "'\"\\", "\n", "9" * 400)
@@ -57,6 +57,20 @@ def mutate_bytes(rng: np.random.Generator, data: bytes) -> bytes:
     return bytes(changed)
 
 
+def mutate_words(rng: np.random.Generator, data: bytes) -> bytes:
+    """Other numbers of 1 to 8 bytes at a few places, most of them near the beginning or the end."""
+    changed = bytearray(data)
+    for _ in range(rng.integers(1, 4)):
+        size = int(rng.choice([1, 2, 4, 8]))
+        near = min(len(changed), int(rng.choice([64, 2048, len(changed)])))
+        at = int(rng.integers(near)) // size * size
+        at = at if rng.random() < 0.5 else len(changed) - near + at
+        number = _NUMBERS[rng.integers(len(_NUMBERS))] + int(rng.integers(-2, 3))
+        word = (number % (1 << 8 * size)).to_bytes(size, "little")
+        changed[at : at + size] = word[: len(changed) - at]
+    return bytes(changed)
+
+
 def mutate_json(rng: np.random.Generator, document: Any) -> bytes:
     """Other values at random places, keys that are there twice, and nesting."""
     for _ in range(rng.integers(1, 4)):
@@ -73,16 +87,10 @@ def mutate_json(rng: np.random.Generator, document: Any) -> bytes:
 
 
 def _mutate_value(rng: np.random.Generator, document: Any) -> None:
-    holder, key = document, None
-    while isinstance(holder, dict | list) and holder:
-        keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
-        key = keys[rng.integers(len(keys))]
-        inner = holder[key]
-        if not isinstance(inner, dict | list) or not inner or rng.random() < 0.1:
-            break
-        holder = inner
-    if key is None:
+    places = _places(document)
+    if not places:
         return
+    holder, key = places[rng.integers(len(places))]
     match rng.integers(6):
         case 0:
             del holder[key]
@@ -100,6 +108,19 @@ def _mutate_value(rng: np.random.Generator, document: Any) -> None:
                 holder.extend(holder[:_MOST_COPIES])
             else:
                 holder[f"{key}_"] = holder[key]
+
+
+def _places(document: Any) -> list[tuple[Any, Any]]:
+    """Each value within a document, as what holds it and its key."""
+    places: list[tuple[Any, Any]] = []
+    waiting = [document]
+    while waiting:
+        holder = waiting.pop()
+        if isinstance(holder, dict | list):
+            keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+            places.extend((holder, key) for key in keys)
+            waiting.extend(holder[key] for key in keys)
+    return places
 
 
 def mutate_message(rng: np.random.Generator, message: Message) -> None:

@@ -39,7 +39,7 @@ from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tvm_fixes.source.module_file import read_module
 
-from .file_mutations import mutate_archive, mutate_bytes, mutate_json, mutate_message
+from .file_mutations import mutate_archive, mutate_bytes, mutate_json, mutate_message, mutate_words
 
 FORMATS = ("onnx", "pt2", "json", "script", "manifest", "safetensors", "elf")
 
@@ -220,10 +220,25 @@ def _write_json(rng: np.random.Generator, folder: Path) -> _Read:
 def _write_script(rng: np.random.Generator, folder: Path) -> _Read:
     path = folder / "module.py"
     words = re.split(rb"(\W)", _seeds()["script"])
+    # Of other kinds, most give a syntax error.
+    kinds = [_kind_of(word) for word in words]
     for _ in range(rng.integers(1, 4)):
-        words[rng.integers(len(words))] = words[rng.integers(len(words))]
+        chosen = ("name", "number") if rng.random() < 0.8 else ("keyword", "sign", "space")
+        at = rng.choice([index for index, kind in enumerate(kinds) if kind in chosen])
+        alike = [word for word, kind in zip(words, kinds, strict=True) if kind == kinds[at]]
+        others = alike if rng.random() < 0.9 else words
+        words[at] = others[rng.integers(len(others))]
     path.write_bytes(b"".join(words))
     return lambda: _verify(path)
+
+
+def _kind_of(word: bytes) -> str:
+    if word in (b"def", b"class", b"with", b"import", b"from", b"as", b"return"):
+        return "keyword"
+    for kind, pattern in {"number": rb"\d+", "name": rb"\w+", "space": rb"\s*"}.items():
+        if re.fullmatch(pattern, word):
+            return kind
+    return "sign"
 
 
 def _mutate_text(rng: np.random.Generator, data: bytes) -> bytes:
@@ -253,6 +268,8 @@ def _write_artifact(changed: str) -> Callable[[np.random.Generator, Path], _Read
         files = dict(_seeds()["artifact"])
         data = files[changed]
         files[changed] = _mutate_text(rng, data) if changed == MANIFEST else mutate_bytes(rng, data)
+        if changed == LIBRARY and rng.random() < 0.8:
+            files[changed] = mutate_words(rng, data)
         if changed == WEIGHTS and rng.random() < 0.7:
             _mutate_header(rng, files)
         for name, content in files.items():

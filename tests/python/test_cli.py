@@ -677,6 +677,17 @@ class TestDoctor:
         assert "unknown fix 'nonsense'; known fixes: " in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_a_full_disk_is_said_of_the_help_too(option):
+    command = [sys.executable, "-m", "tvm_fixes", option]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+    assert done.returncode == 1
+    assert done.stderr == "tvm-fixes: error: standard output: No space left on device\n"
+
+
 def test_run_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "tvm_fixes", "compile", "no.onnx"],

@@ -382,7 +382,10 @@ def _listed(text: str) -> set[str]:
     ValueError, ArtifactError
         If it is not a manifest.
     """
-    values: Any = json.loads(text)
+    try:
+        values: Any = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
     if isinstance(values, dict) and values.get("format") == LIFTED_FORMAT:
         weights = LiftedManifest.from_json(text).file
     else:

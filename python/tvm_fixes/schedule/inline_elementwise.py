@@ -45,7 +45,7 @@ FIX_ID = "inline-elementwise"
 # So many nodes of an expression are too many: what is read twice doubles with each step.
 _MOST_NODES = 512
 # What is nested deeper takes the simplifier, and TVM's other passes, far longer than it saves.
-_MOST_STEPS = 32
+_MOST_STEPS = 16
 # An elementary function is written out later, by so many.
 _NODES_OF_FUNCTION = 32
 

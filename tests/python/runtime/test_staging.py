@@ -231,6 +231,12 @@ class TestFailures:
         assert os.listdir(tmp_path) == ["out"]
         assert digests(tmp_path / "out") == before | {"notes.txt": b"precious"}
 
+    def test_a_manifest_that_is_nested_too_deep_is_not_an_artifact_s(self, models, tmp_path):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "manifest.json").write_text("[" * 100_000)
+        with pytest.raises(UsageError, match="holds files that are not an artifact's"):
+            models[1].save(tmp_path / "out")
+
     def test_the_umask_counts(self, models, tmp_path):
         mask = os.umask(0o027)
         try:

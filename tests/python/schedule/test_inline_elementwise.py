@@ -131,6 +131,18 @@ def test_a_chain_does_not_grow_without_end():
     )
 
 
+def test_a_long_chain_is_several_blocks():
+    """The simplifier takes minutes for what is nested a hundred deep."""
+
+    def emit(_builder, x):
+        for _ in range(40):
+            x = relax.op.nn.relu(relax.op.negative(x))
+        return x
+
+    names = block_names(lowered(build({"x": tensor(3, 5)}, emit)))
+    assert 4 < len(names) < 10
+
+
 def test_a_function_of_a_function_is_a_step_of_its_own():
     """TVM takes minutes to compile them in one expression."""
     nested = build({"x": tensor(3, 5)}, lambda _, x: relax.op.nn.silu(relax.op.nn.gelu(x)))

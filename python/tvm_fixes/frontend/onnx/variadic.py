@@ -48,7 +48,7 @@ _PAIRWISE: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
     "Sum": relax.op.add,
 }
 
-CONCATENATED_AT_ONCE = 64
+CONCATENATED_AT_ONCE = 16
 """The most operands of one concatenation; of more, neighbours are concatenated first."""
 
 
