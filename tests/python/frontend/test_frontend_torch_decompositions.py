@@ -22,7 +22,7 @@ import tvm.testing
 from tvm import relax
 
 from torch_helpers import Call, import_exported, random
-from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 
 NAN, INF = math.nan, math.inf
 
@@ -147,6 +147,25 @@ def test_an_unknown_operator_is_refused_with_its_node() -> None:
         import_exported(
             Call(lambda x: (*x.cummax(0), x.cummax(0)[0], torch.nextafter(x, x))), (torch.ones(3),)
         )
+
+
+@pytest.mark.parametrize("kind", (KeyError, TypeError, tvm.error.InternalError))
+def test_what_a_converter_fails_with_names_the_node(kind: type[Exception]) -> None:
+    def fail(node: torch.fx.Node) -> relax.Expr:
+        raise kind("something")
+
+    graph = torch.fx.Graph()
+    node = graph.call_function(torch.ops.aten.exp.default, (graph.placeholder("x"),))
+    with pytest.raises(tvm.error.OpNotImplemented, match=r"'exp_default': .*something"):
+        ExportedProgramImporter().naming_converter(fail)(node)
+
+
+def test_places_of_a_max_pooling_are_refused() -> None:
+    """TVM's converter puts out zeros."""
+    x = torch.randn(1, 2, 6, 6)
+    with pytest.raises(tvm.error.OpNotImplemented, match="result 1 is read; expected result 0"):
+        import_exported(Call(lambda x: F.max_pool2d(x, 2, return_indices=True)), (x,))
+    check(lambda x: (F.max_pool2d(x, 2, dilation=2), F.max_pool2d(x, 2)), x)
 
 
 if __name__ == "__main__":

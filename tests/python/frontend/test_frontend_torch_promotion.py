@@ -194,5 +194,11 @@ def test_comparisons_with_itself_find_nan(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", (torch.int8, torch.uint8, torch.int64))
+def test_powers_of_integers_by_a_number(dtype: torch.dtype) -> None:
+    x = torch.arange(7).to(dtype) - (0 if dtype == torch.uint8 else 3)
+    check_function(lambda x: (x**0, x**1, x**2, x**3, x**11, x**2.0, x**True, (x > 1) ** 3), x)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -61,6 +61,16 @@ _NORMS = (
     *("_native_batch_norm_legit_no_training.default", "_fused_rms_norm.default"),
 )
 
+_WITHOUT_PLACES = (
+    torch.ops.aten.max_pool2d_with_indices.default,
+    torch.ops.aten.max_pool3d_with_indices.default,
+)
+
+_UNNAMED = (
+    *(AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError),
+    *(NotImplementedError, ZeroDivisionError, tvm.error.InternalError),
+)
+
 # What a decomposition consists of may have decompositions, too.
 _MAX_ROUNDS = 5
 
@@ -223,13 +233,39 @@ def _has_read_statistics(node: fx.Node) -> bool:
 class Decompositions(Corrections):
     """What an importer says of operators that are left without a converter."""
 
+    def naming_converter(self, convert: Convert) -> Convert:
+        """`convert`, whose errors that are not meant for users say which node they are about.
+
+        Raises
+        ------
+        tvm.error.OpNotImplemented
+            In their place.
+        """
+
+        def convert_named(node: fx.Node) -> relax.Expr:
+            try:
+                return convert(node)
+            except Exception as error:
+                # By type: what TVM means for users is of a class derived from these.
+                if type(error) not in _UNNAMED or repr(node.name) in str(error):
+                    raise
+                raise tvm.error.OpNotImplemented(
+                    f"{node.target} {node.name!r}: cannot import it: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+
+        return convert_named
+
     def counted_results(self, stock: Convert) -> Convert:
-        """The converter of ``getitem``, which takes one tensor for the first result alone."""
+        """The converter of ``getitem``, which refuses results that no converter computes."""
 
         def convert(node: fx.Node) -> relax.Expr:
             source, index = node.args
-            is_tensor = isinstance(self.env[source].ty, relax.TensorType)
-            if isinstance(source.meta.get("val"), tuple | list) and index != 0 and is_tensor:
+            has_results = isinstance(source.meta.get("val"), tuple | list)
+            # One tensor stands for the first result; the places of a maximum are zeros.
+            is_first = isinstance(getattr(self.env[source], "ty", None), relax.TensorType)
+            is_first |= source.target in _WITHOUT_PLACES
+            if has_results and index != 0 and is_first and node.users:
                 raise tvm.error.OpNotImplemented(
                     f"{source.target} {source.name!r}: result {index} is read; expected result 0"
                 )

@@ -181,6 +181,8 @@ class ExportedProgramImporter(
             converters |= self.ranked_converters(converters)
         if switches.enabled(sizes.FIX_ID):
             converters = {name: self.typed_converter(c) for name, c in converters.items()}
+        if switches.enabled(decompositions.FIX_ID):
+            converters = {name: self.naming_converter(c) for name, c in converters.items()}
         return converters
 
     def _convolution_of_rank(self, node: fx.Node) -> relax.Expr:

@@ -284,6 +284,10 @@ class Promotion(Corrections):
     ) -> Callable[[fx.Node], relax.Expr]:
         def convert(node: fx.Node) -> relax.Expr:
             dtype = self._result_dtype(Kind.BOOL_TO_LONG, *node.args)
+            number = _number(node.args[1])
+            if "int" in dtype and number is not None and number >= 0:
+                switches.note(FIX_ID)
+                return self._integer_power(self._operand(node.args[0], dtype), int(number))
             if all(self._has_dtype(operand, dtype) for operand in node.args):
                 return stock(node)
             switches.note(FIX_ID)
@@ -291,6 +295,19 @@ class Promotion(Corrections):
             return self.block_builder.emit(relax.op.power(base, exponent))
 
         return convert
+
+    def _integer_power(self, base: relax.Expr, exponent: int) -> relax.Expr:
+        """A power of integers by products, which TVM's ``power`` has no lowering for."""
+        emit, result = self.block_builder.emit, None
+        while exponent:
+            if exponent % 2:
+                result = base if result is None else emit(relax.op.multiply(result, base))
+            exponent //= 2
+            if exponent:
+                base = emit(relax.op.multiply(base, base))
+        if result is None:
+            return emit(relax.op.ones_like(base))
+        return result
 
     def _any_converter(
         self, stock: Callable[[fx.Node], relax.Expr] | None

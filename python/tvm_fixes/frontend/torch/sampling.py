@@ -62,6 +62,22 @@ class Sampling(Corrections):
         """Converters of calls of modules that are average poolings."""
         return {nn.AvgPool2d: self._avg_pool_module(2), nn.AvgPool3d: self._avg_pool_module(3)}
 
+    def _max_pool1d_impl(
+        self, x: relax.Expr, kernel_size: Any, stride: Any = None, *options: Any
+    ) -> relax.Expr:
+        # ATen writes [] for strides that are not given.
+        return super()._max_pool1d_impl(x, kernel_size, stride or None, *options)
+
+    def _max_pool2d_impl(
+        self, x: relax.Expr, kernel_size: Any, stride: Any = None, *options: Any
+    ) -> relax.Expr:
+        return super()._max_pool2d_impl(x, kernel_size, stride or None, *options)
+
+    def _max_pool3d_impl(
+        self, x: relax.Expr, kernel_size: Any, stride: Any = None, *options: Any
+    ) -> relax.Expr:
+        return super()._max_pool3d_impl(x, kernel_size, stride or None, *options)
+
     def _avg_pool_call(self, rank: int) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:
             x, kernel, *options, divisor = self._arguments(
