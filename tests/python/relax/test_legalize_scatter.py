@@ -226,5 +226,36 @@ def test_kernels_for_a_gpu_get_indices_that_are_bounded():
         assert "T.min(" in nearest
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_bounded_indices_of_long_axes_for_a_gpu_are_int64(dtype):
+    mod = build(
+        {"x": tensor(40000), "i": tensor(k, dtype=dtype), "u": tensor(k)},
+        lambda _, x, i, u: op.scatter_elements(x, i, u),
+    )
+    with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
+        lowered = relax.transform.LegalizeOps()(mod)["main"]
+    assert str(lowered.body.blocks[0].bindings[0].var.ty.dtype) == "int64"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_extrema_keep_nan(dtype):
+    nan = np.nan
+    x, u = (np.array(v, dtype) for v in ([[1, nan, 3, 4]] * 2, [[nan, 5, nan, 9]] * 2))
+    i = np.array([[0, 1, 2, 3]] * 2)
+    rows = np.array([[0], [1]])
+    inputs = {name: tensor(*v.shape, dtype=str(v.dtype)) for name, v in zip("xiu", (x, i, u))}
+    nd = inputs | {"i": tensor(2, 1, dtype="int64")}
+    mods, expected = {}, {"max": np.maximum(x, u), "min": np.minimum(x, u)}
+    for kind in expected:
+        mods[f"elements_{kind}"] = build(
+            inputs, lambda _, x, i, u, r=kind: op.scatter_elements(x, i, u, 1, r)
+        )
+        mods[f"nd_{kind}"] = build(nd, lambda _, x, i, u, r=kind: op.scatter_nd(x, i, u, r))
+    vm = machine(mods)
+    for kind, value in expected.items():
+        np.testing.assert_array_equal(call(vm, f"elements_{kind}", x, i, u), value)
+        np.testing.assert_array_equal(call(vm, f"nd_{kind}", x, rows, u), value)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

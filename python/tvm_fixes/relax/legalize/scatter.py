@@ -29,13 +29,28 @@ from .indices import FIX_ID, broadcast, found, is_within, takes_effect, wrapped
 from .override import Legalize, override
 from .targets import target_of
 
+
+def _greater(old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
+    return _extremum(old > new, new >= old, old, new)
+
+
+def _lesser(old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
+    return _extremum(old < new, new <= old, old, new)
+
+
+def _extremum(is_old: tirx.Expr, is_new: tirx.Expr, old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
+    # Neither holds of NaN, with which each sum is NaN.
+    neither = old + new if "float" in str(old.ty.dtype) else new
+    return tirx.Select(is_old, old, tirx.Select(is_new, new, neither))
+
+
 _COMBINED: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "update": lambda _, new: new,
     "add": lambda old, new: old + new,
     "mul": lambda old, new: old * new,
     "mean": lambda old, new: (old + new) / 2,
-    "min": tirx.min,
-    "max": tirx.max,
+    "min": _lesser,
+    "max": _greater,
 }
 """What an element becomes, by reduction."""
 
@@ -288,13 +303,16 @@ def _is_for_gpu(call: relax.Call) -> bool:
 
 
 def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
-    """Indices of elements of an axis; of several axes, those that a row has one for each of."""
+    """Indices of elements of an axis; of several axes, those that a row has one for each of.
+
+    They are int64: the last element of an axis may be beyond the indices' own dtype.
+    """
 
     def element(*position: tirx.Var) -> tirx.Expr:
         extent = extents[0]
         for column, other in enumerate(extents[1:], 1):
             extent = tirx.Select(position[-1].equal(column), other, extent)
-        return found(indices(*position), extent).astype(str(indices.dtype))
+        return found(indices(*position), extent)
 
     return te.compute(indices.shape, element, name="nearest")
 
