@@ -85,6 +85,26 @@ def test_dynamic_strided_slice_of_any_bounds():
     assert none.shape == (0, 5)
 
 
+def test_dynamic_strided_slice_of_no_elements_and_of_longest_strides():
+    vector = tensor(1, dtype="int64")
+    inputs = {"x": tensor(n), "b": vector, "e": vector, "s": vector}
+    vm = machine({"main": build(inputs, lambda _, *args: op.dynamic_strided_slice(*args))})
+    most, least = (1 << 63) - 1, -(1 << 63)
+    for extent, begin, end, stride, expected in [
+        (0, -1, -100, -1, []),
+        (0, 0, 5, 1, []),
+        (0, -1, least, least, []),
+        (5, 0, 5, most, [0]),
+        (5, 1, most, most - 1, [1]),
+        (5, 4, -100, least, [4]),
+        (5, 4, least, -4, [4, 0]),
+        (5, 3, 3, most, []),
+    ]:
+        bounds = (np.array([value], "int64") for value in (begin, end, stride))
+        got = call(vm, "main", np.arange(extent, dtype="float32"), *bounds)
+        assert got.tolist() == expected, (extent, begin, end, stride)
+
+
 def test_reverse_sequence_of_any_lengths():
     inputs = {"x": tensor(n, 2, m), "l": tensor(n, dtype="int32")}
     vm = machine(

@@ -26,6 +26,7 @@ from .indices import FIX_ID, nearest, read, takes_effect, wrapped
 from .override import Legalize, override
 
 _ZERO = tirx.const(0, "int64")
+_FAR = tirx.const(1 << 62, "int64")
 
 
 def _between(value: tirx.Expr, least: tirx.Expr, most: tirx.Expr) -> tirx.Expr:
@@ -114,6 +115,11 @@ def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None
     )
 
 
+def _step(stride: tirx.Expr) -> tirx.Expr:
+    """A stride as an int64 that is longer than any axis, and does not overflow a place."""
+    return _between(stride.astype("int64"), -_FAR, _FAR)
+
+
 def _first(begin: tirx.Expr, stride: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     """The first element of a slice."""
     most = tirx.Select(stride < 0, extent - 1, extent)
@@ -127,7 +133,7 @@ def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tens
         extent: tirx.Expr = _ZERO
         for place, own in enumerate(data.shape):
             extent = tirx.Select(axis.equal(tirx.const(place, "int64")), own, extent)
-        stride = strides(axis).astype("int64")
+        stride = _step(strides(axis))
         stop = wrapped(end(axis), extent)
         stop = tirx.Select(
             stride < 0,
@@ -137,9 +143,10 @@ def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tens
         first = _first(begin(axis), stride, extent)
         distance = tirx.Select(stride < 0, first - stop, stop - first)
         # Nothing is divided by a stride of 0, which has no elements.
-        size = tirx.max(tirx.abs(stride), 1)
-        count = tirx.max(tirx.floordiv(distance + size - 1, size), _ZERO)
-        return tirx.Select(stride.equal(_ZERO), _ZERO, count)
+        size = tirx.max(tirx.max(stride, -stride), 1)
+        count = tirx.floordiv(tirx.max(distance, 1) - 1, size) + 1
+        is_none = tirx.any(stride.equal(_ZERO), distance <= 0, extent <= 0)
+        return tirx.Select(is_none, _ZERO, count)
 
     return te.compute((len(data.shape),), length, name="lengths")
 
@@ -153,7 +160,7 @@ def _dynamic_slice(
     def element(*position: tirx.Var) -> tirx.Expr:
         places = []
         for axis, index in enumerate(position):
-            stride = strides(axis).astype("int64")
+            stride = _step(strides(axis))
             first = _first(begin(axis), stride, data.shape[axis])
             places.append(nearest(first + index * stride, data.shape[axis]))
         return read(data, places, range(len(places)))
