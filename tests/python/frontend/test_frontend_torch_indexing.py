@@ -171,6 +171,36 @@ def test_scatters():
     )
 
 
+def test_extrema_of_scatters_keep_nan():
+    nan = float("nan")
+    x, source = torch.tensor([1, nan, 3, 4]), torch.tensor([nan, 5, nan, 9])
+    functions = {
+        f"{kind}_{include_self}": (
+            lambda x, i, s, kind=kind, include_self=include_self: x.scatter_reduce(
+                0, i, s, kind, include_self=include_self
+            ),
+            x,
+            torch.arange(4),
+            source,
+        )
+        for kind in ("amax", "amin")
+        for include_self in (True, False)
+    }
+    check(functions, equal_nan=True, rtol=0, atol=0)
+
+
+def test_gathers_of_scalars():
+    scalar, zero = torch.tensor(3.0), torch.tensor(0)
+    check(
+        {
+            "both": (lambda x, i: torch.gather(x, 0, i), scalar, zero),
+            "data": (lambda x, i: torch.gather(x, -1, i), scalar, torch.tensor([0, 0])),
+            "index": (lambda x, i: torch.gather(x, 0, i), data(4), torch.tensor(2)),
+            "select": (lambda x, i: torch.index_select(x, 0, i), scalar, zero),
+        }
+    )
+
+
 def test_slices_of_dynamic_dims():
     def program(x, y):
         result = torch.zeros_like(x)

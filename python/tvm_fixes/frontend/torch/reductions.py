@@ -56,6 +56,9 @@ _ALONG_AN_AXIS = (
     *("_log_softmax.default", "_softmax.default"),
 )
 
+# Which arguments are the tensors without axes, where that is not the first one alone.
+_PLACES = {"gather.default": (0, 2)}
+
 
 # Of one element each is that element.
 _SCANS = {"cumprod.default": relax.op.cumprod, "cumsum.default": relax.op.cumsum}
@@ -77,7 +80,9 @@ class Reductions(Corrections):
     def ranked_converters(self, known: Converters) -> Converters:
         """Of `known` converters, those that are given an axis, for tensors without axes too."""
         converters: dict[Any, Convert] = {
-            name: self._of_any_rank(known[name]) for name in _ALONG_AN_AXIS if name in known
+            name: self._of_any_rank(known[name], _PLACES.get(name, (0,)))
+            for name in _ALONG_AN_AXIS
+            if name in known
         }
         return converters | {
             name: self._scan_converter(op, known[name]) for name, op in _SCANS.items()
@@ -153,21 +158,27 @@ class Reductions(Corrections):
 
         return convert
 
-    def _of_any_rank(self, convert: Convert) -> Convert:
-        """`convert`, of a tensor without axes by way of one of one element."""
+    def _of_any_rank(self, convert: Convert, places: tuple[int, ...] = (0,)) -> Convert:
+        """`convert`, of tensors without axes among the arguments at `places` as of one element."""
 
         def convert_any(node: fx.Node) -> relax.Expr:
-            argument = node.args[0]
-            x = self.env.get(argument)
-            if not isinstance(getattr(x, "ty", None), relax.TensorType) or x.ty.ndim != 0:
+            arguments = [node.args[place] for place in places if place < len(node.args)]
+            scalars = {
+                argument: x
+                for argument in arguments
+                if isinstance(getattr(x := self.env.get(argument), "ty", None), relax.TensorType)
+                and x.ty.ndim == 0
+            }
+            if not scalars:
                 return convert(node)
             switches.note(FIX_ID)
             emit = self.block_builder.emit
-            self.env[argument] = emit(relax.op.reshape(x, [1]))
+            reshaped = {one: emit(relax.op.reshape(x, [1])) for one, x in scalars.items()}
+            self.env.update(reshaped)
             try:
                 result = convert(node)
             finally:
-                self.env[argument] = x
+                self.env.update(scalars)
             values = node.meta["val"]
             if not isinstance(values, tuple | list):
                 return self._without_axes(result, values.ndim)
