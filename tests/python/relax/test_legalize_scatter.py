@@ -243,7 +243,9 @@ def test_extrema_keep_nan(dtype):
     x, u = (np.array(v, dtype) for v in ([[1, nan, 3, 4]] * 2, [[nan, 5, nan, 9]] * 2))
     i = np.array([[0, 1, 2, 3]] * 2)
     rows = np.array([[0], [1]])
-    inputs = {name: tensor(*v.shape, dtype=str(v.dtype)) for name, v in zip("xiu", (x, i, u))}
+    inputs = {
+        name: tensor(*v.shape, dtype=str(v.dtype)) for name, v in zip("xiu", (x, i, u), strict=True)
+    }
     nd = inputs | {"i": tensor(2, 1, dtype="int64")}
     mods, expected = {}, {"max": np.maximum(x, u), "min": np.minimum(x, u)}
     for kind in expected:
