@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from relax_helpers import build, call, merge, run, tensor
-from tvm_fixes import switches
+from tvm_fixes import pipeline, switches
 from tvm_fixes.relax.legalize.comparison import FIX_ID
 
 torch = pytest.importorskip("torch")
@@ -105,6 +105,21 @@ def test_nan_differs_from_all_numbers(dtype):
     inputs = {"a": tensor(8, 1, dtype=dtype), "b": tensor(8, dtype=dtype)}
     got = run(build(inputs, lambda _, a, b: relax.op.not_equal(a, b)), a, b)
     np.testing.assert_array_equal(got, a != b)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_nan_is_not_equal_to_itself(dtype):
+    """Behind another operator, with which it is fused."""
+    x = NUMBERS.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    names = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+    def compare(bb, x):
+        negated = bb.emit(relax.op.negative(x))
+        return relax.Tuple([bb.emit(getattr(relax.op, n)(negated, negated)) for n in names])
+
+    mod = build({"x": tensor(8, dtype=dtype)}, compare)
+    for name, got in zip(names, run(mod, x, pipeline=pipeline()), strict=True):
+        np.testing.assert_array_equal(got, getattr(np, name)(-x, -x), name)
 
 
 @pytest.mark.parametrize("operator", [relax.op.nn.relu, lambda x: relax.op.clip(x, 0, 2)])

@@ -61,6 +61,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return stock(bb, call)
     if name in ("maximum", "minimum") and all("float" in dtype for dtype in dtypes):
         return _extremum(bb, call, stock, name)
+    if name in _OF_ITSELF and "float" in str(call.args[0].ty.dtype):
+        if call.args[0].same_as(call.args[1]):
+            switches.note(FIX_ID)
+            return bb.call_te(_OF_ITSELF[name], call.args[0], primfunc_name_hint=name)
     if name == "not_equal" and all("float" in dtype for dtype in dtypes):
         switches.note(FIX_ID)
         return bb.call_te(_not_equal, *call.args, primfunc_name_hint=name)
@@ -73,6 +77,24 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return topi.cast(compared, "bool")
 
     return bb.call_te(compare, *call.args, primfunc_name_hint=name)
+
+
+def _is_nan(x: te.Tensor) -> te.Tensor:
+    return topi.isnan(x if x.dtype in _WITH_NAN_TEST else topi.cast(x, "float32"))
+
+
+def _is_number(x: te.Tensor) -> te.Tensor:
+    return topi.logical_not(_is_nan(x))
+
+
+_WITH_NAN_TEST = ("float16", "float32", "float64")
+# TVM simplifies a comparison of a number with itself, as if there were no NaN.
+_OF_ITSELF = {
+    "equal": _is_number,
+    "greater_equal": _is_number,
+    "less_equal": _is_number,
+    "not_equal": _is_nan,
+}
 
 
 def _not_equal(a: te.Tensor, b: te.Tensor) -> te.Tensor:
