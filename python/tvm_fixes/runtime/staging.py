@@ -327,10 +327,12 @@ def _is_replaceable(path: Path) -> bool:
         except FileNotFoundError:
             return True
         try:
-            is_replaceable = _is_artifact(descriptor) or not os.listdir(descriptor)
-            # What another writer has replaced meanwhile is being removed.
-            if is_replaceable or _is_at(descriptor, path):
-                return is_replaceable
+            # A directory that is removed meanwhile cannot be listed.
+            with suppress(FileNotFoundError):
+                is_replaceable = _is_artifact(descriptor) or not os.listdir(descriptor)
+                # What another writer has replaced meanwhile is being removed.
+                if is_replaceable or _is_at(descriptor, path):
+                    return is_replaceable
         finally:
             os.close(descriptor)
 
@@ -355,7 +357,9 @@ def _is_artifact(descriptor: int, *, whole: bool = False) -> bool:
     except (OSError, ValueError, ArtifactError):
         return False
     is_all = names == files if whole else names <= files
-    return is_all and _are_regular(descriptor, names)
+    kinds = _kinds(descriptor, names)
+    # A file that is gone by now was removed by another writer, which leaves the manifest for last.
+    return is_all and all(map(stat.S_ISREG, kinds)) and not (whole and len(kinds) < len(names))
 
 
 def _is_leftover(descriptor: int) -> bool:
@@ -363,15 +367,17 @@ def _is_leftover(descriptor: int) -> bool:
     names = set(os.listdir(descriptor))
     if MANIFEST in names:
         return _is_artifact(descriptor)
-    return names <= {LIBRARY, WEIGHTS, _PART} and _are_regular(descriptor, names)
+    kinds = _kinds(descriptor, names)
+    return names <= {LIBRARY, WEIGHTS, _PART} and all(map(stat.S_ISREG, kinds))
 
 
-def _are_regular(descriptor: int, names: set[str]) -> bool:
-    try:
-        kinds = [os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode for name in names]
-    except FileNotFoundError:
-        return False
-    return all(map(stat.S_ISREG, kinds))
+def _kinds(descriptor: int, names: set[str]) -> list[int]:
+    """The modes of those of the files `names` that are still there."""
+    kinds = []
+    for name in names:
+        with suppress(FileNotFoundError):
+            kinds.append(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode)
+    return kinds
 
 
 def _listed(text: str) -> set[str]:

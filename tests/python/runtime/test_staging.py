@@ -139,6 +139,27 @@ class TestSeveralWriters:
         assert os.listdir(tmp_path) == ["out"]
         assert campaign.is_whole(tmp_path / "out")
 
+    @pytest.mark.parametrize("left", [["manifest.json"], []])
+    def test_what_another_writer_removes_is_no_foreign_file(
+        self, models, tmp_path, way, monkeypatch, left
+    ):
+        """It would be put back to the destination, of which a part is gone by then."""
+        out = tmp_path / "out"
+        models[0].save(out)
+        read_text = staging.read_text
+
+        def read_while_it_goes(name, **where):
+            text = read_text(name, **where)
+            for path in list(out.iterdir()):
+                if path.name not in left:
+                    path.unlink()
+            if not left:
+                out.rmdir()
+            return text
+
+        monkeypatch.setattr(staging, "read_text", read_while_it_goes)
+        assert staging._is_replaceable(out)
+
     def test_a_living_writer_keeps_its_directory(self, models, tmp_path):
         with staging.staged(tmp_path / "out") as first:
             models[0].save(tmp_path / "out")
