@@ -15,6 +15,7 @@
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
@@ -58,12 +59,16 @@ class ReferenceProcess:
     """
 
     def __init__(self, make: Callable[[], tuple[str, Reference]], inputs: Sequence[np.ndarray]):
-        self._memory = os.memfd_create("outputs")
-        self._pipe, theirs = Pipe()
-        self._child: ForkedChild | None = start_forked(
-            partial(_serve, make, inputs, self._pipe, theirs, self._memory)
-        )
-        theirs.close()
+        with ExitStack() as undo:
+            self._memory = os.memfd_create("outputs")
+            undo.callback(os.close, self._memory)
+            self._pipe, theirs = Pipe()
+            undo.callback(self._pipe.close)
+            with theirs:
+                self._child: ForkedChild | None = start_forked(
+                    partial(_serve, make, inputs, self._pipe, theirs, self._memory)
+                )
+            undo.pop_all()
         try:
             self.name: str = self._receive()
         except BaseException:
@@ -71,11 +76,13 @@ class ReferenceProcess:
             raise
 
     def outputs(self) -> list[np.ndarray]:
-        """Run the reference once."""
+        """Run the reference once; the arrays are the caller's own."""
         size, places = self._ask("run")
         if not size:
             return [np.empty(shape, numpy_dtype(dtype)) for dtype, shape, _ in places]
-        data = np.frombuffer(mmap.mmap(self._memory, size), "uint8")
+        # A copy: the next run writes to the same memory.
+        with mmap.mmap(self._memory, size) as memory:
+            data = np.frombuffer(memory[:], "uint8")
         return [
             data[begin : begin + nbytes_of(shape, dtype)].view(numpy_dtype(dtype)).reshape(shape)
             for dtype, shape, begin in places

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """tvm_fixes.compile: comparison, targets, what it refuses, and what it leaves behind."""
 
+import ctypes
 import errno
 import os
 import re
@@ -19,6 +20,7 @@ import resource
 import shutil
 import signal
 import tempfile
+import threading
 
 import numpy as np
 import pytest
@@ -51,6 +53,7 @@ from tvm_fixes.errors import (
     VerifyError,
 )
 from tvm_fixes.runtime import CompiledModel
+from tvm_fixes.source import base
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes.source.torch import TorchSource
 
@@ -487,6 +490,19 @@ def test_onnx_in_float64():
     [exact] = OnnxSource(model, "m").float64_outputs([x])
     assert exact.dtype == np.float64
     np.testing.assert_allclose(exact, x.astype("float64") @ weight.astype("float64"), atol=1e-9)
+
+
+@pytest.mark.parametrize("end", ["crash", "time"])
+def test_float64_in_a_child(monkeypatch, end):
+    """A crash or a run that does not end is no verdict."""
+
+    def run(self, values):
+        return ctypes.string_at(0) if end == "crash" else threading.Event().wait()
+
+    monkeypatch.setattr(OnnxSource, "_run_in_float64", run)
+    monkeypatch.setattr(base, "_SECONDS_IN_FLOAT64", 0.2 if end == "time" else 60)
+    source = OnnxSource(onnx_cancelling()[1], "m")
+    assert source.float64_outputs([np.zeros((2, 8), "float32")]) is None
 
 
 def test_a_result_that_is_closer_than_the_reference_is_equal(monkeypatch):

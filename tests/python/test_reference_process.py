@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The reference in a process of its own."""
 
+import itertools
 import os
 import signal
 import threading
@@ -62,6 +63,27 @@ def test_outputs_and_times():
     finally:
         process.close()
     assert not is_alive(int(pid))
+
+
+def test_outputs_stay_what_they_are():
+    calls = itertools.count()
+    process = ReferenceProcess(
+        lambda: ("", lambda values: [np.full(4, float(next(calls)))]), INPUTS
+    )
+    first, second = process.outputs(), process.outputs()
+    process.close()
+    assert (first[0].tolist(), second[0].tolist()) == ([0] * 4, [1] * 4)
+
+
+def test_without_a_child_nothing_stays_open(monkeypatch):
+    def no_fork(_serve):
+        raise BlockingIOError("no processes left")
+
+    monkeypatch.setattr("tvm_fixes.reference_process.start_forked", no_fork)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BlockingIOError):
+        ReferenceProcess(lambda: ("", lambda values: []), INPUTS)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_errors_stay_what_they_are():

@@ -30,8 +30,10 @@ from torch import nn
 from compile_helpers import fails
 from models import conv_net, onnx_model
 from tvm_fixes.errors import CompileError, UntrustedError
-from tvm_fixes.source import module_file, open_source
+from tvm_fixes.frontend.torch import ExportedProgramImporter
+from tvm_fixes.source import module_file, open_source, pt2
 from tvm_fixes.source.module_file import read_module
+from tvm_fixes.source.pt2_operators import is_safe
 
 MODEL = "models/model.json"
 WEIGHTS = "data/weights/model_weights_config.json"
@@ -79,6 +81,39 @@ def dynamic():
     data = io.BytesIO()
     torch.export.save(program, data)
     return data.getvalue()
+
+
+class Layers(nn.Module):
+    """Layers whose operators differ before and after they are decomposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.image = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.Hardswish(inplace=True),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.Upsample(scale_factor=2, mode="nearest-exact"),
+            nn.AdaptiveAvgPool2d(3),
+            nn.GroupNorm(2, 8),
+            nn.AdaptiveMaxPool2d(2),
+            nn.PixelShuffle(2),
+            nn.Flatten(2),
+        )
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu")
+        self.lstm = nn.LSTM(16, 16, bidirectional=True)
+        self.gru = nn.GRU(32, 8)
+
+    def forward(self, x):
+        y = self.image(x)
+        y = self.attention(y, y, y)[0] + self.encoder(y)
+        y = self.gru(self.lstm(y)[0])[0]
+        y = y.unfold(-1, 2, 1).movedim(1, 0).swapaxes(0, 1).masked_fill(y[..., None, :2] > 0, 0.5)
+        mask = torch.ones(3, 3, dtype=torch.bool).tril()
+        y[..., 0] = torch.einsum("...ij->...i", y)
+        return torch.erfinv(torch.tanh(y)), x.to(torch.float64).cumsum(1).topk(2, 1)[0], mask
 
 
 def rewrite(data, path, change=(), remove=()):
@@ -219,6 +254,26 @@ HOSTILE_PT2 = {
     "operator that reads files": lambda made: {
         MODEL: with_target("torch.ops.aten.from_file.default")
     },
+    **{
+        f"operator {name}": lambda made, name=name: {MODEL: with_target(f"torch.ops.{name}")}
+        for name in (
+            "aten._reshape_alias.default",
+            "aten._sparse_coo_tensor_unsafe.default",
+            "aten._to_dense.default",
+            "aten._nested_view_from_buffer.default",
+            "aten._embedding_bag.default",
+            "aten.as_strided_.default",
+            "aten.embedding_dense_backward.default",
+            "aten.resize_.default",
+            "aten.set_.source_Storage_storage_offset",
+            "aten.add.out",
+            "aten.sort.values",
+            "aten.lstm.data",
+            "prims.resize.default",
+            "quantized_decomposed.embedding_byte.default",
+            "torchvision.roi_align.default",
+        )
+    },
     "operator of another library": lambda made: {MODEL: with_target("#inductor:x")},
     "enum in a structure": lambda made: {MODEL: with_structure(container("builtins.dict", ENUM))},
     "defaultdict": lambda made: {
@@ -244,7 +299,9 @@ class TestProgramsOfPyTorch:
     @pytest.mark.parametrize("read", [open_source, read_module])
     def test_code_is_refused(self, dynamic, tmp_path, name, read):
         path = rewrite(dynamic, tmp_path / "model.pt2", HOSTILE_PT2[name](tmp_path / "made"))
-        with pytest.raises(UntrustedError, match=r"not read, for it may run code: .*--trust"):
+        with pytest.raises(
+            UntrustedError, match=r"refused: it may run code \(.*\)\. If you trust .*--trust"
+        ):
             read(path)
         assert not (tmp_path / "made").exists()
 
@@ -304,6 +361,63 @@ class TestProgramsOfPyTorch:
     def test_expressions_stay_small(self, dynamic, tmp_path, expression):
         path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: with_expression(expression)})
         fails(path, UntrustedError)
+
+    def test_guards_stay_small(self, dynamic, tmp_path):
+        guard = f"L['x'].size()[0] > {'(' * 4}9{'**64)' * 4}"
+        path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: with_guard(guard)})
+        assert "may become too large" in fails(path, UntrustedError)
+        guard = "1 in L['x'].size()"
+        path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: with_guard(guard)})
+        assert "comparison operator 'in' is not allowed" in fails(path, UntrustedError)
+
+    def test_what_is_wrong_is_named(self, dynamic, tmp_path):
+        edit = with_expression("Symbol('s0', commutative=True)")
+        path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: edit})
+        message = fails(path, UntrustedError)
+        assert "symbol s0 has assumptions that are not allowed" in message
+        path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: b'{"a": 1, "a": 2}'})
+        assert f"{MODEL}: duplicate key" in fails(path)
+
+    def test_a_file_is_opened_once(self, dynamic, tmp_path, monkeypatch):
+        """Another file that takes its place meanwhile is not read."""
+        path = tmp_path / "model.pt2"
+        path.write_bytes(dynamic)
+        check = pt2._check_format
+
+        def replaced(file):
+            (tmp_path / "other").write_bytes(b"")
+            (tmp_path / "other").replace(path)
+            check(file)
+
+        monkeypatch.setattr(pt2, "_check_format", replaced)
+        assert "embedding.weight" in pt2.load_checked(path).state_dict
+
+    def test_operators_of_the_importer_are_allowed(self):
+        names = {str(key) for key in ExportedProgramImporter().create_convert_map()}
+        pairs = [name.split(".") for name in names if "." in name]
+        aten = [
+            (name, overload)
+            for name, overload in pairs
+            if hasattr(getattr(torch.ops.aten, name, None), overload)
+        ]
+        assert len(aten) > 250
+        refused = {".".join(pair) for pair in aten if not is_safe(*pair)}
+        # Layouts that are not dense.
+        assert refused == {"_sparse_addmm.default", "_sparse_mm.default", "to_sparse.default"}
+
+    @pytest.mark.parametrize("decomposed", [False, True])
+    def test_layers_load(self, tmp_path, decomposed):
+        path = tmp_path / "model.pt2"
+        program = torch.export.export(Layers().eval(), (torch.randn(2, 3, 8, 8),))
+        if decomposed:
+            program = program.run_decompositions()
+        torch.export.save(program, path)
+        found = open_source(path)._program
+        assert [str(node.target) for node in found.graph.nodes if node.op == "call_function"] == [
+            str(node.target)
+            for node in torch.export.load(path).graph.nodes
+            if node.op == "call_function"
+        ]
 
     def test_tensors_stay_as_large_as_the_file(self, dynamic, tmp_path):
         def edit(document):

@@ -199,12 +199,13 @@ class _Staging:
                     return
                 os.close(self._lock)
             self._lock, self.path = None, self._new_path()
-        raise OSError(errno.EBUSY, "other writers remove what this one makes")
+        raise _gave_up(self._destination)
 
     def commit(self) -> None:
         """Put the directory in the destination's place, and remove what was there."""
         old = None
         for _ in range(_ATTEMPTS):
+            self._take_mode()
             if self._take_empty_place():
                 break
             if not _is_replaceable(self._destination):
@@ -215,12 +216,30 @@ class _Staging:
             if old is not None:
                 break
         else:
-            raise OSError(errno.EBUSY, "other writers replace it all the time")
+            raise _gave_up(self._destination)
         self._is_done = True
         with suppress(PermissionError):  # to read the parent is not needed for anything else
             sync(self._destination.parent)
         if old is not None:
             _remove(old)
+
+    def _take_mode(self) -> None:
+        """Have the mode of the directory that is replaced, and its group where that is allowed."""
+        try:
+            old = os.lstat(self._destination)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(old.st_mode):
+            return
+        mode = stat.S_IMODE(old.st_mode) | stat.S_IRWXU
+        if os.lstat(self.path).st_gid != old.st_gid:
+            try:
+                os.chown(self.path, -1, old.st_gid)
+            except OSError:  # another group gets no more than everybody
+                mode &= ~(stat.S_IRWXG | stat.S_ISGID)
+                mode |= (mode & stat.S_IRWXO) << 3
+        with suppress(OSError):  # a file system without modes
+            os.chmod(self.path, mode)
 
     def _take_empty_place(self) -> bool:
         """Become the destination where there is none, or an empty one; whether this worked."""
@@ -295,6 +314,10 @@ class _Staging:
                 _remove(path)
         finally:
             os.close(descriptor)
+
+
+def _gave_up(destination: Path) -> ArtifactError:
+    return ArtifactError(f"{destination}: gave up: other processes keep replacing it")
 
 
 def _absolute(directory: str | os.PathLike[str]) -> Path:

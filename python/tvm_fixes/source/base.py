@@ -17,7 +17,7 @@ import types
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tvm
@@ -25,6 +25,7 @@ from tvm import relax
 
 from .. import logs
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
+from ..isolate import OutcomeKind, run_forked
 from ..runtime.manifest import Dim, TensorSpec, describe_shape
 from ..runtime.tensors import numpy_dtype
 from ..runtime.weights import Scratch
@@ -38,6 +39,9 @@ _BATCH, _EXTENT = 2, 32
 
 # The bytes of parameters up to which a model is run in float64, in twice or four times as many.
 _MOST_IN_FLOAT64 = 2 << 30
+
+# How long that may take.
+_SECONDS_IN_FLOAT64 = 60.0
 
 # How many nodes a message lists.
 _LISTED = 5
@@ -108,16 +112,25 @@ class Source(ABC):
         """
 
     def float64_outputs(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
-        """What the model gives where it computes in float64; None where that can't be told."""
+        """What the model gives where it computes in float64; None where that can't be told.
+
+        It runs in a forked child, for a limited time.
+        """
         if self.parameter_bytes > _MOST_IN_FLOAT64:
             return None
-        try:
+
+        def run() -> list[np.ndarray] | None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return self._run_in_float64(inputs)
-        except Exception as error:  # an operator without float64: the verdict stays as it is
-            logs.debug("compare", f"{self.name} does not run in float64: {summarize(error)}")
-            return None
+
+        outcome = run_forked(run, timeout=_SECONDS_IN_FLOAT64)
+        if outcome.kind is OutcomeKind.VALUE:
+            return cast(list[np.ndarray] | None, outcome.value)
+        # An operator without float64, a crash, or the end of the time: the verdict stays as it is.
+        reason = " ".join(str(outcome).split())
+        logs.debug("compare", f"{self.name} does not run in float64: {reason}")
+        return None
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         return None

@@ -20,10 +20,11 @@ read as bytes, and example inputs by PyTorch's restricted unpickler.
 
 import io
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import UntrustedError, summarize
 from .pt2_rules import CodeError, check_program, check_tensor_meta
@@ -66,15 +67,21 @@ def load_checked(path: Path) -> "torch.export.ExportedProgram":
         return _load(path)
     except CodeError as error:
         raise UntrustedError(
-            f"{path}: not read, for it may run code: {error}; --trust (trust=True) reads it all "
-            "the same: use it if you trust where the file comes from"
+            f"{path}: refused: it may run code ({error}). If you trust its source, pass --trust "
+            "(trust=True)"
         ) from error
 
 
 def _load(path: Path) -> "torch.export.ExportedProgram":
+    # Once: a path that is opened again may name another file.
+    with path.open("rb") as file:
+        return _read(file)
+
+
+def _read(file: BinaryIO) -> "torch.export.ExportedProgram":
     from torch._export.serde import schema, serialize
 
-    archive = _open(path)
+    archive = _open(file)
     version = archive.get_record("archive_version").decode()
     if version != _VERSION:
         raise ValueError(
@@ -83,21 +90,21 @@ def _load(path: Path) -> "torch.export.ExportedProgram":
     program = _parse(archive, _MODEL, schema.ExportedProgram)
     check_program(program)
     examples = _example_inputs(archive)
-    tensors = {folder: _tensors(path, archive, folder) for folder in _CONFIGS}
+    tensors = {folder: _tensors(archive, folder) for folder in _CONFIGS}
     reader = serialize.ExportedProgramDeserializer({})
     return reader.deserialize(program, tensors[_WEIGHTS], tensors[_CONSTANTS], examples)
 
 
-def _open(path: Path) -> Any:
+def _open(file: BinaryIO) -> Any:
     """The archive, by the reader that PyTorch itself uses: another may see other members."""
     import torch
 
-    _check_format(path)
-    archive = torch._C.PyTorchFileReader(str(path))
+    _check_format(file)
+    archive = torch._C.PyTorchFileReader(file)
     names = archive.get_all_records()
     if "archive_format" not in names or archive.get_record("archive_format") != b"pt2":
         raise ValueError("the zip file has no archive_format pt2")
-    _check_sizes(archive, names, path.stat().st_size, "the file")
+    _check_sizes(archive, names, os.fstat(file.fileno()).st_size, "the file")
     for name in names:
         if name.startswith("data/aotinductor/") or name.endswith((".so", ".dll", ".cubin")):
             raise CodeError(f"it has compiled code: {name}")
@@ -107,10 +114,11 @@ def _open(path: Path) -> Any:
     return archive
 
 
-def _check_format(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+def _check_format(file: BinaryIO) -> None:
+    with zipfile.ZipFile(file) as archive:
         if "version" in archive.namelist():
             raise CodeError("it is of an old format, whose weights are pickles")
+    file.seek(0)
 
 
 def _check_sizes(archive: Any, names: list[str], size: int, what: str) -> None:
@@ -121,33 +129,49 @@ def _check_sizes(archive: Any, names: list[str], size: int, what: str) -> None:
 
 
 def _parse(archive: Any, name: str, kind: type) -> Any:
+    return _parse_bytes(archive.get_record(name), name, kind)
+
+
+def _parse_bytes(data: bytes, name: str, kind: type) -> Any:
     from torch._export.serde import serialize
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError(f"{name}: a key is there twice")
+            raise ValueError(f"{name}: duplicate key")
         return found
 
-    document = json.loads(archive.get_record(name).decode(), object_pairs_hook=unique)
+    document = json.loads(data.decode(), object_pairs_hook=unique)
     try:
         return serialize._dict_to_dataclass(kind, document)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"{name} does not fit PyTorch's schema: {summarize(error)}") from error
 
 
-def _tensors(path: Path, archive: Any, folder: str) -> dict[str, "torch.Tensor"]:
+def _tensors(archive: Any, folder: str) -> dict[str, "torch.Tensor"]:
     """The weights, or the constants, each a view of the bytes of one member."""
     from torch._export.serde import schema
     from torch.export.pt2_archive import _package
 
-    config = _parse(archive, _CONFIGS[folder], schema.PayloadConfig)
+    checked = archive.get_record(_CONFIGS[folder])
+    config = _parse_bytes(checked, _CONFIGS[folder], schema.PayloadConfig)
     for name, payload in config.config.items():
         if payload.use_pickle or not payload.path_name.startswith(_PREFIXES[folder]):
             raise CodeError(f"{name!r:.100} is a pickle or a custom object")
         _check_payload(archive, folder, name, payload)
+
+    class Reader(_package.PT2ArchiveReader):
+        """PyTorch's, of the open archive, and of the configuration that was checked."""
+
+        def __init__(self) -> None:
+            self.archive_file = archive
+
+        def read_bytes(self, name: str) -> bytes:
+            data: bytes = checked if name == _CONFIGS[folder] else archive.get_record(name)
+            return data
+
     read = _package._load_state_dict if folder == _WEIGHTS else _package._load_constants
-    return read(_package.PT2ArchiveReader(str(path)), "model")
+    return read(Reader(), "model")
 
 
 def _check_payload(archive: Any, folder: str, name: str, payload: Any) -> None:

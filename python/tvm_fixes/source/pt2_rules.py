@@ -23,6 +23,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Annotated, Any
 
+from .pt2_operators import is_safe
+
 __all__ = ["CodeError", "check_program", "check_tensor_meta"]
 
 
@@ -56,10 +58,14 @@ _TARGETS = re.compile(
     rf"_operator\.(?:{'|'.join(_ARITHMETIC)})"
     rf"|math\.(?:{'|'.join(_MATH)})"
     r"|torch\._?sym_[a-z0-9_]+"
-    r"|torch\.ops\.(?:aten|prims|quantized_decomposed|torchvision)\.(?P<op>\w+)(?:\.\w+)?"
+    r"|torch\.ops\.aten\.(?P<aten>\w+)\.(?P<overload>\w+)"
+    r"|torch\.ops\.prims\.(?:convert_element_type|device_put|iota|view_of)(?:\.default)?"
+    r"|torch\.ops\.quantized_decomposed\.(?:(?:de)?quantize_per_\w+|choose_qparams\w*)"
+    r"(?:\.(?:default|tensor2?))?"
+    # Not roi_align and the like, which take the batch's index in a box on faith.
+    r"|torch\.ops\.torchvision\.nms(?:\.default)?"
     rf"|torch\.ops\.higher_order\.(?:{'|'.join(_HIGHER_ORDER)})"
 )
-_FILE_OPERATORS = frozenset({"from_file", "save"})
 
 # SymPy's names in the expressions of a program, and how many arguments each has at most.
 _FUNCTIONS = frozenset(
@@ -75,6 +81,12 @@ _CONSTANTS = frozenset({"true", "false", "oo", "int_oo"})
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.In: "in",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.NotIn: "not in",
+}
 
 _CONTAINERS = frozenset(
     {
@@ -234,8 +246,10 @@ def _check_device(text: str, place: str) -> None:
 
 def _check_target(text: str, place: str) -> None:
     found = _TARGETS.fullmatch(text)
-    if found is None or found["op"] in _FILE_OPERATORS:
+    if found is None:
         raise CodeError(f"{place} is {_show(text)}, which is not a known operator of PyTorch")
+    if found["aten"] is not None and not is_safe(found["aten"], found["overload"]):
+        raise CodeError(f"{place} is {_show(text)}, which is not an operator known to be safe")
 
 
 def _anything(text: str, place: str) -> None:
@@ -340,7 +354,7 @@ def _bits_of_call(
                 key in _ASSUMPTIONS and isinstance(value, ast.Constant) and value.value is True
                 for key, value in given.items()
             ):
-                raise CodeError(f"the assumptions of {symbol}")
+                raise CodeError(f"symbol {symbol} has assumptions that are not allowed")
             return _SYMBOL_BITS
         case "Float", [ast.Constant(value=str() as number)] if set(given) <= {"precision"}:
             if not re.fullmatch(r"[+-]?\d{1,40}(\.\d{0,80})?(e[+-]?\d{1,3})?", number):
@@ -392,51 +406,53 @@ def _small(node: ast.expr) -> int:
 def _check_guard(text: str, place: str) -> None:
     """A guard compares arithmetic of the inputs' sizes, and is run as Python."""
     try:
-        _check_condition(_parse(text, place), 0)
+        bits = _guard_bits(_parse(text, place), 0)
     except CodeError as error:
         raise CodeError(f"{place} has {_show(text)}: {error}") from error
+    if bits > MAX_BITS:
+        raise CodeError(f"{place} has {_show(text)}, which may become too large")
 
 
-def _check_condition(node: ast.expr, depth: int) -> None:
+def _guard_bits(node: ast.expr, depth: int) -> int:
+    """An upper bound of the size of a number that a guard computes, in bits."""
     if depth > _MAX_DEPTH * 4:
         raise CodeError("it is nested too deep")
     deeper = depth + 1
     match node:
-        case ast.Constant(value=bool() | int() | float()) | ast.Name(id="L" | "inf"):
-            return
+        case ast.Constant(value=int() as number):
+            return number.bit_length() + 1
+        case ast.Constant(value=float()) | ast.Name(id="L" | "inf"):
+            return _SYMBOL_BITS
         case ast.Attribute(value=ast.Name(id="math"), attr=attribute) if attribute in [
             *_MATH,
             "inf",
             "isnan",
         ]:
-            return
+            return _SYMBOL_BITS
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Not(), operand=operand):
-            _check_condition(operand, deeper)
+            return _guard_bits(operand, deeper)
         case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _OPERATORS):
-            _check_condition(left, deeper)
-            _check_condition(right, deeper)
+            return _guard_bits(left, deeper) + _guard_bits(right, deeper)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            _check_condition(left, deeper)
-            _small(right)
+            return _guard_bits(left, deeper) * _small(right) + _MAX_EXPONENT
         case ast.BoolOp(values=values):
-            for value in values:
-                _check_condition(value, deeper)
+            return max(_guard_bits(value, deeper) for value in values)
         case ast.Compare(left=left, ops=ops, comparators=others):
-            if not all(isinstance(op, _COMPARED) for op in ops):
-                raise CodeError("such a comparison")
-            for value in (left, *others):
-                _check_condition(value, deeper)
+            for compared in ops:
+                if not isinstance(compared, _COMPARED):
+                    name = _COMPARISONS[type(compared)]
+                    raise CodeError(f"comparison operator {name!r} is not allowed")
+            return max(_guard_bits(value, deeper) for value in (left, *others))
         case ast.Subscript(value=value, slice=ast.Constant(value=str() as key)):
             _check_plain(key, "a key")
-            _check_condition(value, deeper)
+            return _guard_bits(value, deeper)
         case ast.Subscript(value=value, slice=ast.Constant(value=int())):
-            _check_condition(value, deeper)
+            return _guard_bits(value, deeper)
         case ast.Call(func=func, args=arguments, keywords=[]):
             _check_call(func, deeper)
-            for argument in arguments:
-                _check_condition(argument, deeper)
-        case _:
-            raise CodeError(f"{ast.unparse(node)[:40]!r} is not a condition on sizes")
+            sizes = [_guard_bits(argument, deeper) for argument in arguments]
+            return max(_SYMBOL_BITS, sum(sizes))
+    raise CodeError(f"{ast.unparse(node)[:40]!r} is not a condition on sizes")
 
 
 def _check_call(func: ast.expr, depth: int) -> None:
@@ -444,11 +460,12 @@ def _check_call(func: ast.expr, depth: int) -> None:
         case ast.Name(id="max" | "min" | "abs" | "int" | "float" | "round"):
             return
         case ast.Attribute(value=value, attr="size" | "stride" | "storage_offset"):
-            _check_condition(value, depth)
+            _guard_bits(value, depth)
         case ast.Attribute(value=ast.Name(id="math")):
-            _check_condition(func, depth)
+            _guard_bits(func, depth)
+        # The power and the shift of symbols would compute a number of any size.
         case ast.Attribute(value=ast.Name(id="torch"), attr=attribute) if re.fullmatch(
-            r"_?sym_\w+", attribute
+            r"_?sym_(?!pow|lshift)\w+", attribute
         ):
             return
         case _:

@@ -396,5 +396,26 @@ class TestDestination:
         assert isinstance(models[new], LiftedModule) == (new == LIFTED)
 
 
+@pytest.mark.parametrize("content", [True, False])
+def test_the_mode_stays(tmp_path, models, way, content):
+    destination = tmp_path / "out"
+    if content:
+        models[PLAIN].save(destination)
+    else:
+        destination.mkdir()
+    destination.chmod(0o2770)
+    models[PLAIN].save(destination)
+    assert destination.stat().st_mode & 0o7777 == 0o2770
+
+
+def test_it_gives_up(tmp_path, models, monkeypatch):
+    """Which is not what a mount point does."""
+    models[PLAIN].save(tmp_path / "out")
+    monkeypatch.setattr(staging._Staging, "_take_place", lambda self: None)
+    with pytest.raises(ArtifactError, match="gave up: other processes keep replacing it") as raised:
+        models[PLAIN].save(tmp_path / "out")
+    assert "mount" not in str(raised.value)
+
+
 if __name__ == "__main__":
     tvm.testing.main()
