@@ -12,9 +12,11 @@
 # and limitations under the License.
 
 import numpy as np
+import pytest
 import tvm.testing
 from tvm import relax, tirx
 
+import tvm_fixes  # noqa: F401  puts the lowerings in force
 from relax_helpers import build, run, tensor
 
 op = relax.op
@@ -32,6 +34,20 @@ def test_a_region_is_of_the_nearest_image():
     np.testing.assert_array_equal(got[2], got[1])
     np.testing.assert_array_equal(got[3], got[0])
     assert (got[0] != got[1]).any()
+
+
+@pytest.mark.parametrize("operator", ["roi_align", "roi_pool"])
+def test_regions_of_no_images_are_zero(operator):
+    def emit(_, x, r):
+        if operator == "roi_align":
+            return op.vision.roi_align(x, r, (2, 2), 1.0, 2, False, "NCHW")
+        return op.vision.roi_pool(x, r, (2, 2), 1.0, "NCHW")
+
+    regions = np.array([[0, 0, 0, 3, 3], [1, 1, 1, 1, 1]], "float32")
+    for extent in (0, tirx.Var("n", "int64")):
+        mod = build({"x": tensor(extent, 1, 4, 4), "r": tensor(2, 5)}, emit)
+        got = run(mod, np.zeros((0, 1, 4, 4), "float32"), regions)
+        np.testing.assert_array_equal(got, np.zeros((2, 1, 2, 2)))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+import tvm_fixes  # noqa: F401  puts the lowerings in force
 from relax_helpers import build, call, merge, tensor
 
 op = relax.op

@@ -22,6 +22,7 @@ from tvm import relax, te, tirx
 
 from ... import switches
 from ..tir import repeated_at
+from .extents import agreeing, fitted, open_axes
 from .indices import (
     FIX_ID,
     broadcast,
@@ -101,14 +102,20 @@ def _legalize_gather_elements(
     return bb.call_te(_gather_elements, data, indices, axis, primfunc_name_hint="gather_elements")
 
 
-def _gather_nd(data: te.Tensor, indices: te.Tensor, batch: int) -> te.Tensor:
+def _gather_nd(
+    data: te.Tensor, indices: te.Tensor, batch: int, unknown: Sequence[int]
+) -> te.Tensor:
+    # Along the axes `unknown` there may be more indices than data.
     *outer, count = indices.shape
     axes = range(batch, batch + int(count))
 
     def element(*position: tirx.Var) -> tirx.Expr:
         row = position[: len(outer)]
         places = [found(indices(*row, axis - batch), data.shape[axis]) for axis in axes]
-        return read(data, [*position[:batch], *places, *position[len(outer) :]], axes)
+        first: list[tirx.Expr] = list(position[:batch])
+        for axis in unknown:
+            first[axis] = nearest(position[axis], data.shape[axis])
+        return read(data, [*first, *places, *position[len(outer) :]], [*axes, *unknown])
 
     return te.compute((*outer, *data.shape[axes.stop :]), element, name="gather_nd")
 
@@ -119,7 +126,10 @@ def _legalize_gather_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legaliz
         return stock(bb, call)
     switches.note(FIX_ID)
     batch = int(call.attrs.batch_dims)
-    return bb.call_te(_gather_nd, data, indices, batch, primfunc_name_hint="gather_nd")
+    own, expected = (list(one.ty.shape.values)[:batch] for one in (indices, data))
+    unknown = open_axes("gather_nd", "indices", own, expected, repeats=False)
+    indices = agreeing(bb, call, "indices", indices, expected, unknown)
+    return bb.call_te(_gather_nd, data, indices, batch, unknown, primfunc_name_hint="gather_nd")
 
 
 def _index_tensor(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
@@ -142,7 +152,19 @@ def _legalize_index_tensor(bb: relax.BlockBuilder, call: relax.Call, stock: Lega
     if not takes_effect(data, *fields) or any("int" not in str(f.ty.dtype) for f in fields):
         return stock(bb, call)
     switches.note(FIX_ID)
+    fields = broadcast_indices(bb, call, fields)
     return bb.call_te(_index_tensor, data, fields, primfunc_name_hint="index_tensor")
+
+
+def broadcast_indices(
+    bb: relax.BlockBuilder, call: relax.Call, fields: list[relax.Expr]
+) -> list[relax.Expr]:
+    """Tensors of a tuple of indices, of which each extent is 1 or that of the others."""
+    outer = broadcast([field.ty.shape.values for field in fields])
+    return [
+        fitted(bb, call, "indices", field, outer[len(outer) - field.ty.ndim :], repeats=True)
+        for field in fields
+    ]
 
 
 def fields_of(bb: relax.BlockBuilder, indices: relax.Expr) -> list[relax.Expr]:

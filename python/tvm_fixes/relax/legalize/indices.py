@@ -29,12 +29,13 @@ Symptom
     What lies in front of or behind the tensor is read or overwritten, silently, or the process
     crashes.  Scattered elements are written to other places; the last two do not build.
 Mechanism
-    The kernels address memory by the index as it is; ``scatter_elements`` divides a position by the
-    extents of the indices and multiplies it by those of the data.
+    The kernels address memory by the index as it is, and operands by the extents of others;
+    ``scatter_elements`` divides a position by the extents of the indices and multiplies it by those
+    of the data.
 How to remove
-    When TVM passes the tests of this fix, delete this file, ``gather.py``, ``scatter.py``,
-    ``slices.py``, ``regions.py``, ``nll_loss.py``, ``pad.py``, their tests, their calls in
-    :mod:`tvm_fixes`, the passes ``CheckIndices`` and ``LowerScan``, and the fix id
+    When TVM passes the tests of this fix, delete this file, ``extents.py``, ``gather.py``,
+    ``scatter.py``, ``slices.py``, ``regions.py``, ``nll_loss.py``, ``pad.py``, their tests, their
+    calls in :mod:`tvm_fixes`, the passes ``CheckIndices`` and ``LowerScan``, and the fix id
     ``index-legalize``.
 
 A negative index counts from the end.  An index that is still out of range is an error where
@@ -67,6 +68,11 @@ def trusting_indices(trusted: bool = True) -> Iterator[None]:
         yield
     finally:
         _unsafe.reset(token)
+
+
+def trusts_indices() -> bool:
+    """Whether this is lowered without bounds."""
+    return _unsafe.get()
 
 
 def takes_effect(*shaped: relax.Expr) -> bool:

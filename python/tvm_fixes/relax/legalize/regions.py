@@ -16,6 +16,7 @@ See :mod:`.indices`.
 """
 
 import functools
+from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
@@ -23,18 +24,40 @@ from ... import switches
 from .indices import FIX_ID, takes_effect
 from .override import Legalize, override
 
+_FAR = -60000
+"""Where a region has no element of an image; within float16."""
+
 
 def _bounded(regions: te.Tensor, data: te.Tensor, axis: int) -> te.Tensor:
-    """Regions whose first number, the place in the batch, is one; 0 in the place of a NaN."""
+    """Regions whose first number, the place in the batch, is one; 0 in the place of a NaN.
+
+    Of a batch without elements they are far from the images, where nothing is read.
+    """
     dtype = str(regions.dtype)
     zero, last = tirx.const(0, dtype), (data.shape[axis] - 1).astype(dtype)
+    far = tirx.const(_FAR, dtype)
 
     def element(*position: tirx.Var) -> tirx.Expr:
         value = regions(*position)
         nearest = tirx.Select(value > zero, tirx.Select(value < last, value, last), zero)
-        return tirx.Select(position[-1] > 0, value, nearest)
+        corner = tirx.Select(_has_elements(data.shape), value, far)
+        return tirx.Select(position[-1] > 0, corner, nearest)
 
     return te.compute(regions.shape, element, name="bounded_regions")
+
+
+def _has_elements(shape: Sequence[tirx.Expr]) -> tirx.Expr:
+    return tirx.all(*(extent > 0 for extent in shape))
+
+
+def _of_elements(result: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
+    """`result`, or 0 if what it is computed of has no elements."""
+    zero = tirx.const(0, str(result.dtype))
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        return tirx.Select(_has_elements(shape), result(*position), zero)
+
+    return te.compute(result.shape, element, name="of_elements")
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -42,10 +65,17 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if not takes_effect(data, regions):
         return stock(bb, call)
     switches.note(FIX_ID)
+    shape = list(data.ty.shape.values)
+    if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in shape):
+        return relax.op.zeros(call.ty.shape, str(call.ty.dtype))
     axis = str(call.attrs.layout).index("N")
     bounded = bb.call_te(_bounded, regions, data, axis, primfunc_name_hint="bounded_regions")
     operands = [data, bb.emit(bounded)]
-    return stock(bb, bb.normalize(relax.Call(call.op, operands, call.attrs)))
+    result = stock(bb, bb.normalize(relax.Call(call.op, operands, call.attrs)))
+    unknown = [extent for extent in shape if not isinstance(extent, tirx.IntImm)]
+    if not unknown:
+        return result
+    return bb.call_te(_of_elements, bb.emit(result), *unknown, primfunc_name_hint="of_elements")
 
 
 @functools.cache

@@ -24,7 +24,8 @@ from tvm import relax, te, tirx
 
 from ... import switches
 from ..tir import buffers_of, count_of, repeated_at, unravel
-from .gather import fields_of
+from .extents import fitted
+from .gather import broadcast_indices, fields_of
 from .indices import FIX_ID, broadcast, found, is_within, takes_effect, wrapped
 from .override import Legalize, override
 from .targets import target_of
@@ -149,6 +150,7 @@ def _legalize_scatter_elements(
         return _leave(bb, call, stock)
     switches.note(FIX_ID)
     axis = int(call.attrs.axis) % data.ty.ndim
+    updates = fitted(bb, call, "updates", updates, indices.ty.shape.values)
     return bb.call_te(
         _scatter_elements,
         data,
@@ -201,6 +203,28 @@ def _scatter_nd(
     return _changed("scatter_nd", [data, indices, updates], change)
 
 
+def _rows_of(data: relax.Expr, indices: relax.Expr) -> list[tirx.Expr]:
+    """The shape of what is written to `data` by rows of indices."""
+    *outer, count = indices.ty.shape.values
+    return [*outer, *list(data.ty.shape.values)[int(count) :]]
+
+
+def _values_of(
+    bb: relax.BlockBuilder,
+    call: relax.Call,
+    data: relax.Expr,
+    fields: list[relax.Expr],
+    values: relax.Expr,
+) -> relax.Expr:
+    """The values of an ``index_put``, each extent 1 or that of what they are written to."""
+    outer = broadcast([field.ty.shape.values for field in fields])
+    whole = [*outer, *list(data.ty.shape.values)[len(fields) :]]
+    rank = values.ty.ndim
+    if rank > len(whole):
+        return values
+    return fitted(bb, call, "values", values, whole[len(whole) - rank :], repeats=True)
+
+
 def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
@@ -209,6 +233,7 @@ def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legali
     if not isinstance(indices.ty.shape.values[-1], tirx.IntImm):
         return _leave(bb, call, stock)
     switches.note(FIX_ID)
+    updates = fitted(bb, call, "updates", updates, _rows_of(data, indices))
     return bb.call_te(
         _scatter_nd, data, indices, updates, reduction, primfunc_name_hint="scatter_nd"
     )
@@ -245,6 +270,8 @@ def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legaliz
         return _leave(bb, call, stock)
     switches.note(FIX_ID)
     reduction = "add" if call.attrs.accumulate else "update"
+    fields = broadcast_indices(bb, call, fields)
+    values = _values_of(bb, call, data, fields, values)
     return bb.call_te(_index_put, data, fields, values, reduction, primfunc_name_hint="index_put")
 
 
@@ -319,29 +346,33 @@ def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
 
 def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """TVM's kernel for a GPU, on indices that are within the data."""
-    data, indices, *others = call.args
+    data, indices, updates = call.args
     name, extents = call.op.name, data.ty.shape.values
 
     def nearest(own: relax.Expr, *within: tirx.Expr) -> relax.Expr:
         return bb.emit(bb.call_te(_nearest, own, *within, primfunc_name_hint="nearest"))
 
     if name == "relax.index_put":
-        pairs = zip(fields_of(bb, indices), extents, strict=False)
+        fields = broadcast_indices(bb, call, fields_of(bb, indices))
+        updates = _values_of(bb, call, data, fields, updates)
+        pairs = zip(fields, extents, strict=False)
         indices = relax.Tuple([nearest(field, extent) for field, extent in pairs])
     elif name == "relax.scatter_nd":
+        updates = fitted(bb, call, "updates", updates, _rows_of(data, indices))
         indices = nearest(indices, *extents[: int(indices.ty.shape.values[-1])])
     else:
+        updates = fitted(bb, call, "updates", updates, indices.ty.shape.values)
         indices = nearest(indices, extents[int(call.attrs.axis) % data.ty.ndim])
     switches.note(FIX_ID)
-    operands = [data, indices, *others]
+    operands = [data, indices, updates]
     return stock(bb, bb.normalize(relax.Call(call.op, operands, call.attrs)))
 
 
 def _leave(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """What is left to TVM's kernels, those for a GPU with bounded indices."""
-    data, indices, *_ = call.args
+    data, indices, updates = call.args
     tensors = fields_of(bb, indices) if call.op.name == "relax.index_put" else [indices]
-    if not _is_for_gpu(call) or not takes_effect(data, *tensors):
+    if not _is_for_gpu(call) or not takes_effect(data, updates, *tensors):
         return stock(bb, call)
     is_known = all("int" in str(one.ty.dtype) for one in tensors)
     if call.op.name == "relax.scatter_nd":

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from ... import switches
+from .extents import fitted
 from .indices import FIX_ID, nearest, read, takes_effect, wrapped
 from .override import Legalize, override
 
@@ -212,6 +213,7 @@ def _legalize_reverse_sequence(
         return stock(bb, call)
     switches.note(FIX_ID)
     axis, batch = (int(a) % data.ty.ndim for a in (call.attrs.seq_axis, call.attrs.batch_axis))
+    lengths = fitted(bb, call, "lengths", lengths, [data.ty.shape.values[batch]])
     return bb.call_te(
         _reverse_sequence, data, lengths, axis, batch, primfunc_name_hint="reverse_sequence"
     )

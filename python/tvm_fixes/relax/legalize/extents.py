@@ -1,0 +1,162 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operands that are addressed by the extents of another one.
+
+See :mod:`.indices`.  Extents that are known to differ are an error.  Where they are not known to be
+equal, a kernel for a CPU compares them, and the operand is read within its own extents anyway.
+"""
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+from tvm.sym import Analyzer
+
+from ..tir import buffers_of, count_of, unravel
+from .indices import nearest, read, trusts_indices
+from .targets import target_of
+
+_FAIL = "relax.run.assert_op"
+_OPAQUE = 8
+"""The kind of pattern that no other kernel is fused with."""
+
+Shape = Sequence[tirx.Expr]
+
+
+def open_axes(operator: str, name: str, own: Shape, expected: Shape, repeats: bool) -> list[int]:
+    """The axes along which extents are not known to be as expected.
+
+    Parameters
+    ----------
+    operator, name : str
+        What the error names: the operator and its operand.
+    repeats : bool
+        Whether an extent of 1 agrees with any other.
+
+    Raises
+    ------
+    ValueError
+        Extents are known to differ.
+    """
+    analyzer, result = Analyzer(), []
+    for axis, (extent, wanted) in enumerate(zip(own, expected, strict=True)):
+        is_one = repeats and analyzer.can_prove_equal(extent, 1)
+        if is_one or analyzer.can_prove_equal(extent, wanted):
+            continue
+        difference = analyzer.simplify(extent - wanted)
+        is_known = isinstance(difference, tirx.IntImm) and difference.value != 0
+        if is_known and not (repeats and not isinstance(extent, tirx.IntImm)):
+            raise ValueError(
+                f"{operator}: {name} has {_text(extent)} elements along axis {axis}; "
+                f"expected {_text(wanted)}"
+            )
+        result.append(axis)
+    return result
+
+
+def _text(extent: tirx.Expr) -> str:
+    return str(extent.value if isinstance(extent, tirx.IntImm) else extent)
+
+
+def fitted(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    name: str,
+    operand: relax.Expr,
+    expected: Shape,
+    repeats: bool = False,
+) -> relax.Expr:
+    """`operand`, or a copy of the extents `expected` where these are not known to be its own.
+
+    An extent that is known to be 1 stays, if it `repeats`.
+    """
+    operator = call.op.name.removeprefix("relax.")
+    own = list(operand.ty.shape.values)
+    if len(own) != len(expected):
+        raise ValueError(f"{operator}: {name} has {len(own)} axes; expected {len(expected)}")
+    axes = open_axes(operator, name, own, expected, repeats)
+    if not axes or trusts_indices():
+        return operand
+    shape = [expected[axis] if axis in axes else extent for axis, extent in enumerate(own)]
+    checked = agreeing(builder, call, name, operand, expected, axes, repeats)
+
+    def fit(source: te.Tensor, shape: list[tirx.Expr]) -> te.Tensor:
+        def element(*position: tirx.Var) -> tirx.Expr:
+            places = [
+                nearest(place, source.shape[axis]) if axis in axes else place
+                for axis, place in enumerate(position)
+            ]
+            return read(source, places, axes)
+
+        return te.compute(shape, element, name="fitted")
+
+    result = builder.call_te(fit, checked, relax.ShapeExpr(shape), primfunc_name_hint="fitted")
+    return builder.emit(result)
+
+
+def agreeing(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    name: str,
+    operand: relax.Expr,
+    expected: Shape,
+    axes: Sequence[int],
+    repeats: bool = False,
+) -> relax.Expr:
+    """On a CPU, a copy of `operand` that is made if its extents are as expected along `axes`."""
+    target = target_of(call)
+    if target is None or "cpu" not in target.keys or not axes or trusts_indices():
+        return operand
+    operator = call.op.name.removeprefix("relax.")
+
+    def check(source: te.Tensor, *wanted: tirx.Expr) -> te.Tensor:
+        def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+            pairs = zip(axes, wanted, strict=True)
+            checks = [_check(operator, name, source, axis, w, repeats) for axis, w in pairs]
+            index, zero = tirx.Var("i", "int64"), tirx.const(0, "int64")
+            position = unravel(index, source.shape)
+            copy = tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
+            loop = tirx.For(index, zero, count_of(source.shape), tirx.ForKind.SERIAL, copy)
+            return tirx.SeqStmt([*checks, loop])
+
+        return te.extern(
+            [source.shape],
+            [source],
+            body,
+            dtype=[str(source.dtype)],
+            in_buffers=buffers_of([source]),
+            out_buffers=buffers_of([source]),
+            name="check_extents",
+        )
+
+    return builder.emit(
+        builder.call_te(
+            check,
+            operand,
+            *(expected[axis] for axis in axes),
+            primfunc_name_hint="check_extents",
+            primfunc_attrs={"op_pattern": _OPAQUE},
+        )
+    )
+
+
+def _check(
+    operator: str, name: str, source: te.Tensor, axis: int, wanted: tirx.Expr, repeats: bool
+) -> tirx.Stmt:
+    extent = source.shape[axis].astype("int64")
+    wanted = wanted.astype("int64")
+    differs = tirx.Not(extent.equal(wanted))
+    if repeats:
+        differs = tirx.all(differs, tirx.Not(extent.equal(tirx.const(1, "int64"))))
+    message = f"{operator}: {name} has {{}} elements along axis {axis}; expected {{}}"
+    fails = tirx.call_packed(_FAIL, tirx.const(False, "bool"), message, extent, wanted)
+    return tirx.IfThenElse(differs, tirx.Evaluate(fails), None)
