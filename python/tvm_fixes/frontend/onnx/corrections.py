@@ -15,6 +15,7 @@
 from ... import switches
 from .boxes import BOXES, convert_nms, convert_roi_align
 from .broadcast import BROADCASTING, EXPAND, broadcast_batches, convert_broadcasting
+from .contractions import check_einsum, check_gemm, check_matmul
 from .convolution import (
     CONV_AUTO_PAD,
     CONV_TRANSPOSE_OUTPUT_SHAPE,
@@ -108,11 +109,12 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
     "CumSum": [(PARAMETERS, convert_cum_sum)],
     "Dropout": [(ELEMENTWISE, convert_dropout)],
+    "Einsum": [(EXPAND, check_einsum)],
     "Elu": [(ACTIVATIONS, convert_elu)],
     "Expand": [(EXPAND, convert_expand)],
     "EyeLike": [(PARAMETERS, convert_eye_like)],
     "Flatten": [(RESHAPE, convert_flatten)],
-    "Gemm": [(DTYPE, sum_gemm)],
+    "Gemm": [(EXPAND, check_gemm), (DTYPE, sum_gemm)],
     "GroupNormalization": [(NORMS, convert_group_norm)],
     "Hardmax": [(ACTIVATIONS, convert_hardmax)],
     "IsInf": [(ELEMENTWISE, convert_is_inf)],
@@ -121,7 +123,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "LayerNormalization": [(NORMS, convert_layer_norm)],
     "LpNormalization": [(NORMS, convert_lp_norm)],
     "LpPool": [(POOLING, convert_lp_pool)],
-    "MatMul": [(EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
+    "MatMul": [(EXPAND, check_matmul), (EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
     "Max": [(ELEMENTWISE, convert_variadic)],
     "MaxPool": [(POOLING, convert_pool)],
     "MaxUnpool": [(POOLING, convert_max_unpool)],
