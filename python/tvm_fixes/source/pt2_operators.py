@@ -69,7 +69,7 @@ _OTHERS = frozenset(
     max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d
     max_pool3d_with_indices maximum mean median meshgrid min minimum mm mode moveaxis movedim
     mse_loss msort multi_margin_loss multilabel_margin_loss multilabel_margin_loss_forward mv
-    nanmean nanmedian nanquantile nansum narrow native_batch_norm native_channel_shuffle
+    nanmean nanmedian nanquantile nansum narrow native_channel_shuffle
     native_dropout native_group_norm native_layer_norm new_empty new_empty_strided new_full
     new_ones new_zeros nextafter nll_loss nll_loss2d nll_loss2d_forward nll_loss_forward
     nll_loss_nd nonzero nonzero_static norm norm_except_dim nuclear_norm numel numpy_T one_hot
@@ -106,7 +106,7 @@ _INTERNAL = frozenset(
     _cast_Char _cast_Double _cast_Float _cast_Half _cast_Int _cast_Long _cast_Short
     _cdist_forward _conj _convolution _convolution_mode _dim_arange _euclidean_dist
     _fused_rms_norm _local_scalar_dense _log_softmax _native_batch_norm_legit
-    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _pad_circular
+    _native_batch_norm_legit_no_training _pad_circular
     _pad_enum _prelu_kernel _reshape_copy _safe_softmax _scaled_dot_product_attention_math
     _shape_as_tensor _softmax _to_copy _trilinear _unique2 _unsafe_index _unsafe_view
     _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_lanczos2d_aa
@@ -126,8 +126,9 @@ def is_safe(name: str, overload: str) -> bool:
         or name in _INTERNAL
         or (name.endswith("_") and name[:-1] in _ALSO_IN_PLACE)
     )
-    # Sequences of recurrent layers that are packed.
-    if not is_listed or overload == "data":
+    # Sequences of recurrent layers that are packed, and statistics that are written unchecked.
+    is_unchecked = overload == "data" or (name, overload) == ("_native_batch_norm_legit", "default")
+    if not is_listed or is_unchecked:
         return False
     found = getattr(getattr(torch.ops.aten, name, None), overload, None)
     # One that writes to an operand resizes it.
