@@ -200,5 +200,10 @@ def test_powers_of_integers_by_a_number(dtype: torch.dtype) -> None:
     check_function(lambda x: (x**0, x**1, x**2, x**3, x**11, x**2.0, x**True, (x > 1) ** 3), x)
 
 
+def test_bounds_that_the_dtype_does_not_hold() -> None:
+    x = torch.tensor([0, 1, 5, 255], dtype=torch.uint8)
+    check_function(lambda x: (x.clamp(-1, 2), x.clamp(max=-2)), x)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -35,6 +35,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind
@@ -189,6 +190,9 @@ class Promotion(Corrections):
         """An argument, be it a tensor, a number or a size, as a tensor of `dtype`."""
         value = self._retrieve_args(argument)
         if not isinstance(value, relax.Expr):
+            if "int" in dtype and isinstance(value, int):
+                # PyTorch wraps a number that the dtype does not hold.
+                value = np.array(value, "int64").astype(dtype)
             return relax.const(value, dtype)
         if isinstance(value.ty, PrimType):
             return self._prim_value_to_scalar_tensor(value, dtype)
