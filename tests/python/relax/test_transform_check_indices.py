@@ -157,6 +157,48 @@ def test_what_is_not_proved_is_checked(indices):
     assert not take.args[1].same_as(calls(mod, "relax.take")[0].args[1])
 
 
+@pytest.mark.parametrize(
+    "indices",
+    [
+        lambda b, y: op.astype(relax.const([-1], "int64"), "uint8"),
+        lambda b, y: op.astype(b.emit(op.arange(relax.prim_value(300), dtype="int64")), "int8"),
+        lambda b, y: op.max(b.emit(op.clip(y, 0, 3)), axis=0),
+        lambda b, y: op.clip(y, 4, -400),
+        lambda b, y: op.add(relax.const([1 << 62], "int64"), relax.const([1 << 62], "int64")),
+    ],
+)
+def test_what_wraps_around_or_has_no_elements_is_not_proved(indices):
+    def emit(b, x, y):
+        return op.take(x, b.emit(indices(b, y)), axis=0)
+
+    mod = build({"x": tensor(300), "y": tensor(k, dtype="int64")}, emit)
+    assert number_of_checks(mod) == 1
+
+
+def test_a_long_chain_of_sums_is_given_up():
+    def emit(b, x, y):
+        i = b.emit(op.clip(y, 0, 0))
+        for _ in range(400):
+            i = b.emit(op.add(i, i))
+        return op.take(x, i, axis=0)
+
+    assert number_of_checks(build({"x": tensor(300), "y": tensor(k, dtype="int64")}, emit)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_narrow_indices_of_long_axes(dtype):
+    extent = 300 if dtype == "int8" else 40000
+    inputs = {"x": tensor(extent), "i": tensor(k, dtype=dtype)}
+    mods = {
+        "take": build(inputs, lambda _, x, i: op.take(x, i, axis=0)),
+        "gather_elements": build(inputs, lambda _, x, i: op.gather_elements(x, i, axis=0)),
+    }
+    vm = machine(mods)
+    x, i = np.arange(extent, dtype="float32"), np.array([-100, -1, 0, 127], dtype)
+    for name in mods:
+        np.testing.assert_array_equal(call(vm, name, x, i), x[i])
+
+
 def test_other_modes_of_take_are_not_checked():
     mod = build(
         {"x": tensor(n, 5), "y": tensor(k, dtype="int64")},

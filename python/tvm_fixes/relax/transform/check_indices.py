@@ -32,9 +32,9 @@ _OPAQUE = 8
 def CheckIndices() -> tvm.transform.Pass:
     """Check the indices of gathers and scatters that are not proved to be in range.
 
-    A kernel copies the indices, counted from the begin, and what they index reads the copy.  It
-    raises an ``AssertionError`` that names the operator, the index, the axis and its extent.
-    Before::
+    A kernel copies the indices, counted from the begin as int64, and what they index reads the
+    copy.  It raises an ``AssertionError`` that names the operator, the index, the axis and its
+    extent.  Before::
 
         lv = R.take(x, i, axis=0)
 
@@ -59,6 +59,7 @@ def CheckIndices() -> tvm.transform.Pass:
         checks = _Checks(mod)
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
+                checks.ranges = Ranges(checks.lookup_binding)
                 checks.builder_.update_func(global_var, checks.visit_expr(function))
         return checks.builder_.get() if checks.count else mod
 
@@ -137,6 +138,7 @@ _ROWS = frozenset({"gather_nd", "scatter_nd"})
 @mutator
 class _Checks(PyExprMutator):
     count = 0
+    ranges: Ranges
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -174,7 +176,7 @@ class _Checks(PyExprMutator):
         is_tensor = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
         if not is_tensor or "int" not in str(ty.dtype):
             return indices
-        if ignored is None and Ranges(self.lookup_binding).are_within(indices, extents):
+        if ignored is None and self.ranges.are_within(indices, extents):
             return indices
         self.count += 1
         operator = name.removeprefix("relax.")
@@ -240,21 +242,22 @@ def _checked_top(top: te.Tensor, count: int, axis: int, extent: tirx.Expr) -> te
             ]
         )
 
-    return _extern(top, body, "check_topk")
+    return _extern(top, body, "check_topk", str(top.dtype))
 
 
 def _extern(
     source: te.Tensor,
     body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
     name: str,
+    dtype: str,
 ) -> te.Tensor:
     return te.extern(
         [source.shape],
         [source],
         body,
-        dtype=[str(source.dtype)],
+        dtype=[dtype],
         in_buffers=buffers_of([source]),
-        out_buffers=buffers_of([source]),
+        out_buffers=[tirx.decl_buffer(source.shape, dtype, name, layout=None)],
         name=name,
     )
 
@@ -267,7 +270,7 @@ def _checked(
     ignored: int | None,
     *extents: tirx.Expr,
 ) -> te.Tensor:
-    """A copy of indices, counted from the begin; `in_rows`, of which each has one for each axis.
+    """Indices as int64, counted from the begin; `in_rows`, of which each has one for each axis.
 
     Those of a loss, one of which is `ignored`, are not counted from the end.
     """
@@ -290,9 +293,10 @@ def _checked(
                 is_out = tirx.all(is_out, place != ignored)
             fails = _fails(message, value.astype("int64"), extent)
             checks.append(tirx.IfThenElse(is_out, fails, None))
-            checks.append(tirx.BufferStore(outs[0], place.astype(dtype), at))
+            # Counted from the begin, an index may be beyond what its own dtype holds.
+            checks.append(tirx.BufferStore(outs[0], place, at))
         loop = tirx.SeqStmt(checks)
         count, zero = count_of(outer), tirx.const(0, "int64")
         return tirx.For(index, zero, count, tirx.ForKind.SERIAL, loop)
 
-    return _extern(indices, body, "check_indices")
+    return _extern(indices, body, "check_indices", "int64")

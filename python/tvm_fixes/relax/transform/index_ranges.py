@@ -40,12 +40,24 @@ _MOVES = frozenset(
         "strided_slice",
         "dynamic_strided_slice",
         "sort",
-        "min",
-        "max",
     )
 )
+_REDUCTIONS = frozenset({"relax.min", "relax.max"})
 _EXTREMA = frozenset({"relax.argmax", "relax.argmin"})
-_LARGEST = 1 << 31
+_DEPTH = 64
+"""How many operators are looked through."""
+_LARGEST_TERM = 1 << 62
+"""Sums of two integers that are smaller do not wrap around."""
+
+
+_LIMITS = {
+    f"{kind}{bits}": (0, (1 << min(bits, 63)) - 1)
+    if kind == "uint"
+    else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    for kind in ("int", "uint")
+    for bits in (8, 16, 32, 64)
+}
+"""The least and the greatest value that a dtype holds and an int64 does, too."""
 
 
 class Ranges:
@@ -60,6 +72,8 @@ class Ranges:
     def __init__(self, bound_to: Callable[[relax.Var], relax.Expr | None]) -> None:
         self._bound_to = bound_to
         self._analyzer = Analyzer()
+        self._found: dict[relax.Var, Range | None] = {}
+        self._depth = 0
 
     def are_within(self, indices: relax.Expr, extents: list[tirx.Expr]) -> bool:
         """Whether indices, counted from either end, are proved to be of each extent."""
@@ -79,6 +93,20 @@ class Ranges:
 
     def range_of(self, expr: relax.Expr) -> Range | None:
         """The range of a tensor, None if nothing is known."""
+        if isinstance(expr, relax.Var) and expr in self._found:
+            return self._found[expr]
+        if self._depth >= _DEPTH:
+            return None
+        self._depth += 1
+        try:
+            found = self._computed(expr)
+        finally:
+            self._depth -= 1
+        if isinstance(expr, relax.Var):
+            self._found[expr] = found
+        return found
+
+    def _computed(self, expr: relax.Expr) -> Range | None:
         constant = tensor_of(expr)
         if constant is not None:
             return _range_of_values(constant.numpy())
@@ -105,7 +133,9 @@ class Ranges:
 
     def _range_of_call(self, call: relax.Call) -> Range | None:
         name, args = str(call.op.name), call.args
-        if name in _MOVES:
+        if name in _REDUCTIONS and not self._has_elements(args[0]):
+            return None  # of no elements, that is the limit of the dtype
+        if name in _MOVES or name in _REDUCTIONS:
             return self.range_of(args[0])
         if name in _EXTREMA and call.attrs.axis is not None:
             return self._positions(args[0], call.attrs.axis)
@@ -125,7 +155,9 @@ class Ranges:
             return self._union(list(args[0].fields))
         if name == "relax.clip":
             least, greatest = (_integer(arg) for arg in args[1:3])
-            return None if least is None or greatest is None else (least, greatest)
+            if least is None or greatest is None:
+                return None
+            return (least, greatest) if self._analyzer.can_prove(least <= greatest) else None
         if name == "relax.floor_mod":
             divisor = self.range_of(args[1])
             if divisor and self._analyzer.can_prove(divisor[0] > 0):
@@ -150,18 +182,29 @@ class Ranges:
         if source == "bool":
             return _const(0), _const(1)
         found = self.range_of(call.args[0]) if "int" in source else None
-        # An index of another width wraps around only if it is as large as this.
-        is_wide = str(call.ty.dtype) in ("int32", "int64")
-        if found is None or not is_wide or str(call.ty.dtype) == "int64":
+        if str(call.ty.dtype) == "int64":
             return found
-        is_small = self._analyzer.can_prove(tirx.all(found[0] >= -_LARGEST, found[1] < _LARGEST))
-        return found if is_small else None
+        limits = _LIMITS.get(str(call.ty.dtype))
+        # What the dtype does not hold wraps around.
+        return found if found and limits and self._lies_in(found, *limits) else None
+
+    def _lies_in(self, found: Range, least: int, greatest: int) -> bool:
+        proves = self._analyzer.can_prove
+        return bool(proves(found[0] >= _const(least)) and proves(found[1] <= _const(greatest)))
+
+    def _has_elements(self, data: relax.Expr) -> bool:
+        shape = getattr(data.ty, "shape", None)
+        if not isinstance(shape, relax.ShapeExpr):
+            return False
+        return all(self._analyzer.can_prove(extent > 0) for extent in shape.values)
 
     def _range_of_sum(self, call: relax.Call, is_added: bool) -> Range | None:
         if str(call.ty.dtype) != "int64":
             return None
         left, right = (self.range_of(arg) for arg in call.args)
         if left is None or right is None:
+            return None
+        if not all(self._lies_in(own, -_LARGEST_TERM, _LARGEST_TERM - 1) for own in (left, right)):
             return None
         if is_added:
             return left[0] + right[0], left[1] + right[1]
