@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, help="print the versions and leave")
+    parser.add_argument("--version", action=_Version, help="print the versions and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_compile(commands)
     _add_verify(commands)
@@ -205,8 +205,12 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="make every dim static, with the sizes of --shape or of PyTorch's example inputs",
     )
     parser.add_argument("--no-compare", action="store_true", help="do not run anything")
-    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance; by dtype by default")
-    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance; by dtype by default")
+    parser.add_argument(
+        "--rtol", type=_tolerance, help="relative tolerance; default depends on dtype"
+    )
+    parser.add_argument(
+        "--atol", type=_tolerance, help="absolute tolerance; default depends on dtype"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
     parser.add_argument(
@@ -228,20 +232,20 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--max-growth",
         type=float,
         metavar="TIMES",
-        help="how many times as large as the model's constants folded ones may be (default: 1.2)",
+        help="limit folded constants to TIMES x the originals (default: 1.2)",
     )
     parser.add_argument(
         "--max-size-ratio",
         type=float,
         metavar="TIMES",
-        help="refuse a model whose constants are more than so many times as large as its "
-        "parameters, 256 KiB apart (default: warn from 1.2 times on)",
+        help="refuse if constants exceed TIMES x parameters (+256 KiB); "
+        "by default warn from 1.2 x on",
     )
     parser.add_argument(
         "--weights",
         choices=_WEIGHTS,
         default="auto",
-        help="the weights in the library, in a file beside it, or there from 1 GiB on (default)",
+        help="store weights inside, outside, or auto (outside from 1 GiB; default)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
@@ -323,7 +327,7 @@ def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser = commands.add_parser(
         "doctor",
         help="examine this installation: versions, and each fix with and without it",
-        description="Examine this installation. Exit status 1 if something has to be mended.",
+        description="Examine this installation. Exit status 1 if something needs fixing.",
     )
     parser.set_defaults(command=_doctor)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")

@@ -126,8 +126,8 @@ class ForkedChild:
         self._process.close()
         with self._answer, self._output:
             if timed_out:
-                within = "" if self._timeout is None else f" within {self._timeout:g} s"
-                outcome = Outcome(OutcomeKind.TIMEOUT, message=f"no end{within}")
+                after = "" if self._timeout is None else f" after {self._timeout:g} s"
+                outcome = Outcome(OutcomeKind.TIMEOUT, message=f"timed out{after}")
             elif status < 0:
                 outcome = Outcome(OutcomeKind.SIGNAL, name=_signal_name(-status), message="crashed")
             else:

@@ -104,10 +104,10 @@ def test_crash_is_an_answer():
 
 
 def test_hang_is_an_answer():
-    row = examine(signal.pause, passes, symptom="no end within", timeout=5)
-    assert (row.state, row.stock.failure) == (State.NEEDED, "no end within 5 s")
+    row = examine(signal.pause, passes, symptom="timed out after", timeout=5)
+    assert (row.state, row.stock.failure) == (State.NEEDED, "timed out after 5 s")
     row = examine(fails, signal.pause, timeout=5)
-    assert (row.state, row.fixed.failure) == (State.BROKEN, "no end within 5 s")
+    assert (row.state, row.fixed.failure) == (State.BROKEN, "timed out after 5 s")
 
 
 def test_a_failure_is_one_line():

@@ -113,7 +113,7 @@ def outcome(kind: OutcomeKind, **fields: object) -> Outcome:
         (outcome(OutcomeKind.EXCEPTION, name="KeyError", message="x"), Verdict.ERROR),
         (outcome(OutcomeKind.SIGNAL, name="SIGSEGV", message="crashed"), Verdict.CRASHED),
         (outcome(OutcomeKind.EXIT, message="left"), Verdict.CRASHED),
-        (outcome(OutcomeKind.TIMEOUT, message="no end"), Verdict.HUNG),
+        (outcome(OutcomeKind.TIMEOUT, message="timed out"), Verdict.HUNG),
     ),
 )
 def test_how_a_case_ends(ended: Outcome, verdict: Verdict) -> None:

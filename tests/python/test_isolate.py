@@ -97,7 +97,7 @@ def test_hang_is_killed():
     begin = time.monotonic()
     outcome = run_forked(signal.pause, timeout=0.5)
     assert outcome.kind is OutcomeKind.TIMEOUT
-    assert str(outcome) == "no end within 0.5 s"
+    assert str(outcome) == "timed out after 0.5 s"
     assert 0.5 <= time.monotonic() - begin < 20
 
 

@@ -74,6 +74,7 @@ INVALID = {
     "a negative weight": (model([SUM], weights=[tensor(dims=[-4])]), "'w': .* negative extent"),
     "an output of no node": (model([node("Relu", ["x"], ["z"])]), "output 'y' of the graph"),
     "no operand": (model([node("Relu", [], ["y"])]), r"Relu \(.*\): 0 operands; expected 1 to 1"),
+    "nothing to add": (model([node("Sum", [], ["y"])]), r"0 operands; expected at least 1$"),
     "no attribute": (model([node("Cast", ["x"], ["y"])]), "attribute 'to' is missing"),
     "another attribute": (
         model([node("Transpose", ["x"], ["y"], perm="abc")]),

@@ -34,6 +34,10 @@ _KINDS = onnx.AttributeProto.AttributeType
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
 
+_UNBOUNDED = 2**31 - 1
+"""The most operands of a variadic operator, by its schema."""
+
+
 def check_model(model: onnx.ModelProto) -> None:
     """Check what the importer takes for granted.
 
@@ -70,12 +74,14 @@ def check_model(model: onnx.ModelProto) -> None:
             )
     nodes = sum(sizes.get((node.domain, node.op_type), 1) for node in _nodes(model.graph.node))
     if nodes > _MAX_NODES:
-        raise ValueError(f"{nodes} nodes, those of functions included; expected {_MAX_NODES}")
+        raise ValueError(
+            f"{nodes} nodes, those of functions included; expected at most {_MAX_NODES}"
+        )
     values = {value.name for value in (*model.graph.input, *model.graph.initializer)}
     values.update(name for node in model.graph.node for name in node.output)
     for output in model.graph.output:
         if output.name not in values:
-            raise ValueError(f"output {output.name!r} of the graph: no node makes it")
+            raise ValueError(f"output {output.name!r} of the graph: no node produces it")
 
 
 def describe_node(node: onnx.NodeProto) -> str:
@@ -208,21 +214,20 @@ def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
     except defs.SchemaError:
         return  # for the importer to say
     if not schema.min_input <= len(node.input) <= schema.max_input:
-        raise ValueError(
-            f"{describe_node(node)}: {len(node.input)} operands; expected {schema.min_input} to "
-            f"{schema.max_input}"
-        )
+        least, most = schema.min_input, schema.max_input
+        expected = f"{least} to {most}" if most < _UNBOUNDED else f"at least {least}"
+        raise ValueError(f"{describe_node(node)}: {len(node.input)} operands; expected {expected}")
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, declared in schema.attributes.items():
         if name not in given:
             if declared.required:
                 raise ValueError(f"{describe_node(node)}: attribute {name!r} is missing")
             continue
-        kind, expected = given[name].type, int(declared.type.value)
-        if kind not in (expected, _KINDS.UNDEFINED) and not given[name].ref_attr_name:
+        kind, wanted = given[name].type, int(declared.type.value)
+        if kind not in (wanted, _KINDS.UNDEFINED) and not given[name].ref_attr_name:
             raise ValueError(
                 f"{describe_node(node)}: attribute {name!r} is of kind {_kind(kind)}; expected "
-                f"{_kind(expected)}"
+                f"{_kind(wanted)}"
             )
 
 

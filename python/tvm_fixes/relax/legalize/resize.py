@@ -18,7 +18,7 @@ Trigger
     ``relax.image.resize2d`` or ``resize3d`` to the nearest element, of extents that grow by
     integers, as in the decoders of U-Nets.
 Symptom
-    Large integers and the last digits of float64 are lost without a word.  On a CPU it takes three
+    Large integers and the last digits of float64 are lost silently.  On a CPU it takes three
     times as long as ONNX Runtime's.
 Mechanism
     TVM's lowering reads the data as float32, at coordinates that are computed for each element.

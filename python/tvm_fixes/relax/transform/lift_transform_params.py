@@ -22,7 +22,7 @@ Trigger
     ``num_input`` beyond the parameters; weights that are dequantized, upcast or repeated.
 Symptom
     A module in which a variable is not defined; a caller that passes weights as they were, where
-    prepared ones are expected, and gets wrong numbers without a word; a segmentation fault;
+    prepared ones are expected, and gets wrong numbers silently; a segmentation fault;
     prepared weights that are several times as large as the weights.
 Mechanism
     ``LiftTransformParams`` looks for what is needed at run time among the values of bindings, not
