@@ -12,11 +12,13 @@
 # and limitations under the License.
 """CheckIndices: an index that is out of range is an error, before a kernel reads by it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.s_tir import SBlock, SBlockRealize
 
 from ... import switches
 from ..analysis import operator_calls
@@ -25,6 +27,8 @@ from ..tir import buffers_of, count_of, unravel
 from .index_ranges import Ranges
 
 _FAIL = "relax.run.assert_op"
+_PART = 4096
+"""How many indices are counted at a time."""
 _OPAQUE = 8
 """The kind of pattern that no other kernel is fused with."""
 
@@ -278,25 +282,69 @@ def _checked(
     outer = shape[:-1] if in_rows else shape
 
     def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        index = tirx.Var("i", "int64")
-        position = unravel(index, outer)
-        checks = []
-        for column, (axis, extent) in enumerate(zip(axes, extents, strict=True)):
-            at = [*position, tirx.const(column, "int64")] if in_rows else position
-            value = tirx.BufferLoad(ins[0], at)
-            place = value.astype("int64")
-            if not dtype.startswith("uint") and ignored is None:
-                place = place + (place < 0).astype("int64") * extent
-            message = f"{operator}: index {{}} is out of range for axis {axis} of {{}} elements"
-            is_out = tirx.any(place < 0, place >= extent)
-            if ignored is not None:
-                is_out = tirx.all(is_out, place != ignored)
-            fails = _fails(message, value.astype("int64"), extent)
-            checks.append(tirx.IfThenElse(is_out, fails, None))
-            # Counted from the begin, an index may be beyond what its own dtype holds.
-            checks.append(tirx.BufferStore(outs[0], place, at))
-        loop = tirx.SeqStmt(checks)
-        count, zero = count_of(outer), tirx.const(0, "int64")
-        return tirx.For(index, zero, count, tirx.ForKind.SERIAL, loop)
+        found = tirx.decl_buffer([1], "int64", "found", layout=None)
+        first = [tirx.const(0, "int64")]
+
+        def copy(index: tirx.Var) -> list[tirx.Stmt]:
+            """Counted from the begin, an index may be beyond what its own dtype holds."""
+            stmts: list[tirx.Stmt] = []
+            for at, _value, place, is_out, _fail in columns(index):
+                count = tirx.BufferLoad(found, first) + is_out.astype("int64")
+                stmts += [
+                    tirx.BufferStore(outs[0], place, at),
+                    tirx.BufferStore(found, count, first),
+                ]
+            return stmts
+
+        def check(index: tirx.Var) -> list[tirx.Stmt]:
+            return [tirx.IfThenElse(is_out, fail, None) for *_, is_out, fail in columns(index)]
+
+        def columns(index: tirx.Var) -> Iterator[tuple[Any, ...]]:
+            position = unravel(index, outer)
+            for column, (axis, extent) in enumerate(zip(axes, extents, strict=True)):
+                at = [*position, tirx.const(column, "int64")] if in_rows else position
+                value = tirx.BufferLoad(ins[0], at)
+                place = value.astype("int64")
+                if not dtype.startswith("uint") and ignored is None:
+                    place = place + (place < 0).astype("int64") * extent
+                is_out = tirx.any(place < 0, place >= extent)
+                if ignored is not None:
+                    is_out = tirx.all(is_out, place != ignored)
+                message = f"{operator}: index {{}} is out of range for axis {axis} of {{}} elements"
+                yield at, value, place, is_out, _fails(message, value.astype("int64"), extent)
+
+        is_any = tirx.BufferLoad(found, first) > 0
+        return _in_parts(count_of(outer), copy, check, is_any, found, (ins[0], outs[0]))
 
     return _extern(indices, body, "check_indices", "int64")
+
+
+def _in_parts(
+    count: tirx.Expr,
+    copy: Callable[[tirx.Var], list[tirx.Stmt]],
+    check: Callable[[tirx.Var], list[tirx.Stmt]],
+    is_any: tirx.Expr,
+    found: tirx.Buffer,
+    accessed: tuple[tirx.Buffer, tirx.Buffer],
+) -> tirx.Stmt:
+    """A loop without calls over each part, which LLVM vectorizes, and one that raises behind it."""
+    part, size = tirx.Var("part", "int64"), tirx.const(_PART, "int64")
+    zero = tirx.const(0, "int64")
+    left = tirx.min(size, count - part * size)
+
+    def loop(stmts: Callable[[tirx.Var], list[tirx.Stmt]]) -> tirx.Stmt:
+        step = tirx.Var("i", "int64")
+        body = stmts(part * size + step)
+        each = body[0] if len(body) == 1 else tirx.SeqStmt(body)
+        return tirx.For(step, zero, left, tirx.ForKind.SERIAL, each)
+
+    begin = tirx.BufferStore(found, zero, [zero])
+    within = tirx.SeqStmt([begin, loop(copy), tirx.IfThenElse(is_any, loop(check), None)])
+    parts = tirx.floordiv(count + (_PART - 1), size)
+    whole = tirx.For(part, zero, parts, tirx.ForKind.SERIAL, within)
+    source, result = (
+        tirx.BufferRegion(buffer, [tvm.ir.Range(0, extent) for extent in buffer.shape])
+        for buffer in accessed
+    )
+    block = SBlock([], [source], [result], "root", whole, alloc_buffers=[found])
+    return SBlockRealize([], True, block)
