@@ -395,7 +395,7 @@ DYNAMIC_SHAPES = Fix(
     summary="sizes are those of torch.export, slices, splits and pads by them; types are compared",
     upstream=(17818, 18918),
     probe=_probe(
-        _import_size_of_a_maximum, r"AssertionError: Unsupported function types .*sym_max"
+        _import_size_of_a_maximum, r"(Unsupported function types|unsupported operator) .*sym_max"
     ),
 )
 

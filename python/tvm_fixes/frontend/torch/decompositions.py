@@ -213,6 +213,11 @@ def decompose_further(
     return program
 
 
+def _text(target: Any) -> str:
+    """An operator of PyTorch, such as ``aten.add.Tensor``, or a Python function, by name."""
+    return str(target) if isinstance(target, torch._ops.OperatorBase) else str(target.__name__)
+
+
 def _calls(module: torch.nn.Module) -> Iterable[fx.Node]:
     """The calls of operators in a program and in its branches."""
     for part in module.modules():
@@ -291,5 +296,7 @@ class Decompositions(Corrections):
         # The name by which `tvm_fixes.source` finds them, here as in TVM's function.
         missing_func_types = [target.__name__ for target in first]
         if missing_func_types:
-            listed = ", ".join(f"{target} at node {name!r}" for target, name in first.items())
+            listed = ", ".join(
+                f"{_text(target)} at node {name!r}" for target, name in first.items()
+            )
             raise tvm.error.OpNotImplemented(f"unsupported operator {listed}")
