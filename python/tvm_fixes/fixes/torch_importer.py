@@ -414,7 +414,7 @@ INDEXING = Fix(
     kind=Kind.IMPORTER,
     summary="advanced indexing, assignment to indices, masks and dynamic slices, scatters",
     upstream=(),
-    probe=_probe(_import_diagonal, r"AssertionError: .*Arrays are not equal"),
+    probe=_probe(_import_diagonal, r"Arrays are not equal|imported as float32"),
 )
 
 ACTIVATIONS = Fix(
