@@ -348,7 +348,10 @@ CONV_TRANSPOSE_OUTPUT_SHAPE = _fix(
 CONV_AUTO_PAD = _fix(
     id="onnx-conv-auto-pad",
     summary="Conv pads by auto_pad with symbolic dims too, as an attribute where they are static",
-    probe=_probe(_conv_with_auto_pad_of_any_width, r"Cannot use and / or / not"),
+    probe=_probe(
+        _conv_with_auto_pad_of_any_width,
+        r"(ValueError|OpAttributeInvalid): .*Cannot use and / or / not",
+    ),
 )
 
 DTYPE = _fix(
@@ -390,7 +393,9 @@ SLICE = _fix(
 RESHAPE = _fix(
     id="onnx-reshape",
     summary="Reshape, Flatten, Squeeze and Unsqueeze by operands of any kind, checked at run time",
-    probe=_probe(_squeeze_of_a_symbolic_dim, r"cannot be proven to be 1"),
+    probe=_probe(
+        _squeeze_of_a_symbolic_dim, r"(ValueError|OpAttributeInvalid): .*cannot be proven to be 1"
+    ),
 )
 
 EXPAND = _fix(
