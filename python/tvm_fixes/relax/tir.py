@@ -91,6 +91,13 @@ def buffers_of(tensors: Sequence[te.Tensor]) -> list[tirx.Buffer]:
     return [tirx.decl_buffer(one.shape, one.dtype, one.op.name, layout=None) for one in tensors]
 
 
+def in_scalars(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.For:
+    """A loop over lanes as one over elements if its body needs it; any other loop as it is."""
+    if loop.kind != tirx.ForKind.VECTORIZED or not is_needed(loop.body):
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
 def is_one(extent: tirx.Expr) -> bool:
     """Whether an extent is proved to be 1."""
     return bool(Analyzer().can_prove_equal(extent, 1))

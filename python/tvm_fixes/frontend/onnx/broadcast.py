@@ -86,7 +86,7 @@ _STACKED = frozenset({"Max", "Mean", "Min", "Sum"})
 def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
     """Convert one of :data:`BROADCASTING`, whose operands are given one shape where it needs be.
 
-    That dims of which neither is known to be 1 broadcast is checked at run time.
+    If neither of two dims is known to be 1, the model checks at run time that they broadcast.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
 def broadcast_batches(node: Node, convert: Converter) -> relax.Expr:
     """Convert a MatMul, whose batches are given one shape where it needs be.
 
-    That dims of which neither is known to be 1 broadcast is checked at run time.
+    If neither of two dims is known to be 1, the model checks at run time that they broadcast.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def require_broadcast(
 
 
 def broadcast_extent(node: Node, a: Extent, b: Extent) -> Extent:
-    """What two extents broadcast to, of which that they do is required."""
+    """What two extents broadcast to; the caller has required that they do."""
     known = node.known
     if known.equal(a, 1) or known.covers(b, a) or known.equal(b, 1) is False:
         return known.simplify(b)

@@ -54,7 +54,7 @@ def check_model(model: onnx.ModelProto) -> None:
     ValueError
         If a rule is broken; the message names the node, or what else is at fault.
     tvm.error.OpNotImplemented
-        If a node is of a domain of which nothing is known.
+        If the domain of a node is unknown.
     """
     opset = _check_opsets(model)
     functions = {(f.domain, f.name): f for f in model.functions}

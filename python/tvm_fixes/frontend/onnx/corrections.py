@@ -170,7 +170,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
 
 
 def corrected_operators() -> frozenset[str]:
-    """The operators of which something is corrected, loops aside."""
+    """The operators with a correction, except loops."""
     return frozenset(_CORRECTIONS)
 
 

@@ -58,7 +58,7 @@ def naming(node: onnx.NodeProto) -> Iterator[None]:
             raise
         message = _OPERATOR.sub(r"\1", message)
         if not message or not isinstance(error, (RuntimeError, ValueError)):
-            # The text of a KeyError is a key alone.
+            # The text of a KeyError is only the key.
             message = f"{type(error).__name__}: {message}"
         is_missing = isinstance(error, NotImplementedError) or _MISSING.search(message)
         kind = tvm.error.OpNotImplemented if is_missing else tvm.error.OpAttributeInvalid

@@ -18,7 +18,7 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``arange`` with a negative step, of floating point, or with numbers of another dtype than the
-    result; an empty one; ``empty`` of symbolic sizes, of which a circular pad is made.
+    result; an empty one; ``empty`` of symbolic sizes, which a circular pad fills.
 Symptom
     ``arange(5, -1, -1)`` is refused, ``arange(5, 0, -1)`` of a length that nothing checks is
     silently wrong, and others fail in the builder.
@@ -110,7 +110,7 @@ def _is_integer(number: Any) -> bool:
 
 
 def _as(number: Any, dtype: str) -> tirx.Expr:
-    """A number or an expression of sizes in `dtype`, of which integers lack the fraction."""
+    """A number or an expression of sizes in `dtype`; an integer dtype drops the fraction."""
     if isinstance(number, relax.Expr):
         return number.astype(dtype)
     return tirx.const(int(number) if "int" in dtype else float(number), dtype)

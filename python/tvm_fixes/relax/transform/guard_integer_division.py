@@ -38,7 +38,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
 
-from ..tir import contains, prim_func_pass
+from ..tir import contains, in_scalars, prim_func_pass
 
 FIX_ID = "integer-division"
 
@@ -86,9 +86,7 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 
 def _in_scalars(loop: tirx.For) -> tirx.For:
     """A loop over lanes with a check, which TVM does not write out, as one over elements."""
-    if loop.kind != tirx.ForKind.VECTORIZED or not contains(loop.body, tirx.AssertStmt):
-        return loop
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+    return in_scalars(loop, lambda body: contains(body, tirx.AssertStmt))
 
 
 def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:

@@ -39,7 +39,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map, structural_walk
 
-from ..tir import contains, prim_func_pass, widened_bfloat16
+from ..tir import contains, in_scalars, prim_func_pass, widened_bfloat16
 from .library_functions import with_library_functions
 
 FIX_ID = "elementary-functions"
@@ -130,11 +130,7 @@ def _in_scalars(loop: tirx.For) -> tirx.For:
             value = value.args[0]
         return str(value.ty) == "bfloat16" and contains(value, tirx.Let)
 
-    if loop.kind != tirx.ForKind.VECTORIZED:
-        return loop
-    if not contains(loop.body, tirx.BufferStore, repeats_variables):
-        return loop
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+    return in_scalars(loop, lambda body: contains(body, tirx.BufferStore, repeats_variables))
 
 
 def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
