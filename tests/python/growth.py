@@ -36,7 +36,8 @@ def largest_kernel(mod: tvm.IRModule) -> int:
 def assert_linear(sizes: Mapping[int, float], factor: float = 1.3, slack: float = 0) -> None:
     """The last blocks add no more, each, than `factor` times what the first one adds."""
     counts = sorted(sizes)
-    first = (sizes[counts[1]] - sizes[counts[0]]) / (counts[1] - counts[0])
+    # What a process does once, such as imports, can make the smallest model the slowest.
+    first = max((sizes[counts[1]] - sizes[counts[0]]) / (counts[1] - counts[0]), 0)
     last = (sizes[counts[-1]] - sizes[counts[-2]]) / (counts[-1] - counts[-2])
     assert last <= factor * first + slack, sizes
 
