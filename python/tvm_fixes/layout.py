@@ -159,7 +159,8 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A sequence named ``Layout``, whose place is in front of the lowering.
+        A module pass named ``Layout``, whose place is in front of the lowering. A module without
+        convolutions comes back as it is.
     """
     packs = any(axis.islower() for axis in layout)
     passes = [
@@ -176,4 +177,11 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
         FoldLayoutIntoConv(),
         relax.transform.DeadCodeElimination(),
     ]
-    return tvm.transform.Sequential(passes, name="Layout")
+    sequence = tvm.transform.Sequential(passes)
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        names = {str(binding.value.op.name) for _, binding in operator_calls(mod)}
+        # ConvertLayout infers all types anew, without the bounds of symbolic dims.
+        return mod if names.isdisjoint(LAYOUTS[layout]) else sequence(mod)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="Layout")

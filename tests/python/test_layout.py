@@ -121,6 +121,21 @@ def test_a_conversion_that_fails_is_dropped(monkeypatch):
     assert choose(mod).same_as(mod)
 
 
+def test_a_module_without_convolutions_stays_as_it_is():
+    """ConvertLayout infers types without the bounds of dims, and fails where an output's changes."""
+    s, t = (tirx.Var(name, "int64") for name in "st")
+    shorter = relax.ShapeExpr([tirx.max(tirx.const(0, "int64"), tirx.min(s, t))])
+
+    def emit(builder, x):
+        whole = builder.emit(relax.op.permute_dims(x))
+        return builder.emit(relax.op.strided_slice(whole, [0], [0], list(shorter.values)))
+
+    mod = build({"x": tensor(s, t)}, emit)
+    assert layout.convert_layout("NHWC")(mod).same_as(mod)
+    x = RNG.standard_normal((2, 5)).astype("float32")
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline(layout="NHWC")), x.T[:2])
+
+
 @pytest.mark.parametrize("batch", [1, 2, "n"])
 def test_results_are_the_same(batch, monkeypatch):
     mod = network(shape=(tirx.Var(batch, "int64") if batch == "n" else batch, 3, 9, 10))
