@@ -32,6 +32,7 @@ import torch
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
+from torch.nn import functional
 
 import tvm_fixes
 from tvm_fixes.errors import CompileError
@@ -39,7 +40,9 @@ from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tvm_fixes.source.module_file import read_module
 
+from . import onnx_models
 from .file_mutations import mutate_archive, mutate_bytes, mutate_json, mutate_message, mutate_words
+from .relax_programs import make_program
 
 FORMATS = ("onnx", "pt2", "json", "script", "manifest", "safetensors", "elf")
 
@@ -62,7 +65,7 @@ class Module:
 """
 
 
-class _Small(nn.Module):
+class _Linear(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
@@ -71,6 +74,29 @@ class _Small(nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         y = self.linear(x) + self.offset
         return {"y": y[: x.shape[0] // 2 + 1], "z": torch.cat([y, y]).relu()}
+
+
+class _Image(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = functional.max_pool2d(self.layers(x), 2)
+        y = functional.interpolate(y, scale_factor=2, mode="bilinear")
+        return functional.pad(y, (1, 1)).mean((2, 3)).softmax(1)
+
+
+class _Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.table(x)
+        y = functional.scaled_dot_product_attention(y, y, y, is_causal=True)
+        y[:, 0] = y[:, -1]
+        return y.permute(0, 2, 1).reshape(-1, 2), y.argmax(-1).unsqueeze(0).expand(3, -1, -1)
 
 
 def prepare() -> None:
@@ -88,23 +114,33 @@ def _seeds() -> dict[str, Any]:
 
 
 def _make_seeds(folder: Path) -> dict[str, Any]:
-    dynamic = {"x": {0: torch.export.Dim.AUTO}}
-    program = torch.export.export(_Small().eval(), (torch.ones(6, 4),), dynamic_shapes=dynamic)
-    torch.export.save(program, folder / "model.pt2")
     (folder / "module.py").write_text(_SCRIPT)
     models = _onnx_models()
     module, inputs = nn.Linear(128, 128).eval(), (torch.ones(1, 128),)
     tvm_fixes.compile((module, inputs), compare=False, weights="outside", output=folder / "out")
     assert (folder / "out" / WEIGHTS).exists()
-    with zipfile.ZipFile(folder / "model.pt2") as archive:
-        members = [(entry, archive.read(entry)) for entry in archive.namelist()]
     return {
         "onnx": models,
-        "pt2": members,
+        "pt2": _programs(folder / "model.pt2"),
         "json": tvm.ir.save_json(read_module(folder / "module.py")).encode(),
         "script": _SCRIPT.encode(),
         "artifact": {path.name: path.read_bytes() for path in (folder / "out").iterdir()},
     }
+
+
+def _programs(path: Path) -> list[list[tuple[str, bytes]]]:
+    """The members of some files of exported programs."""
+    first = {"x": {0: torch.export.Dim.AUTO}}
+    programs = []
+    for module, x in (
+        (_Linear(), torch.ones(6, 4)),
+        (_Image(), torch.ones(2, 2, 4, 4)),
+        (_Tokens(), torch.arange(6).reshape(2, 3)),
+    ):
+        torch.export.save(torch.export.export(module.eval(), (x,), dynamic_shapes=first), path)
+        with zipfile.ZipFile(path) as archive:
+            programs.append([(entry, archive.read(entry)) for entry in archive.namelist()])
+    return programs
 
 
 def _onnx_models() -> list[onnx.ModelProto]:
@@ -191,7 +227,11 @@ def _verify(path: Path) -> None:
 def _write_onnx(rng: np.random.Generator, folder: Path) -> _Read:
     model = onnx.ModelProto()
     seeds = _seeds()["onnx"]
-    model.CopyFrom(seeds[rng.integers(len(seeds))])
+    # The generated models have all operators, the others functions and branches.
+    if rng.random() < 0.7:
+        model = onnx_models.make_graph(int(rng.integers(1 << 40))).model()
+    else:
+        model.CopyFrom(seeds[rng.integers(len(seeds))])
     if rng.random() < 0.7:
         for _ in range(rng.integers(1, 4)):
             mutate_message(rng, model)
@@ -207,19 +247,28 @@ def _write_onnx(rng: np.random.Generator, folder: Path) -> _Read:
 
 def _write_pt2(rng: np.random.Generator, folder: Path) -> _Read:
     path = folder / "model.pt2"
-    mutate_archive(rng, _seeds()["pt2"], path)
+    programs = _seeds()["pt2"]
+    mutate_archive(rng, programs[rng.integers(len(programs))], path)
     return lambda: _verify(path)
 
 
 def _write_json(rng: np.random.Generator, folder: Path) -> _Read:
     path = folder / "module.json"
-    path.write_bytes(_mutate_text(rng, _seeds()["json"]))
+    data = _seeds()["json"]
+    if rng.random() < 0.7:
+        data = tvm.ir.save_json(make_program(rng, steps=3).mod).encode()
+    path.write_bytes(_mutate_text(rng, data))
     return lambda: _verify(path)
 
 
 def _write_script(rng: np.random.Generator, folder: Path) -> _Read:
     path = folder / "module.py"
-    words = re.split(rb"(\W)", _seeds()["script"])
+    text = _seeds()["script"]
+    if rng.random() < 0.7:
+        generated = make_program(rng, steps=3).mod.script()
+        # The constants of a module are not in its text.
+        text = text if "metadata[" in generated else generated.encode()
+    words = re.split(rb"(\W)", text)
     # Of other kinds, most give a syntax error.
     kinds = [_kind_of(word) for word in words]
     for _ in range(rng.integers(1, 4)):
