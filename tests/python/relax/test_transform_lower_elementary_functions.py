@@ -255,6 +255,24 @@ def test_bfloat16_that_a_kernel_keeps_to_itself():
         )
 
 
+@pytest.mark.parametrize("steps", [("asinh", "exp"), ("abs", "atan", "negative", "sigmoid")])
+def test_bfloat16_behind_functions_of_float32(steps):
+    """Which read it inside the value of a Let."""
+
+    def emit(builder, x):
+        for step in steps:
+            x = builder.emit(getattr(relax.op, step)(x))
+        return x
+
+    x = np.linspace(-4, 4, 64).astype(ml_dtypes.bfloat16)
+    got = run(build({"x": tensor(64, dtype=BF16)}, emit), x, pipeline=pipeline())
+    want = torch.from_numpy(x.astype("float64"))
+    for step in steps:
+        want = getattr(torch, step)(want)
+    # Each step may be rounded: half a unit is 2^-9.
+    np.testing.assert_allclose(got.astype("float64"), want.numpy(), rtol=2**-6)
+
+
 def test_kernels_hold_no_call_of_the_c_library():
     mod = build({"x": tensor(64, 64)}, lambda builder, x: relax.op.nn.gelu(x))
     executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())

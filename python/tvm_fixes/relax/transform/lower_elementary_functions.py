@@ -63,8 +63,8 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
 
     The error is less than 1.1 units in the last place of float32 for ``exp``, 2 for ``tanh``, 3 for
     ``sigmoid`` and 4 for ``erf``.  ``pow`` is written out where the exponent is 2 or 3, as in
-    PyTorch.  NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32,
-    but for bfloat16 that a kernel has computed itself, which stays; and so does float64.
+    PyTorch.  NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32;
+    float64 stays.
 
     Returns
     -------
@@ -101,19 +101,10 @@ def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
 
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     function = with_library_functions(function)
-    dtypes: set[str] = set()
-
-    def look(call: tvm.ir.Call) -> None:
-        if _function_of(call) is not None:
-            dtypes.add(str(call.ty))
-
-    structural_walk(function.body, (tvm.ir.Call, look))
-    if not dtypes:
+    if not contains(function.body, tvm.ir.Call, lambda call: _function_of(call) is not None):
         return function
-    if dtypes != {"bfloat16"}:
-        function = _stored_as_integers(_without_bfloat16(function, target))
-    parameters = list(function.params)
-    lowered = structural_map(function, (tvm.ir.Call, lambda call: _lower_call(call, parameters)))
+    function = _read_as_integers(_without_bfloat16(function, target))
+    lowered = structural_map(function, (tvm.ir.Call, _lower_call))
     return structural_map(lowered, (tirx.For, _in_scalars))
 
 
@@ -141,10 +132,11 @@ def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tir
     return legal if is_bound else legal.without_attr("target")
 
 
-def _stored_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with its own buffers of bfloat16 as the integers that TVM stores it as.
+def _read_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with bfloat16 read, and in its own buffers stored, as the integers it is.
 
-    In the value of a Let TVM overlooks that it has replaced such a buffer.
+    In the value of a Let TVM overlooks that it has replaced a buffer of bfloat16 by integers: it
+    would convert those.
     """
     parameters = list(function.params)
     integers: dict[tirx.Var, tirx.Var] = {}
@@ -158,8 +150,6 @@ def _stored_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
     structural_walk(function.body, (tvm.ir.TensorLoad, lambda load: look(load.source)))
     structural_walk(function.body, (tirx.BufferStore, lambda store: look(store.buffer)))
-    if not integers:
-        return function
 
     def load(old: tvm.ir.TensorLoad) -> tirx.Expr:
         if old.source not in integers:
@@ -173,8 +163,8 @@ def _stored_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.BufferStore(integers[old.buffer], bits, old.indices)
 
     def widen(old: tirx.Cast) -> tirx.Expr:
-        is_float = str(old.ty) == "float32" and str(old.value.ty) == "bfloat16"
-        return widened_bfloat16(old.value) if is_float and _is_reinterpret(old.value) else old
+        is_widening = str(old.ty) == "float32" and str(old.value.ty) == "bfloat16"
+        return widened_bfloat16(old.value) if is_widening else old
 
     function = structural_map(function, (tvm.ir.TensorLoad, load))
     function = structural_map(function, (tirx.BufferStore, store))
@@ -199,30 +189,11 @@ def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
     return _FUNCTIONS.get(call.op.name)
 
 
-def _lower_call(call: tvm.ir.Call, parameters: Sequence[tirx.Var]) -> tirx.Expr:
-    function, dtype = _function_of(call), str(call.ty)
+def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
+    function = _function_of(call)
     if function is None:
         return call
-    argument = call.args[0]
-    wide = argument.astype("float32") if dtype != "bfloat16" else _widened(argument, parameters)
-    return call if wide is None else _let(wide, function).astype(dtype)
-
-
-def _widened(value: tirx.Expr, parameters: Sequence[tirx.Var]) -> tirx.Expr | None:
-    """A bfloat16 expression in float32; None where it is made of more than arithmetic.
-
-    In the value of a Let TVM overlooks conversions, and buffers that are no parameters.
-    """
-    if isinstance(value, tirx.Add | tirx.Sub | tirx.Mul | tirx.Div | tirx.Max | tirx.Min):
-        operands = [_widened(operand, parameters) for operand in (value.a, value.b)]
-        return None if None in operands else type(value)(*operands)
-    if isinstance(value, tirx.Cast):
-        return value.value if str(value.value.ty) == "float32" else None
-    if isinstance(value, tirx.FloatImm):
-        return _float(value.value)
-    if not isinstance(value, tvm.ir.TensorLoad) or value.source not in parameters:
-        return None
-    return widened_bfloat16(value)
+    return _let(call.args[0].astype("float32"), function).astype(str(call.ty))
 
 
 def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
