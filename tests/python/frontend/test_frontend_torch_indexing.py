@@ -21,6 +21,7 @@ from tvm import relax
 from relax_helpers import call
 from torch_helpers import Call, import_exported, run_functions
 from tvm_fixes import switches
+from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.frontend.torch.indexing import FIX_ID
 from tvm_fixes.pipeline import pipeline
 
@@ -136,6 +137,24 @@ def test_writing_by_masks():
             "computed": (lambda x: assigned(x, x > 0, 0.0), x),
         }
     )
+
+
+def test_mask_of_a_dim_of_its_own():
+    def program(x, mask):
+        return assigned(x, mask, 0.5)
+
+    x, mask = data(4, 5), torch.tensor([True, False, True, False])
+    auto = torch.export.Dim.AUTO
+    exported = torch.export.export(
+        Call(program), (x, mask), dynamic_shapes=(({0: auto}, {0: auto}),)
+    )
+    mod = from_exported_program(exported, unwrap_unit_return_tuple=True)
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    for rows in (4, 2):
+        got = call(vm, "main", x[:rows].numpy(), mask[:rows].numpy())
+        np.testing.assert_array_equal(got, program(x[:rows], mask[:rows]).numpy())
+    with pytest.raises(ValueError, match="Mismatched"):
+        call(vm, "main", x.numpy(), mask[:1].numpy())
 
 
 def test_scatters():

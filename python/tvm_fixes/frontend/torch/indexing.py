@@ -164,6 +164,9 @@ class Indexing(Scattering, Corrections):
         """Assign to, or add to, the elements from `axis` on that a mask names."""
         emit, places = self.block_builder.emit, mask.ty.ndim
         rest = x.ty.ndim - axis - places
+        named = _shape_of(x)[axis : axis + places]
+        if not all(map(Analyzer().can_prove_equal, _shape_of(mask), named)):
+            mask = self.block_builder.match_cast(mask, relax.TensorType(named, "bool"))
         counted = values.ty.ndim - 1 - rest
         if counted >= 0 and static_extent(_shape_of(values)[counted]) == 1:
             shape = _shape_of(values)
