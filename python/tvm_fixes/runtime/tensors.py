@@ -44,6 +44,9 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
 
     A contiguous, aligned PyTorch tensor lends its memory; everything else is copied.
     """
+    if is_torch(value) and not value.numel():
+        # PyTorch's strides of no elements are not those that a kernel asks for.
+        return tvm.runtime.empty(tuple(value.shape), dtype_of(value))
     if is_torch(value):
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
         if tensor.data_ptr() % ALIGNMENT:

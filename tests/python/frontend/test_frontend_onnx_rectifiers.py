@@ -107,10 +107,28 @@ def test_clip(dtype: str) -> None:
     assert_as_onnx_runtime(from_onnx, cases)
 
 
+@pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
+def test_clip_without_a_bound(dtype: str) -> None:
+    x, one = np.array([*SPECIAL, np.inf, -np.inf], dtype), np.array(1, dtype)
+    cases = {
+        "".join(operands): (
+            node_model(
+                "Clip", {"x": x}, constants={"one": one}, operands=["x", *operands], opset=18
+            ),
+            {"x": x},
+        )
+        for operands in ([], ["one"], ["", "one"])
+    }
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
 def test_clip_by_attributes() -> None:
-    x = np.array(SPECIAL, "float32")
-    model = node_model("Clip", {"x": x}, {"min": -1.0, "max": 2.0}, opset=6)
-    assert_as_onnx_runtime(from_onnx, {"clip": (model, {"x": x})})
+    x = np.array([*SPECIAL, np.inf, -np.inf], "float32")
+    cases = {
+        str(i): (node_model("Clip", {"x": x}, attributes, opset=6), {"x": x})
+        for i, attributes in enumerate(({"min": -1.0, "max": 2.0}, {"max": 2.0}, {}))
+    }
+    assert_as_onnx_runtime(from_onnx, cases)
 
 
 def test_hardmax_with_symbolic_dims() -> None:

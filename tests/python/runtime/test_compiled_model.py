@@ -153,6 +153,11 @@ class TestRun:
     def test_empty_batch(self, two, batch):
         assert two.run(normal(batch, 4), normal(batch, 4))[0].shape == (batch, 4)
 
+    def test_no_elements_in_rows(self):
+        x = torch.ones(3, 0)
+        model = compile_model((nn.ReLU().eval(), (x,)))
+        assert model.run(x).shape == model.run(x.numpy()).shape == (3, 0)
+
     def test_shape_as_an_output(self):
         model = compile_model(
             onnx_model(

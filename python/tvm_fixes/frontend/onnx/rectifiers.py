@@ -115,14 +115,15 @@ def convert_sign(node: Node, convert: Converter) -> relax.Expr:
 def convert_clip(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Clip of floats.
 
-    NaN stays NaN, a bound that is NaN bounds nothing, and the upper bound wins over a greater lower
-    one, as in ONNX Runtime.
+    NaN stays NaN, a bound that is NaN bounds nothing, a missing one is the last finite number,
+    and the upper bound wins over a greater lower one, as in ONNX Runtime.
     """
     data, op = node.operands[0], relax.op
     dtype = dtype_of(data)
     if "float" not in dtype:
         return convert(node)
     switches.note(ACTIVATIONS)
+    limits = {"min": tirx.min_value(dtype).value, "max": tirx.max_value(dtype).value}
     result = data
     for index, name, bounded in ((1, "min", op.less), (2, "max", op.greater)):
         bound = node.operand(index)
@@ -130,7 +131,7 @@ def convert_clip(node: Node, convert: Converter) -> relax.Expr:
             value = node.attributes.get(name)
             bound = None if value is None else relax.const(value, dtype)
         if bound is None:
-            continue
+            bound = relax.const(limits[name], dtype)
         if math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim:
             bound = node.emit(op.reshape(bound, ()))
         # Of a NaN no comparison holds.
