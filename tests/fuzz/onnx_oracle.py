@@ -12,7 +12,8 @@
 # and limitations under the License.
 """What ONNX Runtime, onnx's reference and a run in float64 say of a model."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -132,7 +133,16 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
                 return None
             with np.errstate(over="ignore", invalid="ignore"):
                 return [a.astype(dtype) if a.dtype == np.float32 else a for a in found]
+    if node.op_type in _CORRECTED:
+        return [_CORRECTED[node.op_type](*operands.values())]
     return by_reference(model, operands)
+
+
+# onnx's reference computes the one over two axes in any rank, and the other in float32.
+_CORRECTED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "GlobalMaxPool": lambda data: data.max(tuple(range(2, data.ndim)), keepdims=True),
+    "Erf": lambda data: np.vectorize(math.erf, otypes=["float64"])(data).astype(data.dtype),
+}
 
 
 _NAMES_A_DTYPE = ("Cast", "CastLike", "EyeLike", "QuantizeLinear", "DequantizeLinear")
@@ -202,11 +212,11 @@ def _widened(model: onnx.ModelProto) -> onnx.ModelProto:
     """`model` with every float64 in the place of another float dtype."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
-    _widen_graph(wide.graph)
+    _widen_graph(wide.graph, model.opset_import[0].version)
     return wide
 
 
-def _widen_graph(graph: onnx.GraphProto) -> None:
+def _widen_graph(graph: onnx.GraphProto, opset: int) -> None:
     for value in (*graph.input, *graph.output, *graph.value_info):
         kind = value.type.tensor_type
         if kind.elem_type in _FLOAT_TYPES:
@@ -214,9 +224,12 @@ def _widen_graph(graph: onnx.GraphProto) -> None:
     for tensor in graph.initializer:
         _widen_tensor(tensor)
     for node in graph.node:
+        if "stash_type" in onnx.defs.get_schema(node.op_type, opset, node.domain).attributes:
+            # What a norm computes in is float32 by default.
+            node.attribute.append(helper.make_attribute("stash_type", TensorProto.DOUBLE))
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                _widen_graph(attribute.g)
+                _widen_graph(attribute.g, opset)
             elif attribute.type == onnx.AttributeProto.TENSOR:
                 _widen_tensor(attribute.t)
             elif attribute.name in ("to", "dtype") and attribute.i in _FLOAT_TYPES:

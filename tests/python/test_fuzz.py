@@ -12,6 +12,8 @@
 # and limitations under the License.
 """The fuzzer: its oracles and reducers, and a short part of each campaign with fixed seeds."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -95,6 +97,22 @@ def test_a_model_that_onnx_runtime_rejects_is_evaluated_by_nodes() -> None:
     [z] = onnx_oracle.outputs(model, {"x": x})
     expected = np.sin(x.astype("float32")).astype(ml_dtypes.bfloat16) + x
     np.testing.assert_array_equal(z, expected)
+
+
+def test_a_run_in_float64_is_one() -> None:
+    """A norm's default is to compute in float32; ONNX Runtime has no Erf of float64."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> '
+        "g (float[2,4,3] x, float[4] w) => (float[2,4,1] z) { v = GlobalMaxPool (x) y = Erf (v) "
+        "z = GroupNormalization <num_groups: int = 2> (y, w, w) }"
+    )
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 4, 3)).astype("float32"), np.ones(4, "float32")
+    (exact,), *_ = onnx_oracle.in_float64(model, {"x": x, "w": w}, "float32", rng)
+    groups = np.vectorize(math.erf)(x.max(-1).astype("float64")).reshape(2, 2, 2)
+    centered = groups - groups.mean(-1, keepdims=True)
+    scale = np.sqrt(np.square(centered).mean(-1, keepdims=True) + np.float32(1e-5))
+    np.testing.assert_allclose(exact, (centered / scale).reshape(2, 4, 1) + 1, rtol=1e-12)
 
 
 # Running

@@ -128,16 +128,15 @@ def slice_range(
         end = _INT64_MIN
     start, end = (_from_end(known, bound, extent) for bound in (start, end))
     if step > 0:
-        first = greatest(known, start, 0)
+        # At most the end: TVM computes the extent from it, negative if it were behind the axis.
+        first = least(known, greatest(known, start, 0), extent)
         # The least of the differences of clamped bounds, in which extents cancel out.
         span = least(known, extent, end, extent - start, end - start)
     else:
         first = greatest(known, least(known, start, extent - 1), 0)
         last = greatest(known, least(known, end, extent - 1), -1)
         span = choose(known, equal(known, extent, 0), 0, first - last)
-    count = greatest(known, (span - 1) // abs(step) + 1, 0)
-    # The first of no indices may be behind the axis.
-    return (first, count) if not isinstance(count, int) or count else (0, 0)
+    return first, greatest(known, (span - 1) // abs(step) + 1, 0)
 
 
 def _from_end(known: KnownValues, bound: Extent, extent: Extent) -> Extent:
