@@ -181,9 +181,7 @@ def resize(g: Maker) -> None:
         method = "nearest_neighbor"
     rounding = "floor" if method == "nearest_neighbor" else "round"
     axis = layout.index("H")
-    # TVM divides by an extent less 1.
-    least = [1] if mode != "align_corners" else []
-    size = [g.choice([*least, 2, 3, 5, 8, x.dims[axis] * 2]) for _ in range(2)]
+    size = [g.choice([1, 2, 3, 5, 8, x.dims[axis] * 2]) for _ in range(2)]
     g.emit(
         op.image.resize2d(
             x.var,

@@ -16,6 +16,7 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 import tvm
 import tvm.testing
 from hypothesis import given
@@ -129,6 +130,100 @@ def test_layouts_ranks_and_symbols(data):
         want = want.repeat(factors[letter], layout.index(letter))
     got = run(resize(shape, size, layout=layout), x, pipeline=pipeline())
     np.testing.assert_array_equal(got, want)
+
+
+METHODS = [("linear", mode) for mode in ("half_pixel", "asymmetric", "align_corners")]
+METHODS += [("cubic", "half_pixel"), ("nearest_neighbor", "asymmetric")]
+
+
+def resized(shape, size, method, mode, *, dtype="float64", **attrs):
+    operator = getattr(relax.op.image, f"resize{len(size)}d")
+    attrs.setdefault("layout", "NC" + "DHW"[-len(size) :])
+    return build(
+        {"x": tensor(*shape, dtype=dtype)},
+        lambda _, x: operator(
+            x,
+            relax.ShapeExpr(size),
+            method=method,
+            coordinate_transformation_mode=mode,
+            rounding_method="floor" if method == "nearest_neighbor" else "",
+            **attrs,
+        ),
+    )
+
+
+@pytest.mark.parametrize(("method", "mode"), METHODS)
+def test_float64_is_not_rounded(method, mode):
+    x = np.random.default_rng(0).standard_normal((1, 2, 5, 4))
+    got = run(resized(x.shape, (7, 3), method, mode), x, pipeline=pipeline())
+    modes = {"linear": "bilinear", "cubic": "bicubic", "nearest_neighbor": "nearest"}
+    if (method, mode) == ("linear", "asymmetric"):
+        rows, columns = (places(old, new) for old, new in ((5, 7), (4, 3)))
+        want = np.einsum("ij,kl,ncjl->ncik", rows, columns, x)
+    else:
+        aligned = None if method == "nearest_neighbor" else mode == "align_corners"
+        want = torch.nn.functional.interpolate(
+            torch.from_numpy(x), (7, 3), mode=modes[method], align_corners=aligned
+        ).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
+
+
+def places(old, new):
+    """The factors of the elements of an axis, whose places are multiples of old / new."""
+    factors = np.zeros((new, old + 1))
+    for i in range(new):
+        low, part = divmod(i * old / new, 1)
+        factors[i, int(low)] += 1 - part
+        factors[i, int(low) + 1] += part
+    factors[:, old - 1] += factors[:, old]
+    return factors[:, :old]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("method", "mode"), METHODS)
+def test_symbolic_extents_are_resized_as_static_ones(method, mode, dtype):
+    x = np.random.default_rng(0).standard_normal((1, 2, 5, 4))
+    x = x.astype(getattr(ml_dtypes, dtype, dtype))
+    n = tirx.Var("n", "int64")
+    want = run(resized(x.shape, (10, 3), method, mode, dtype=dtype), x, pipeline=pipeline())
+    mod = resized((1, 2, n, 4), (n * 2, 3), method, mode, dtype=dtype)
+    got = run(mod, x, pipeline=pipeline())
+    assert got.dtype == want.dtype
+    tolerance = 1e-6 if dtype == "float32" else 1e-2
+    np.testing.assert_allclose(
+        got.astype("float32"), want.astype("float32"), rtol=tolerance, atol=tolerance
+    )
+    nothing = np.zeros((1, 2, 0, 4), x.dtype)
+    assert run(mod, nothing, pipeline=pipeline()).shape == (1, 2, 0, 3)
+
+
+def test_one_element_with_aligned_corners_is_the_first():
+    x = np.random.default_rng(0).standard_normal((1, 2, 5, 4)).astype("float32")
+    mod = resized(x.shape, (1, 1), "linear", "align_corners", dtype="float32")
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), x[:, :, :1, :1])
+
+
+@pytest.mark.parametrize(
+    ("method", "mode", "attrs"),
+    [
+        ("cubic", "half_pixel", {"cubic_exclude": 1}),
+        ("linear", "tf_crop_and_resize", {"extrapolation_value": 7.0}),
+    ],
+)
+def test_each_axis_of_three_has_its_own_places(method, mode, attrs):
+    """Data with its axes in another order is resized to the same, in that order."""
+    x = np.random.default_rng(0).standard_normal((1, 1, 3, 4, 5)).astype("float32")
+    size, start, end = [4, 3, 7], [0.1, -0.2, 0.3], [0.9, 1.0, 0.8]
+
+    def resize(order):
+        own = [[one[i] for i in order] for one in (size, start, end)]
+        data = x.transpose(0, 1, *(2 + i for i in order))
+        region = {"roi": own[1] + own[2]} if "crop" in mode else {}
+        mod = resized(data.shape, own[0], method, mode, dtype="float32", **attrs, **region)
+        return run(mod, np.ascontiguousarray(data), pipeline=pipeline())
+
+    want = resize([0, 1, 2])
+    np.testing.assert_allclose(resize([2, 1, 0]), want.transpose(0, 1, 4, 3, 2), rtol=1e-5)
 
 
 if __name__ == "__main__":
