@@ -134,9 +134,9 @@ def compare_at_sizes(
     """What is wrong with results at any of several sizes; None if nothing is."""
     rng = np.random.default_rng([seed, 1])
     for sizes in program.sizes(rng, _SIZES):
-        inputs = program.inputs(rng, sizes)
         at = ", ".join(f"{symbol.name}={size}" for symbol, size in sizes.items())
         try:
+            inputs = program.inputs(rng, sizes)
             want = expected(program.mod, inputs, seed)
         except Undefined:
             continue
@@ -156,7 +156,10 @@ def reproduce(seed: int) -> str:
     name, target, layout = CONFIGURATIONS[seed % len(CONFIGURATIONS)]
     rng = np.random.default_rng([seed, 1])
     for sizes in program.sizes(rng, _SIZES):
-        case = Case(program.mod, program.inputs(rng, sizes))
+        try:
+            case = Case(program.mod, program.inputs(rng, sizes))
+        except Undefined:
+            continue
         wanted = _fault(case, target, layout)
         if wanted is not None:
             small = reduce(case, lambda one: _kind(_fault(one, target, layout)) == _kind(wanted))

@@ -58,8 +58,9 @@ _EXACT: dict[str, Callable[[_Array], _Array]] = {
     "floor": np.floor,
     "round": np.rint,
     "trunc": np.trunc,
-    "sign": np.sign,
-    "nn.relu": lambda x: np.where(x > 0, x, x * 0),
+    # As in PyTorch the sign of NaN is 0; where ONNX has NaN, the importer does.
+    "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),
+    "nn.relu": lambda x: np.where(x < 0, 0, x),
     "nn.relu6": lambda x: np.where(np.isnan(x), x, np.clip(x, 0, 6)),
     "bitwise_not": np.invert,
     "logical_not": np.logical_not,

@@ -116,8 +116,16 @@ def size_of(extent: Any, sizes: dict[tirx.Var, int]) -> int:
 def draw(
     rng: np.random.Generator, one: Drawn, sizes: dict[tirx.Var, int], special: bool
 ) -> np.ndarray:
-    """Values of one parameter or constant."""
+    """Values of one parameter or constant.
+
+    Raises
+    ------
+    Undefined
+        If an extent is negative at these sizes.
+    """
     shape = [size_of(extent, sizes) for extent in one.dims]
+    if min(shape, default=0) < 0:
+        raise Undefined(f"a parameter of the shape {shape}")
     if one.kind == "index":
         return rng.integers(0, max(size_of(one.bound, sizes), 1), shape).astype(one.dtype)
     if one.kind == "permutation":
@@ -213,9 +221,10 @@ class Maker:
         extents = [*dims, *([] if bound is None else [bound])]
         if not set().union(*(_symbols_in(extent) for extent in extents)) <= set(self.symbols):
             raise Reject("a parameter of an extent that is computed")
-        if any(size_of(extent, self.symbols) < 0 for extent in dims):
-            raise Reject("an extent below 0")
-        array = draw(self.rng, one, self.symbols, self.special)
+        try:
+            array = draw(self.rng, one, self.symbols, self.special)
+        except Undefined as error:
+            raise Reject(str(error)) from error
         # A constant without elements does not load.
         if is_static and (self.outer is not None or self.chance(0.4)) and array.size:
             expr: relax.Expr = relax.const(array, dtype)
@@ -244,6 +253,7 @@ class Maker:
         """
         try:
             expr = self.bb.normalize(expr)
+            self._check_extents(expr.ty)
             value = self.inter.evaluate(expr)
         except (Undefined, Unsupported) as error:
             raise Reject(str(error)) from error
@@ -286,6 +296,14 @@ class Maker:
         for symbol, size in zip(symbols, value.shape, strict=True):
             self.inter.symbols[symbol] = size
         return new, value
+
+    def _check_extents(self, ty: tvm.ir.Type) -> None:
+        """No module with a negative extent is valid: TVM types a slice that ends early so."""
+        for one in ty.fields if isinstance(ty, relax.TupleType) else [ty]:
+            shape = getattr(one, "shape", None)
+            if isinstance(shape, relax.ShapeExpr):
+                if any(self.inter.extent(extent) < 0 for extent in shape.values):
+                    raise Undefined("an extent below 0")
 
     def _check(self, leaf: Tensor) -> None:
         if leaf.data.size > MAX_ELEMENTS or leaf.data.ndim > _MAX_RANK:

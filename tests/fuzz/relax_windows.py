@@ -21,7 +21,7 @@ import numpy as np
 from tvm import relax
 
 from .relax_operators import attr, axes_of, dtype_of
-from .relax_oracle import EPSILON, FLOATS, Interpreter, Tensor, Undefined, operator
+from .relax_oracle import FLOATS, Interpreter, Tensor, Undefined, operator
 
 
 def _to_order(data: np.ndarray, layout: str, order: str) -> np.ndarray:
@@ -135,9 +135,10 @@ def _pool(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tenso
     window, strides, dilation = (attr(call, name) for name in ("pool_size", "strides", "dilation"))
     pads = _pairs(attr(call, "padding"), rank)
     counts_padding = bool(attr(call, "count_include_pad"))
-    shape = _to_order(
-        np.empty([inter.extent(e) for e in call.ty.shape.values]), layout, f"NC{spatial}"
-    ).shape
+    extents = [inter.extent(extent) for extent in call.ty.shape.values]
+    if min(extents) < 0:
+        raise Undefined("a window larger than what it slides over")
+    shape = [extents[layout.index(axis)] for axis in f"NC{spatial}"]
     lowest = -np.inf if args[0].dtype in FLOATS else np.iinfo(args[0].dtype).min
     out = np.zeros(shape, np.float64 if args[0].dtype in FLOATS else np.int64)
     terms = np.zeros(shape)
@@ -299,8 +300,6 @@ def _resize(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tensor
         error = np.moveaxis(np.moveaxis(error, axis, -1) @ np.ceil(matrix).T, -1, axis)
     result, terms = (_to_order(one, "NCHW", layout) for one in (data, error))
     exact = method == "nearest_neighbor"
-    # TVM computes places and weights in float32, whatever the data is.
-    terms = terms * max(1.0, EPSILON["float32"] / EPSILON[x.dtype])
     return inter.numerics.rounded(result, x.dtype, np.float64(0) if exact else 16 * terms)
 
 

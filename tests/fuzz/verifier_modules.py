@@ -53,8 +53,6 @@ def run_case(seed: int) -> str | None:
     rng = np.random.default_rng(seed)
     program = make_program(rng, steps=int(rng.integers(1, 6)))
     mod = program.mod
-    if {rule for rule, _ in errors(mod)} == {"shape.negative"}:
-        return None  # the generator does not see that a window is larger than its data
     assert_valid(mod, "as it is made")
     try:
         legalized = relax.transform.LegalizeOps()(mod)

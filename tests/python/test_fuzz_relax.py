@@ -20,6 +20,7 @@ import pytest
 import tvm.testing
 from tvm import relax
 
+import tvm_fixes
 from relax_helpers import build, tensor
 from tvm_fixes.relax.analysis import operator_calls
 
@@ -44,6 +45,21 @@ def test_results_within_rounding_are_right():
     assert want.difference([exact.astype("float32")]) is None
     assert "elements are wrong" in want.difference([(exact * (1 + 1e-5)).astype("float32")])
     assert "is float64" in want.difference([exact])
+
+
+@pytest.mark.parametrize(("name", "want"), [("relu", [np.nan, 0, 2]), ("sign", [0, -1, 1])])
+def test_what_is_no_number_is_as_in_pytorch(name, want):
+    operator = relax.op.nn.relu if name == "relu" else relax.op.sign
+    mod = build({"x": tensor(3)}, lambda _, x: operator(x))
+    x = np.array([np.nan, -np.inf, 2], "float32")
+    assert expected(mod, [x], 0).difference([np.array(want, "float32")]) is None
+
+
+def test_no_extent_is_negative():
+    """A slice that ends before it begins has a negative one by TVM's type rule."""
+    for seed in range(60):
+        mod = make_program(np.random.default_rng(seed), steps=6, only=["movement", "pool"]).mod
+        assert {one.rule for one in tvm_fixes.verify(mod) if one.severity == "error"} == set()
 
 
 def test_a_module_is_reduced_to_what_fails():
