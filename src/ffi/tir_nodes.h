@@ -27,6 +27,7 @@ namespace tvm_fixes {
 struct BinaryOpNode : NodeLayout {
   BinaryOpNode(const char* type_key, const char* old_type_key)
       : NodeLayout(Kind::kOther, {type_key, old_type_key}) {}
+  BinaryOpNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
   Field<ObjectRef> a{this, {"a"}};
   Field<ObjectRef> b{this, {"b"}};
 };
@@ -38,6 +39,11 @@ struct CastNode : NodeLayout {
 
 struct NotNode : NodeLayout {
   NotNode() : NodeLayout(Kind::kOther, {"prim.Not", "tir.Not"}) {}
+  Field<ObjectRef> a{this, {"a"}};
+};
+
+struct BitwiseNotNode : NodeLayout {
+  BitwiseNotNode() : NodeLayout(Kind::kOther, {"prim.BitwiseNot"}) {}
   Field<ObjectRef> a{this, {"a"}};
 };
 
@@ -81,6 +87,12 @@ struct RampNode : NodeLayout {
 struct BroadcastNode : NodeLayout {
   BroadcastNode() : NodeLayout(Kind::kOther, {"prim.Broadcast"}) {}
   Field<ObjectRef> value{this, {"value"}};
+};
+
+/*! \brief A vector of elements of others. */
+struct ShuffleNode : NodeLayout {
+  ShuffleNode() : NodeLayout(Kind::kOther, {"prim.Shuffle"}) {}
+  Field<Array<ObjectRef>> vectors{this, {"vectors"}};
 };
 
 /*! \brief A load from a buffer, which is a Var whose type is a BufferType. */
@@ -200,11 +212,18 @@ struct TirNodes {
   BinaryOpNode logical_and{"prim.And", "tir.And"};
   BinaryOpNode logical_or{"prim.Or", "tir.Or"};
   NotNode logical_not;
+  BinaryOpNode bitwise_and{"prim.BitwiseAnd"};
+  BinaryOpNode bitwise_or{"prim.BitwiseOr"};
+  BinaryOpNode bitwise_xor{"prim.BitwiseXor"};
+  BitwiseNotNode bitwise_not;
+  BinaryOpNode shift_left{"prim.LShift"};
+  BinaryOpNode shift_right{"prim.RShift"};
   CastNode cast;
   SelectNode select;
   LetNode let;
   RampNode ramp;
   BroadcastNode broadcast;
+  ShuffleNode shuffle;
   TensorLoadNode tensor_load;
   PrimFuncNode prim_func;
   BufferTypeNode buffer_type;

@@ -544,7 +544,39 @@ def test_outside_where_data_ask_for_it():
     one = only(module(where_data_ask))
     assert (one.severity, one.rule) == ("warning", "tir.bounds")
     assert one.message == "load from `A`: dim 0: index i + 1 reaches 8, expected less than 8"
-    assert one.notes[0].message == "under a condition that depends on data"
+    note = "under a condition that depends on data, or in a loop of unknown extent"
+    assert one.notes[0].message == note
+
+
+@T.prim_func(s_tir=True)
+def in_unknown_loop(
+    A: T.Buffer((8,), "float32"), m: T.Buffer((8,), "int32"), B: T.Buffer((8,), "float32")
+):
+    for i in range(8):
+        for j in range(m[i]):
+            B[i] += A[i + 1] + A[j]
+        for _ in range(0):
+            B[i] = A[i + 8]
+
+
+def test_outside_in_a_loop_of_unknown_extent():
+    one = only(module(in_unknown_loop))
+    assert (one.severity, one.rule) == ("warning", "tir.bounds")
+    assert one.message == "load from `A`: dim 0: index i + 1 reaches 8, expected less than 8"
+
+
+def test_outside_within_any_operator():
+    """Each class of expressions is looked into."""
+    x, y = (tirx.decl_buffer((8,), "int32", name) for name in "xy")
+    i = tirx.Var("i", "int32")
+    load = tirx.BufferLoad(x, [i - 1])
+    lanes = tirx.Shuffle([tirx.Broadcast(load, 2)], [1])
+    binary = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift)
+    values = [kind(tirx.const(1), load) for kind in binary]
+    for value in (*values, tirx.BitwiseNot(load), lanes, tirx.Ramp(load, 1, 2)):
+        body = tirx.For(i, 0, 8, tirx.ForKind.SERIAL, tirx.Evaluate(value))
+        one = only(tvm.IRModule({"main": tirx.PrimFunc([x, y], body)}))
+        assert one.message == "load from `x`: dim 0: index i - 1 reaches -1, expected at least 0"
 
 
 @T.prim_func(s_tir=True)

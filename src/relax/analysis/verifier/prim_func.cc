@@ -65,7 +65,7 @@ bool IsBelow(DimTable* dims, const Reach& reach) {
 Diagnostic& Say(Verifier* verifier, const Reach& reach, const Path& path, std::string message) {
   if (reach.is_certain) return verifier->Error(RuleOf(reach), path, std::move(message));
   return verifier->Warning(RuleOf(reach), path, std::move(message))
-      .Note("under a condition that depends on data");
+      .Note("under a condition that depends on data, or in a loop of unknown extent");
 }
 
 /*! \brief What goes outside at these values, but for what does so at all. */

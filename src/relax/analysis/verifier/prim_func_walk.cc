@@ -121,7 +121,15 @@ const Walk::Handlers& Walk::ExprHandlers() {
       {tir_nodes.logical_and.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_and>},
       {tir_nodes.logical_or.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_or>},
       {tir_nodes.logical_not.type_info()->type_index, &Walk::VisitNot},
+      {tir_nodes.bitwise_and.type_info()->type_index, &Walk::VisitBinary<&TirNodes::bitwise_and>},
+      {tir_nodes.bitwise_or.type_info()->type_index, &Walk::VisitBinary<&TirNodes::bitwise_or>},
+      {tir_nodes.bitwise_xor.type_info()->type_index, &Walk::VisitBinary<&TirNodes::bitwise_xor>},
+      {tir_nodes.bitwise_not.type_info()->type_index, &Walk::VisitBitwiseNot},
+      {tir_nodes.shift_left.type_info()->type_index, &Walk::VisitBinary<&TirNodes::shift_left>},
+      {tir_nodes.shift_right.type_info()->type_index, &Walk::VisitBinary<&TirNodes::shift_right>},
       {tir_nodes.cast.type_info()->type_index, &Walk::VisitCast},
+      {tir_nodes.ramp.type_info()->type_index, &Walk::VisitRamp},
+      {tir_nodes.shuffle.type_info()->type_index, &Walk::VisitShuffle},
       {tir_nodes.broadcast.type_info()->type_index, &Walk::VisitBroadcast},
       {tir_nodes.select.type_info()->type_index, &Walk::VisitSelect},
       {tir_nodes.let.type_info()->type_index, &Walk::VisitLet},
@@ -183,12 +191,17 @@ void Walk::VisitFor(const Object* node) {
   const ObjectRef& step = layout.step(node);
   const ObjectRef& binding = layout.thread_binding(node);
   const bool is_thread = tir_nodes.iter_var.IsInstance(binding.get());
-  const bool runs =
+  const Relation runs =
       nest_.Enter(layout.loop_var(node).get(), nest_.Value(layout.min(node)),
                   nest_.Value(layout.extent(node)), step.defined() ? AsInt(step).value_or(0) : 1,
                   is_thread ? std::string(tir_nodes.iter_var.thread_tag(binding.get())) : "");
-  {
-    Under under(this, !runs);
+  if (runs == Relation::kUnknown) {
+    const auto extent = nest_.Value(layout.extent(node));
+    const bool is_read = extent && dims_->IsRead(*extent);
+    Where where(this, {ObjectRef(), true, is_read ? extent : std::nullopt});
+    Visit(layout.body(node), "body");
+  } else {
+    Under under(this, runs == Relation::kDisproved);
     Visit(layout.body(node), "body");
   }
   nest_.Leave();
@@ -206,7 +219,7 @@ void Walk::VisitWhere(const ObjectRef& condition, bool expected, Visitor visit) 
   const Relation holds = expected ? nest_.Holds(condition) : Not(nest_.Holds(condition));
   if (holds == Relation::kProved) return visit();
   if (holds == Relation::kUnknown) {
-    Where where(this, condition, expected);
+    Where where(this, {condition, expected});
     return visit();
   }
   // What would keep others from running is looked for there too.
@@ -232,11 +245,11 @@ void Walk::VisitAttr(const Object* node) {
     Visit(layout.body(node), "body");
     return;
   }
-  const bool runs = nest_.Enter(tir_nodes.iter_var.var(iter_var).get(), dims_->FromInt(0),
-                                nest_.Value(layout.value(node)), 1,
-                                std::string(tir_nodes.iter_var.thread_tag(iter_var)));
+  const Relation runs = nest_.Enter(tir_nodes.iter_var.var(iter_var).get(), dims_->FromInt(0),
+                                    nest_.Value(layout.value(node)), 1,
+                                    std::string(tir_nodes.iter_var.thread_tag(iter_var)));
   {
-    Under under(this, !runs);
+    Under under(this, runs != Relation::kProved);
     Visit(layout.body(node), "body");
   }
   nest_.Leave();
@@ -382,7 +395,15 @@ void Walk::VisitAfter(const ObjectRef& first, bool expected, const std::function
 
 void Walk::VisitNot(const Object* node) { VisitExpr(tir_nodes.logical_not.a(node), "a"); }
 
+void Walk::VisitBitwiseNot(const Object* node) { VisitExpr(tir_nodes.bitwise_not.a(node), "a"); }
+
 void Walk::VisitCast(const Object* node) { VisitExpr(tir_nodes.cast.value(node), "value"); }
+
+void Walk::VisitRamp(const Object* node) { VisitExpr(tir_nodes.ramp.base(node), "base"); }
+
+void Walk::VisitShuffle(const Object* node) {
+  VisitExprs(tir_nodes.shuffle.vectors(node), "vectors");
+}
 
 void Walk::VisitBroadcast(const Object* node) {
   VisitExpr(tir_nodes.broadcast.value(node), "value");

@@ -77,11 +77,11 @@ class Walk {
     bool before_;
   };
 
-  /*! \brief What is visited meanwhile runs where an expression is true, or where it is not. */
+  /*! \brief What is visited meanwhile runs where a condition is met. */
   class Where {
    public:
-    Where(Walk* walk, const ObjectRef& condition, bool expected) : conditions_(&walk->conditions_) {
-      conditions_->push_back({condition, expected});
+    Where(Walk* walk, Condition condition) : conditions_(&walk->conditions_) {
+      conditions_->push_back(std::move(condition));
       walk->found_.may_vary = true;
     }
     ~Where() { conditions_->pop_back(); }
@@ -131,7 +131,10 @@ class Walk {
   template <BinaryOpNode TirNodes::* layout>
   void VisitLogical(const Object* node);
   void VisitNot(const Object* node);
+  void VisitBitwiseNot(const Object* node);
   void VisitCast(const Object* node);
+  void VisitRamp(const Object* node);
+  void VisitShuffle(const Object* node);
   void VisitBroadcast(const Object* node);
   void VisitSelect(const Object* node);
   void VisitLet(const Object* node);

@@ -75,24 +75,29 @@ void LoopNest::Define(const Object* var, std::optional<DimId> value) {
   }
 }
 
-bool LoopNest::Enter(const Object* var, std::optional<DimId> min, std::optional<DimId> extent,
-                     int64_t step, const std::string& thread_tag) {
+Relation LoopNest::Enter(const Object* var, std::optional<DimId> min, std::optional<DimId> extent,
+                         int64_t step, const std::string& thread_tag) {
   values_.erase(var);
   loops_.push_back({var, thread_tag, std::nullopt, std::nullopt, kUnknownDim, step,
                     narrowed_.size(), extents_.size()});
-  if (var == nullptr || !min || !extent || step < 1 || !RunOnlyWith(*extent)) return false;
-  const auto span = Range(*extent);
-  if (!span) return false;
+  if (var == nullptr || !min || !extent || step < 1) return Relation::kUnknown;
+  auto span = Range(*extent);
+  if (span && dims_->AtLeast(span->greatest, 1) == Relation::kDisproved) {
+    return Relation::kDisproved;
+  }
+  if (!RunOnlyWith(*extent)) return Relation::kUnknown;
+  span = Range(*extent);
+  if (!span) return Relation::kUnknown;
   Loop& loop = loops_.back();
   if (span->least == span->greatest) loop.extent = span->least;
   if (!thread_tag.empty()) {
     auto outer = std::find_if(loops_.begin(), loops_.end() - 1,
                               [&](const Loop& other) { return other.thread_tag == thread_tag; });
     if (outer != loops_.end() - 1) {
-      if (loop.extent == kUnknownDim || outer->extent != loop.extent) return false;
+      if (loop.extent == kUnknownDim || outer->extent != loop.extent) return Relation::kUnknown;
       loop.value = outer->value;
       Define(var, loop.value);
-      return true;
+      return Relation::kProved;
     }
   }
   const DimId rounds = dims_->FloorDivide(dims_->Subtract(*extent, dims_->FromInt(1)), step);
@@ -100,7 +105,7 @@ bool LoopNest::Enter(const Object* var, std::optional<DimId> min, std::optional<
   loop.range = DimRange{*min, last};
   loop.value = dims_->Intern(tvm::ffi::GetRef<ObjectRef>(var));
   Define(var, loop.value);
-  return true;
+  return Relation::kProved;
 }
 
 void LoopNest::Leave() {

@@ -38,10 +38,12 @@ struct DimRange {
 /*! \brief Where a range lies to the interval from 0 up to an extent, whatever the symbols are. */
 enum class Place : uint8_t { kInside, kBelow, kAbove, kUnknown };
 
-/*! \brief An expression, and what it has to be for a statement to run. */
+/*! \brief What has to be for a statement to run: an expression, or the extent of a loop. */
 struct Condition {
   ObjectRef expr;
-  bool expected;
+  bool expected = true;
+  /*! \brief Where `expr` is null: what must be positive; nothing if that is not known. */
+  std::optional<DimId> extent = std::nullopt;
 };
 
 /*! \brief Whether loops of these extents run, all of them, for some values of the symbols. */
@@ -67,8 +69,8 @@ class LoopNest {
    *        inside another one over the same threads has its value.
    * \return Whether its body runs if all loops around it do; Leave must be called in any case.
    */
-  bool Enter(const Object* var, std::optional<DimId> min, std::optional<DimId> extent, int64_t step,
-             const std::string& thread_tag);
+  Relation Enter(const Object* var, std::optional<DimId> min, std::optional<DimId> extent,
+                 int64_t step, const std::string& thread_tag);
   void Leave();
 
   /*! \brief An expression in terms of loop variables and symbols; nothing if it is not one. */
@@ -167,6 +169,9 @@ class LoopNest {
   std::optional<Comparison> AsComparison(const ObjectRef& condition);
   /*! \brief The comparisons that a condition is made of. */
   void Comparisons(const ObjectRef& condition, int depth, std::vector<Comparison>* found);
+  /*! \brief Whether a statement with this condition runs at a point. */
+  Relation RunsAt(const Condition& condition,
+                  const std::unordered_map<const Object*, int64_t>& numbers);
   Relation HoldsAt(const ObjectRef& condition,
                    const std::unordered_map<const Object*, int64_t>& numbers, int depth);
   /*! \brief Where comparisons change along an axis, and its ends. */

@@ -122,6 +122,17 @@ Relation LoopNest::HoldsAt(const ObjectRef& condition,
   return is_or ? Not(Both(Not(lhs), Not(rhs))) : Both(lhs, rhs);
 }
 
+Relation LoopNest::RunsAt(const Condition& condition,
+                          const std::unordered_map<const Object*, int64_t>& numbers) {
+  if (condition.extent) {
+    const auto rounds = dims_->Evaluate(*condition.extent, numbers);
+    if (!rounds) return Relation::kUnknown;
+    return *rounds > 0 ? Relation::kProved : Relation::kDisproved;
+  }
+  const Relation holds = HoldsAt(condition.expr, numbers, 0);
+  return condition.expected ? holds : Not(holds);
+}
+
 std::vector<int64_t> LoopNest::Thresholds(const Axis& axis,
                                           const std::vector<Comparison>& comparisons,
                                           const std::set<int64_t>& divisors) {
@@ -150,7 +161,8 @@ std::optional<DimRange> LoopNest::TakenWhere(DimId value, DimId extent,
                                              bool is_certain) {
   std::vector<Comparison> comparisons;
   for (const Condition& condition : conditions) {
-    if (is_certain && !IsOfLoops(condition.expr)) return std::nullopt;
+    if (is_certain && !condition.extent && !IsOfLoops(condition.expr)) return std::nullopt;
+    if (condition.extent) comparisons.push_back({condition.extent, 1, kMost, false});
     Comparisons(condition.expr, 0, &comparisons);
   }
   std::vector<DimId> read = {value, extent};
@@ -197,9 +209,8 @@ std::optional<DimRange> LoopNest::TakenWhere(DimId value, DimId extent,
     for (size_t i = 0; i < axes.size(); ++i) numbers[axes[i].var] = points[i][at[i]];
     const bool runs =
         std::all_of(conditions.begin(), conditions.end(), [&](const Condition& condition) {
-          const Relation holds = HoldsAt(condition.expr, numbers, 0);
-          if (holds == Relation::kUnknown) return !is_certain;
-          return (holds == Relation::kProved) == condition.expected;
+          const Relation runs = RunsAt(condition, numbers);
+          return runs == Relation::kProved || (runs == Relation::kUnknown && !is_certain);
         });
     const auto reached = runs ? dims_->Evaluate(value, numbers) : std::nullopt;
     if (reached) {
