@@ -12,7 +12,12 @@
 # and limitations under the License.
 """Options, profiles and fixtures that all tests share."""
 
+import gc
+import inspect
+import linecache
 import signal
+import sys
+import traceback
 from pathlib import Path
 
 import hypothesis
@@ -50,13 +55,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def _stack(context: int = 1) -> list[inspect.FrameInfo]:
+    """``inspect.stack`` without its search of thousands of modules for the source of each frame.
+
+    Each decorator of TVMScript takes the stack, which is deep under pytest.
+    """
+    return [
+        inspect.FrameInfo(
+            frame,
+            frame.f_code.co_filename,
+            line,
+            frame.f_code.co_name,
+            [linecache.getline(frame.f_code.co_filename, line)],
+            0,
+        )
+        for frame, line in traceback.walk_stack(sys._getframe(1))
+    ]
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    inspect.stack = _stack
     # A job that a script starts in the background ignores the interrupts that some tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tier = config.getoption("tier")
     grids.use_tier(tier)
     hypothesis.settings.load_profile(tier)
     config.stash[_TABLES] = CoverageTables()
+
+
+def pytest_collection_finish() -> None:
+    # What is loaded by now stays: the collector need not walk through it again and again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

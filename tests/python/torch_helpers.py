@@ -18,18 +18,26 @@ PyTorch's own result to two units in the last place at the magnitude of the outp
 16-bit kernels may round more than once, as well as to the error of two sums.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 import torch
+import torch._export.utils
 import tvm
 from torch import fx, nn
 from tvm import relax, tirx
 
 from relax_helpers import merge
 from tvm_fixes.frontend import torch as importers
+
+# Each import asks PyTorch for the operators of every namespace, which takes half of its time; they
+# stay the same.
+torch._export.utils._materialize_cpp_cia_ops = functools.cache(
+    torch._export.utils._materialize_cpp_cia_ops
+)
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
