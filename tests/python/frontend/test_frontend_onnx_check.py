@@ -68,6 +68,8 @@ INVALID = {
     "opset 0": (model([RELU], opset=0), "opset 0 is unknown"),
     "no element type": (model([RELU], [value("x", 0)]), "input 'x': element type 0 is unknown"),
     "an element type": (model([RELU], [value("x", 99)]), "input 'x': element type 99 is unknown"),
+    "complex numbers": (model([RELU], [value("x", 14)]), "input 'x': element type is COMPLEX64"),
+    "4 bits": (model([RELU], [value("x", 23)]), "input 'x': element type is FLOAT4E2M1; expected"),
     "one of a weight": (model([SUM], weights=[tensor(99)]), "initializer 'w': element type 99"),
     "a short weight": (model([SUM], weights=[tensor(size=6)]), "'w': shape .4. needs 16 bytes"),
     "a huge weight": (model([SUM], weights=[tensor(dims=[1 << 60])]), "'w': shape .* needs"),

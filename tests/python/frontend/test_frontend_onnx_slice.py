@@ -265,5 +265,18 @@ def test_static_slices_are_tvms() -> None:
     assert [found.op.name for found in calls(mod)] == ["relax.strided_slice", "relax.split"]
 
 
+def test_split_into_many_outputs():
+    """A kernel of one output each: one of 2000 crashes LLVM."""
+    names = [f"y{i}" for i in range(70)]
+    model = program(
+        {",".join(names): ("Split", ["x"], {"num_outputs": 70})},
+        {"x": ("float32", [70])},
+        outputs=names,
+        opset=18,
+    )
+    assert not calls(from_onnx(model), "relax.split")
+    assert_follows_onnx_runtime(from_onnx, model, [normal(70)])
+
+
 if __name__ == "__main__":
     tvm.testing.main()

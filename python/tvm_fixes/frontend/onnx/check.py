@@ -33,6 +33,8 @@ _KINDS = onnx.AttributeProto.AttributeType
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
+_NO_NUMBERS = ("COMPLEX", "FLOAT4", "FLOAT6", "INT2", "INT4", "UINT2", "UINT4")
+"""What the names of element types begin with that kernels do not compute with."""
 
 _UNBOUNDED = 2**31 - 1
 """The most operands of a variadic operator, by its schema."""
@@ -162,6 +164,11 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
     number = value.type.tensor_type.elem_type
     if number not in _ELEMENT_TYPES:
         raise ValueError(f"input {value.name!r}: element type {number} is unknown")
+    name = onnx.TensorProto.DataType.Name(number)
+    if name.startswith(_NO_NUMBERS):
+        raise ValueError(
+            f"input {value.name!r}: element type is {name}; expected real numbers of 8 bits or more"
+        )
 
 
 def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:

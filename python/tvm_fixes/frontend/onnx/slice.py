@@ -53,6 +53,9 @@ from .parameters import (
 
 __all__ = ["SLICE", "convert_slice", "convert_split", "take_ranges"]
 
+_SPLIT_AT_ONCE = 64
+"""The most outputs of one kernel, which takes ever longer to compile, and crashes LLVM."""
+
 SLICE = "onnx-slice"
 
 _INT64_MAX = 2**63 - 1
@@ -257,7 +260,7 @@ def _is_split_by_tvm(node: Node, extent: Extent, sizes: list[Extent]) -> bool:
     """Whether TVM's converter does the same."""
     return (
         is_static(extent, *sizes)
-        and len(sizes) > 1
+        and 1 < len(sizes) <= _SPLIT_AT_ONCE
         and min(sizes) > 0
         and (sizes[0] == sizes[-1] or node.operand(1) is not None or "split" in node.attributes)
     )
