@@ -13,13 +13,13 @@
 """The rules of ONNX that the importer builds on."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import tvm
 from onnx import defs
 
-__all__ = ["check_model", "describe_node"]
+__all__ = ["check_model", "check_size", "describe_node"]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 # Of ONNX Runtime: TVM converts some of its operators.
@@ -169,6 +169,24 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
         raise ValueError(
             f"input {value.name!r}: element type is {name}; expected real numbers of 8 bits or more"
         )
+    dims = value.type.tensor_type.shape.dim
+    extents = [dim.dim_value for dim in dims if dim.WhichOneof("value") == "dim_value"]
+    try:
+        check_size(extents, _bits(number) if number != onnx.TensorProto.STRING else 8)
+    except ValueError as error:
+        raise ValueError(f"input {value.name!r}: {error}") from None
+
+
+def check_size(extents: Sequence[int], bits: int) -> None:
+    """Check that a tensor of elements of so many `bits` has a number of bytes that is an int64.
+
+    Raises
+    ------
+    ValueError
+        If it has not.
+    """
+    if math.prod(extents) * bits // 8 >= 1 << 63:
+        raise ValueError(f"extents {list(extents)}; expected a tensor of less than 2**63 bytes")
 
 
 def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:

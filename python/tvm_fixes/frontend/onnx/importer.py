@@ -20,6 +20,7 @@ from typing import Any
 
 import onnx
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
@@ -27,7 +28,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ... import switches
 from . import corrections
-from .check import check_model
+from .check import check_model, check_size
 from .control_flow import IF, convert_if
 from .evaluate import evaluate
 from .external import Read, with_external, without_external
@@ -98,6 +99,14 @@ def _with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
         if isinstance(function, relax.Function) and not _has_if(function):
             mod.update_func(variable, converted[variable.name_hint])
     return mod
+
+
+def _check_size(output: Any) -> None:
+    """Check the size of a tensor; symbols count as 1."""
+    ty = getattr(output, "ty", None)
+    if isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+        extents = [int(extent) for extent in ty.shape.values if isinstance(extent, tirx.IntImm)]
+        check_size(extents, tvm_ffi.dtype(str(ty.dtype)).bits)
 
 
 def _converts_loops() -> bool:
@@ -188,6 +197,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         for node in graph.node:
             with naming(node):
                 outputs = self._convert_node(node)
+                for output in outputs:
+                    _check_size(output)
             self._nodes.update(
                 (name, output) for name, output in zip(node.output, outputs, strict=False) if name
             )
