@@ -180,6 +180,30 @@ def test_gates_of_16_bits_are_computed_in_32(dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_number_that_is_zero_is_not_folded(dtype: str) -> None:
+    """0 times what is infinite or no number is NaN, and the sign of 0 is the product's."""
+    x = np.array(SPECIAL, numpy_dtype(dtype))
+    zero = relax.const(0.0, dtype)
+    functions = {
+        "x 0": (lambda x: op.multiply(x, zero), lambda x: x * 0),
+        "0 x": (lambda x: op.multiply(zero, x), lambda x: 0 * x),
+        "0 / x": (lambda x: op.divide(zero, x), lambda x: 0 / x),
+        "x / 0": (lambda x: op.divide(x, zero), lambda x: x / np.longdouble(0)),
+        "leakyrelu": (lambda x: op.nn.leakyrelu(x, 0.0), lambda x: np.where(x > 0, x, x * 0)),
+    }
+    for got, (name, (_, expected)) in zip(
+        results(functions, dtype, x), functions.items(), strict=True
+    ):
+        with np.errstate(all="ignore"):
+            exact = expected(x.astype(np.longdouble))
+        np.testing.assert_array_equal(got.astype(np.longdouble), exact, name)
+        is_number = ~np.isnan(exact)
+        np.testing.assert_array_equal(
+            np.signbit(got[is_number]), np.signbit(exact[is_number]), name
+        )
+
+
 def test_integers_are_tvms(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = {name: tensor(4, dtype="int32") for name in "ab"}
     mod = build(inputs, lambda bb, a, b: op.floor_mod(bb.emit(op.floor_divide(a, b)), b))

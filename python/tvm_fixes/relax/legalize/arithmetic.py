@@ -19,15 +19,17 @@ Versions
 Trigger
     ``relax.nn.selu``, ``nn.softplus`` and ``log_add_exp`` near zero and far from it;
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
-    ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats.
+    ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
+    ``multiply``, ``divide`` and ``nn.leakyrelu`` with a number that is 0.
 Symptom
     Wrong numbers, silently: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
-    ``power``, ``mod`` and ``log_add_exp`` of bfloat16 do not build.
+    0 times infinity, NaN times 0 and 0 / 0 are 0.  A division by 0, and ``power``, ``mod`` and
+    ``log_add_exp`` of bfloat16, do not build.
 Mechanism
     1 is added to or subtracted from an exponential that is much smaller or next to it, exponentials
     overflow, each step of a gelu is rounded to 16 bits, and quotients are rounded before their
-    floor is taken.
+    floor is taken.  Numbers in a kernel are folded, 0 times an element to 0.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
     the fix id ``arithmetic-legalize``.
@@ -37,6 +39,7 @@ import functools
 import math
 from collections.abc import Callable
 
+import tvm
 from tvm import relax, te, tirx, topi
 
 from ... import switches
@@ -144,6 +147,40 @@ def _floor_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return topi.where(topi.equal(b, zero), quotient, floor)
 
 
+def _leakyrelu(x: te.Tensor, slope: te.Tensor) -> te.Tensor:
+    zero = tirx.const(0, x.dtype)
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        return tirx.Select(x(*at) > zero, x(*at), x(*at) * slope())
+
+    return te.compute(x.shape, element, name="leakyrelu")
+
+
+# By operator what computes it where a number is 0, which is read as an element: TVM does not fold
+# it then.
+_WITH_ZERO = {
+    "relax.multiply": topi.multiply,
+    "relax.divide": topi.divide,
+    "relax.nn.leakyrelu": _leakyrelu,
+}
+
+
+def _legalize_zero(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    name, dtype, arguments = call.op.name, str(call.ty.dtype), list(call.args)
+    if name == "relax.nn.leakyrelu":
+        arguments.append(relax.const(float(call.attrs.alpha), dtype))
+    if not switches.enabled(FIX_ID) or "float" not in dtype or not any(map(_is_zero, arguments)):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    return bb.call_te(_WITH_ZERO[name], *arguments, primfunc_name_hint=name.rpartition(".")[2])
+
+
+def _is_zero(expr: relax.Expr) -> bool:
+    """Whether it is a constant number that is 0."""
+    is_number = isinstance(expr, tvm.ir.GenericConst) and not expr.value.shape
+    return is_number and not expr.value.numpy().any()
+
+
 _Compute = Callable[..., te.Tensor]
 
 # By operator what computes it and for which dtypes; others are TVM's.
@@ -185,3 +222,5 @@ def register() -> None:
     """Put the lowering in force. A second call does nothing."""
     for operator in _OPERATORS:
         override(operator, _legalize)
+    for operator in _WITH_ZERO:
+        override(operator, _legalize_zero)
