@@ -31,4 +31,11 @@ def _blends_infinities(call: relax.Call, arguments: Sequence[Value]) -> bool:
     return blends and not all(np.all(np.isfinite(one.data)) for one in _tensors(arguments))
 
 
-EXCLUDED.append(_blends_infinities)
+def _shifts_by_infinity(call: relax.Call, arguments: Sequence[Value]) -> bool:
+    """PyTorch, too, multiplies the mean with the scale, and may subtract infinities."""
+    if call.op.name != "relax.nn.batch_norm":
+        return False
+    return not all(np.all(np.isfinite(one.data)) for one in _tensors(arguments[1:]))
+
+
+EXCLUDED += [_blends_infinities, _shifts_by_infinity]
