@@ -101,6 +101,52 @@ def test_an_index_out_of_range_is_an_error_that_names_it(checking, name):
         assert text in outcome.message
 
 
+def tuples_and_numbers():
+    ints = tensor(k, dtype="int64")
+    x = tensor(n, 5)
+    pair = relax.TupleType([ints, ints])
+    return {
+        "index_tensor": build({"x": x, "i": pair}, lambda _, x, i: op.index_tensor(x, i)),
+        "index_put": build(
+            {"x": x, "i": pair, "u": tensor(k)}, lambda _, x, i, u: op.index_put(x, i, u, False)
+        ),
+        "index_tensor_bound": build(
+            {"x": x, "i": ints},
+            lambda b, x, i: op.index_tensor(x, b.emit(relax.Tuple([i, i]))),
+        ),
+        "take_number": build(
+            {"x": x, "s": relax.ShapeType([m])},
+            lambda _, x, s: op.take(x, relax.prim_value(m - 3), axis=0),
+        ),
+        "take_constant": build({"x": x}, lambda _, x: op.take(x, relax.prim_value(4), axis=0)),
+    }
+
+
+def test_tuples_and_numbers_are_checked():
+    vm = machine(tuples_and_numbers())
+    x = np.random.default_rng(0).standard_normal((5, 5)).astype("float32")
+    ones = np.ones(2, "float32")
+
+    def run(name, array, number):
+        data, i = tvm.runtime.tensor(array), tvm.runtime.tensor(np.array([0, number]))
+        return {
+            "index_tensor": lambda: vm[name](data, [i, i]),
+            "index_put": lambda: vm[name](data, [i, i], tvm.runtime.tensor(ones)),
+            "index_tensor_bound": lambda: vm[name](data, i),
+            "take_number": lambda: vm[name](data, tvm.runtime.ShapeTuple([number + 3])),
+            "take_constant": lambda: vm[name](data),
+        }[name]().numpy()
+
+    put = x.copy()
+    put[[0, -1], [0, -1]] = 1
+    expected = {"index_put": put, "take_number": x[-1], "take_constant": x[4]}
+    for name in tuples_and_numbers():
+        wanted = expected.get(name, x[[0, -1], [0, -1]])
+        np.testing.assert_array_equal(run(name, x, -1), wanted)
+        with pytest.raises(AssertionError, match=r"index 4 is out of range for axis 0 of 4"):
+            run(name, x[:4], 4)
+
+
 def test_each_column_of_rows_has_an_extent_of_its_own(checking):
     with pytest.raises(AssertionError, match=r"gather_nd: index 5 .* axis 1 of 5 elements"):
         call(checking, "gather_nd", *arguments_of("gather_nd", 3, 5))

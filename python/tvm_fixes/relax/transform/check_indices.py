@@ -98,9 +98,7 @@ def _of_rows(call: relax.Call) -> list[Operand]:
 
 
 def _of_tuple(call: relax.Call) -> list[Operand]:
-    if isinstance(call.args[1], relax.Tuple):
-        return [(1, axis, [axis]) for axis in range(len(call.args[1].fields))]
-    return []
+    return [(1, axis, [axis]) for axis in range(len(call.args[1].ty.fields))]
 
 
 def _of_targets(call: relax.Call) -> list[Operand]:
@@ -156,7 +154,7 @@ class _Checks(PyExprMutator):
             return self._check_top(call)
         ignored = int(call.attrs.ignore_index) if _OPERANDS[name] is _of_targets else None
         for place, field, axes in _OPERANDS[name](call):
-            holder = args[place]
+            holder = args[place] = self._opened(args[place])
             own = holder if field is None else holder.fields[field]
             checked = self._check(name, own, axes, data.ty.shape.values, ignored)
             if field is None:
@@ -167,6 +165,18 @@ class _Checks(PyExprMutator):
         if all(old.same_as(new) for old, new in zip(call.args, args, strict=True)):
             return call
         return relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
+
+    def _opened(self, indices: relax.Expr) -> relax.Expr:
+        """A tuple by its fields, and a number as a tensor."""
+        emit = self.builder_.emit
+        if isinstance(indices.ty, relax.TupleType) and not isinstance(indices, relax.Tuple):
+            count = len(indices.ty.fields)
+            return relax.Tuple([emit(relax.TupleGetItem(indices, i)) for i in range(count)])
+        if isinstance(indices, tirx.IntImm):
+            return relax.const(int(indices), "int64")
+        if isinstance(indices.ty, tvm.ir.PrimType):
+            return emit(self.builder_.call_te(_number, indices, primfunc_name_hint="index"))
+        return indices
 
     def _check(
         self,
@@ -225,6 +235,10 @@ class _Checks(PyExprMutator):
             parts = [self.builder_.emit(relax.TupleGetItem(top, place)) for place in range(2)]
             return relax.Tuple([checked(part) for part in parts])
         return checked(top)
+
+
+def _number(value: tirx.Expr) -> te.Tensor:
+    return te.compute((), lambda: value.astype("int64"), name="index")
 
 
 def _fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
