@@ -38,7 +38,11 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
 from ..relax.tir import contains, count_of, prim_func_pass
-from ..relax.transform.lower_elementary_functions import is_elementary_function, nests_functions
+from ..relax.transform.lower_elementary_functions import (
+    is_elementary_function,
+    nests_functions,
+    repeats_functions,
+)
 
 FIX_ID = "inline-elementwise"
 
@@ -66,7 +70,8 @@ def InlineElementwise() -> tvm.transform.Pass:
     written; and what a transposition gives is written where a reshape, or another copy behind it,
     would put it.  A value that is read more often than it is computed, as in a broadcast, a window
     or a reduction, stays in memory; so does one that a transposition reads, unless it is a copy
-    itself, and the result of an elementary function to which another one is applied.
+    itself, and the result of an elementary function that is compared or read twice, or to which
+    another one is applied.
 
     Returns
     -------
@@ -196,7 +201,9 @@ def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:
     """Whether `reader` is too large with what is stored in the place of what it reads of that."""
     reads = _reads_of(stored.buffer, reader.value)
     count = _node_count(reader.value) + len(reads) * _node_count(stored.value)
-    return count > _MOST_NODES or nests_functions(stored, reader.value)
+    if count > _MOST_NODES:
+        return True
+    return nests_functions(stored, reader.value) or repeats_functions(stored, reader.value)
 
 
 def _shares_loops(schedule: Schedule, block: SBlockRV) -> bool:

@@ -153,6 +153,23 @@ def test_a_function_of_a_function_is_a_step_of_its_own():
     assert len(block_names(lowered(beside))) == 1
 
 
+def test_a_function_that_is_compared_and_read_again_is_a_step_of_its_own():
+    """TVM takes minutes to compile the four of them in one expression."""
+
+    def clip(builder, x):
+        out = builder.emit(relax.op.erf(x))
+        for bound, compare in ((-0.5, relax.op.less), (0.5, relax.op.greater)):
+            limit = relax.const(bound, "float32")
+            out = builder.emit(relax.op.where(compare(out, limit), limit, out))
+        return out
+
+    mod = build({"x": tensor(64)}, clip)
+    assert len(block_names(lowered(mod))) == 2
+    data = np.linspace(-2, 2, 64, dtype="float32")
+    want = torch.erf(torch.from_numpy(data)).clip(-0.5, 0.5).numpy()
+    np.testing.assert_allclose(run(mod, data, pipeline=pipeline()), want, rtol=1e-6)
+
+
 def test_squeeze_and_excitation():
     """What follows a convolution of one pixel: axes of 1, of which TVM's inlining loses track."""
     weight = np.random.default_rng(0).standard_normal((144, 6, 1, 1)).astype("float32")

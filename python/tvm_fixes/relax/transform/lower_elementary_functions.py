@@ -45,6 +45,7 @@ from .library_functions import with_library_functions
 FIX_ID = "elementary-functions"
 
 _DTYPES = ("float32", "float16", "bfloat16")
+_COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def LowerElementaryFunctions() -> tvm.transform.Pass:
@@ -97,6 +98,30 @@ def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
     return contains(
         reader, tvm.ir.Call, lambda call: is_elementary_function(call) and reads(call.args[0])
     )
+
+
+def repeats_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
+    """Whether `reader` compares what is stored as the result of a function, or reads it twice.
+
+    That takes as long as for a function of a function.
+    """
+    if not contains(stored.value, tvm.ir.Call, is_elementary_function):
+        return False
+    reads: list[tvm.ir.TensorLoad] = []
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if load.source.same_as(stored.buffer):
+            reads.append(load)
+
+    def compares(pair: tirx.LT) -> bool:
+        count = len(reads)
+        structural_walk(pair, (tvm.ir.TensorLoad, look))
+        return len(reads) > count
+
+    if contains(reader, _COMPARISONS, compares):
+        return True
+    structural_walk(reader, (tvm.ir.TensorLoad, look))
+    return len(reads) > 1
 
 
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
