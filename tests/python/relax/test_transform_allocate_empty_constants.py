@@ -57,6 +57,19 @@ def test_empty_constants_are_allocated(monkeypatch):
     assert transform.AllocateEmptyConstants()(mod).same_as(mod)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_has_no_elements_is_not_computed(rows):
+    """TVM makes a reshape of the permute, and that takes an extent of 0 for the data's."""
+
+    def emit(b, data, indices):
+        places = b.emit(op.permute_dims(indices, [3, 0, 1, 2]))
+        return op.scatter_elements(data, places, data, 0)
+
+    inputs = {"data": tensor(1, rows, 0, 1), "indices": tensor(rows, 0, 1, 1, dtype="int64")}
+    data, indices = np.zeros((1, rows, 0, 1), "float32"), np.zeros((rows, 0, 1, 1), "int64")
+    assert run(build(inputs, emit), data, indices, pipeline=pipeline()).shape == data.shape
+
+
 class Tokens(torch.nn.Module):
     """A vision transformer's, of which there may be none."""
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""AllocateEmptyConstants: a library holds no constants without elements.
+"""AllocateEmptyConstants: tensors without elements are neither held by a library nor computed.
 
 Upstream
     No thread is known.
@@ -18,27 +18,30 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     A constant with an extent of 0, such as the register tokens of a vision transformer that has
-    none.
+    none; a permute of data with an extent of 0.
 Symptom
-    The library is written and never loads: ``Invalid DLTensor file format``.
+    The library is written and never loads: ``Invalid DLTensor file format``.  The permute does not
+    build: ``Reshape expects the new shape to be convertible from the old shape``.
 Mechanism
     The reader of constants takes a read of no bytes for the end of the file.
+    RewriteDataflowReshape makes a ``relax.reshape`` of a kernel that keeps the order of the
+    elements, and that takes an extent of 0 for the one of the data.
 How to remove
     When TVM loads such a library, delete this file, its test and the fix id ``empty-constants``.
 """
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm_ffi import structural_map, structural_walk
 
 from ... import switches
-from ..ir import tensor_of, with_body, with_functions
+from ..ir import is_kernel_call, tensor_of, with_body, with_functions
 
 FIX_ID = "empty-constants"
 
 
 def AllocateEmptyConstants() -> tvm.transform.Pass:
-    """Allocate constants that have no elements when the model runs.
+    """Allocate constants and results of kernels that have no elements when the model runs.
 
     Before::
 
@@ -73,7 +76,8 @@ def AllocateEmptyConstants() -> tvm.transform.Pass:
 
 
 def _allocate(function: relax.Function) -> relax.Function | None:
-    """`function` without such constants, or None if it has none."""
+    """`function` without such constants and calls of kernels, or None if it has none."""
+    computed = structural_map(function.body, (relax.Call, _without_kernel))
     empty: dict[tvm.runtime.Tensor, relax.Var] = {}
     bindings: list[relax.VarBinding] = []
 
@@ -82,19 +86,30 @@ def _allocate(function: relax.Function) -> relax.Function | None:
         if tensor is None or 0 not in tensor.shape or tensor in empty:
             return
         empty[tensor] = relax.Var(f"empty{len(empty)}", constant.ty)
-        shape = relax.ShapeExpr([int(extent) for extent in tensor.shape])
-        call = relax.op.builtin.alloc_tensor(shape, str(tensor.dtype), 0)
-        value = relax.BlockBuilder().normalize(call)
-        bindings.append(relax.VarBinding(empty[tensor], value))
+        bindings.append(relax.VarBinding(empty[tensor], _allocation(constant.ty)))
 
-    structural_walk(function.body, (tvm.ir.GenericConst, find))
+    structural_walk(computed, (tvm.ir.GenericConst, find))
     if not bindings:
-        return None
+        is_same = computed.same_as(function.body)
+        return None if is_same else with_body(function, computed)
 
     def replace(constant: tvm.ir.GenericConst) -> relax.Expr:
         tensor = tensor_of(constant)
         return constant if tensor is None else empty.get(tensor, constant)
 
-    body = structural_map(function.body, (tvm.ir.GenericConst, replace))
+    body = structural_map(computed, (tvm.ir.GenericConst, replace))
     blocks = [relax.BindingBlock(bindings), *body.blocks]
     return with_body(function, relax.SeqExpr(blocks, body.body))
+
+
+def _without_kernel(call: relax.Call) -> relax.Expr:
+    shape = getattr(call.ty, "shape", None)
+    if not is_kernel_call(call) or not isinstance(shape, relax.ShapeExpr):
+        return call
+    is_empty = any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in shape)
+    return _allocation(call.ty) if is_empty else call
+
+
+def _allocation(ty: relax.TensorType) -> relax.Expr:
+    call = relax.op.builtin.alloc_tensor(ty.shape, str(ty.dtype), 0)
+    return relax.BlockBuilder().normalize(call)
