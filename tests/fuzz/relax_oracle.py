@@ -113,7 +113,10 @@ class Numerics:
             size = EPSILON[dtype] * self.amplitude * np.where(np.isfinite(error), error, 0.0)
             # What is exactly 0 for any rounding stays so.
             size = size + np.where(error != 0, TINY[dtype], 0.0)
-            data = data + size * self.rng.uniform(-1, 1, data.shape)
+            noisy = data + size * self.rng.uniform(-1, 1, data.shape)
+            # What is all but 0 may be 0.
+            is_zero = (np.abs(data) < size) & (self.rng.random(data.shape) < 0.5)
+            data = np.where(is_zero, 0.0, noisy)
         return Tensor(cast(data, dtype).astype(np.float64), dtype)
 
 
