@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Outputs held against a reference's, and the time that each takes."""
+"""The comparison of outputs with a reference's, and the time that each takes."""
 
 import statistics
 import time
@@ -46,7 +46,7 @@ def compare(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> OutputComparison:
-    """Hold `ours` against `theirs`.
+    """Compare `ours` with `theirs`.
 
     Parameters
     ----------

@@ -156,12 +156,11 @@ def compile(
         Have the model check what could not be proved, and raise an ``AssertionError`` that names
         operator and values.
     max_growth : float
-        How many times as large as the model's constants what is computed of them at compile time
-        may be; what would be larger is computed when the model runs, and ``report.unfolded`` says
-        what that is.
+        The ratio of values computed at compile time to the constants they are computed of, in
+        bytes. What would exceed it is computed when the model runs; ``report.unfolded`` lists it.
     max_size_ratio : float, optional
-        Refuse a model whose constants would be more than so many times as large as its parameters,
-        256 KiB apart.  By default there is no limit, and a warning from 1.2 times on.
+        Refuse a model whose constants would exceed this ratio to its parameters, in bytes; the
+        first 256 KiB do not count.  By default there is no limit, and a warning from 1.2 on.
     weights : str
         Where the parameters are: ``"inside"`` the library, ``"outside"`` it in a file
         ``weights.safetensors``, or ``"auto"``: outside from 1 GiB of them on.

@@ -174,7 +174,7 @@ class DoctorReport:
 
     @property
     def problems(self) -> list[str]:
-        """What must be mended before this installation can be relied on, one sentence each."""
+        """What must be fixed before this installation can be relied on, one sentence each."""
         found = []
         if not self.native.ok:
             found.append(f"native library: {self.native.problem}")

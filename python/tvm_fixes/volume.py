@@ -23,7 +23,7 @@ from .relax.transform.origins import Origins
 from .runtime.tensors import raw_bytes
 
 WARN_RATIO = 1.2
-"""A warning is given where the constants are more than so many times as large as the parameters."""
+"""The ratio of constants to parameters, in bytes, above which a warning is given."""
 
 ALLOWANCE = 256 * 1024
 """What is not counted, in bytes: padding of small matrices and tables that operators need."""

@@ -13,7 +13,7 @@
 """If.
 
 Upstream
-    https://github.com/apache/tvm/issues/17383, which was mended in Relay's importer alone.
+    https://github.com/apache/tvm/issues/17383, which was fixed in Relay's importer alone.
 Versions
     Seen in 0.27.0.post1.
 Trigger

@@ -103,7 +103,7 @@ class Attention(Corrections):
         return 1 / math.sqrt(channels)
 
     def _repeat_heads(self, x: relax.Expr, heads: Any) -> relax.Expr:
-        """Each head along axis -3 so many times in a row that there are `heads`."""
+        """Repeat each head along axis -3, up to `heads` of them."""
         *batch, given, length, channels = x.ty.shape
         times = tvm.sym.Analyzer().simplify(tirx.floordiv(heads, given))
         emit = self.block_builder.emit

@@ -99,8 +99,8 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     Parameters
     ----------
     max_growth : float
-        How many times as large as the constants that they take the place of the folded ones may
-        be: 1 lets nothing grow, ``math.inf`` folds everything.  A value of up to 8 KiB is always
+        The ratio of folded values to the constants they replace, in bytes: 1 lets nothing grow,
+        ``math.inf`` folds everything.  A value of up to 8 KiB is always
         folded, unless something on the way to it takes more than 64 MiB, and more than 8 times or
         `max_growth` times the bytes of its constants.
 
