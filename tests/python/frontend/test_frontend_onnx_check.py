@@ -12,6 +12,8 @@
 # and limitations under the License.
 """What is no valid ONNX is refused, by name."""
 
+import re
+
 import onnx
 import pytest
 import tvm
@@ -111,6 +113,18 @@ def test_invalid(name):
     refused, message = INVALID[name]
     with pytest.raises((ValueError, tvm.error.OpError), match=message):
         from_onnx(refused)
+
+
+@pytest.mark.parametrize("old, where", (("Relu", "graph.node[0].op_type"), ("n1", "graph.name")))
+def test_text_that_is_not_utf8(old, where):
+    """Protobuf reads it as bytes."""
+    valid = model([node("Relu", ["x"], ["y"])])
+    valid.graph.name = "n1"
+    data = valid.SerializeToString().replace(old.encode(), b"\xff" * len(old))
+    with pytest.raises(
+        ValueError, match=re.escape(f"{where}: expected text in UTF-8, got b'\\xff")
+    ):
+        from_onnx(onnx.ModelProto.FromString(data))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -12,11 +12,14 @@
 # and limitations under the License.
 """The rules of ONNX that the importer builds on."""
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import tvm
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 from onnx import defs
 
 __all__ = ["check_model", "check_size", "describe_node"]
@@ -58,6 +61,7 @@ def check_model(model: onnx.ModelProto) -> None:
     tvm.error.OpNotImplemented
         If the domain of a node is unknown.
     """
+    _check_texts(model)
     opset = _check_opsets(model)
     functions = {(f.domain, f.name): f for f in model.functions}
     for graph, depth in _graphs(model.graph, 0):
@@ -84,6 +88,32 @@ def check_model(model: onnx.ModelProto) -> None:
     for output in model.graph.output:
         if output.name not in values:
             raise ValueError(f"output {output.name!r} of the graph: no node produces it")
+
+
+def _check_texts(model: onnx.ModelProto) -> None:
+    """Protobuf gives bytes for a text that is not UTF-8."""
+    waiting: list[tuple[str, Message]] = [("", model)]
+    while waiting:
+        path, message = waiting.pop()
+        for name in _texts_of(message.DESCRIPTOR):
+            value = getattr(message, name)
+            held = {f"{path}{name}": value}
+            if isinstance(value, Message):
+                held = held if message.HasField(name) else {}
+            elif not isinstance(value, str | bytes):
+                held = {f"{path}{name}[{index}]": one for index, one in enumerate(value)}
+            for where, one in held.items():
+                if isinstance(one, Message):
+                    waiting.append((f"{where}.", one))
+                elif isinstance(one, bytes):
+                    raise ValueError(f"{where}: expected text in UTF-8, got {one[:80]!r}")
+
+
+@functools.cache
+def _texts_of(descriptor: Descriptor) -> list[str]:
+    """The fields that are texts, or messages that may hold some."""
+    kinds = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
+    return [field.name for field in descriptor.fields if field.type in kinds]
 
 
 def describe_node(node: onnx.NodeProto) -> str:
