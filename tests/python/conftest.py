@@ -28,6 +28,8 @@ from coverage_tables import CoverageTables
 
 _TABLES = pytest.StashKey[CoverageTables]()
 
+_LONGEST = ("test_probes.py", "test_pull_requests.py")
+
 # The same examples at every run, as for every other random choice of the suite.
 _PROFILE = hypothesis.settings(
     deadline=None,
@@ -81,6 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
     grids.use_tier(tier)
     hypothesis.settings.load_profile(tier)
     config.stash[_TABLES] = CoverageTables()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # At the end of a run, a long test would be alone.
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
 
 
 def pytest_collection_finish() -> None:

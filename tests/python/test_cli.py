@@ -679,7 +679,7 @@ class TestDoctor:
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_a_full_disk_is_said_of_the_help_too(option):
-    command = [sys.executable, "-m", "tvm_fixes", option]
+    command = [sys.executable, "-m", "tvm_fixes_cli", option]
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment()

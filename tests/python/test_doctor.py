@@ -153,9 +153,9 @@ def test_environment(monkeypatch, version, state):
 
 def test_rows_keep_the_order_asked_for():
     probe = Probe(fails, passes, re.compile("TypeError"))
-    fixes = [replace(fix, probe=probe) if fix.probe else fix for fix in reversed(FIXES)]
+    fixes = [replace(fix, probe=probe) if fix.probe else fix for fix in reversed(FIXES[-8:])]
     rows = doctor.examine(fixes, timeout=30)
-    assert [row.id for row in rows] == list(reversed(switches.FIX_IDS))
+    assert [row.id for row in rows] == list(reversed(switches.FIX_IDS[-8:]))
 
 
 def test_report_of_this_installation():
