@@ -474,6 +474,16 @@ def test_pytorch_in_float64():
     np.testing.assert_allclose(exact, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("static", [False, True])
+def test_an_extent_of_zero_is_compared(static):
+    model = onnx_program({"y": ("Relu", ["x"])}, {"x": ("float32", ("n", 3))})
+    shapes = {"x": (0, 3)}
+    assert compile_model(model, shapes=shapes, static=static).report.outputs[0].shape == [0, 3]
+    module = nn.Softmax(1).eval()
+    report = compile_model((module, (torch.ones(3, 0),)), static=static).report
+    assert report.equal and report.outputs[0].shape == [3, 0]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_rounding_in_front_of_a_normalization_is_equal(seed):
     """PyTorch is further from float64 than the model, though not in each element."""

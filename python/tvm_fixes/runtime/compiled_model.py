@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tvm
@@ -37,6 +37,7 @@ from .manifest import (
     TensorSpec,
     describe_shape,
     hash_file,
+    load_whole,
     read_manifest,
 )
 from .staging import check_destination, staged, write_manifest
@@ -300,11 +301,11 @@ class CompiledModel:
         self._map_weights(check=True)
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> "CompiledModel":
+    def load(cls, directory: str | os.PathLike[str]) -> Self:
         """Load what :meth:`save` wrote.
 
         Weights beside the library are mapped, and read when the model is run; see
-        :meth:`check_weights`.
+        :meth:`check_weights`.  Prepared weights of a ``LiftedModule`` are checked.
 
         Raises
         ------
@@ -313,6 +314,10 @@ class CompiledModel:
             describes, or it cannot run on this CPU.
         """
         path = Path(directory)
+        return load_whole(path, lambda: cls._load(path))
+
+    @classmethod
+    def _load(cls, path: Path) -> Self:
         manifest = read_manifest(path)
         check_library(path, manifest)
         model = cls(path, manifest)

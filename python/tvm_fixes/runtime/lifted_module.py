@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tvm
@@ -212,16 +212,7 @@ class LiftedModule(CompiledModel):
             write_manifest(staging, manifest.to_json())
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> "LiftedModule":
-        """Load what :meth:`save` wrote.
-
-        Raises
-        ------
-        ArtifactError
-            If `directory` is not a whole artifact, the library or the weights are not those that
-            its manifest describes, the signature does not fit, or it cannot run on this CPU.
-        """
-        path = Path(directory)
+    def _load(cls, path: Path) -> Self:
         manifest = LiftedManifest.read(path)
         if manifest.file is None:
             raise ArtifactError(f"{path / MANIFEST}: there are no weights")

@@ -16,10 +16,10 @@ import hashlib
 import importlib.metadata
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import relax
@@ -35,6 +35,7 @@ MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 
 Dim = int | str
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -292,6 +293,30 @@ def read_manifest(directory: Path) -> Manifest:
         return Manifest.from_json(text)
     except ArtifactError as error:
         raise ArtifactError(f"{directory / MANIFEST}: {error.message}") from error
+
+
+def load_whole(directory: Path, load: Callable[[], T]) -> T:
+    """Call `load`, again where another artifact has taken the directory's place meanwhile.
+
+    What was loaded would be the files of two artifacts.
+    """
+    while True:
+        before = _text_of(directory)
+        try:
+            loaded = load()
+        except ArtifactError:
+            if _text_of(directory) == before:
+                raise
+        else:
+            if _text_of(directory) == before:
+                return loaded
+
+
+def _text_of(directory: Path) -> str | None:
+    try:
+        return read_text(directory / MANIFEST)
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def package_versions() -> dict[str, str]:
