@@ -109,6 +109,18 @@ def test_extents_that_are_symbols_and_some_elements():
     np.testing.assert_array_equal(run(mod, x, y, pipeline=pipeline()), (x @ y).sum(0))
 
 
+def test_extents_that_a_schedule_cannot_bound():
+    """TVM's of a window that may end behind the data is an if_then_else."""
+    k = var("k")
+    mod = build(
+        {"x": tensor(1, 3, k, k)},
+        lambda _, x: relax.op.nn.avg_pool2d(
+            x, (3, 1), strides=(1, 2), padding=(2, 0, 0, 0), ceil_mode=True, count_include_pad=True
+        ),
+    )
+    assert run(mod, np.ones((1, 3, 5, 5), "float32"), pipeline=pipeline()).shape == (1, 3, 5, 3)
+
+
 def test_softmax_of_no_columns():
     n = var("n")
     mod = reduced(lambda x: relax.op.nn.softmax(x, 1), (2, n))

@@ -74,14 +74,18 @@ def DecomposeReduction() -> tvm.transform.Pass:
 
 
 def _may_be_empty(function: tirx.PrimFunc) -> bool:
-    """Whether a PrimFunc has a reduction, and a loop that is not proved to have an iteration."""
-    initialized, extents = [], []
+    """Whether a PrimFunc reduces in a loop that is not proved to have an iteration.
+
+    Without a schedule, which TVM cannot make of every extent, such as an ``if_then_else``.
+    """
+    extents: dict[tirx.Var, tirx.Expr] = {}
+    variables: list[tirx.Var] = []
     callbacks = [
-        (SBlock, lambda block: initialized.append(block.init is not None)),
-        (tirx.For, lambda loop: extents.append(loop.extent)),
+        (tirx.For, lambda loop: extents.update({loop.loop_var: loop.extent})),
+        (SBlockRealize, lambda node: variables.extend(_reduced(node.block, node.iter_values))),
     ]
     structural_walk(function.body, callbacks)
-    return any(initialized) and not all(map(_is_positive, extents))
+    return not all(_is_positive(extents[each]) for each in variables if each in extents)
 
 
 def _is_positive(extent: tirx.Expr) -> bool:
@@ -110,23 +114,22 @@ def possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
     while pending:
         block = pending.pop()
         pending += schedule.get_child_blocks(block)
-        loops = _reduced(schedule, block, bound[schedule.get(block)])
+        variables = _reduced(schedule.get(block), bound[schedule.get(block)])
+        loops = [
+            loop
+            for loop in schedule.get_loops(block)
+            if any(schedule.get(loop).loop_var.same_as(variable) for variable in variables)
+        ]
         if not all(_is_positive(schedule.get(loop).extent) for loop in loops):
             found.append((block, loops[0]))
     return found
 
 
-def _reduced(schedule: Schedule, block: SBlockRV, values: Sequence[tirx.Expr]) -> list[LoopRV]:
-    """The loops over which a block reduces, from the outermost to the innermost."""
-    node = schedule.get(block)
-    if node.init is None:
-        return []
+def _reduced(block: SBlock, values: Sequence[tirx.Expr]) -> list[tirx.Var]:
+    """The variables of the loops over which a block, bound to `values`, reduces."""
     variables: list[tirx.Var] = []
-    for value, iterator in zip(values, node.iter_vars, strict=True):
-        if iterator.iter_type == tirx.IterVar.CommReduce:
-            structural_walk(value, (tirx.Var, variables.append))
-    return [
-        loop
-        for loop in schedule.get_loops(block)
-        if any(schedule.get(loop).loop_var.same_as(variable) for variable in variables)
-    ]
+    if block.init is not None:
+        for value, iterator in zip(values, block.iter_vars, strict=True):
+            if iterator.iter_type == tirx.IterVar.CommReduce:
+                structural_walk(value, (tirx.Var, variables.append))
+    return variables
