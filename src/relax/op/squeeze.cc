@@ -54,7 +54,8 @@ std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
   for (int64_t axis : axes) {
     const int64_t from_start = NormalizeAxis(axis, ndim);
     if (from_start < 0 || from_start >= ndim) return std::nullopt;
-    removed[from_start] = true;
+    // An extent that is a literal other than 1 is kept, as in PyTorch.
+    removed[from_start] = !AsInt((*shape)[from_start]) || IsOne((*shape)[from_start]);
   }
   return removed;
 }

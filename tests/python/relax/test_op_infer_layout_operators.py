@@ -192,6 +192,8 @@ class TestPackedShapes:
             (lambda x: op.reshape(x, (2, 8, 5, 6)), (2, 2, 5, 6, 4)),
             (lambda x: op.squeeze(op.max(x, [2], keepdims=True), [2]), (2, 2, 5, 4)),
             (lambda x: op.squeeze(op.max(x, [-2, -1], keepdims=True)), (2, 2, 4)),
+            # An axis of another extent than 1 stays.
+            (lambda x: op.squeeze(op.max(x, [2], keepdims=True), [1, 2, 3]), (2, 2, 5, 4)),
             (lambda x: op.permute_dims(x, [0, 2, 3, 1]), None),
             (lambda x: op.permute_dims(x, [0, -2, -1, 1]), None),
             (lambda x: op.permute_dims(x), None),
