@@ -157,6 +157,20 @@ def test_mask_of_a_dim_of_its_own():
         call(vm, "main", x.numpy(), mask[:1].numpy())
 
 
+@pytest.mark.parametrize("mask", ([True, True, True], [True, False, False]))
+def test_a_mask_names_as_many_elements_as_there_are_values(mask):
+    def program(x, mask, values):
+        return assigned(x, mask, values)
+
+    x, values, right = data(3), data(2, seed=1), torch.tensor([True, False, True])
+    mod = import_exported(Call(program), (x, right, values))
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    got = call(vm, "main", x.numpy(), right.numpy(), values.numpy())
+    np.testing.assert_array_equal(got, program(x, right, values).numpy())
+    with pytest.raises(RuntimeError, match="match_cast"):
+        call(vm, "main", x.numpy(), np.array(mask), values.numpy())
+
+
 def test_scatters():
     x, source = data(3, 4, 5), data(4, 4, 6, seed=1)
     index = torch.randint(0, 3, (4, 2, 3), generator=torch.Generator().manual_seed(0))

@@ -173,8 +173,12 @@ class Indexing(Scattering, Corrections):
             one = [tirx.const(1, "int64")] * places
             values = emit(relax.op.reshape(values, (*shape[:counted], *one, *shape[counted + 1 :])))
         elif counted >= 0:
-            # The values are in the order of the elements that the mask names.
+            # The values are in the order of the elements that the mask names, and as many.
             flat = emit(relax.op.reshape(self._astype(mask, "int64"), (-1,)))
+            count = emit(relax.op.sum(flat, axis=0, keepdims=True))
+            self.block_builder.match_cast(
+                emit(relax.op.tensor_to_shape(count)), relax.ShapeType([_shape_of(values)[counted]])
+            )
             number = emit(relax.op.cumsum(flat, axis=0))
             number = emit(relax.op.subtract(number, relax.const(1, "int64")))
             number = emit(relax.op.reshape(number, _shape_of(mask)))
