@@ -234,9 +234,9 @@ def _sort(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Any:
     (x,) = args
     name, axis = call.op.name.split(".")[-1], attr(call, "axis")
     descending = bool(attr(call, "largest" if name == "topk" else "descending"))
-    keys = -x.data.astype(object) if x.dtype not in ("float32",) else -x.data
-    # Equal elements keep their order, either way.
-    order = np.argsort(keys if descending else x.data, axis=axis, kind="stable").astype(np.int64)
+    # Equal elements keep their order, either way, and NaN is the greatest.
+    ranks = np.unique(x.data, return_inverse=True)[1].reshape(x.shape)
+    order = np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
     if name == "sort":
         return Tensor(np.take_along_axis(x.data, order, axis), x.dtype)
     dtype = dtype_of(call, "dtype", "int32")

@@ -184,13 +184,9 @@ def _arithmetic(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) ->
         "multiply": lambda: (x * y, None),
         # C's division for integers, rounded toward 0.
         "divide": lambda: (x / y, None) if is_float else (_truncated(x, y), None),
-        "floor_divide": lambda: (
-            (np.floor(x / y), np.abs(x / y)) if is_float else (np.floor_divide(x, y), None)
-        ),
+        "floor_divide": lambda: (np.floor_divide(x, y), np.abs(x / y) if is_float else None),
         "mod": lambda: (np.fmod(x, y), np.abs(x)) if is_float else (np.fmod(x, y), None),
-        "floor_mod": lambda: (
-            (x - np.floor(x / y) * y, np.abs(x)) if is_float else (np.mod(x, y), None)
-        ),
+        "floor_mod": lambda: (np.mod(x, y), np.abs(x) if is_float else None),
         "power": lambda: (
             np.power(x, y),
             np.abs(np.power(x, y)) * (4 + np.abs(np.log(np.abs(x)) * y)),
