@@ -264,21 +264,21 @@ def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
     if not nest.loops or stores is None or len(stores) != 1:
         return None
     (store,) = stores
-    # TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
-    # it, which it refuses to vectorize; and a vector of a constant it stores as no integers.
-    is_constant = isinstance(store.value, tirx.FloatImm)
-    if str(store.value.ty) == "bfloat16" and (is_constant or contains(store.value, tvm.ir.Call)):
-        return None
     target = tirx.BufferLoad(store.buffer, store.indices)
     run = run_of(nest.loops[outer:], [store.value], [target])
     if run is None:
+        return None
+    variables = [loop.loop_var for loop in run.loops]
+    # TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
+    # it, which it refuses to vectorize; and a vector of equal elements it stores as no integers.
+    is_equal = not uses(store.value, variables)
+    if str(store.value.ty) == "bfloat16" and (is_equal or contains(store.value, tvm.ir.Call)):
         return None
     lanes = lanes_of([run.extent], size, [str(store.value.ty)])
     if lanes is None:
         return None
     is_in_place = store.buffer in sources(store.value)
     # What is hoisted must not be written in between.
-    variables = [loop.loop_var for loop in run.loops]
     value, constants = (store.value, []) if is_in_place else _hoist(store.value, variables)
 
     def assign(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:

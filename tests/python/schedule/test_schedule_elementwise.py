@@ -234,6 +234,15 @@ def test_bfloat16_that_reads_nothing():
         np.testing.assert_array_equal(got.astype("float32"), want)
 
 
+def test_bfloat16_that_is_repeated():
+    """TVM stores no vectors of one element, either."""
+    mod = build(
+        {"x": tensor(4, 1, dtype="bfloat16")}, lambda _, x: relax.op.broadcast_to(x, [4, 64])
+    )
+    x = np.arange(4).reshape(4, 1).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), np.repeat(x, 64, 1))
+
+
 @pytest.mark.parametrize("rows", [0, 1, 100])
 def test_an_unknown_number_of_rows(rows):
     n = tirx.Var("n", "int64")
