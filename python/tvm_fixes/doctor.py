@@ -21,6 +21,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
@@ -293,10 +294,20 @@ def examine(fixes: "Sequence[Fix]", *, timeout: float) -> tuple[Row, ...]:
             probed.append(fix)
             ways.append(partial(_with_disabled, switches.FIX_IDS, fix.probe.stock))
             ways.append(partial(_with_disabled, (), fix.probe.fixed))
+    if any(fix.probe and "torch" in fix.probe.modules for fix in probed):
+        _load_exporter()
     outcomes = run_all_forked(ways, timeout=timeout, jobs=2)
     for fix, stock, fixed in zip(probed, outcomes[::2], outcomes[1::2], strict=True):
         rows[fix.id] = _judge(fix, stock, fixed)
     return tuple(rows[fix.id] for fix in fixes)
+
+
+def _load_exporter() -> None:
+    """Load what PyTorch's first export loads: once, in place of once in each child."""
+    with suppress(Exception):  # the probes report what is wrong with it
+        import torch
+
+        torch.export.export(torch.nn.ReLU(), (torch.ones(1),)).run_decompositions()
 
 
 def render(report: DoctorReport, console: Console) -> None:

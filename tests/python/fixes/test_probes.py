@@ -13,7 +13,6 @@
 """Each fix is needed on the locked TVM, and mends what it says."""
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -33,11 +32,6 @@ TIMEOUT = 120.0
 
 @pytest.fixture(scope="module")
 def rows():
-    with suppress(ImportError):
-        import torch
-
-        # What PyTorch loads for its first export, each child would load for itself.
-        torch.export.export(torch.nn.ReLU(), (torch.ones(1),)).run_decompositions()
     return {row.fix.id: row for row in examine(FIXES, timeout=TIMEOUT)}
 
 
