@@ -397,5 +397,19 @@ def test_what_cannot_be_lowered_is_named(case: Case, message: str) -> None:
         LegalizeOps()(module(case))
 
 
+def test_no_element_of_the_kernel_meets_one_of_the_data() -> None:
+    """Along the columns, so that the result is 0."""
+    shapes = {"x": (1, 3, 2, 1), "w": (3, 1, 2, 2)}
+    mod = build(
+        {name: tensor(*shape) for name, shape in shapes.items()},
+        lambda _, x, w: relax.op.nn.conv2d_transpose(
+            x, w, strides=[3, 3], padding=[1, 1, 1, 1], dilation=[2, 2]
+        ),
+    )
+    x, w = (np.ones(shape, "float32") for shape in shapes.values())
+    got = run(mod, x, w, pipeline=tvm_fixes.pipeline())
+    np.testing.assert_array_equal(got, np.zeros((1, 1, 4, 1)))
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -178,7 +178,11 @@ def schedule_for_cpu(
 
 def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
     """Copy the data so that a channel's elements are read, and those of some channels written."""
-    *rows, column, channel = sch.get_loops(sch.get_sblock("padded"))
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    copies = [block for block in blocks if sch.get(block).name_hint == "padded"]
+    if not copies:  # no element of the kernel meets one of the data
+        return
+    *rows, column, channel = sch.get_loops(copies[0])
     if len(rows) == 1:  # in 1-D
         part, column = sch.split(column, [None, COPIED_COLUMNS])
         rows.append(part)
