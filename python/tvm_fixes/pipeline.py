@@ -36,6 +36,7 @@ from .relax.transform import (
     FoldConstant,
     FoldLayoutTransform,
     FoldPadIntoConv,
+    GuardFloatArithmetic,
     GuardIntegerDivision,
     InsertRuntimeChecks,
     LowerAssertOp,
@@ -140,7 +141,8 @@ def stages(
     ``FoldPadIntoConv``, ``ChooseLayout`` (``Layout``, where one is asked for), ``SplitDataflow``,
     ``CheckIndices`` (unless the indices are trusted), ``Legalize``, ``InlineElementwise``,
     ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
-    ``LowerElementaryFunctions``, ``Lower``, ``GuardIntegerDivision`` and ``CheckLowered``.
+    ``LowerElementaryFunctions``, ``Lower``, ``GuardFloatArithmetic``,
+    ``GuardIntegerDivision`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -206,6 +208,7 @@ def stages(
     # Phase 3: memory, shapes and calls in the virtual machine's terms.
     sequence.append(_target_stage("Lower", lower_passes))
     # Behind all schedules, and what computes shapes too.
+    sequence.append(GuardFloatArithmetic())
     sequence.append(GuardIntegerDivision())
     # Last, so that whatever an external code generator takes is gone: no false alarm.
     sequence.append(CheckLowered())

@@ -37,6 +37,7 @@ FIX_IDS: tuple[str, ...] = (
     "elementwise-schedule",
     "decompose-reduction",
     "elementary-functions",
+    "float-arithmetic",
     "integer-division",
     "gpu-schedule",
     "sort-by-keys",

@@ -123,7 +123,7 @@ class TestComparison:
         names += ["InlineElementwise"]
         names += ["ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"]
         names += ["LowerElementaryFunctions", "Lower"]
-        names += ["GuardIntegerDivision", "CheckLowered"]
+        names += ["GuardFloatArithmetic", "GuardIntegerDivision", "CheckLowered"]
         names += ["build", "export", "compare"]
         assert list(report.seconds) == names
         assert [step.name for step in steps] == [name for name in names for _ in range(2)]

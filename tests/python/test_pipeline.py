@@ -57,7 +57,13 @@ def test_stages_have_names():
         *("DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv", "ChooseLayout"),
         *("SplitDataflow", "CheckIndices", "Legalize", "InlineElementwise"),
         *("ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"),
-        *("LowerElementaryFunctions", "Lower", "GuardIntegerDivision", "CheckLowered"),
+        *(
+            "LowerElementaryFunctions",
+            "Lower",
+            "GuardFloatArithmetic",
+            "GuardIntegerDivision",
+            "CheckLowered",
+        ),
     ]
     assert [stage.info.name for stage in stages()] == names
     names[names.index("ChooseLayout")] = "Layout"

@@ -58,6 +58,7 @@ FIXES: tuple[Fix, ...] = (
     elements.ELEMENTWISE_SCHEDULE,
     elements.DECOMPOSE_REDUCTION,
     elements.ELEMENTARY_FUNCTIONS,
+    arithmetic.FLOAT_ARITHMETIC,
     arithmetic.INTEGER_DIVISION,
     gpu.SCHEDULE,
     arithmetic.SORT_BY_KEYS,

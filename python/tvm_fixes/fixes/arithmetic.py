@@ -38,6 +38,16 @@ class _Divide:
 
 
 @I.ir_module
+class _Subtract:
+    @R.function
+    def main(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        with R.dataflow():
+            out = R.subtract(x, x)
+            R.output(out)
+        return out
+
+
+@I.ir_module
 class _Softplus:
     @R.function
     def main(x: R.Tensor((1,), "float32")) -> R.Tensor((1,), "float32"):
@@ -96,6 +106,34 @@ INTEGER_DIVISION = Fix(
     summary="a CPU's divisions of integers by 0 are errors, and by -1 they wrap",
     upstream=(),
     probe=Probe(stock=_divide_stock, fixed=_divide_guarded, symptom=re.compile("SIGFPE: crashed")),
+)
+
+
+def _subtract(relax_pipeline: str | tvm.transform.Pass) -> None:
+    x = np.array([1.5, np.inf], "float32")
+    got = run(_Subtract, x, relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, np.array([0, np.nan], "float32"))
+
+
+def _subtract_stock() -> None:
+    _subtract("default")
+
+
+def _subtract_guarded() -> None:
+    _subtract(pipeline())
+
+
+FLOAT_ARITHMETIC = Fix(
+    id="float-arithmetic",
+    family="elements",
+    kind=Kind.PASS,
+    summary="infinity less infinity is NaN, and (x + y) - y is rounded, as they are written",
+    upstream=(),
+    probe=Probe(
+        stock=_subtract_stock,
+        fixed=_subtract_guarded,
+        symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
+    ),
 )
 
 ARITHMETIC_LEGALIZE = Fix(

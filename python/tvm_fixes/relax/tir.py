@@ -29,6 +29,8 @@ def prim_func_pass(
     name: str,
     fix_id: str,
     rewrite: Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc],
+    *,
+    any_target: bool = False,
 ) -> tvm.transform.Pass:
     """Make a module pass over the PrimFuncs, for a target that is a CPU.
 
@@ -38,6 +40,8 @@ def prim_func_pass(
         The fix that the pass is; while that is off, and for other targets, it changes nothing.
     rewrite : callable
         Makes of a PrimFunc and the target a new one, or gives back the same.
+    any_target : bool
+        Whether the pass is for other targets, too.
 
     Returns
     -------
@@ -47,7 +51,9 @@ def prim_func_pass(
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
-        if not switches.enabled(fix_id) or target is None or "cpu" not in target.keys:
+        if not switches.enabled(fix_id) or target is None:
+            return mod
+        if not any_target and "cpu" not in target.keys:
             return mod
         rewritten = {}
         for variable, function in mod.functions_items():

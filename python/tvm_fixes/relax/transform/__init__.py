@@ -26,6 +26,7 @@ from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fold_layout_transform import FoldLayoutTransform
 from .fold_pad_into_conv import FoldPadIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
+from .guard_float_arithmetic import GuardFloatArithmetic
 from .guard_integer_division import GuardIntegerDivision
 from .insert_runtime_checks import InsertRuntimeChecks
 from .lazy_get_input import LazyGetInput
@@ -57,6 +58,7 @@ __all__ = [
     "FoldLayoutTransform",
     "FoldPadIntoConv",
     "FuseTransposeMatmul",
+    "GuardFloatArithmetic",
     "GuardIntegerDivision",
     "InsertRuntimeChecks",
     "LazyGetInput",

@@ -28,6 +28,7 @@ from ...errors import ArtifactError, summarize
 from ...runtime.tensors import raw_bytes
 from ..constants import empty_constant
 from ..ir import is_kernel_call, leaves, map_leaves, tensor_of, variables, with_body
+from .guard_float_arithmetic import GuardFloatArithmetic
 from .guard_integer_division import GuardIntegerDivision
 from .lower_elementary_functions import LowerElementaryFunctions
 
@@ -160,7 +161,7 @@ def _lowering() -> tvm.transform.Pass:
     """TVM's passes for a CPU behind those that legalize, fold and fuse."""
     target = tvm.target.Target(_TARGET)
     passes = [*stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
-    # What a kernel of the pipeline computes, and what it refuses.
-    ours = [LowerElementaryFunctions(), GuardIntegerDivision()]
     first, *others = [relax.transform.Normalize(), *passes]
-    return tvm.transform.Sequential([first, ours[0], *others, ours[1]])
+    # What a kernel of the pipeline computes, and what it refuses.
+    guards = [GuardFloatArithmetic(), GuardIntegerDivision()]
+    return tvm.transform.Sequential([first, LowerElementaryFunctions(), *others, *guards])
