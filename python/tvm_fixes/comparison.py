@@ -35,7 +35,7 @@ room for sums that are rounded at every step.  Other dtypes have to be identical
 """
 
 _TIMES_THE_MEDIAN = 4.0
-"""How much further than the reference's median distance from float64 an element may be from it."""
+"""How many median distances of the reference an element may be from float64, if ours is closer."""
 
 
 def compare(
@@ -124,8 +124,9 @@ def judge(
     -------
     comparison : OutputComparison
         Equal if each element that :func:`compare` finds too far from `theirs` is within the same
-        tolerance of `exact`, at least as close to it as that of `theirs`, or within some times the
-        median distance of `theirs`; with both largest differences in any case.
+        tolerance of `exact`, at least as close to it as that of `theirs`, or, if the median
+        distance of `ours` is no larger than that of `theirs`, within four times that; with both
+        largest differences in any case.
     """
     is_comparable = found.max_abs_error is not None and exact.shape == theirs.shape
     if found.equal or theirs.dtype.name not in TOLERANCES or not is_comparable:
@@ -141,7 +142,8 @@ def judge(
     outside = ~(apart <= found.atol + found.rtol * magnitude)
     # Where most are off, it is by rounding that the model enlarges, and each is so by chance.
     allowed = np.maximum(other, found.atol + found.rtol * np.abs(c)[finite])
-    allowed = np.maximum(allowed, _TIMES_THE_MEDIAN * np.median(other))
+    if np.median(own) <= np.median(other):
+        allowed = np.maximum(allowed, _TIMES_THE_MEDIAN * np.median(other))
     is_closer = np.all(own[outside] <= allowed[outside])
     return replace(
         found,

@@ -220,6 +220,8 @@ def test_rounding_that_a_model_enlarges_is_nobodys_fault():
     assert judged(ours, theirs, exact).equal
     ours[7] += 0.1
     assert not judged(ours, theirs, exact).equal
+    twice_as_far = (exact + 2 * (theirs - exact)).astype("float32")
+    assert not judged(twice_as_far, theirs, exact).equal
 
 
 if __name__ == "__main__":
