@@ -31,15 +31,31 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*")
     "operator, attributes", (("MatMul", {}), ("Gemm", {}), ("Einsum", {"equation": "ab,bc->ac"}))
 )
 def test_symbolic_extents_that_are_summed_over(operator: str, attributes: dict) -> None:
-    """Another extent than the constant's is an error; of an Einsum, 1 broadcasts elsewhere."""
+    """Another extent than the constant's is an error, but for 1 of an Einsum, which broadcasts."""
     model = program(
         {"y": (operator, ["x", "c"], attributes)},
         {"x": ("float32", ("n", "k"))},
         {"c": integers(4, 3)},
     )
-    sizes = (4, 7, 3) if operator == "Einsum" else (4, 7, 1)
-    runs = [[integers(2, k)] for k in sizes]
+    runs = [[integers(2, k)] for k in (4, 7, 1, 3)]
     assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+@pytest.mark.parametrize("equation", ("ab,bc->ac", "ab,cb->", "ab,ba->b", "bb,bc->c"))
+def test_extents_of_1_of_an_einsum(equation: str) -> None:
+    """They broadcast, whether they are known or not."""
+    first, second = equation.partition("->")[0].split(",")
+    sizes = {"a": 2, "b": 4, "c": 3}
+    x = integers(*(sizes[label] for label in first))
+    y = integers(*(1 if label == "b" else sizes[label] for label in second))
+    for shape in (y.shape, second):
+        model = program(
+            {"z": ("Einsum", ["x", "y"], {"equation": equation})},
+            {"x": ("float32", x.shape), "y": ("float32", shape)},
+        )
+        whole = integers(*(sizes[label] for label in second))
+        runs = [[x, y]] if shape is y.shape else [[x, y], [x, whole]]
+        assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
 def test_extents_that_differ_are_refused() -> None:
@@ -47,7 +63,7 @@ def test_extents_that_differ_are_refused() -> None:
     shapes = {"x": ("n", 4), "c": (5, "m")}
     message = "MatMul 'node': the inner extents is [4, 5]; expected equal extents"
     assert_refused(from_onnx, node_model("MatMul", operands, shapes=shapes), message)
-    message = "Einsum 'node': the extents of 'b' is [4, 5]; expected equal extents"
+    message = "Einsum 'node': the extents of 'b' is [4, 5]; expected extents that are equal or 1"
     model = node_model("Einsum", operands, {"equation": "ab,bc"}, shapes=shapes)
     assert_refused(from_onnx, model, message)
 

@@ -114,6 +114,18 @@ def unpool(pads: list[int], **constants: np.ndarray):
     return node_model("MaxUnpool", inputs, attributes, constants=constants), inputs
 
 
+def test_the_last_window_of_valid_padding() -> None:
+    """ONNX Runtime rounds up there, too, if asked for."""
+    attributes = {"auto_pad": "VALID", "ceil_mode": 1, "kernel_shape": [3], "strides": [2]}
+    small = np.abs(normal(2, 3, 2))
+    cases = {}
+    for operator in ("MaxPool", "AveragePool", "LpPool"):
+        cases[operator] = pool(operator, rank=1, **attributes)
+        model = node_model(operator, {"x": small}, attributes, opset=22)
+        cases[f"{operator} of less than a window"] = model, {"x": small}
+    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6)
+
+
 def test_max_unpool() -> None:
     cases = {
         "plain": unpool([0, 0, 0, 0]),

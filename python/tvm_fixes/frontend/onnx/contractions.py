@@ -27,8 +27,11 @@ How to remove
     When TVM checks these extents, delete this file and its test.
 """
 
+from collections.abc import Sequence
+
 from tvm import relax
 
+from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .extents import equal
 from .node import Converter, Extent, Node
 from .parameters import require
@@ -65,17 +68,44 @@ def check_gemm(node: Node, convert: Converter) -> relax.Expr:
 
 
 def check_einsum(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an Einsum, in which each label stands for one extent."""
+    """Convert an Einsum, in which the extents of a label are broadcast, as in ONNX Runtime.
+
+    If neither of two extents is known to be 1, the model checks at run time that they broadcast.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If they never do.
+    """
     terms = node.text("equation", "").replace(" ", "").partition("->")[0].split(",")
     shapes = [node.known.extents(operand) for operand in node.operands]
-    found: dict[str, Extent] = {}
-    for term, shape in zip(terms, shapes, strict=False):
-        if shape is None or len(term) != len(shape):  # an ellipsis stands for several axes
-            continue
-        for label, extent in zip(term, shape, strict=True):
-            first = found.setdefault(label, extent)
-            _require_equal(node, first, extent, f"the extents of {label!r}")
-    return convert(node)
+    if len(terms) != len(shapes):
+        return convert(node)
+    whole: dict[str, Extent] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        for label, extent in _labelled(term, shape):
+            first = whole.setdefault(label, extent)
+            reason = "expected extents that are equal or 1"
+            subject = f"the extents of {label!r}"
+            require_broadcast(node, first, extent, subject, [first, extent], reason)
+            whole[label] = broadcast_extent(node, first, extent)
+    node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))
+    operands = []
+    for term, operand in zip(terms, node.operands, strict=True):
+        shape = node.known.extents(operand)
+        pairs = _labelled(term, shape)
+        if shape is not None and not all(node.known.equal(e, whole[label]) for label, e in pairs):
+            result = [whole[label] for label, _ in pairs]
+            operand = node.emit(broadcast_to(node, operand, shape, result))
+        operands.append(operand)
+    return convert(node.with_operands(*operands))
+
+
+def _labelled(term: str, shape: Sequence[Extent] | None) -> list[tuple[str, Extent]]:
+    """The extent of each label of a term; none where an ellipsis stands for several axes."""
+    if shape is None or len(term) != len(shape):
+        return []
+    return list(zip(term, shape, strict=True))
 
 
 def _require_equal(node: Node, a: Extent, b: Extent, subject: str) -> None:

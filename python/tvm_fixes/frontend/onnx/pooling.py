@@ -125,8 +125,10 @@ class _Windows:
         less = [total // 2 for total in totals]
         more = [total - half for total, half in zip(totals, less, strict=True)]
         before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        # As in ONNX Runtime, only SAME says how many windows there are.
+        rounds_up = self.rounds_up and auto_pad == "VALID"
         return type(self)(
-            self.extents, self.kernel, self.strides, self.dilations, before, after, False
+            self.extents, self.kernel, self.strides, self.dilations, before, after, rounds_up
         )
 
     def counts(self) -> list[int] | None:
