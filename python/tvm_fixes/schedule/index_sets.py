@@ -74,7 +74,7 @@ def split_index_sets(loop: tirx.For) -> list[tirx.For]:
     -------
     list[tirx.For]
         Nests that one after the other do the same; `loop` itself where there is no such condition,
-        or where there are too many.
+        where there are too many, or where it has no iteration.
     """
     done: list[tirx.For] = []
     pending = [loop]
@@ -88,7 +88,7 @@ def split_index_sets(loop: tirx.For) -> list[tirx.For]:
             done.append(first)
         else:
             pending = [*_split(nest, boundary), *pending]
-    return done
+    return done or [loop]
 
 
 def _boundary(nest: Nest) -> _Boundary | None:

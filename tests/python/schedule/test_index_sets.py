@@ -122,6 +122,13 @@ def test_concatenations_of_all_axes(axis, count):
     np.testing.assert_array_equal(run(mod, *data, pipeline=pipeline()), np.concatenate(data, axis))
 
 
+def test_a_concatenation_of_no_rows():
+    """Neither side has an iteration."""
+    mod = build({"x": tensor(0, 3)}, lambda _, x: relax.op.concat([x, x, x], 0))
+    x = np.zeros((0, 3), "float32")
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), x)
+
+
 @pytest.mark.parametrize("length", [0, 1, 7, 40])
 def test_a_concatenation_of_an_unknown_number_of_rows(length):
     """As a cache of keys grows."""
