@@ -41,8 +41,10 @@ def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] 
     Raises
     ------
     Unsupported
-        If it has no kernel.
+        If it has no kernel, or one with constants that are rounded to float32.
     """
+    if _rounds_constants(model):
+        raise Unsupported
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -134,14 +136,36 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
             with np.errstate(over="ignore", invalid="ignore"):
                 return [a.astype(dtype) if a.dtype == np.float32 else a for a in found]
     if node.op_type in _CORRECTED:
-        return [_CORRECTED[node.op_type](*operands.values())]
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        return [_CORRECTED[node.op_type](*operands.values(), **attributes)]
     return by_reference(model, operands)
 
 
-# onnx's reference computes the one over two axes in any rank, and the other in float32.
-_CORRECTED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+def _rounds_constants(model: onnx.ModelProto) -> bool:
+    """Whether a node in float64 is computed as onnx defines it, with constants of float32."""
+    values = (value.type.tensor_type.elem_type for value in model.graph.input)
+    types = {*values, *(tensor.data_type for tensor in model.graph.initializer)}
+    operators = {node.op_type for node in model.graph.node}
+    return TensorProto.DOUBLE in types and bool(operators & {"Gelu", "HardSwish"})
+
+
+def _erf(data: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=["float64"])(data).astype(data.dtype)
+
+
+def _gelu(data: np.ndarray, approximate: bytes = b"none") -> np.ndarray:
+    if approximate == b"tanh":
+        return data / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (data + 0.044715 * data**3)))
+    return data / 2 * (1 + _erf(data / math.sqrt(2)))
+
+
+# onnx's reference computes the first over two axes in any rank, Erf in float32, and the others with
+# constants that are rounded to float32.
+_CORRECTED: dict[str, Callable[..., np.ndarray]] = {
     "GlobalMaxPool": lambda data: data.max(tuple(range(2, data.ndim)), keepdims=True),
-    "Erf": lambda data: np.vectorize(math.erf, otypes=["float64"])(data).astype(data.dtype),
+    "Erf": _erf,
+    "Gelu": _gelu,
+    "HardSwish": lambda data: data * np.clip(data / 6 + 0.5, 0, 1),
 }
 
 

@@ -13,11 +13,14 @@
 """The fuzzer: its oracles and reducers, and a short part of each campaign with fixed seeds."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+import torch
 import tvm.testing
 
 import grids
@@ -113,6 +116,30 @@ def test_a_run_in_float64_is_one() -> None:
     centered = groups - groups.mean(-1, keepdims=True)
     scale = np.sqrt(np.square(centered).mean(-1, keepdims=True) + np.float32(1e-5))
     np.testing.assert_allclose(exact, (centered / scale).reshape(2, 4, 1) + 1, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "node, expected",
+    (
+        ("HardSwish (x)", torch.nn.functional.hardswish),
+        ("Gelu (x)", torch.nn.functional.gelu),
+        (
+            'Gelu <approximate: string = "tanh"> (x)',
+            partial(torch.nn.functional.gelu, approximate="tanh"),
+        ),
+        ("Erf (x)", torch.erf),
+    ),
+)
+def test_functions_of_float64_have_constants_of_float64(
+    node: str, expected: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> '
+        f"g (double[41] x) => (double[41] y) {{ y = {node} }}"
+    )
+    x = np.linspace(-4, 4, 41)
+    [y] = onnx_oracle.outputs(model, {"x": x})
+    np.testing.assert_allclose(y, expected(torch.from_numpy(x)), rtol=1e-14, atol=1e-14)
 
 
 # Running
