@@ -329,6 +329,20 @@ def a_cast_to_another_dtype():
     (
         "type.match_cast",
         "main.body.blocks[0].bindings[0].value",
+        "dim 0: `2 * n` is cast to `n`, of which it is computed: TVM replaces `n` by it without "
+        "end",
+    )
+)
+def a_cast_to_what_it_is_computed_of():
+    n = tirx.Var("n", "int64")
+    x, p, y = var("x", n * 2), var("p", n), var("y", n)
+    return module([x, p], [relax.MatchCast(y, x, y.ty)], y)
+
+
+@case(
+    (
+        "type.match_cast",
+        "main.body.blocks[0].bindings[0].value",
         "the cast can never succeed: rank: 1 != 2",
     )
 )

@@ -220,12 +220,31 @@ void FunctionVerifier::VisitMatchCast(const BindingView& binding, const KeptPath
         verifier_->CheckFit(fit, "type.match_cast", value_path, "the cast can never succeed");
     verifier_->NoteOrigin(wrong, binding.value().get());
   }
+  CheckReplaced(target, actual, known, value_path);
   DefineSymbols(target, type_path);
   StatedType(binding.cast_ty(), type_path);
   Define(binding.var(), binding.value().get(), path.Attr("var"), path);
   const TypeId bound = types().Intern(TypeOf(binding.var()));
   verifier_->CheckFit(types().Compare(bound, target), "type.binding", path.Attr("var"),
                       NameOf(binding.var().get()) + " cannot hold what the cast gives");
+}
+
+void FunctionVerifier::CheckReplaced(TypeId target, TypeId actual,
+                                     const DimTable::Substitution& known, const Path& path) {
+  const std::vector<DimId>& wanted = types()[target].dims;
+  const std::vector<DimId>& given = types()[actual].dims;
+  if (wanted.size() != given.size()) return;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const Object* var = dims().AsVar(wanted[i]);
+    if (var == nullptr || known.count(var) == 0 || wanted[i] == given[i]) continue;
+    const std::vector<const Object*>& vars = dims().Vars(given[i]);
+    if (std::find(vars.begin(), vars.end(), var) == vars.end()) continue;
+    const std::string symbol = "`" + dims().Text(wanted[i]) + "`";
+    verifier_->Error("type.match_cast", path,
+                     "dim " + std::to_string(i) + ": `" + dims().Text(given[i]) + "` is cast to " +
+                         symbol + ", of which it is computed: TVM replaces " + symbol +
+                         " by it without end");
+  }
 }
 
 void FunctionVerifier::VisitLocalFunction(const BindingView& binding, const FunctionView& function,

@@ -51,6 +51,9 @@ class FunctionVerifier {
   void VisitBlock(const ObjectRef& block, const Path& path);
   void VisitBinding(const ObjectRef& binding, const Path& path);
   void VisitMatchCast(const BindingView& binding, const KeptPath& path);
+  /*! \brief TVM replaces a symbol of a cast's target by what is cast to it, wherever it is. */
+  void CheckReplaced(TypeId target, TypeId actual, const DimTable::Substitution& known,
+                     const Path& path);
   void VisitLocalFunction(const BindingView& binding, const FunctionView& function,
                           const KeptPath& path);
   void Define(const ObjectRef& var, const Object* value, const Path& path, const KeptPath& origin);
