@@ -204,6 +204,30 @@ def test_a_number_that_is_zero_is_not_folded(dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", ("uint8", "uint16", "uint32", "uint64"))
+def test_signs_of_unsigned_integers(dtype: str) -> None:
+    x = np.array([0, 1, 200], dtype)
+    functions = {"sign": (op.sign,), "negative": (op.negative,)}
+    sign, negative = results(functions, dtype, x)
+    np.testing.assert_array_equal(sign, np.sign(x))
+    np.testing.assert_array_equal(negative, -x)
+
+
+@pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
+def test_a_cast_to_bfloat16_rounds(dtype: str) -> None:
+    """In the kernel of what reads it."""
+    rng = np.random.default_rng(0)
+    special = [0, -0.0, np.inf, -np.inf, np.nan, 2.999, -2.9999, 1.00390625, 1.01171875]
+    x = np.array([*special, *rng.uniform(-9, 9, 100)], dtype)
+
+    def whole(x: relax.Expr) -> relax.Expr:
+        return op.multiply(op.astype(op.astype(x, "bfloat16"), "float32"), relax.const(3.0))
+
+    [got] = results({"whole": (whole,)}, dtype, x)
+    wanted = x.astype(ml_dtypes.bfloat16).astype("float32") * np.float32(3)
+    np.testing.assert_array_equal(got, wanted)
+
+
 def test_integers_are_tvms(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = {name: tensor(4, dtype="int32") for name in "ab"}
     mod = build(inputs, lambda bb, a, b: op.floor_mod(bb.emit(op.floor_divide(a, b)), b))

@@ -20,16 +20,20 @@ Trigger
     ``relax.nn.selu``, ``nn.softplus`` and ``log_add_exp`` near zero and far from it;
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
     ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
-    ``multiply``, ``divide`` and ``nn.leakyrelu`` with a number that is 0.
+    ``multiply``, ``divide`` and ``nn.leakyrelu`` with a number that is 0; ``sign`` and ``negative``
+    of unsigned integers; casts to bfloat16.
 Symptom
     Wrong numbers, silently: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
-    0 times infinity, NaN times 0 and 0 / 0 are 0.  A division by 0, and ``power``, ``mod`` and
-    ``log_add_exp`` of bfloat16, do not build.
+    0 times infinity, NaN times 0 and 0 / 0 are 0.  A cast to bfloat16 does not round where what
+    reads it is in the same kernel.  A division by 0, ``power``, ``mod`` and ``log_add_exp`` of
+    bfloat16, and ``sign`` and ``negative`` of unsigned integers do not build.
 Mechanism
     1 is added to or subtracted from an exponential that is much smaller or next to it, exponentials
     overflow, each step of a gelu is rounded to 16 bits, and quotients are rounded before their
-    floor is taken.  Numbers in a kernel are folded, 0 times an element to 0.
+    floor is taken.  Numbers in a kernel are folded, 0 times an element to 0.  bfloat16 is computed
+    in float32, and casts between the two are dropped.  The signs of unsigned integers are made of a
+    -1 in their dtype.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
     the fix id ``arithmetic-legalize``.
@@ -48,6 +52,7 @@ from .override import Legalize, override
 FIX_ID = "arithmetic-legalize"
 
 _NARROW = ("float16", "bfloat16")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _FLOATS = (*_NARROW, "float32", "float64")
 
 # S. Hochreiter et al., Self-Normalizing Neural Networks.
@@ -147,6 +152,17 @@ def _floor_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return topi.where(topi.equal(b, zero), quotient, floor)
 
 
+def _sign(x: te.Tensor) -> te.Tensor:
+    zero = tirx.const(0, x.dtype)
+    return te.compute(x.shape, lambda *at: (x(*at) > zero).astype(x.dtype), name="sign")
+
+
+def _negative(x: te.Tensor) -> te.Tensor:
+    # It wraps around; TVM takes 0 less an unsigned integer for 0.
+    one = tirx.const(1, x.dtype)
+    return te.compute(x.shape, lambda *at: tirx.bitwise_not(x(*at)) + one, name="negative")
+
+
 def _leakyrelu(x: te.Tensor, slope: te.Tensor) -> te.Tensor:
     zero = tirx.const(0, x.dtype)
 
@@ -181,6 +197,31 @@ def _is_zero(expr: relax.Expr) -> bool:
     return is_number and not expr.value.numpy().any()
 
 
+def _round_to_bfloat16(x: te.Tensor) -> te.Tensor:
+    """The nearest bfloat16, on a tie the even one, of a float of any width."""
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        value = x(*at).astype("float32")
+        bits = tirx.reinterpret("uint32", value)
+        sixteen, one, half, upper = (tirx.const(n, "uint32") for n in (16, 1, 0x7FFF, 0xFFFF_0000))
+        rounded = (bits + half + ((bits >> sixteen) & one)) & upper
+        nearest = tirx.Select(tirx.isnan(value), value, tirx.reinterpret("float32", rounded))
+        return nearest.astype("bfloat16")
+
+    return te.compute(x.shape, element, name="round")
+
+
+def _legalize_cast(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """A cast to bfloat16 that rounds in a fused kernel, too: TVM drops the cast itself there."""
+    source = str(call.args[0].ty.dtype)
+    if not switches.enabled(FIX_ID) or source not in _FLOATS or source == "bfloat16":
+        return stock(bb, call)
+    if str(call.ty.dtype) != "bfloat16":
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    return bb.call_te(_round_to_bfloat16, call.args[0], primfunc_name_hint="cast")
+
+
 _Compute = Callable[..., te.Tensor]
 
 # By operator what computes it and for which dtypes; others are TVM's.
@@ -193,6 +234,8 @@ _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
     "relax.log_add_exp": (_log_add_exp, _FLOATS),
     "relax.floor_divide": (_floor_divide, _FLOATS),
     "relax.floor_mod": (_floor_mod, _FLOATS),
+    "relax.sign": (_sign, _UNSIGNED),
+    "relax.negative": (_negative, _UNSIGNED),
     "relax.mod": (topi.mod, ("bfloat16",)),
     "relax.power": (topi.power, ("bfloat16",)),
 }
@@ -224,3 +267,4 @@ def register() -> None:
         override(operator, _legalize)
     for operator in _WITH_ZERO:
         override(operator, _legalize_zero)
+    override("relax.astype", _legalize_cast)
