@@ -15,6 +15,8 @@
 import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx.reference
 import pytest
 import torch
 import tvm
@@ -211,19 +213,32 @@ def test_one_element_with_aligned_corners_is_the_first():
     ],
 )
 def test_each_axis_of_three_has_its_own_places(method, mode, attrs):
-    """Data with its axes in another order is resized to the same, in that order."""
     x = np.random.default_rng(0).standard_normal((1, 1, 3, 4, 5)).astype("float32")
-    size, start, end = [4, 3, 7], [0.1, -0.2, 0.3], [0.9, 1.0, 0.8]
-
-    def resize(order):
-        own = [[one[i] for i in order] for one in (size, start, end)]
-        data = x.transpose(0, 1, *(2 + i for i in order))
-        region = {"roi": own[1] + own[2]} if "crop" in mode else {}
-        mod = resized(data.shape, own[0], method, mode, dtype="float32", **attrs, **region)
-        return run(mod, np.ascontiguousarray(data), pipeline=pipeline())
-
-    want = resize([0, 1, 2])
-    np.testing.assert_allclose(resize([2, 1, 0]), want.transpose(0, 1, 4, 3, 2), rtol=1e-5)
+    # onnx's reference has the scales in float32: 2, 1/2 and 3 are exact.
+    size, region = [6, 2, 15], np.array([0.1, -0.2, 0.3, 0.9, 0.95, 0.8], "float32")
+    node = onnx.helper.make_node(
+        "Resize",
+        ["x", "region", "", "size"],
+        ["y"],
+        axes=[2, 3, 4],
+        mode=method,
+        coordinate_transformation_mode=mode,
+        **{name.replace("cubic_exclude", "exclude_outside"): attrs[name] for name in attrs},
+        cubic_coeff_a=-0.75,
+    )
+    feeds = {"x": x, "region": region, "size": np.array(size)}
+    [want] = onnx.reference.ReferenceEvaluator(node).run(None, feeds)
+    mod = resized(
+        x.shape,
+        size,
+        method,
+        mode,
+        dtype="float32",
+        roi=region.tolist(),
+        cubic_alpha=-0.75,
+        **attrs,
+    )
+    np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), want, rtol=1e-6, atol=1e-6)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ How to remove
 """
 
 import functools
+import operator
 from collections.abc import Sequence
 
 import tvm
@@ -191,8 +192,6 @@ def _taps(
             tirx.Select(tirx.all(at >= 0, at < extent), weight, zero)
             for at, weight in zip(indices, weights, strict=True)
         ]
-        total = sum(weights[1:], weights[0])
-        weights = [weight / total for weight in weights]
     return list(zip(indices, weights, strict=True))
 
 
@@ -234,6 +233,10 @@ def _resize(
         }
         taps = {axis: _taps(place, data.shape[axis], attrs) for axis, place in places.items()}
         value = _blend(data, list(position), taps, axes, wide)
+        if attrs.cubic_exclude and str(attrs.method).lower() == "cubic":
+            # Once, not in each of the 64 products of three axes.
+            for own in taps.values():
+                value = value / functools.reduce(operator.add, (factor for _, factor in own))
         if mode == "tf_crop_and_resize":
             zero = tirx.const(0, wide)
             outside = [
