@@ -142,6 +142,18 @@ def test_functions_of_float64_have_constants_of_float64(
     np.testing.assert_allclose(y, expected(torch.from_numpy(x)), rtol=1e-14, atol=1e-14)
 
 
+@pytest.mark.parametrize("width, expected", ((2, [3, 2, 1, 2, 3]), (3, None)))
+def test_a_pad_of_int16_reflects_no_farther_than_there_is_data(
+    width: int, expected: list[int] | None
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 19]> g (int16[3] x) => (int16[n] y) '
+        f'<int64[2] pads = {{{width}, 0}}> {{ y = Pad <mode = "reflect"> (x, pads) }}'
+    )
+    found = onnx_oracle.outputs(model, {"x": np.array([1, 2, 3], "int16")})
+    assert (found if found is None else found[0].tolist()) == expected
+
+
 # Running
 
 
