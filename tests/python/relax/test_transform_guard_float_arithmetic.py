@@ -60,6 +60,10 @@ EXPRESSIONS = {
         op.divide(op.zeros((8,), "float32"), x),
         divided(np.zeros(8, "f4"), X),
     ),
+    "x / cast zeros": lambda x, y: (
+        op.divide(x, op.astype(op.zeros((8,), "int64"), "float32")),
+        divided(X, np.zeros(8, "f4")),
+    ),
     "not x < y": lambda x, y: (op.logical_not(op.less(x, y)), ~(X < Y)),
     "not x >= y": lambda x, y: (op.logical_not(op.greater_equal(x, y)), ~(X >= Y)),
     "-x == -x": lambda x, y: (op.equal(op.negative(x), op.negative(x)), ~np.isnan(X)),

@@ -35,6 +35,7 @@ import ml_dtypes
 import numpy as np
 import tvm
 from tvm import tirx
+from tvm.sym import Analyzer
 from tvm_ffi import structural_equal, structural_map
 
 from ..tir import prim_func_pass
@@ -116,9 +117,19 @@ def _opaque_zero(expr: tirx.Expr) -> tirx.Expr:
     if isinstance(expr, tirx.Broadcast):
         inner = _opaque_zero(expr.value)
         return expr if inner.same_as(expr.value) else tirx.Broadcast(inner, expr.lanes)
-    if not isinstance(expr, tirx.FloatImm) or expr.value != 0:
+    constant = Analyzer().simplify(expr) if _is_of_numbers(expr) else expr
+    if not isinstance(constant, tirx.FloatImm) or constant.value != 0:
         return expr
     dtype = str(expr.ty)
-    number = np.array(expr.value, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    number = np.array(constant.value, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     bits = f"int{8 * number.itemsize}"
     return tirx.reinterpret(dtype, tirx.const(int(number.view(bits)), bits))
+
+
+def _is_of_numbers(expr: tirx.Expr) -> bool:
+    """Whether it is a number, or sums, products and casts of numbers."""
+    if isinstance(expr, tirx.Cast):
+        return _is_of_numbers(expr.value)
+    if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
+        return _is_of_numbers(expr.a) and _is_of_numbers(expr.b)
+    return isinstance(expr, tirx.FloatImm | tirx.IntImm)
