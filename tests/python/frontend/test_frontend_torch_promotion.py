@@ -205,5 +205,22 @@ def test_bounds_that_the_dtype_does_not_hold() -> None:
     check_function(lambda x: (x.clamp(-1, 2), x.clamp(max=-2)), x)
 
 
+def test_numbers_that_the_dtype_does_not_hold() -> None:
+    """They wrap around, in comparisons too."""
+    x = torch.tensor([0, 1, 5, 255], dtype=torch.uint8)
+    check_function(
+        lambda x: (
+            x + -3,
+            x * 300,
+            x & -3,
+            x < -3,
+            x == -1,
+            torch.fmod(x, -3),
+            torch.add(x, x, alpha=-1),
+        ),
+        x,
+    )
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -199,8 +199,10 @@ class Promotion(Corrections):
         return self._astype(value, dtype)
 
     def _has_dtype(self, argument: Any, dtype: str) -> bool:
-        """Whether an operand, if it is a tensor, has `dtype`; sizes have none."""
+        """Whether a tensor has `dtype`, and a number fits; sizes have none."""
         value = self._retrieve_args(argument)
+        if isinstance(value, int) and "int" in dtype:
+            return np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
         if not isinstance(value, relax.Expr):
             return True
         return isinstance(value.ty, relax.TensorType) and dtype_of(value) == dtype
@@ -230,7 +232,8 @@ class Promotion(Corrections):
                 dtype = "int8"
             lhs, rhs = (self._operand(operand, dtype) for operand in operands)
             if alpha != 1:
-                rhs = self.block_builder.emit(relax.op.multiply(rhs, relax.const(alpha, dtype)))
+                factor = self._operand(alpha, dtype)
+                rhs = self.block_builder.emit(relax.op.multiply(rhs, factor))
             chosen = of_booleans if dtype == "bool" and of_booleans is not None else op
             return self.block_builder.emit(chosen(lhs, rhs))
 
