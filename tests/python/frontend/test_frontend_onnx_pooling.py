@@ -114,6 +114,19 @@ def unpool(pads: list[int], **constants: np.ndarray):
     return node_model("MaxUnpool", inputs, attributes, constants=constants), inputs
 
 
+@pytest.mark.parametrize("operator", ("MaxPool", "AveragePool", "LpPool"))
+def test_extents_of_a_negative_number_of_windows_are_refused(operator: str) -> None:
+    x = normal(2, 3, 3)
+    attributes = {"kernel_shape": [4], "strides": [2]}
+    model = node_model(operator, {"x": x}, attributes, shapes={"x": ("n", 3, "h")})
+    [got] = imported_and_run(from_onnx, model, x)
+    assert got.shape == (2, 3, 0)
+    with pytest.raises(RuntimeError, match="match_cast error"):
+        imported_and_run(from_onnx, model, normal(0, 3, 1))
+    model = node_model(operator, {"x": x[..., :1]}, attributes)
+    assert_refused(from_onnx, model, "expected at least 2 elements on spatial axis 0")
+
+
 def test_the_last_window_of_valid_padding() -> None:
     """ONNX Runtime rounds up there, too, if asked for."""
     attributes = {"auto_pad": "VALID", "ceil_mode": 1, "kernel_shape": [3], "strides": [2]}

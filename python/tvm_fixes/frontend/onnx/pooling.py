@@ -42,6 +42,7 @@ from tvm import relax
 from ... import switches
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
+from .parameters import require
 
 __all__ = ["POOLING", "convert_lp_pool", "convert_max_unpool", "convert_pool"]
 
@@ -75,7 +76,8 @@ class _Windows:
         ------
         tvm.error.OpAttributeInvalid
             If an attribute has another length than there are spatial axes or an unknown value, the
-            shape of X is unknown, or a pad follows from an extent that is not static.
+            shape of X is unknown, a pad follows from an extent that is not static, or the number of
+            windows is negative.  Where that depends on symbols, it is an error at run time.
         """
         data = node.operands[0]
         extents = extents_of(data)
@@ -106,7 +108,21 @@ class _Windows:
             lists["pads"][rank:],
             bool(node.attributes.get("ceil_mode", 0)),
         )
-        return windows if auto_pad == "NOTSET" else windows._padded(node, auto_pad)
+        if auto_pad != "NOTSET":
+            windows = windows._padded(node, auto_pad)
+        windows._require_room(node)
+        return windows
+
+    def _require_room(self, node: Node) -> None:
+        """Refuse an extent of which the number of windows would be negative."""
+        for axis, (extent, stride, span, before, after) in enumerate(
+            zip(self.extents, self.strides, self.spans, self.before, self.after, strict=True)
+        ):
+            room = stride if not self.rounds_up else 2 * stride - 1
+            least = span - before - after - room
+            reason = f"expected at least {least} elements on spatial axis {axis}"
+            if least > 0:
+                require(node, extent >= least, "shape of X", self.extents, reason)
 
     def _padded(self, node: Node, auto_pad: str) -> Self:
         """As ``auto_pad`` says: ``ceil(extent / stride)`` windows on an axis for SAME (ONNX)."""
