@@ -142,6 +142,16 @@ def test_norms_of_each_dtype(dtype: str, opset: int) -> None:
         assert (error <= unit * np.abs(truth) + 16 * sum_unit).all()
 
 
+def test_rms_norm_of_float64() -> None:
+    x, scale = (normal(*shape).astype("float64") for shape in ((3, 4), (4,)))
+    model = text_model(
+        "(double[3, 4] x, double[4] s) => (double[3, 4] y) { y = RMSNormalization (x, s) }", 23
+    )
+    [y] = imported_and_run(from_onnx, model, x, scale)
+    square = (x * x).mean(1, keepdims=True) + float(np.float32(1e-5))
+    np.testing.assert_allclose(y, x / np.sqrt(square) * scale, rtol=1e-14)
+
+
 def test_equal_elements_have_no_deviation() -> None:
     """MeanVarianceNormalization of elements whose mean of squares is less than its mean squared."""
     x = np.full((1, 2, 1, 6), 0.1, "float32")

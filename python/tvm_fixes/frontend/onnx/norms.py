@@ -34,6 +34,7 @@ How to remove
     and the fix id ``onnx-norms``.
 """
 
+import onnx
 from tvm import relax
 
 from ... import switches
@@ -117,7 +118,12 @@ def convert_rms_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is out of range, or the scale does not broadcast to the axes.
     """
-    return convert(_with_parameters(node, _axes_from(node), broadcast=True))
+    node = _with_parameters(node, _axes_from(node), broadcast=True)
+    if dtype_of(node.operands[0]) == "float64":
+        # As ONNX Runtime does; the default of stash_type would round to float32.
+        switches.note(NORMS)
+        node = node.with_attributes(stash_type=int(onnx.TensorProto.DOUBLE))
+    return convert(node)
 
 
 def _axes_from(node: Node) -> list[int]:
