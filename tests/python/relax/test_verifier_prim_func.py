@@ -549,6 +549,34 @@ def test_outside_where_data_ask_for_it():
 
 
 @T.prim_func(s_tir=True)
+def clamped_beyond(A: T.Buffer((4,), "float32"), m: T.Buffer((8,), "int32")):
+    for i in range(8):
+        A[T.max(T.min(m[i], 3), 0) + 4] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def clamped_below(A: T.Buffer((4,), "float32"), m: T.Buffer((8,), "int32")):
+    for i in range(8):
+        A[0 - T.max(1, m[i])] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def clamped(A: T.Buffer((4,), "float32"), m: T.Buffer((8,), "int32")):
+    for i in range(8):
+        A[T.max(T.min(m[i], 3), 0) + 3] = A[T.min(m[i], 9)] + A[T.max(m[i], 3) - 1]
+
+
+def test_data_that_are_clamped():
+    """An index is wrong if all that is left of the data is outside, and right if some is not."""
+    one = only(module(clamped_beyond))
+    assert (one.severity, one.rule) == ("error", "tir.bounds")
+    index = "T.max(0, T.min(…, 3)) + 4"
+    assert one.message == f"store to `A`: dim 0: index {index} reaches 4, expected less than 4"
+    assert only(module(clamped_below)).message.endswith("reaches -1, expected at least 0")
+    assert_found(module(clamped))
+
+
+@T.prim_func(s_tir=True)
 def in_unknown_loop(
     A: T.Buffer((8,), "float32"), m: T.Buffer((8,), "int32"), B: T.Buffer((8,), "float32")
 ):

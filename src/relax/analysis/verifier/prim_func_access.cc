@@ -18,6 +18,9 @@
  */
 #include "prim_func_access.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "../../../ffi/tir_nodes.h"
 #include "../../ir/views.h"
 
@@ -68,6 +71,61 @@ std::optional<IndexReach> ReachOfVector(DimTable* dims, LoopNest* nest, const Ob
   return IndexReach{axis, indices.size() > 1 ? kAllDims : 0, kUnknownDim, *range, extent};
 }
 
+/*! \brief Numbers that a value is not below, and not above; nothing where there is none. */
+struct Bounds {
+  std::optional<int64_t> least;
+  std::optional<int64_t> greatest;
+};
+
+/*! \brief Expressions of more levels, and larger numbers, are not looked into. */
+constexpr int kMaxLevels = 50;
+constexpr int64_t kMaxNumber = int64_t{1} << 60;
+
+/*! \brief What minima, maxima and sums with numbers say of a value, whatever the data are. */
+Bounds BoundsOf(const ObjectRef& expr, int levels = 0) {
+  if (const auto number = AsInt(expr)) {
+    if (*number > kMaxNumber || *number < -kMaxNumber) return {};
+    return {number, number};
+  }
+  const TirNodes& tir = tir_nodes;
+  for (const BinaryOpNode* op : {&tir.min, &tir.max, &tir.add, &tir.sub}) {
+    if (!op->IsInstance(expr.get()) || levels == kMaxLevels) continue;
+    const Bounds a = BoundsOf(op->a(expr.get()), levels + 1);
+    const Bounds b = BoundsOf(op->b(expr.get()), levels + 1);
+    auto both = [](const auto& x, const auto& y, auto join) {
+      return x && y ? std::optional<int64_t>(join(*x, *y)) : std::nullopt;
+    };
+    auto lesser = [](int64_t x, int64_t y) { return std::min(x, y); };
+    auto greater = [](int64_t x, int64_t y) { return std::max(x, y); };
+    if (op == &tir.min) {
+      const auto greatest = both(a.greatest, b.greatest, lesser);
+      return {both(a.least, b.least, lesser), greatest     ? greatest
+                                              : a.greatest ? a.greatest
+                                                           : b.greatest};
+    }
+    if (op == &tir.max) {
+      const auto least = both(a.least, b.least, greater);
+      return {least ? least : a.least ? a.least : b.least, both(a.greatest, b.greatest, greater)};
+    }
+    auto sum = [](int64_t x, int64_t y) { return x + y; };
+    auto difference = [](int64_t x, int64_t y) { return x - y; };
+    if (op == &tir.add) return {both(a.least, b.least, sum), both(a.greatest, b.greatest, sum)};
+    return {both(a.least, b.greatest, difference), both(a.greatest, b.least, difference)};
+  }
+  return {};
+}
+
+/*! \brief An index of data that is outside whatever they are; nothing if it may be inside. */
+std::optional<DimRange> Outside(DimTable* dims, const ObjectRef& index, DimId extent) {
+  const auto [least, greatest] = BoundsOf(index);
+  const auto size = dims->AsInt(extent);
+  if (greatest && *greatest < 0)
+    return DimRange{dims->FromInt(*greatest), dims->FromInt(*greatest)};
+  if (least && size && *least >= *size)
+    return DimRange{dims->FromInt(*least), dims->FromInt(*least)};
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<IndexReach> ReachesOfAccess(DimTable* dims, LoopNest* nest, const Object* buffer,
@@ -86,7 +144,8 @@ std::vector<IndexReach> ReachesOfAccess(DimTable* dims, LoopNest* nest, const Ob
     }
     const auto value = nest->Value(indices[i]);
     const auto extent = nest->Value(shape[i]);
-    const auto range = value && extent ? nest->Taken(*value) : std::nullopt;
+    auto range = value && extent ? nest->Taken(*value) : std::nullopt;
+    if (!value && extent) range = Outside(dims, indices[i], *extent);
     if (range) reaches.push_back({i, i, dims->Intern(indices[i]), *range, *extent});
   }
   return reaches;
