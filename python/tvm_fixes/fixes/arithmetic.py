@@ -21,6 +21,7 @@ import numpy as np
 import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from ..pipeline import pipeline
 from ._run import run
@@ -39,10 +40,19 @@ class _Divide:
 
 @I.ir_module
 class _Subtract:
+    @T.prim_func(private=True, s_tir=True)
+    def subtract(x: T.Buffer((2,), "float32"), y: T.Buffer((2,), "float32")) -> None:
+        T.func_attr({"tirx.noalias": True})
+        for i in range(2):
+            with T.sblock("subtract"):
+                v = T.axis.spatial(2, i)
+                y[v] = x[v] - x[v]
+
     @R.function
     def main(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        cls = _Subtract
         with R.dataflow():
-            out = R.subtract(x, x)
+            out = R.call_tir(cls.subtract, (x,), out_ty=R.Tensor((2,), "float32"))
             R.output(out)
         return out
 

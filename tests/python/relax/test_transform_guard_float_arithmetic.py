@@ -121,7 +121,7 @@ class Before:
         x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), n: T.Buffer((8,), "int32")
     ):
         for i in range(8):
-            y[i] = T.Select(not x[i] < y[i], x[i] - y[i], y[i] - T.float32(1))
+            y[i] = T.Select(not x[i] < y[i], x[i] + y[i] - x[i], y[i] - T.float32(1))
             n[i] = (n[i] - n[i]) * 0
 
 
@@ -134,8 +134,8 @@ class Expected:
         for i in range(8):
             y[i] = T.Select(
                 T.Cast("int8", x[i] < y[i]) == T.int8(0),
-                x[i] + y[i] * T.float32(-1),
-                y[i] + T.float32(-1),
+                x[i] + y[i] + x[i] * T.float32(-1),
+                y[i] - T.float32(1),
             )
             n[i] = (n[i] - n[i]) * 0
 

@@ -51,12 +51,12 @@ def GuardFloatArithmetic() -> tvm.transform.Pass:
 
     Before::
 
-        y[i] = (x[i] + T.float32(1)) - x[i]
+        y[i] = x[i] + T.float32(1) - x[i]
         z[i] = not x[i] < y[i]
 
     and after::
 
-        y[i] = (x[i] + T.float32(1)) + x[i] * T.float32(-1)
+        y[i] = x[i] + T.float32(1) + x[i] * T.float32(-1)
         z[i] = T.Cast("int8", x[i] < y[i]) == T.int8(0)
 
     The values are the same, and so is LLVM's code: it turns the product and the sum into a
@@ -83,7 +83,9 @@ def _rewritten(node: tirx.Expr) -> tirx.Expr:
     if isinstance(node, tirx.Sub):
         return _difference(node)
     if isinstance(node, tirx.Mul | tirx.Div):
-        return type(node)(_opaque_zero(node.a), _opaque_zero(node.b))
+        factors = [_opaque_zero(each) for each in (node.a, node.b)]
+        is_same = factors[0].same_as(node.a) and factors[1].same_as(node.b)
+        return node if is_same else type(node)(*factors)
     if not structural_equal(node.a, node.b):
         return node
     # A number is at most itself, NaN is not.
@@ -96,14 +98,24 @@ def _is_float(expr: tirx.Expr) -> bool:
 
 
 def _difference(node: tirx.Sub) -> tirx.Expr:
-    dtype = str(node.ty)
-    if isinstance(node.a, tirx.FloatImm) and not isinstance(node.b, tirx.Add):
+    if not _cancels(node.a, node.b):
         return node
+    dtype = str(node.ty)
     if not dtype.startswith("bfloat16"):
         return tirx.Add(node.a, _negated(node.b))
     # Each step of bfloat16 is rounded by several instructions.
     wide = dtype.replace("bfloat16", "float32")
     return tirx.Cast(dtype, tirx.Add(tirx.Cast(wide, node.a), _negated(tirx.Cast(wide, node.b))))
+
+
+def _cancels(a: tirx.Expr, b: tirx.Expr) -> bool:
+    """Whether the simplifier finds one of two operands in the other."""
+    pairs = [(a, b)]
+    if isinstance(a, tirx.Add):
+        pairs += [(a.a, b), (a.b, b)]
+    if isinstance(b, tirx.Add):
+        pairs += [(b.a, a), (b.b, a)]
+    return any(structural_equal(*pair) for pair in pairs)
 
 
 def _negated(expr: tirx.Expr) -> tirx.Expr:
