@@ -31,6 +31,8 @@ How to remove
     ``float-arithmetic``.
 """
 
+import math
+
 import ml_dtypes
 import numpy as np
 import tvm
@@ -133,9 +135,11 @@ def _opaque_zero(expr: tirx.Expr) -> tirx.Expr:
     if not isinstance(constant, tirx.FloatImm) or constant.value != 0:
         return expr
     dtype = str(expr.ty)
-    number = np.array(constant.value, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    bits = f"int{8 * number.itemsize}"
-    return tirx.reinterpret(dtype, tirx.const(int(number.view(bits)), bits))
+    minus_zero = np.array(-0.0, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    bits = f"int{8 * minus_zero.itemsize}"
+    # TVM takes bits that are 0 for a null pointer.
+    opaque = tirx.reinterpret(dtype, tirx.const(int(minus_zero.view(bits)), bits))
+    return opaque if math.copysign(1, constant.value) < 0 else _negated(opaque)
 
 
 def _is_of_numbers(expr: tirx.Expr) -> bool:
