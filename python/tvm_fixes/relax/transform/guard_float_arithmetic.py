@@ -38,7 +38,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
-from tvm_ffi import structural_equal, structural_map
+from tvm_ffi import structural_map
 
 from ..tir import prim_func_pass
 
@@ -88,7 +88,7 @@ def _rewritten(node: tirx.Expr) -> tirx.Expr:
         factors = [_opaque_zero(each) for each in (node.a, node.b)]
         is_same = factors[0].same_as(node.a) and factors[1].same_as(node.b)
         return node if is_same else type(node)(*factors)
-    if not structural_equal(node.a, node.b):
+    if not isinstance(_simplified(node), tirx.IntImm):
         return node
     # A number is at most itself, NaN is not.
     at_most = tirx.LE(node.a, node.b)
@@ -100,7 +100,7 @@ def _is_float(expr: tirx.Expr) -> bool:
 
 
 def _difference(node: tirx.Sub) -> tirx.Expr:
-    if not _cancels(node.a, node.b):
+    if not _cancels(node):
         return node
     dtype = str(node.ty)
     if not dtype.startswith("bfloat16"):
@@ -110,14 +110,21 @@ def _difference(node: tirx.Sub) -> tirx.Expr:
     return tirx.Cast(dtype, tirx.Add(tirx.Cast(wide, node.a), _negated(tirx.Cast(wide, node.b))))
 
 
-def _cancels(a: tirx.Expr, b: tirx.Expr) -> bool:
-    """Whether the simplifier finds one of two operands in the other."""
-    pairs = [(a, b)]
-    if isinstance(a, tirx.Add):
-        pairs += [(a.a, b), (a.b, b)]
-    if isinstance(b, tirx.Add):
-        pairs += [(b.a, a), (b.b, a)]
-    return any(structural_equal(*pair) for pair in pairs)
+def _cancels(node: tirx.Sub) -> bool:
+    """Whether the simplifier finds one of the operands in the other."""
+    left = _simplified(node)
+    if not isinstance(left, tirx.Sub):
+        return True
+    return isinstance(left.a, tirx.FloatImm) and not isinstance(node.a, tirx.FloatImm)
+
+
+def _simplified(node: tirx.Expr) -> tirx.Expr:
+    """What becomes of `node` if indices of a buffer are equal, as they may be within the loops."""
+
+    def at_origin(load: tvm.ir.TensorLoad) -> tirx.Expr:
+        return tirx.BufferLoad(load.source, [tirx.const(0, "int64")] * len(load.indices))
+
+    return Analyzer().simplify(structural_map(node, (tvm.ir.TensorLoad, at_origin)))
 
 
 def _negated(expr: tirx.Expr) -> tirx.Expr:
