@@ -37,6 +37,7 @@ from .relax.analysis import activation_transforms, operator_calls
 from .relax.legalize import conv_transpose
 from .relax.legalize.layouts import SPATIAL_AXES
 from .relax.legalize.targets import vector_registers
+from .relax.tir import is_cpu
 from .relax.transform import (
     DecomposeChannelwise,
     FoldLayoutIntoConv,
@@ -110,7 +111,7 @@ def ChooseLayout() -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
-        if not switches.enabled(FIX_ID) or target is None or "cpu" not in target.keys:
+        if not switches.enabled(FIX_ID) or not is_cpu(target):
             return mod
         size, _ = vector_registers(target)
         if size < _LEAST_VECTOR or not _is_of_convolutions(mod):

@@ -26,6 +26,7 @@ from .errors import UnsupportedOperatorError, UsageError, summarize
 from .layout import LAYOUTS, ChooseLayout, convert_layout
 from .relax.analysis import operator_calls
 from .relax.legalize.indices import trusting_indices
+from .relax.tir import is_cpu
 from .relax.transform import (
     AllocateEmptyConstants,
     ApplyGpuSchedule,
@@ -178,11 +179,10 @@ def stages(
         # The fields of a lowered tuple are read in its place: fusion does not look through it.
         lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
         passes.insert(lowered, relax.transform.CanonicalizeBindings())
-        is_cpu = target is not None and "cpu" in target.keys
-        first = [*([LowerAssertOp()] if is_cpu else []), ReadTransposedWeights(max_growth)]
+        first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
         first.append(FoldLayoutTransform(max_growth))
         # Before TVM's kernels, which write to lines without elements.
-        own = [SortByKeys(), LowerScan()] if is_cpu else []
+        own = [SortByKeys(), LowerScan()] if is_cpu(target) else []
         dispatch = [*own, *stock.library_dispatch_passes(target)]
         return [*dispatch, *first, *passes]
 

@@ -24,6 +24,14 @@ from .. import switches
 
 Node = TypeVar("Node", bound=tvm.Object)
 
+OPAQUE = 8
+"""The kind of pattern that no other kernel is fused with."""
+
+
+def is_cpu(target: tvm.target.Target | None) -> bool:
+    """Whether a target is known, and a CPU."""
+    return target is not None and "cpu" in target.keys
+
 
 def prim_func_pass(
     name: str,
@@ -53,7 +61,7 @@ def prim_func_pass(
         target = tvm.target.Target.current(allow_none=True)
         if not switches.enabled(fix_id) or target is None:
             return mod
-        if not any_target and "cpu" not in target.keys:
+        if not (any_target or is_cpu(target)):
             return mod
         rewritten = {}
         for variable, function in mod.functions_items():
@@ -88,13 +96,48 @@ def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
     return Analyzer().simplify(count)
 
 
-def buffers_of(tensors: Sequence[te.Tensor]) -> list[tirx.Buffer]:
-    """Buffers for ``te.extern``, which are as those of the kernels that it is fused with.
+def extern(
+    name: str,
+    operands: Sequence[te.Tensor],
+    shape: Sequence[tirx.Expr],
+    dtype: str,
+    body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
+) -> te.Tensor:
+    """A tensor that `body` computes of the buffers of operands, into the one buffer of the result.
 
-    Fusion joins kernels whose buffers are alike; those of kernels made of ``te.compute`` have no
-    layout, which is not what ``te.extern`` gives them by default.
+    The buffers have no layout, as those of ``te.compute`` and other than ``te.extern`` makes them:
+    fusion joins kernels whose buffers are alike.
     """
-    return [tirx.decl_buffer(one.shape, one.dtype, one.op.name, layout=None) for one in tensors]
+    return te.extern(
+        [shape],
+        operands,
+        body,
+        dtype=[dtype],
+        in_buffers=[
+            tirx.decl_buffer(one.shape, one.dtype, one.op.name, layout=None) for one in operands
+        ],
+        out_buffers=[tirx.decl_buffer(shape, dtype, name, layout=None)],
+        name=name,
+    )
+
+
+def fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
+    """Raise an ``AssertionError``, in a kernel of a CPU; `message` has a ``{}`` for each value."""
+    call = tirx.call_packed("relax.run.assert_op", tirx.const(False, "bool"), message, *values)
+    return tirx.Evaluate(call)
+
+
+def checked_copy(name: str, source: te.Tensor, checks: Sequence[tirx.Stmt]) -> te.Tensor:
+    """A copy of `source`, made behind `checks`, which may raise."""
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        index, zero = tirx.Var("i", "int64"), tirx.const(0, "int64")
+        position = unravel(index, source.shape)
+        copy = tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
+        loop = tirx.For(index, zero, count_of(source.shape), tirx.ForKind.SERIAL, copy)
+        return tirx.SeqStmt([*checks, loop])
+
+    return extern(name, [source], source.shape, str(source.dtype), body)
 
 
 def in_scalars(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.For:

@@ -34,12 +34,10 @@ import math
 from tvm import ir, relax, te, tirx
 
 from ... import switches
+from ..tir import OPAQUE
 from .override import Legalize, override
 
 FIX_ID = "creation-legalize"
-
-_OPAQUE = 8
-"""The kind of pattern that no other kernel is fused with."""
 
 
 def _legalize_full(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -77,7 +75,7 @@ def _legalize_shape_to_tensor(
         return te.compute((len(values),), element, name="extents")
 
     symbolic = [extent for extent in extents if not isinstance(extent, tirx.IntImm)]
-    attributes = {"op_pattern": _OPAQUE}
+    attributes = {"op_pattern": OPAQUE}
     return bb.call_te(
         compute, *symbolic, primfunc_name_hint="shape_to_tensor", primfunc_attrs=attributes
     )

@@ -21,13 +21,9 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
-from ..tir import buffers_of, count_of, unravel
+from ..tir import OPAQUE, checked_copy, fails, is_cpu
 from .indices import nearest, read, trusts_indices
 from .targets import target_of
-
-_FAIL = "relax.run.assert_op"
-_OPAQUE = 8
-"""The kind of pattern that no other kernel is fused with."""
 
 Shape = Sequence[tirx.Expr]
 
@@ -113,30 +109,14 @@ def agreeing(
     repeats: bool = False,
 ) -> relax.Expr:
     """On a CPU, a copy of `operand` that is made if its extents are as expected along `axes`."""
-    target = target_of(call)
-    if target is None or "cpu" not in target.keys or not axes or trusts_indices():
+    if not is_cpu(target_of(call)) or not axes or trusts_indices():
         return operand
     operator = call.op.name.removeprefix("relax.")
 
     def check(source: te.Tensor, *wanted: tirx.Expr) -> te.Tensor:
-        def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-            pairs = zip(axes, wanted, strict=True)
-            checks = [_check(operator, name, source, axis, w, repeats) for axis, w in pairs]
-            index, zero = tirx.Var("i", "int64"), tirx.const(0, "int64")
-            position = unravel(index, source.shape)
-            copy = tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
-            loop = tirx.For(index, zero, count_of(source.shape), tirx.ForKind.SERIAL, copy)
-            return tirx.SeqStmt([*checks, loop])
-
-        return te.extern(
-            [source.shape],
-            [source],
-            body,
-            dtype=[str(source.dtype)],
-            in_buffers=buffers_of([source]),
-            out_buffers=buffers_of([source]),
-            name="check_extents",
-        )
+        pairs = zip(axes, wanted, strict=True)
+        checks = [_check(operator, name, source, axis, w, repeats) for axis, w in pairs]
+        return checked_copy("check_extents", source, checks)
 
     return builder.emit(
         builder.call_te(
@@ -144,7 +124,7 @@ def agreeing(
             operand,
             *(expected[axis] for axis in axes),
             primfunc_name_hint="check_extents",
-            primfunc_attrs={"op_pattern": _OPAQUE},
+            primfunc_attrs={"op_pattern": OPAQUE},
         )
     )
 
@@ -158,5 +138,4 @@ def _check(
     if repeats:
         differs = tirx.all(differs, tirx.Not(extent.equal(tirx.const(1, "int64"))))
     message = f"{operator}: {name} has {{}} elements along axis {axis}; expected {{}}"
-    fails = tirx.call_packed(_FAIL, tirx.const(False, "bool"), message, extent, wanted)
-    return tirx.IfThenElse(differs, tirx.Evaluate(fails), None)
+    return tirx.IfThenElse(differs, fails(message, extent, wanted), None)

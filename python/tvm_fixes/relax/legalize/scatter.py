@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from tvm import relax, te, tirx
 
 from ... import switches
-from ..tir import buffers_of, count_of, repeated_at, unravel
+from ..tir import count_of, extern, repeated_at, unravel
 from .extents import fitted
 from .gather import broadcast_indices, fields_of
 from .indices import FIX_ID, broadcast, found, is_within, takes_effect, wrapped
@@ -86,25 +86,7 @@ def _changed(
 
         return tirx.SeqStmt([_loop(data.shape, copy, parallel=True), change(outs[0], *ins[1:])])
 
-    return _extern(name, operands, data, body)
-
-
-def _extern(
-    name: str,
-    operands: Sequence[te.Tensor],
-    like: te.Tensor,
-    body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
-) -> te.Tensor:
-    """What `body` computes of `operands`, of the shape and dtype of `like`."""
-    return te.extern(
-        [like.shape],
-        operands,
-        body,
-        dtype=[str(like.dtype)],
-        in_buffers=buffers_of(operands),
-        out_buffers=buffers_of([like]),
-        name=name,
-    )
+    return extern(name, operands, data.shape, str(data.dtype), body)
 
 
 def _store(
@@ -298,7 +280,8 @@ def _take_backward(
 
         return tirx.SeqStmt([_loop(data.shape, clear, True), _loop(others, line, True)])
 
-    return _extern("take_backward", [gradient, data, indices], data, body)
+    operands = [gradient, data, indices]
+    return extern("take_backward", operands, data.shape, str(data.dtype), body)
 
 
 def _legalize_take_backward(

@@ -16,6 +16,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.target.codegen import target_has_features
 
+from ..tir import is_cpu
+
 
 def schedules_for_cpu(call: relax.Call) -> bool:
     """Whether `call` is known to run on a CPU, and has anything to compute.
@@ -24,8 +26,7 @@ def schedules_for_cpu(call: relax.Call) -> bool:
     """
     if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in call.ty.shape):
         return False
-    target = target_of(call)
-    return target is not None and "cpu" in target.keys
+    return is_cpu(target_of(call))
 
 
 def target_of(call: relax.Call) -> tvm.target.Target | None:

@@ -23,14 +23,11 @@ from tvm.s_tir import SBlock, SBlockRealize
 from ... import switches
 from ..analysis import operator_calls
 from ..legalize.indices import FIX_ID, is_at_most
-from ..tir import buffers_of, count_of, unravel
+from ..tir import OPAQUE, checked_copy, count_of, extern, fails, is_cpu, unravel
 from .index_ranges import Ranges
 
-_FAIL = "relax.run.assert_op"
 _PART = 4096
 """How many indices are counted at a time."""
-_OPAQUE = 8
-"""The kind of pattern that no other kernel is fused with."""
 
 
 def CheckIndices() -> tvm.transform.Pass:
@@ -57,8 +54,7 @@ def CheckIndices() -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
-        is_cpu = target is not None and "cpu" in target.keys
-        if not is_cpu or not switches.enabled(FIX_ID) or not _has_indices(mod):
+        if not is_cpu(target) or not switches.enabled(FIX_ID) or not _has_indices(mod):
             return mod
         checks = _Checks(mod)
         for global_var, function in mod.functions_items():
@@ -203,7 +199,7 @@ class _Checks(PyExprMutator):
             ignored,
             *extents,
             primfunc_name_hint="check_indices",
-            primfunc_attrs={"op_pattern": _OPAQUE},
+            primfunc_attrs={"op_pattern": OPAQUE},
         )
         return self.builder_.emit(checked)
 
@@ -227,7 +223,7 @@ class _Checks(PyExprMutator):
                     axis,
                     extent,
                     primfunc_name_hint="check_topk",
-                    primfunc_attrs={"op_pattern": _OPAQUE},
+                    primfunc_attrs={"op_pattern": OPAQUE},
                 )
             )
 
@@ -241,43 +237,11 @@ def _number(value: tirx.Expr) -> te.Tensor:
     return te.compute((), lambda: value.astype("int64"), name="index")
 
 
-def _fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
-    return tirx.Evaluate(tirx.call_packed(_FAIL, tirx.const(False, "bool"), message, *values))
-
-
 def _checked_top(top: te.Tensor, count: int, axis: int, extent: tirx.Expr) -> te.Tensor:
     """A copy of the `count` first elements of an axis, if that has as many."""
-
-    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        index, zero = tirx.Var("i", "int64"), tirx.const(0, "int64")
-        position = unravel(index, top.shape)
-        copy = tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
-        message = f"topk: axis {axis} of {{}} elements has no {count}"
-        return tirx.SeqStmt(
-            [
-                tirx.IfThenElse(extent < count, _fails(message, extent), None),
-                tirx.For(index, zero, count_of(top.shape), tirx.ForKind.SERIAL, copy),
-            ]
-        )
-
-    return _extern(top, body, "check_topk", str(top.dtype))
-
-
-def _extern(
-    source: te.Tensor,
-    body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
-    name: str,
-    dtype: str,
-) -> te.Tensor:
-    return te.extern(
-        [source.shape],
-        [source],
-        body,
-        dtype=[dtype],
-        in_buffers=buffers_of([source]),
-        out_buffers=[tirx.decl_buffer(source.shape, dtype, name, layout=None)],
-        name=name,
-    )
+    message = f"topk: axis {axis} of {{}} elements has no {count}"
+    check = tirx.IfThenElse(extent < count, fails(message, extent), None)
+    return checked_copy("check_topk", top, [check])
 
 
 def _checked(
@@ -325,12 +289,12 @@ def _checked(
                 if ignored is not None:
                     is_out = tirx.all(is_out, place != ignored)
                 message = f"{operator}: index {{}} is out of range for axis {axis} of {{}} elements"
-                yield at, value, place, is_out, _fails(message, value.astype("int64"), extent)
+                yield at, value, place, is_out, fails(message, value.astype("int64"), extent)
 
         is_any = tirx.BufferLoad(found, first) > 0
         return _in_parts(count_of(outer), copy, check, is_any, found, (ins[0], outs[0]))
 
-    return _extern(indices, body, "check_indices", "int64")
+    return extern("check_indices", [indices], indices.shape, "int64", body)
 
 
 def _in_parts(

@@ -21,9 +21,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..analysis import operator_calls
 from ..ir import tensor_of
-from ..tir import contains
+from ..tir import contains, fails
 
-_ASSERT = "relax.run.assert_op"
 _OPERATOR = "relax.assert_op"
 
 _SCALARS: dict[str, Callable[..., tirx.Expr]] = {
@@ -94,8 +93,8 @@ class _Lowering(PyExprMutator):
         if holds is None or any(value is None for value in taken):
             return call
         self.is_lowered = True
-        fails = tirx.call_packed(_ASSERT, tirx.const(False, "bool"), message.value, *taken)
-        function = kernel.function(tirx.IfThenElse(tirx.Not(holds), tirx.Evaluate(fails), None))
+        fail = fails(message.value, *taken)
+        function = kernel.function(tirx.IfThenElse(tirx.Not(holds), fail, None))
         return relax.Call(self.builder_.add_func(function, "assert_op"), kernel.args)
 
 

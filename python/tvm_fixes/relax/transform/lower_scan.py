@@ -21,7 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ... import switches
 from ..analysis import operator_calls
 from ..legalize.indices import FIX_ID
-from ..tir import buffers_of, count_of, unravel
+from ..tir import count_of, extern, is_cpu, unravel
 
 _SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
     "relax.cumsum": (0, lambda total, value: total + value),
@@ -44,9 +44,8 @@ def LowerScan() -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
-        is_cpu = target is not None and "cpu" in target.keys
         has_scan = any(binding.value.op.name in _SCANS for _, binding in operator_calls(mod))
-        if not is_cpu or not has_scan or not switches.enabled(FIX_ID):
+        if not is_cpu(target) or not has_scan or not switches.enabled(FIX_ID):
             return mod
         lowering = _Lowering(mod)
         for global_var, function in mod.functions_items():
@@ -112,13 +111,4 @@ def _scan(
         inner = tirx.For(index, zero, shape[line], tirx.ForKind.SERIAL, element)
         return tirx.For(lines, zero, count_of(others), tirx.ForKind.PARALLEL, inner)
 
-    scanned = tirx.decl_buffer(shape, dtype, "scanned", layout=None)
-    return te.extern(
-        [shape],
-        [data],
-        body,
-        dtype=[dtype],
-        in_buffers=buffers_of([data]),
-        out_buffers=[scanned],
-        name="scan",
-    )
+    return extern("scan", [data], shape, dtype, body)
