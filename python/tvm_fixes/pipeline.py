@@ -162,7 +162,7 @@ def stages(
     sequence.append(ChooseLayout() if layout is None else convert_layout(layout))
     # Fusion does not know what a symbol is bound by.
     sequence.append(SplitDataflow())
-    # On operators, of which it is known what computes the indices.
+    # Before lowering: operators still tell where indices come from.
     if not unsafe_indices:
         sequence.append(CheckIndices())
     # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so

@@ -122,15 +122,18 @@ def test_of_one_operand(dtype: str) -> None:
             assert_accurate(got, expected(x.astype(np.longdouble)), ulps, name)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_of_two_operands(dtype: str) -> None:
+def pairs(dtype: str) -> list[np.ndarray]:
+    """Two operands: random elements, and each special value with each."""
     x = operands(dtype)
     y = x[np.random.default_rng(1).permutation(x.size)]
     special = np.array(SPECIAL, x.dtype)
-    a, b = (
-        np.concatenate([z, s.ravel()])
-        for z, s in zip((x, y), np.meshgrid(special, special), strict=True)
-    )
+    grids = np.meshgrid(special, special)
+    return [np.concatenate([z, s.ravel()]) for z, s in zip((x, y), grids, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_of_two_operands(dtype: str) -> None:
+    a, b = pairs(dtype)
     for got, (name, (_, expected, ulps)) in zip(
         results(BINARY, dtype, a, b), BINARY.items(), strict=True
     ):
@@ -141,13 +144,7 @@ def test_of_two_operands(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_log_add_exp(dtype: str) -> None:
-    x = operands(dtype)
-    y = x[np.random.default_rng(1).permutation(x.size)]
-    special = np.array(SPECIAL, x.dtype)
-    a, b = (
-        np.concatenate([z, s.ravel()])
-        for z, s in zip((x, y), np.meshgrid(special, special), strict=True)
-    )
+    a, b = pairs(dtype)
     [got] = results({"log_add_exp": (op.log_add_exp,)}, dtype, a, b)
     with np.errstate(all="ignore"):
         exact = np.logaddexp(a.astype(np.longdouble), b.astype(np.longdouble))

@@ -208,12 +208,18 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
 
 
 def check_size(extents: Sequence[int], bits: int) -> None:
-    """Check that a tensor of elements of so many `bits` has a number of bytes that is an int64.
+    """Check that the size of a tensor in bytes fits an int64.
+
+    Parameters
+    ----------
+    extents : sequence of int
+    bits : int
+        The width of an element.
 
     Raises
     ------
     ValueError
-        If it has not.
+        If it does not fit.
     """
     if math.prod(extents) * bits // 8 >= 1 << 63:
         raise ValueError(f"extents {list(extents)}; expected a tensor of less than 2**63 bytes")

@@ -114,7 +114,7 @@ class _Windows:
         return windows
 
     def _require_room(self, node: Node) -> None:
-        """Refuse an extent of which the number of windows would be negative."""
+        """Refuse an extent that leaves a negative number of windows."""
         for axis, (extent, stride, span, before, after) in enumerate(
             zip(self.extents, self.strides, self.spans, self.before, self.after, strict=True)
         ):

@@ -56,7 +56,7 @@ _ALONG_AN_AXIS = (
     *("_log_softmax.default", "_softmax.default"),
 )
 
-# Which arguments are the tensors without axes, where that is not the first one alone.
+# The arguments that are tensors without axes, where these are not just the first one.
 _PLACES = {"gather.default": (0, 2)}
 
 

@@ -140,7 +140,7 @@ class Sampling(Corrections):
         ends = list(padding)
         if ceil_mode:
             ends = self._ends_of_windows(node, x, kernel, stride, padding)
-        # Each window is an average of as many elements, of which those outside are 0.
+        # Each window averages the same number of elements; those outside are 0.
         widths = [0, 0] * (x.ty.ndim - rank)
         widths += [width for pair in zip(padding, ends, strict=True) for width in pair]
         wide = self.block_builder.emit(relax.op.nn.pad(wide, widths)) if any(widths) else wide

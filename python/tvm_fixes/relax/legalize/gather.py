@@ -159,7 +159,7 @@ def _legalize_index_tensor(bb: relax.BlockBuilder, call: relax.Call, stock: Lega
 def broadcast_indices(
     bb: relax.BlockBuilder, call: relax.Call, fields: list[relax.Expr]
 ) -> list[relax.Expr]:
-    """Tensors of a tuple of indices, of which each extent is 1 or that of the others."""
+    """Index tensors whose extents broadcast to each other."""
     outer = broadcast([field.ty.shape.values for field in fields])
     return [
         fitted(bb, call, "indices", field, outer[len(outer) - field.ty.ndim :], repeats=True)

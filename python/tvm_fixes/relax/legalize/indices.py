@@ -110,7 +110,7 @@ def is_within(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
 
 
 def read(data: te.Tensor, position: Sequence[tirx.Expr], computed: Sequence[int]) -> tirx.Expr:
-    """The element at `position`, zero where there is none along one of the axes `computed`."""
+    """The element at `position`; zero if one of the axes `computed` has no elements."""
     nothing = tirx.const(0, str(data.dtype))
     extents = [data.shape[axis] for axis in computed]
     if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in extents):
