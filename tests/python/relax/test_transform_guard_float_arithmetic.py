@@ -70,6 +70,14 @@ EXPRESSIONS = {
     ),
     "not x < y": lambda x, y: (op.logical_not(op.less(x, y)), ~(X < Y)),
     "not x >= y": lambda x, y: (op.logical_not(op.greater_equal(x, y)), ~(X >= Y)),
+    "x[1:] == x[:7]": lambda x, y: (
+        op.equal(op.strided_slice(x, [0], [1], [8]), op.strided_slice(x, [0], [0], [7])),
+        X[1:] == X[:-1],
+    ),
+    "x[1:] != x[:7]": lambda x, y: (
+        op.not_equal(op.strided_slice(x, [0], [1], [8]), op.strided_slice(x, [0], [0], [7])),
+        X[1:] != X[:-1],
+    ),
     "-x == -x": lambda x, y: (op.equal(op.negative(x), op.negative(x)), ~np.isnan(X)),
     "-x != -x": lambda x, y: (op.not_equal(op.negative(x), op.negative(x)), np.isnan(X)),
 }

@@ -45,6 +45,7 @@ from ..tir import prim_func_pass
 FIX_ID = "float-arithmetic"
 
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+_ZERO = tirx.const(0, "int8")
 _REWRITTEN = (tirx.Sub, tirx.Mul, tirx.Div, tirx.EQ, tirx.NE, tirx.Not)
 
 
@@ -79,7 +80,7 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 def _rewritten(node: tirx.Expr) -> tirx.Expr:
     if isinstance(node, tirx.Not):
         is_of_floats = isinstance(node.a, _COMPARISONS) and _is_float(node.a.a)
-        return tirx.Cast("int8", node.a) == tirx.const(0, "int8") if is_of_floats else node
+        return tirx.Cast("int8", node.a) == _ZERO if is_of_floats else node
     if not _is_float(node.a):
         return node
     if isinstance(node, tirx.Sub):
@@ -90,9 +91,9 @@ def _rewritten(node: tirx.Expr) -> tirx.Expr:
         return node if is_same else type(node)(*factors)
     if not isinstance(_simplified(node), tirx.IntImm):
         return node
-    # A number is at most itself, NaN is not.
-    at_most = tirx.LE(node.a, node.b)
-    return at_most if isinstance(node, tirx.EQ) else _rewritten(tirx.Not(at_most))
+    # Numbers are at most each other if they are equal; NaN is not.
+    equal = tirx.And(tirx.LE(node.a, node.b), tirx.LE(node.b, node.a))
+    return equal if isinstance(node, tirx.EQ) else tirx.Cast("int8", equal) == _ZERO
 
 
 def _is_float(expr: tirx.Expr) -> bool:
