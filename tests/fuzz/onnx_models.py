@@ -26,7 +26,7 @@ from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.isolate import OutcomeKind, run_forked
 from tvm_fixes.pipeline import pipeline
 
-from . import onnx_elementwise, onnx_layers, onnx_oracle, onnx_shapes, reduce_onnx
+from . import onnx_domain, onnx_elementwise, onnx_layers, onnx_oracle, onnx_shapes, reduce_onnx
 from .onnx_graphs import DIMS, Graph
 from .targets import TARGETS, target_of
 from .tolerance import difference
@@ -166,8 +166,8 @@ def _compare(
     try:
         got = run(inputs)
     except Exception as error:
-        is_check = "match_cast" in str(error) or "of 0 elements" in str(error)
-        if is_check and any(not array.size for array in inputs.values()):
+        is_empty = any(not array.size for array in inputs.values())
+        if "of 0 elements" in str(error) or ("match_cast" in str(error) and is_empty):
             return f"{type(error).__name__}: {error}"
         raise AssertionError(
             f"fails when it runs, {sizes}: {type(error).__name__}: {error}"
@@ -186,7 +186,8 @@ def _compare(
         other = onnx_oracle.by_nodes(model, inputs, reference_first=reference_first)
         if other is not None and not difference(got, other, truths, precision):
             return None
-    raise AssertionError(f"{problem}, inputs {sizes}")
+    assert onnx_domain.leaves_open(model, inputs), f"{problem}, inputs {sizes}"
+    return None
 
 
 def precision_of(model: onnx.ModelProto) -> str:

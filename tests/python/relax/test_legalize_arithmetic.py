@@ -210,6 +210,30 @@ def test_signs_of_unsigned_integers(dtype: str) -> None:
     np.testing.assert_array_equal(negative, -x)
 
 
+@pytest.mark.parametrize("dtype", ("uint8", "uint32", "uint64"))
+def test_unsigned_integers_wrap_around(dtype: str) -> None:
+    """What a comparison and a division in the same kernel take for granted is no more than that."""
+    x = np.array([0, 1, 3, 200, np.iinfo(dtype).max], dtype)
+    zero, three, half = (relax.const(n, dtype) for n in (0, 3, np.iinfo(dtype).max // 2 + 1))
+    functions = {
+        "subtract": (lambda x: op.subtract(zero, x), lambda x: 0 - x),
+        "less": (
+            lambda x: op.less(op.subtract(three, x), relax.const(4, dtype)),
+            lambda x: 3 - x < 4,
+        ),
+        "greater": (lambda x: op.less(op.add(x, three), x), lambda x: x + 3 < x),
+        "negative": (lambda x: op.less(op.negative(x), three), lambda x: 0 - x < 3),
+        "divide": (
+            lambda x: op.divide(op.multiply(x, half), half),
+            lambda x: x * (np.iinfo(dtype).max // 2 + 1) // (np.iinfo(dtype).max // 2 + 1),
+        ),
+    }
+    for got, (name, (_, expected)) in zip(
+        results(functions, dtype, x), functions.items(), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected(x), name)
+
+
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
 def test_a_cast_to_bfloat16_rounds(dtype: str) -> None:
     """In the kernel of what reads it."""

@@ -319,15 +319,18 @@ _COORDINATES: dict[str, Callable[[tirx.Expr, Extent, Extent, tirx.Expr], tirx.Ex
 }
 """The coordinate in the data of an index (ONNX operator specification, Resize)."""
 
+# How far from a tie a coordinate still is one, in ONNX Runtime 1.31.
+_TIE = 1e-6
+
 _ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "floor": lambda source, scale: te.floor(source),
     "ceil": lambda source, scale: te.ceil(source),
     # A difference to the floor is exact, where one half added to or taken from it may be rounded.
     "round_prefer_floor": lambda source, scale: tirx.Select(
-        source - te.floor(source) > _float(0.5), te.ceil(source), te.floor(source)
+        source - te.floor(source) > _float(0.5 + _TIE), te.ceil(source), te.floor(source)
     ),
     "round_prefer_ceil": lambda source, scale: tirx.Select(
-        source - te.floor(source) < _float(0.5), te.floor(source), te.ceil(source)
+        source - te.floor(source) < _float(0.5 - _TIE), te.floor(source), te.ceil(source)
     ),
     "simple": lambda source, scale: tirx.Select(
         scale < _float(1), te.ceil(source), te.floor(source)

@@ -21,19 +21,21 @@ Trigger
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
     ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
     ``multiply``, ``divide`` and ``nn.leakyrelu`` with a number that is 0; ``sign`` and ``negative``
-    of unsigned integers; casts to bfloat16.
+    of unsigned integers; ``add``, ``subtract`` and ``multiply`` of uint32 and uint64; casts to
+    bfloat16.
 Symptom
     Wrong numbers, silently: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
     0 times infinity, NaN times 0 and 0 / 0 are 0.  A cast to bfloat16 does not round where what
-    reads it is in the same kernel.  A division by 0, ``power``, ``mod`` and ``log_add_exp`` of
+    reads it is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true of every x.  A
+    division by 0, ``power``, ``mod`` and ``log_add_exp`` of
     bfloat16, and ``sign`` and ``negative`` of unsigned integers do not build.
 Mechanism
     1 is added to or subtracted from an exponential that is much smaller or next to it, exponentials
     overflow, each step of a gelu is rounded to 16 bits, and quotients are rounded before their
     floor is taken.  Numbers in a kernel are folded, 0 times an element to 0.  bfloat16 is computed
     in float32, and casts between the two are dropped.  The signs of unsigned integers are made of a
-    -1 in their dtype.
+    -1 in their dtype, and the simplifier takes 32 and 64 bits of them for numbers without an end.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
     the fix id ``arithmetic-legalize``.
@@ -53,6 +55,7 @@ FIX_ID = "arithmetic-legalize"
 
 _NARROW = ("float16", "bfloat16")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+_WRAPPING = ("uint32", "uint64")
 _FLOATS = (*_NARROW, "float32", "float64")
 
 # S. Hochreiter et al., Self-Normalizing Neural Networks.
@@ -157,10 +160,19 @@ def _sign(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda *at: (x(*at) > zero).astype(x.dtype), name="sign")
 
 
-def _negative(x: te.Tensor) -> te.Tensor:
-    # It wraps around; TVM takes 0 less an unsigned integer for 0.
-    one = tirx.const(1, x.dtype)
-    return te.compute(x.shape, lambda *at: tirx.bitwise_not(x(*at)) + one, name="negative")
+def _wrapping(compute: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
+    """The operator on the bits of unsigned integers: TVM knows nothing of the result's range."""
+
+    def on_bits(*tensors: te.Tensor) -> te.Tensor:
+        unsigned = str(tensors[0].dtype)
+        signed = unsigned.removeprefix("u")
+        return _reinterpret(compute(*(_reinterpret(t, signed) for t in tensors)), unsigned)
+
+    return on_bits
+
+
+def _reinterpret(x: te.Tensor, dtype: str) -> te.Tensor:
+    return te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at)), name="bits")
 
 
 def _leakyrelu(x: te.Tensor, slope: te.Tensor) -> te.Tensor:
@@ -186,7 +198,7 @@ def _legalize_zero(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
     if name == "relax.nn.leakyrelu":
         arguments.append(relax.const(float(call.attrs.alpha), dtype))
     if not switches.enabled(FIX_ID) or "float" not in dtype or not any(map(_is_zero, arguments)):
-        return stock(bb, call)
+        return _legalize(bb, call, stock) if name in _OPERATORS else stock(bb, call)
     switches.note(FIX_ID)
     return bb.call_te(_WITH_ZERO[name], *arguments, primfunc_name_hint=name.rpartition(".")[2])
 
@@ -235,7 +247,10 @@ _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
     "relax.floor_divide": (_floor_divide, _FLOATS),
     "relax.floor_mod": (_floor_mod, _FLOATS),
     "relax.sign": (_sign, _UNSIGNED),
-    "relax.negative": (_negative, _UNSIGNED),
+    "relax.negative": (_wrapping(topi.negative), _UNSIGNED),
+    "relax.add": (_wrapping(topi.add), _WRAPPING),
+    "relax.subtract": (_wrapping(topi.subtract), _WRAPPING),
+    "relax.multiply": (_wrapping(topi.multiply), _WRAPPING),
     "relax.mod": (topi.mod, ("bfloat16",)),
     "relax.power": (topi.power, ("bfloat16",)),
 }
@@ -263,7 +278,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 @functools.cache
 def register() -> None:
     """Put the lowering in force. A second call does nothing."""
-    for operator in _OPERATORS:
+    for operator in _OPERATORS.keys() - _WITH_ZERO.keys():
         override(operator, _legalize)
     for operator in _WITH_ZERO:
         override(operator, _legalize_zero)

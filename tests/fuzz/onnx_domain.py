@@ -1,0 +1,53 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What ONNX leaves open: operands of which two right implementations may make different results.
+
+The generator keeps away from them at the sizes at which a graph grows; at other sizes the inputs
+are others.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from . import onnx_oracle
+from .values import FLOATS, INTEGERS
+
+_ORDERS = ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "TopK")
+
+
+def leaves_open(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> bool:
+    """Whether a node of `model` meets such operands."""
+    return any(
+        _is_open(node, [operands[name] for name in node.input if name], results)
+        for node, operands, results in onnx_oracle.steps(model, inputs)
+    )
+
+
+def _is_open(node: onnx.NodeProto, operands: list[np.ndarray], results: list[np.ndarray]) -> bool:
+    if not operands or operands[0].dtype.name not in FLOATS:
+        return False
+    data = operands[0].astype("float64")
+    if node.op_type in _ORDERS:
+        return bool(np.isnan(data).any())
+    if node.op_type == "QuantizeLinear":
+        return bool(np.isnan(data).any())
+    if node.op_type == "Resize":
+        # Neighbors whose weight is 0 may be read or not.
+        return not np.isfinite(data).all()
+    to = results[0].dtype.name
+    if node.op_type in ("Cast", "CastLike") and to in INTEGERS:
+        limits = np.iinfo(to)
+        return not bool(((data > limits.min - 1.0) & (data < limits.max + 1.0)).all())
+    return False
