@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from math import erf, erfc, prod, sqrt
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from tvm import relax
 
@@ -305,6 +306,13 @@ def _reduce(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Ten
     if name == "sum":
         return inter.numerics.rounded(np.sum(data, **kwargs), x.dtype, depth * total)
     if name == "prod":
+        limits = ml_dtypes.finfo(x.dtype)
+        least = np.prod(np.minimum(np.abs(data), 1), **kwargs)
+        if (
+            (least < limits.smallest_normal)
+            & (np.prod(np.maximum(np.abs(data), 1), **kwargs) > limits.max)
+        ).any():
+            raise Undefined("a product that overflows or vanishes, as its factors come")
         result = np.prod(data, **kwargs)
         return inter.numerics.rounded(result, x.dtype, count * np.abs(result))
     if name == "mean":

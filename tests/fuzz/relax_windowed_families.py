@@ -53,6 +53,8 @@ def conv(g: Maker) -> None:
     if not x.is_static(axis):
         raise Reject("symbolic channels")
     channels = x.shape[axis]
+    if channels == 0:
+        raise Reject("no channels")
     groups = g.choice([1, 1, 1, channels] + [2] * (channels % 2 == 0))
     outs = groups * g.choice([1, 2, 3, 4, 8])
     kernel = _windows(g, rank)
@@ -160,6 +162,8 @@ def norm(g: Maker) -> None:
     if not x.is_static(1):
         raise Reject("symbolic channels")
     channels = x.shape[1]
+    if channels == 0:
+        raise Reject("no channels")
     gamma, beta = (g.given([channels], x.dtype) for _ in range(2))
     axes = list(range(2, x.rank))
     if kind == "group":

@@ -98,6 +98,15 @@ def test_reshape_that_may_not_fit(
     assert_follows_onnx_runtime(from_onnx, model, *([normal(n, shape[1])] for n in sizes))
 
 
+def test_reshape_that_fits_where_nothing_is() -> None:
+    """[n, m] to [n]: for m of 1, and for n of 0."""
+    model = program(
+        {"y": ("Reshape", ["x", "shape"])}, {"x": ("float32", ("n", "m"))}, {"shape": vector(0)}
+    )
+    runs = [[normal(n, m)] for n, m in ((3, 1), (3, 2), (0, 2), (0, 1))]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
 @pytest.mark.parametrize("zero_is_zero", (False, True))
 def test_reshape_to_inputs(zero_is_zero: bool) -> None:
     model = program(

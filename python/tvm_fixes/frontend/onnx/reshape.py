@@ -31,7 +31,7 @@ How to remove
 
 from collections.abc import Sequence
 
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 from ... import switches
@@ -98,13 +98,17 @@ def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
     if len(unknown) > 1:
         raise node.invalid("operand shape", given, "expected one -1 at most")
     for axis in unknown:
-        rest, others = _cancelled(node, extents, target[:axis] + target[axis + 1 :])
+        rest, others, _ = _cancelled(node, extents, target[:axis] + target[axis + 1 :])
         target[axis] = node.known.simplify(rest // greatest(node.known, others, 1))
     for extent in target:
         require(node, extent >= 0, "operand shape", given, "expected -1 and no other negative")
-    held, wanted = _cancelled(node, extents, target)
+    held, wanted, common = _cancelled(node, extents, target)
+    same = equal(node.known, held, wanted)
+    if isinstance(same, tirx.Expr):
+        # Nothing has to fit where there are no elements.
+        same = tirx.any(same, *(extent == 0 for extent in common if isinstance(extent, tirx.Expr)))
     reason = f"expected as many elements as in {extents}"
-    require(node, equal(node.known, held, wanted), "operand shape", given, reason)
+    require(node, same, "operand shape", given, reason)
     if node.opset >= 5 and is_static(*extents, *given) and 0 not in target:
         return convert(node)
     switches.note(RESHAPE)
@@ -128,16 +132,16 @@ def _static(extents: Sequence[Extent]) -> list[int]:
 
 def _cancelled(
     node: Node, dividends: Sequence[Extent], divisors: Sequence[Extent]
-) -> tuple[Extent, Extent]:
-    """Two products without the factors that are in both and not 0."""
-    left, kept = list(dividends), []
+) -> tuple[Extent, Extent, list[Extent]]:
+    """Two products without the factors that are in both and not the number 0; those factors."""
+    left, kept, common = list(dividends), [], []
     for divisor in divisors:
         index = next((i for i, e in enumerate(left) if node.known.equal(e, divisor)), None)
         if index is None or _is(divisor, 0):
             kept.append(divisor)
         else:
-            del left[index]
-    return product(node.known, left), product(node.known, kept)
+            common.append(left.pop(index))
+    return product(node.known, left), product(node.known, kept), common
 
 
 def _resolve_at_run_time(node: Node, extents: list[Extent], zero_is_zero: bool) -> list[Extent]:
