@@ -234,6 +234,30 @@ def test_unsigned_integers_wrap_around(dtype: str) -> None:
         np.testing.assert_array_equal(got, expected(x), name)
 
 
+@pytest.mark.parametrize("dtype", ("uint32", "uint64"))
+def test_bits_of_unsigned_integers(dtype: str) -> None:
+    """Of random bits, with ends and edges of the halves, with a row and with a number."""
+    rng, top = np.random.default_rng(0), int(np.iinfo(dtype).max)
+    edges = np.array([0, 1, top, top - 1, top // 2, top // 2 + 1, 2**16, 2**32 - 1], dtype)
+    x = np.concatenate([edges, rng.integers(0, top, 56, dtype, endpoint=True)])
+    row, number = rng.permutation(x), 7
+    for function, ufunc in (
+        (op.add, np.add),
+        (op.subtract, np.subtract),
+        (op.multiply, np.multiply),
+    ):
+        [by_row, by_number] = results(
+            {
+                "row": (lambda x, f=function: f(op.expand_dims(x, 1), relax.const(row, dtype)),),
+                "number": (lambda x, f=function: f(x, relax.const(number, dtype)),),
+            },
+            dtype,
+            x,
+        )
+        np.testing.assert_array_equal(by_row, ufunc(x[:, None], row))
+        np.testing.assert_array_equal(by_number, ufunc(x, x.dtype.type(number)))
+
+
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
 def test_a_cast_to_bfloat16_rounds(dtype: str) -> None:
     """In the kernel of what reads it."""

@@ -35,7 +35,7 @@ Mechanism
     overflow, each step of a gelu is rounded to 16 bits, and quotients are rounded before their
     floor is taken.  Numbers in a kernel are folded, 0 times an element to 0.  bfloat16 is computed
     in float32, and casts between the two are dropped.  The signs of unsigned integers are made of a
-    -1 in their dtype, and the simplifier takes 32 and 64 bits of them for numbers without an end.
+    -1 in their dtype, and LLVM is told that 32 and 64 bits of them never wrap around.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
     the fix id ``arithmetic-legalize``.
@@ -49,6 +49,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from ... import switches
+from . import wrapping
 from .override import Legalize, override
 
 FIX_ID = "arithmetic-legalize"
@@ -160,21 +161,6 @@ def _sign(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda *at: (x(*at) > zero).astype(x.dtype), name="sign")
 
 
-def _wrapping(compute: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
-    """The operator on the bits of unsigned integers: TVM knows nothing of the result's range."""
-
-    def on_bits(*tensors: te.Tensor) -> te.Tensor:
-        unsigned = str(tensors[0].dtype)
-        signed = unsigned.removeprefix("u")
-        return _reinterpret(compute(*(_reinterpret(t, signed) for t in tensors)), unsigned)
-
-    return on_bits
-
-
-def _reinterpret(x: te.Tensor, dtype: str) -> te.Tensor:
-    return te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at)), name="bits")
-
-
 def _leakyrelu(x: te.Tensor, slope: te.Tensor) -> te.Tensor:
     zero = tirx.const(0, x.dtype)
 
@@ -247,10 +233,10 @@ _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
     "relax.floor_divide": (_floor_divide, _FLOATS),
     "relax.floor_mod": (_floor_mod, _FLOATS),
     "relax.sign": (_sign, _UNSIGNED),
-    "relax.negative": (_wrapping(topi.negative), _UNSIGNED),
-    "relax.add": (_wrapping(topi.add), _WRAPPING),
-    "relax.subtract": (_wrapping(topi.subtract), _WRAPPING),
-    "relax.multiply": (_wrapping(topi.multiply), _WRAPPING),
+    "relax.negative": (wrapping.negative, _UNSIGNED),
+    "relax.add": (wrapping.add, _WRAPPING),
+    "relax.subtract": (wrapping.subtract, _WRAPPING),
+    "relax.multiply": (wrapping.multiply, _WRAPPING),
     "relax.mod": (topi.mod, ("bfloat16",)),
     "relax.power": (topi.power, ("bfloat16",)),
 }
