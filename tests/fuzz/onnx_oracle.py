@@ -12,6 +12,7 @@
 # and limitations under the License.
 """What ONNX Runtime, onnx's reference and a run in float64 say of a model."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,8 @@ from contextlib import suppress
 import numpy as np
 import onnx
 import onnxruntime
+import torch
+import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -84,18 +87,30 @@ def outputs(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
 
 
 def by_nodes(
-    model: onnx.ModelProto, inputs: Arrays, *, reference_first: bool = False
+    model: onnx.ModelProto,
+    inputs: Arrays,
+    *,
+    reference_first: bool = False,
+    rounded: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> list[np.ndarray] | None:
-    """The outputs, each node by the first oracle that takes it; None if both reject one."""
+    """The outputs, each node by the first oracle that takes it; None if both reject one.
+
+    What `rounded` makes of a result is what others read.
+    """
     known = _given(model, inputs)
-    for node, _, results in steps(model, inputs, reference_first=reference_first):
+    found = steps(model, inputs, reference_first=reference_first, rounded=rounded)
+    for node, _, results in found:
         known.update(zip(node.output, results, strict=True))
     names = [output.name for output in model.graph.output]
     return [known[name] for name in names] if all(name in known for name in names) else None
 
 
 def steps(
-    model: onnx.ModelProto, inputs: Arrays, *, reference_first: bool = False
+    model: onnx.ModelProto,
+    inputs: Arrays,
+    *,
+    reference_first: bool = False,
+    rounded: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> Iterator[tuple[onnx.NodeProto, Arrays, list[np.ndarray]]]:
     """The nodes with operands and results, up to the first that both oracles reject."""
     known = _given(model, inputs)
@@ -109,6 +124,7 @@ def steps(
             results = evaluate(node, operands, opset)
         if results is None:
             return
+        results = [rounded(result) for result in results]
         yield node, operands, results
         known.update(zip(node.output, results, strict=True))
 
@@ -132,8 +148,7 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
     """The results of one node; None if both oracles reject it.
 
     Of 16-bit floats that ONNX Runtime has no kernel for, in float32 and rounded once.  A Pad of
-    int16 is one of int32: onnx's reference reflects farther than there is data.  The bias of a
-    ConvTranspose is added here: the reference adds that of the first group to all.
+    int16 is one of int32: onnx's reference reflects farther than there is data.
     """
     model = _node_model(node, operands, opset)
     try:
@@ -156,13 +171,11 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
                 return [a.astype(dtype) if a.dtype == wide_dtype else a for a in found]
     if node.op_type in _CORRECTED:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        return [_CORRECTED[node.op_type](*operands.values(), **attributes)]
-    if node.op_type == "ConvTranspose" and len(node.input) == 3:
-        plain = onnx.NodeProto()
-        plain.CopyFrom(node)
-        bias = operands[plain.input.pop()]
-        found = evaluate(plain, {name: operands[name] for name in plain.input}, opset)
-        return found and [found[0] + bias.reshape(-1, *[1] * (found[0].ndim - 2))]
+        arrays = [operands[name] for name in node.input if name]
+        try:
+            return [_CORRECTED[node.op_type](*arrays, **attributes)]
+        except RuntimeError:  # of PyTorch, for windows that are wider than their data
+            return None
     return by_reference(model, operands)
 
 
@@ -184,13 +197,77 @@ def _gelu(data: np.ndarray, approximate: bytes = b"none") -> np.ndarray:
     return data / 2 * (1 + _erf(data / math.sqrt(2)))
 
 
-# onnx's reference computes the first over two axes in any rank, Erf in float32, and the others with
-# constants that are rounded to float32.
+def _lrn(
+    data: np.ndarray, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> np.ndarray:
+    before, after = (size - 1) // 2, size // 2
+    squares = [
+        np.square(data[:, max(c - before, 0) : c + after + 1]).sum(1) for c in range(data.shape[1])
+    ]
+    return np.asarray(data / (bias + alpha / size * np.stack(squares, 1)) ** beta)
+
+
+def _conv(
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    transposed: bool = False,
+    auto_pad: bytes = b"NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    output_padding: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> np.ndarray:
+    """A convolution by PyTorch, which pads as much at both ends: the padding is done here."""
+    rank = data.ndim - 2
+    strides, dilations = strides or [1] * rank, dilations or [1] * rank
+    more = output_padding or [0] * rank
+    begins, ends = list(pads or [0] * 2 * rank)[:rank], list(pads or [0] * 2 * rank)[rank:]
+    for axis in range(rank) if auto_pad.startswith(b"SAME") else ():
+        extent, stride = data.shape[2 + axis], strides[axis]
+        window = (weight.shape[2 + axis] - 1) * dilations[axis] + 1
+        if transposed:
+            total = (extent - 1) * stride + more[axis] + window - extent * stride
+        else:
+            total = (-(-extent // stride) - 1) * stride + window - extent
+        half = max(total, 0) // 2
+        upper = auto_pad == b"SAME_UPPER"
+        begins[axis], ends[axis] = (half, max(total, 0) - half)[:: 1 if upper else -1]
+    x, w = torch.from_numpy(data.copy()), torch.from_numpy(weight.copy())
+    if transposed:
+        function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+        y = function(x, w, stride=strides, groups=group, dilation=dilations)
+        firsts = [-begin for begin in begins]
+        lasts = [extra - end for extra, end in zip(more, ends, strict=True)]
+        y = F.pad(y, _pairs(firsts, lasts))
+    else:
+        function = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+        y = function(
+            F.pad(x, _pairs(begins, ends)), w, stride=strides, groups=group, dilation=dilations
+        )
+    y = y.numpy()
+    return y if bias is None else np.asarray(y + bias.reshape(-1, *[1] * rank))
+
+
+def _pairs(begins: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """The paddings of axes in PyTorch's order: the last axis first."""
+    return [number for pair in reversed([*zip(begins, ends, strict=True)]) for number in pair]
+
+
+# onnx's reference computes the first over two axes in any rank, Erf in float32, LRN without the
+# last channel of a window, convolutions in a few ways wrong, and the others with constants that are
+# rounded to float32.
 _CORRECTED: dict[str, Callable[..., np.ndarray]] = {
     "GlobalMaxPool": lambda data: data.max(tuple(range(2, data.ndim)), keepdims=True),
+    "Conv": _conv,
+    "ConvTranspose": functools.partial(_conv, transposed=True),
     "Erf": _erf,
     "Gelu": _gelu,
     "HardSwish": lambda data: data * np.clip(data / 6 + 0.5, 0, 1),
+    "LRN": _lrn,
 }
 
 
@@ -216,12 +293,12 @@ def _node_model(node: onnx.NodeProto, operands: Arrays, opset: int) -> onnx.Mode
 def in_float64(
     model: onnx.ModelProto, inputs: Arrays, precision: str, rng: np.random.Generator
 ) -> list[Sequence[np.ndarray]]:
-    """The outputs of `model` in float64: as it is, then on inputs that are rounded otherwise.
+    """The outputs of `model` in float64: as it is, then with other roundings.
 
     Parameters
     ----------
     precision : str
-        The dtype whose rounding moves inputs and initializers in the runs after the first.
+        The dtype whose rounding moves inputs, initializers and results in the runs after the first.
 
     Raises
     ------
@@ -239,7 +316,10 @@ def in_float64(
                 tensor.CopyFrom(
                     numpy_helper.from_array(_moved(weight, precision, rng), tensor.name)
                 )
-        found = outputs(wide, arrays)
+        if moved:
+            found = by_nodes(wide, arrays, rounded=lambda a: _moved(a, precision, rng))
+        else:
+            found = outputs(wide, arrays)
         if found is None:
             found = runs[0] if runs else outputs(model, inputs)
         assert found is not None, "no oracle runs the model in float64"
@@ -255,7 +335,9 @@ def _moved(array: np.ndarray, precision: str, rng: np.random.Generator) -> np.nd
     if array.dtype != np.float64:
         return array
     unit = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}.get(precision, 2.0**-8)
-    return np.asarray(array * (1 + unit * rng.uniform(-1, 1, array.shape)))
+    moved = array * (1 + unit * rng.uniform(-1, 1, array.shape))
+    with np.errstate(invalid="ignore"):
+        return np.where(array == np.rint(array), array, moved)  # no rounding makes an integer
 
 
 def _widened(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -129,6 +129,9 @@ def _exact(name: str) -> None:
     def run(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tensor:
         (x,) = args
         is_test = name in ("isfinite", "isinf", "isnan", "logical_not")
+        if name in ("abs", "negative") and x.dtype in ("int32", "int64"):
+            if (x.data == np.iinfo(x.dtype).min).any():
+                raise Undefined("the sign of the least integer")
         return inter.numerics.rounded(
             _EXACT[name](x.data), "bool" if is_test else x.dtype, np.float64(0)
         )

@@ -35,8 +35,9 @@ def difference(
     ours, theirs : sequence of numpy.ndarray
         The outputs to judge, and the oracle's.
     truths : callable
-        Runs the program in float64: on the inputs, then on inputs that differ from them by one
-        rounding.  Called only where the outputs differ by more than the usual tolerance.
+        Runs the program in float64: on the inputs, then on inputs, and for ONNX with results, that
+        differ from them by one rounding.  Called only where the outputs differ by more than the
+        usual tolerance.
     precision : str
         The least precise float dtype of the program; its tolerance holds for every float output.
 

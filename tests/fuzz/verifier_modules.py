@@ -79,6 +79,18 @@ def errors(mod: tvm.IRModule) -> set[tuple[str, str]]:
     return {(one.rule, one.message) for one in tvm_fixes.verify(mod) if one.severity == "error"}
 
 
+def is_reported(copy: tvm.IRModule, mod: tvm.IRModule) -> bool:
+    """Whether the mutant `copy` of `mod` has an error, or a warning of its own.
+
+    What harms at a few sizes only, as parameters of two channels for n, is a warning.
+    """
+    known = {(one.rule, one.message) for one in tvm_fixes.verify(mod)}
+    return any(
+        one.severity == "error" or (one.rule, one.message) not in known
+        for one in tvm_fixes.verify(copy)
+    )
+
+
 def assert_valid(mod: tvm.IRModule, what: str) -> None:
     found = errors(mod)
     assert not found, f"false alarm, {what}: {sorted(found)[0]}"
@@ -97,7 +109,7 @@ def check_mutant(
     found = mutants(copy)
     mutant = found[int(rng.integers(len(found)))]
     mutant.apply()
-    if errors(copy):
+    if is_reported(copy, mod):
         return
     got = results(copy, inputs)
     if got is None:

@@ -338,7 +338,12 @@ def _hoist(value: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[tirx.Expr, 
         constants.append(tirx.Bind(constant, call))
         return constant
 
-    return structural_mutate(value, (tvm.ir.Call, hoist)), constants
+    def keep(load: tvm.ir.TensorLoad, _: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
+        # TVM computes the extents of intermediate buffers from their indices, above the loops.
+        return load
+
+    rewrites = ((tvm.ir.Call, hoist), (tvm.ir.TensorLoad, keep))
+    return structural_mutate(value, rewrites), constants
 
 
 def lanes_of(extents: Sequence[tirx.Expr], size: int, dtypes: Sequence[str]) -> int | None:

@@ -22,6 +22,7 @@ import tvm
 import tvm.testing
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
@@ -205,6 +206,18 @@ def test_symbolic_dims() -> None:
             models, call(vm, "main", *inputs), onnx_runtime(model, *inputs), strict=True
         ):
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_a_symbolic_batch_that_is_resized() -> None:
+    """Vectors read an intermediate tensor, of which a symbol says where."""
+    x = image(3, 1, 7, 4)
+    for mode in ("linear", "cubic"):
+        model = resize_model(x, {"mode": mode}, sizes=[5, 1, 5, 4], shape=("n", 1, "k", 4))
+        executable = relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline())
+        vm = relax.VirtualMachine(executable, tvm.cpu())
+        # ONNX Runtime resizes no batch.
+        [expected] = ReferenceEvaluator(model).run(None, {"x": x})
+        np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("opset", (10, 11, 13, 18))

@@ -235,6 +235,22 @@ def test_bfloat16_behind_a_convolution(name):
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["cosh", "sinh"])
+def test_functions_of_vectors(dtype, name):
+    """Behind a convolution, in tiles of vectors, of which TVM has neither."""
+    inputs = {"x": tensor(1, 16, 8, 8, dtype=dtype), "w": tensor(16, 16, 3, 3, dtype=dtype)}
+    emit = getattr(relax.op, name)
+    mod = build(inputs, lambda bb, x, w: emit(bb.emit(relax.op.nn.conv2d(x, w))))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, 8, 8)).astype(dtype)
+    w = (rng.standard_normal((16, 16, 3, 3)) / 12).astype(dtype)
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, w)
+    wide = torch.nn.functional.conv2d(*(torch.from_numpy(a.astype("float64")) for a in (x, w)))
+    np.testing.assert_allclose(got, getattr(torch, name)(wide).numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_bfloat16_that_a_kernel_keeps_to_itself():
     """Between two functions, one of float32 and one of bfloat16."""
 

@@ -136,6 +136,41 @@ def test_calls_of_one_row_are_made_once():
     assert_becomes(before, expected)
 
 
+def test_calls_in_indices_stay():
+    """An intermediate buffer has as many elements as they reach: TVM computes that before loops."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(
+        x: T.Buffer((T.int64(9), T.int64(4)), "float32"),
+        y: T.Buffer((T.int64(1),), "float32"),
+        out: T.Buffer((T.int64(4),), "float32"),
+    ):
+        for i in range(T.int64(4)):
+            with T.sblock("row"):
+                v_i = T.axis.spatial(T.int64(4), i)
+                out[v_i] = x[T.Cast("int64", T.floor(y[T.int64(0)])), v_i]
+
+    @T.prim_func(private=True, s_tir=True)
+    def expected(
+        x: T.Buffer((T.int64(9), T.int64(4)), "float32"),
+        y: T.Buffer((T.int64(1),), "float32"),
+        out: T.Buffer((T.int64(4),), "float32"),
+    ):
+        with T.sblock("root"):
+            T.reads()
+            T.writes()
+            with T.sblock("row"):
+                T.reads(x[0 : T.int64(9), T.int64(0) : T.int64(4)], y[T.int64(0)])
+                T.writes(out[T.int64(0) : T.int64(4)])
+                for vector in range(T.int64(1)):
+                    for lane in T.vectorized(T.int64(4)):
+                        out[vector * T.int64(4) + lane] = x[
+                            T.Cast("int64", T.floor(y[T.int64(0)])), vector * T.int64(4) + lane
+                        ]
+
+    assert_becomes(before, expected)
+
+
 def test_what_is_not_adjacent_stays():
     @T.prim_func(private=True, s_tir=True)
     def every_other(

@@ -12,8 +12,8 @@
 # and limitations under the License.
 """Elementary functions that a CPU has in its C library only, or for one dtype only.
 
-``acos``, ``sinh`` and others of float16 are unknown to TVM's code generator for LLVM.  Its
-``atanh`` and its ``tanh`` of float64 are differences that cancel.
+``acos``, ``sinh`` and others of float16 are unknown to TVM's code generator for LLVM, ``sinh`` and
+``cosh`` of vectors, too.  Its ``atanh`` and its ``tanh`` of float64 are differences that cancel.
 """
 
 import tvm
@@ -33,8 +33,13 @@ _CALLED = frozenset(
     )
 )
 
-# By operator and dtype, the functions of the C library that TVM has a worse formula for.
+# By operator and dtype, the functions of the C library that TVM has a worse formula for, or none of
+# vectors.
 _LIBRARY = {
+    ("tirx.cosh", "float32"): "coshf",
+    ("tirx.cosh", "float64"): "cosh",
+    ("tirx.sinh", "float32"): "sinhf",
+    ("tirx.sinh", "float64"): "sinh",
     ("tirx.atanh", "float32"): "atanhf",
     ("tirx.atanh", "float64"): "atanh",
     ("tirx.tanh", "float64"): "tanh",
