@@ -46,6 +46,7 @@ from .relax.legalize import pixel_shuffle as _pixel_shuffle  # noqa: E402
 from .relax.legalize import pool_window as _pool_window  # noqa: E402
 from .relax.legalize import reductions as _reductions  # noqa: E402
 from .relax.legalize import regions as _regions  # noqa: E402
+from .relax.legalize import reshape as _reshape  # noqa: E402
 from .relax.legalize import resize as _resize  # noqa: E402
 from .relax.legalize import rms_norm as _rms_norm  # noqa: E402
 from .relax.legalize import scatter as _scatter  # noqa: E402
@@ -78,6 +79,7 @@ _pixel_shuffle.register()
 _pool_window.register()
 _reductions.register()
 _regions.register()
+_reshape.register()
 _resize.register()
 _rms_norm.register()
 _scatter.register()

@@ -32,6 +32,7 @@ FIX_IDS: tuple[str, ...] = (
     "softmax-legalize",
     "pool-window",
     "resize-legalize",
+    "reshape-legalize",
     "inline-elementwise",
     "reduction-schedule",
     "elementwise-schedule",

@@ -53,6 +53,7 @@ FIXES: tuple[Fix, ...] = (
     elements.SOFTMAX_LEGALIZE,
     elements.POOL_WINDOW,
     elements.RESIZE_LEGALIZE,
+    dynamic_shapes.RESHAPE_LEGALIZE,
     elements.INLINE_ELEMENTWISE,
     elements.REDUCTION_SCHEDULE,
     elements.ELEMENTWISE_SCHEDULE,

@@ -44,6 +44,48 @@ class _Positions:
         return result
 
 
+@I.ir_module
+class _Fifths:
+    """What a convolution of symbolic extents gives, reshaped to [5, -1]."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 3, "k"), "float32")) -> R.Tensor(dtype="float32", ndim=2):
+        n, k = T.int64(), T.int64()
+        with R.dataflow():
+            pairs = R.nn.avg_pool1d(x, pool_size=[2])
+            result = R.reshape(pairs, R.shape([5, n * 3 * (k - 1) // 5]))
+            R.output(result)
+        return result
+
+
+def _reshape(relax_pipeline: str | tvm.transform.Pass) -> None:
+    x = np.arange(90, dtype="float32").reshape(5, 3, 6)
+    got = run(_Fifths, x, relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, (x[:, :, 1:] - 0.5).reshape(5, 15))
+
+
+def _reshape_stock() -> None:
+    _reshape("default")
+
+
+def _reshape_in_order() -> None:
+    _reshape(pipeline())
+
+
+RESHAPE_LEGALIZE = Fix(
+    id="reshape-legalize",
+    family="dynamic-shapes",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="a reshape to an extent that is a quotient of symbols builds",
+    upstream=(),
+    probe=Probe(
+        stock=_reshape_stock,
+        fixed=_reshape_in_order,
+        symptom=re.compile("CanProveDivisible"),
+    ),
+)
+
+
 def _add_positions(relax_pipeline: str | tvm.transform.Pass) -> None:
     for length in (3, 5):
         x = np.arange(length) * 10

@@ -1,0 +1,92 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of a reshape whose result has a quotient of symbols for an extent.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.reshape`` of data with an extent such as ``k - 1`` to an extent such as
+    ``n * 3 * (k - 1) // 5``: what is behind a convolution of symbolic extents, with a -1.
+Symptom
+    ``Check failed: (CanProveDivisible(info.padding_factor, divisor))`` in ``FlattenBuffer``.
+Mechanism
+    The index is divided by ``k - 1`` again, and TVM's simplifier of such indices takes for granted
+    that it knows of what the quotient is a multiple.
+How to remove
+    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
+    ``reshape-legalize``.
+"""
+
+import functools
+from collections.abc import Iterable, Sequence
+
+from tvm import relax, te, tirx
+
+from ... import switches
+from ..tir import contains, count_of, extern, is_cpu
+from .override import Legalize, override
+from .targets import target_of
+
+FIX_ID = "reshape-legalize"
+
+_SUMS = (tirx.Add, tirx.Sub)
+_QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    data, shape = call.args[0].ty, call.ty.shape
+    if not (
+        switches.enabled(FIX_ID)
+        and is_cpu(target_of(call))
+        and isinstance(data.shape, relax.ShapeExpr)
+        and isinstance(shape, relax.ShapeExpr)
+        and _has(data.shape.values, _SUMS)
+        and _has(shape.values, _QUOTIENTS)
+    ):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    return bb.call_te(_copy, call.args[0], list(shape.values), primfunc_name_hint="reshape")
+
+
+def _has(extents: Iterable[tirx.Expr], kinds: tuple[type, ...]) -> bool:
+    return any(contains(extent, kinds) for extent in extents)
+
+
+def _copy(data: te.Tensor, shape: Sequence[tirx.Expr]) -> te.Tensor:
+    """The elements in their order: both tensors are read as if they had one dimension."""
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        count = count_of(data.shape)
+        source, target = (
+            tirx.decl_buffer([count], data.dtype, name, layout=None)
+            for name in ("source", "target")
+        )
+        index = tirx.Var("i", "int64")
+        copy = tirx.BufferStore(target, tirx.BufferLoad(source, [index]), [index])
+        return tirx.SeqStmt(
+            [
+                tirx.DeclBuffer(source, data=ins[0].data),
+                tirx.DeclBuffer(target, data=outs[0].data),
+                tirx.For(index, tirx.const(0, "int64"), count, tirx.ForKind.SERIAL, copy),
+            ]
+        )
+
+    return extern("reshape", [data], shape, str(data.dtype), body)
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    override("relax.reshape", _legalize)

@@ -1,0 +1,77 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+from tvm.relax import op
+
+from relax_helpers import build, run, tensor
+from tvm_fixes import pipeline, switches
+from tvm_fixes.relax.legalize.reshape import FIX_ID
+
+N, K = tirx.Var("n", "int64"), tirx.Var("k", "int64")
+
+
+def behind_a_pooling(shape, dtype="float32"):
+    """The means of neighbors, of which there are k - 1 in a row, reshaped."""
+    return build(
+        {"x": tensor(N, 3, K, dtype=dtype)},
+        lambda bb, x: op.reshape(
+            bb.emit(op.nn.avg_pool1d(x, pool_size=[2])), relax.ShapeExpr(shape)
+        ),
+    )
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float16"))
+@pytest.mark.parametrize(
+    "shape, counts",
+    (
+        ([5, N * 3 * (K - 1) // 5], (5, -1)),
+        ([N * 3 * (K - 1) // 30, 2, 5, 3], (-1, 2, 5, 3)),
+        ([4, N * 3 * (K - 1) // 4], (4, -1)),
+    ),
+)
+def test_quotients_of_symbols(shape, counts, dtype):
+    mod = behind_a_pooling(shape, dtype)
+    with switches.collect() as used:
+        executable = relax.build(mod, "llvm", relax_pipeline=pipeline())
+    assert FIX_ID in used
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    for n, k in ((20, 6), (40, 2), (20, 1), (0, 3)):
+        x = np.arange(n * 3 * k).reshape(n, 3, k).astype(dtype) % 64
+        expected = ((x[:, :, 1:] + x[:, :, :-1]) / 2).reshape(counts if x[:, :, 1:].size else -1)
+        got = vm["main"](tvm.runtime.tensor(x)).numpy()
+        np.testing.assert_array_equal(got.ravel(), expected.ravel())
+        assert not expected.size or got.shape == expected.shape
+
+
+@pytest.mark.parametrize("shape", ([N, 3 * (K - 1)], [N * 3 * (K - 1)]))
+def test_others_are_lowered_by_tvm(shape):
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    with switches.collect() as used:
+        got = run(behind_a_pooling(shape), x)
+    np.testing.assert_array_equal(got.ravel(), x[:, :, 1:].ravel() - 0.5)
+    assert FIX_ID not in used
+
+
+def test_switched_off(monkeypatch):
+    monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
+    mod = behind_a_pooling([5, N * 3 * (K - 1) // 5])
+    with pytest.raises(tvm.error.InternalError, match="CanProveDivisible"):
+        relax.build(mod, "llvm", relax_pipeline=pipeline())
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
