@@ -20,14 +20,17 @@ import importlib.metadata
 import importlib.util
 import json
 import math
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
 import tvm_fixes_terminal as terminal
-from tvm_fixes_terminal import EQUAL, FAILED, INTERRUPTED, WRONG_USE, Failure
+from tvm_fixes_terminal import EQUAL, FAILED, INTERRUPTED, TERMINATED, WRONG_USE, Failure
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -99,16 +102,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     status : int
         0: done, and every output is equal.  1: not equal, not compilable, or a fix is needed that
-        this installation lacks.  2: wrong use.  130: interrupted.
+        this installation lacks.  2: wrong use.  130: interrupted.  143: terminated.
     """
     terminal.open_streams()
     arguments = _parser().parse_args(argv)
+    with _ends_as_by_interrupt(signal.SIGTERM) as terminated:
+        try:
+            return terminal.write_out(*_run(arguments))
+        except KeyboardInterrupt:
+            status, what = (
+                (TERMINATED, "terminated") if terminated else (INTERRUPTED, "interrupted")
+            )
+            print(f"tvm-fixes: {what}; {_what_is_written(arguments)}", file=sys.stderr)
+            signals = sys.modules.get("tvm_fixes.signals")
+            return status if signals is None else signals.leave(status)
+
+
+@contextmanager
+def _ends_as_by_interrupt(number: signal.Signals) -> Iterator[list[signal.Signals]]:
+    """Have a signal do what Ctrl-C does, so that no folder is left; it is in the list then."""
+    received: list[signal.Signals] = []
+
+    def receive(_: int, frame: FrameType | None) -> None:
+        received.append(number)
+        interrupt = signal.getsignal(signal.SIGINT)
+        if callable(interrupt):
+            interrupt(signal.SIGINT, frame)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(number) is not signal.SIG_DFL:
+        yield received
+        return
+    signal.signal(number, receive)
     try:
-        return terminal.write_out(*_run(arguments))
-    except KeyboardInterrupt:
-        print(f"tvm-fixes: interrupted; {_what_is_written(arguments)}", file=sys.stderr)
-        signals = sys.modules.get("tvm_fixes.signals")
-        return INTERRUPTED if signals is None else signals.leave(INTERRUPTED)
+        yield received
+    finally:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _run(arguments: argparse.Namespace) -> "_Result":

@@ -225,7 +225,9 @@ def run_all_forked(
 def _serve(fn: Callable[[], object], answer: IO[bytes], output: IO[bytes]) -> None:
     """Run in the child: call `fn` and write what became of it to `answer`."""
     os.setpgrp()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the fork came while interrupts were deferred
+    # The fork came while interrupts were deferred.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)

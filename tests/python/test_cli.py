@@ -317,20 +317,42 @@ class TestCompile:
         assert err == "tvm-fixes: interrupted; nothing was written\n"
         assert os.listdir(tmp_path) == []
 
-    def interrupt(self, tmp_path, program: str) -> tuple[int, str]:
+    def interrupt(
+        self, tmp_path, program: str, number: int = signal.SIGINT, **variables: str
+    ) -> tuple[int, str]:
         """Run a program that says when it is to be interrupted; its status and standard error."""
         process = subprocess.Popen(
             [sys.executable, "-c", program],
-            env=environment(),
+            env=environment() | variables,
             cwd=tmp_path,
             stderr=subprocess.PIPE,
             text=True,
         )
         while process.stderr.readline() not in ("now\n", ""):
             pass
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
         return process.returncode, err
+
+    def test_terminated(self, tmp_path):
+        """No folder is left, be it beside the output or in TMPDIR."""
+        (tmp_path / "tmp").mkdir()
+        status, err = self.interrupt(
+            tmp_path,
+            "import sys, time\n"
+            "import tvm_fixes.compiler as compiler\n"
+            "from tvm_fixes_cli import main\n"
+            "def compare(*_, **__):\n"
+            "    print('now', file=sys.stderr, flush=True)\n"
+            "    time.sleep(100)\n"
+            "compiler._compare = compare\n"
+            "sys.exit(main(['compile', 'models:conv_net', '-o', 'out', '-q']))\n",
+            signal.SIGTERM,
+            TMPDIR=str(tmp_path / "tmp"),
+        )
+        assert (status, err) == (143, "tvm-fixes: terminated; nothing was written\n")
+        assert os.listdir(tmp_path) == ["tmp"]
+        assert list((tmp_path / "tmp").glob("tvm-fixes-*")) == []
 
     def test_interrupted_while_an_endless_loop_is_compared(self, tmp_path):
         """What runs in native code does not see the signal."""

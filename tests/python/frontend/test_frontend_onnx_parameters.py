@@ -280,5 +280,25 @@ def test_reverse_sequence_along_other_axes_is_refused() -> None:
     assert_refused(from_onnx, model, message)
 
 
+def test_lengths_of_a_reverse_sequence() -> None:
+    """ONNX Runtime refuses those that are more than there is, and negative ones."""
+    attributes = {"time_axis": 0, "batch_axis": 1}
+    for extent in (4, "t"):
+        model = program(
+            {"y": ("ReverseSequence", ["x", "lengths"], attributes)},
+            {"x": ("float32", (extent, "n")), "lengths": ("int64", ("n",))},
+        )
+        lengths = ([4, 0], [1, 3, 2], [], [5, 1], [2, 9], [-1, 2])
+        runs = [[normal(4, len(n)), vector(*n)] for n in lengths]
+        assert_follows_onnx_runtime(from_onnx, model, *runs)
+    model = program(
+        {"y": ("ReverseSequence", ["x", "lengths"], attributes)},
+        {"x": ("float32", (4, 2))},
+        {"lengths": np.array([2, 5])},
+    )
+    message = "ReverseSequence 'y': operand sequence_lens is [2 5]; expected 0 to 4"
+    assert_refused(from_onnx, model, message)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -68,6 +68,8 @@ def require_all(node: Node, conditions: relax.Expr) -> None:
         A tensor of one dimension and dtype bool.
     """
     conditions = node.emit(relax.op.astype(node.emit(conditions), "int64"))
+    # The least of none is none.
+    conditions = node.emit(relax.op.concat([conditions, relax.const([1], "int64")]))
     holds = node.emit(relax.op.min(conditions, axis=[0], keepdims=True))
     _match(node, node.emit(relax.op.tensor_to_shape(holds)), [1])
 

@@ -39,7 +39,14 @@ from ... import switches
 from ..dtypes import dtype_of
 from .extents import expression
 from .node import Converter, Extent, Node
-from .parameters import axes_of, extents_or_symbols, require, shaped
+from .parameters import (
+    axes_of,
+    extents_or_symbols,
+    require,
+    require_all,
+    shaped,
+    to_shape_tensor,
+)
 from .slice import take_ranges
 
 __all__ = [
@@ -146,14 +153,24 @@ def convert_reverse_sequence(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data is unknown or less than 2, or the axes are not 0 and 1.
+        If the rank of the data is unknown or less than 2, or the axes are not 0 and 1; or if a
+        length is known to be negative or more than there is.  Others raise at run time.
     """
     data, extents = shaped(node, 0, "input")
     axes = {name: node.attributes.get(name, 1 - (name == "time_axis")) for name in _SEQUENCE_AXES}
     if sorted(axes.values()) != [0, 1] or len(extents) < 2:
         raise node.invalid("attributes", axes, f"expected 0 and 1 of {len(extents)} axes")
     switches.note(PARAMETERS)
-    lengths = node.emit(op.astype(node.operands[1], "int64"))
+    lengths, extent, known = node.operands[1], extents[axes["time_axis"]], node.constant(1)
+    if known is None or not isinstance(extent, int):
+        lengths = node.emit(op.astype(lengths, "int64"))
+        most = node.emit(to_shape_tensor(node, [extent]))
+        is_positive = node.emit(op.greater_equal(lengths, relax.const(0, "int64")))
+        fits = node.emit(op.less_equal(lengths, most))
+        require_all(node, op.logical_and(is_positive, fits))
+    elif ((known < 0) | (known > extent)).any():
+        raise node.invalid("operand sequence_lens", known, f"expected 0 to {extent}")
+    lengths = node.emit(op.astype(lengths, "int64"))
     return op.reverse_sequence(data, lengths, axes["time_axis"], axes["batch_axis"])
 
 
