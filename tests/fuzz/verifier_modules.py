@@ -29,6 +29,7 @@ from tvm_ffi import structural_map
 
 import tvm_fixes
 from tvm_fixes.errors import summarize
+from tvm_fixes.relax.tir import contains
 from tvm_fixes.testing import _flat, _to_tvm
 
 from .relax_oracle import Expected, Undefined, Unsupported, expected
@@ -192,11 +193,16 @@ def _counted(at: int) -> Callable[[], bool]:
     return lambda: next(counter) == at
 
 
+def _is_judged(indices: Sequence[tirx.Expr]) -> bool:
+    """Whether the first index is there, and not computed of data: those may be right or not."""
+    return len(indices) > 0 and not contains(indices[0], tvm.ir.TensorLoad)
+
+
 def _move_load(kernel: tirx.PrimFunc, at: int, step: int) -> tirx.PrimFunc:
     is_chosen = _counted(at)
 
     def move(load: tvm.ir.TensorLoad) -> tirx.Expr:
-        if not is_chosen() or not len(load.indices):
+        if not is_chosen() or not _is_judged(load.indices):
             return load
         indices = [load.indices[0] + step, *list(load.indices)[1:]]
         return tirx.BufferLoad(load.source, indices)
@@ -208,7 +214,7 @@ def _move_store(kernel: tirx.PrimFunc, at: int, step: int) -> tirx.PrimFunc:
     is_chosen = _counted(at // 4)
 
     def move(store: tirx.BufferStore) -> tirx.Stmt:
-        if not is_chosen() or not len(store.indices):
+        if not is_chosen() or not _is_judged(store.indices):
             return store
         indices = [store.indices[0] + step, *list(store.indices)[1:]]
         return tirx.BufferStore(store.buffer, store.value, indices)
