@@ -126,8 +126,9 @@ def _ends_as_by_interrupt(number: signal.Signals) -> Iterator[list[signal.Signal
     def receive(_: int, frame: FrameType | None) -> None:
         received.append(number)
         interrupt = signal.getsignal(signal.SIGINT)
-        if callable(interrupt):
-            interrupt(signal.SIGINT, frame)
+        if not callable(interrupt):  # a shell has its background jobs ignore it
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
 
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(number) is not signal.SIG_DFL:

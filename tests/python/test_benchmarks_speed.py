@@ -50,6 +50,17 @@ TARGET = to_json(resolve("native"))
 SETTINGS = Settings(turns=3, cap=30.0, build_cap=30.0)
 
 
+@pytest.fixture(autouse=True)
+def keep_settings_of_torch():
+    """A worker sets them for itself, and is this process in some tests."""
+    import torch
+
+    grad, threads = torch.is_grad_enabled(), torch.get_num_threads()
+    yield
+    torch.set_grad_enabled(grad)
+    torch.set_num_threads(threads)
+
+
 def script(*seconds: float, error: float = 0.0, **more: object) -> dict[str, object]:
     """Of a worker that is right; wall times are twice the CPU times."""
     turns = [{"cpu": s, "wall": 2 * s} for s in seconds or (1.0,) * 20]

@@ -334,12 +334,14 @@ class TestCompile:
         _, err = process.communicate(timeout=60)
         return process.returncode, err
 
-    def test_terminated(self, tmp_path):
+    @pytest.mark.parametrize("interrupt", ["default_int_handler", "SIG_IGN"])
+    def test_terminated(self, tmp_path, interrupt):
         """No folder is left, be it beside the output or in TMPDIR."""
         (tmp_path / "tmp").mkdir()
         status, err = self.interrupt(
             tmp_path,
-            "import sys, time\n"
+            "import signal, sys, time\n"
+            f"signal.signal(signal.SIGINT, signal.{interrupt})\n"
             "import tvm_fixes.compiler as compiler\n"
             "from tvm_fixes_cli import main\n"
             "def compare(*_, **__):\n"

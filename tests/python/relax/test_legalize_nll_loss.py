@@ -51,6 +51,7 @@ def modules(ignored):
     return mods
 
 
+@torch.enable_grad()
 def expected(name, ignored, x, t, w):
     x = torch.tensor(x, requires_grad=True)
     weights = torch.tensor(w) if "weighted" in name else None
