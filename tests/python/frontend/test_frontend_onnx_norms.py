@@ -224,5 +224,18 @@ def test_scale_of_fewer_axes() -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_layer_norm_of_symbolic_extents_without_a_bias() -> None:
+    model = text_model(
+        """(float[n,k] x, float[m] scale) => (float[?,?] y) {
+        y = LayerNormalization (x, scale) }""",
+        17,
+    )
+    for x in (normal(3, 4), normal(2, 7)):
+        scale = normal(x.shape[1], seed=1)
+        [y] = imported_and_run(from_onnx, model, x, scale)
+        [expected] = onnx_runtime(model, x, scale)
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -39,7 +39,7 @@ from tvm import relax
 
 from ... import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .extents import equal
+from .extents import equal, is_static
 from .node import Converter, Extent, Node
 from .parameters import axes_of, require, shaped
 
@@ -67,6 +67,11 @@ def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
         If the axis is out of range, or the scale or the bias does not broadcast to the axes.
     """
     node = _with_parameters(node, _axes_from(node), broadcast=True)
+    if node.operand(2) is None and not is_static(*shaped(node, 1, "Scale")[1]):
+        # TVM makes a constant of the extents.
+        switches.note(NORMS)
+        data, scale = node.operands[:2]
+        node = node.with_operands(data, scale, node.emit(relax.op.zeros_like(scale)))
     count = node.attributes["tvm_custom"]["num_outputs"]
     if count < 2:
         return convert(node)
