@@ -176,7 +176,15 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
             return [_CORRECTED[node.op_type](*arrays, **attributes)]
         except RuntimeError:  # of PyTorch, for windows that are wider than their data
             return None
+    if node.op_type in _CHANNELWISE:
+        data, *parameters = (operands[name] for name in node.input if name)
+        if any(data.shape[1:2] != parameter.shape for parameter in parameters):
+            return None
     return by_reference(model, operands)
+
+
+# onnx's reference broadcasts what must have one element a channel.
+_CHANNELWISE = ("BatchNormalization", "InstanceNormalization")
 
 
 def _rounds_constants(model: onnx.ModelProto) -> bool:

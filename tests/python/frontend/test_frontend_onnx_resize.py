@@ -36,6 +36,7 @@ from onnx_helpers import (
     onnx_runtime,
     program,
     side_by_side,
+    text_model,
 )
 from relax_helpers import call, count, run
 from tvm_fixes import switches
@@ -216,6 +217,24 @@ def test_a_symbolic_batch_that_is_resized() -> None:
         executable = relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline())
         vm = relax.VirtualMachine(executable, tvm.cpu())
         # ONNX Runtime resizes no batch.
+        [expected] = ReferenceEvaluator(model).run(None, {"x": x})
+        np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_resize_behind_another_one() -> None:
+    """The first reads at an index that is cast from a float, whose region TVM cannot bound."""
+    model = text_model(
+        """(float[m,1,n] x) => (float[?,?,?] y)
+        <float[3] scales = {1, 1, 0.5}, int64[3] sizes = {3, 1, 2}> {
+        half = Resize <mode = "nearest", nearest_mode = "floor",
+            coordinate_transformation_mode = "asymmetric"> (x, "", scales)
+        y = Resize <mode = "linear"> (half, "", "", sizes) }""",
+        19,
+    )
+    for x in (image(3, 1, 8), image(2, 1, 6)):
+        vm = relax.VirtualMachine(
+            relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline()), tvm.cpu()
+        )
         [expected] = ReferenceEvaluator(model).run(None, {"x": x})
         np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-4, atol=1e-4)
 
