@@ -47,6 +47,7 @@ from .relax.transform import (
     SortByKeys,
     SplitDataflow,
     StaticPlanBlockMemory,
+    VMShapeLower,
 )
 from .relax.transform.fold_constant import MAX_GROWTH
 from .schedule import InlineElementwise, ScheduleElementwise, ScheduleReductions
@@ -193,8 +194,8 @@ def stages(
             for step in stock.legalize_passes(target)
             if step.info.name == _SCHEDULE
         ]
-        # The guarded planning of memory, in the place of TVM's.
-        guarded = {"StaticPlanBlockMemory": StaticPlanBlockMemory()}
+        # Guarded passes, in the place of TVM's.
+        guarded = {step.info.name: step for step in (StaticPlanBlockMemory(), VMShapeLower())}
         passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
         return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
 

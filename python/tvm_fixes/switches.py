@@ -61,6 +61,7 @@ FIX_IDS: tuple[str, ...] = (
     "fuse-transpose-matmul",
     "plan-memory-if",
     "plan-memory-escape",
+    "vm-shape-lower-weights",
     "empty-constants",
     "batch-norm-legalize",
     "torch-dtype",

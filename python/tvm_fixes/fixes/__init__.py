@@ -82,6 +82,7 @@ FIXES: tuple[Fix, ...] = (
     layout.FUSE_TRANSPOSE_MATMUL,
     memory.PLAN_MEMORY_IF,
     memory.PLAN_MEMORY_ESCAPE,
+    memory.VM_SHAPE_LOWER_WEIGHTS,
     memory.EMPTY_CONSTANTS,
     batch_norm.BATCH_NORM_LEGALIZE,
     torch_importer.DTYPE,

@@ -78,6 +78,44 @@ PLAN_MEMORY_IF = Fix(
 )
 
 
+@I.ir_module
+class _UnknownWeight:
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32"), w: R.Tensor(dtype="float32", ndim=2)) -> R.Tensor(
+        dtype="float32", ndim=2
+    ):
+        R.func_attr({"num_input": 1})
+        return w
+
+
+def _pass_unknown_weight(relax_pipeline: str | tvm.transform.Pass) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 4), "float32"), rng.standard_normal((3, 5), "float32")
+    np.testing.assert_array_equal(run(_UnknownWeight, x, w, relax_pipeline=relax_pipeline), w)
+
+
+def _pass_unknown_weight_stock() -> None:
+    _pass_unknown_weight("default")
+
+
+def _pass_unknown_weight_guarded() -> None:
+    _pass_unknown_weight(pipeline())
+
+
+VM_SHAPE_LOWER_WEIGHTS = Fix(
+    id="vm-shape-lower-weights",
+    family="memory",
+    kind=Kind.PASS,
+    summary="a function with num_input takes a weight of unknown shape",
+    upstream=(),
+    probe=Probe(
+        stock=_pass_unknown_weight_stock,
+        fixed=_pass_unknown_weight_guarded,
+        symptom=re.compile("SIGSEGV: crashed"),
+    ),
+)
+
+
 def _keep(relax_pipeline: str | tvm.transform.Pass) -> None:
     kept: list[tvm.runtime.Tensor] = []
     tvm.register_global_func("tvm_fixes.fixes.keep", kept.append, override=True)

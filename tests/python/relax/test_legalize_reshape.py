@@ -17,7 +17,7 @@ import tvm.testing
 from tvm import relax, tirx
 from tvm.relax import op
 
-from relax_helpers import build, run, tensor
+from relax_helpers import build, integers, run, tensor
 from tvm_fixes import pipeline, switches
 from tvm_fixes.relax.legalize.reshape import FIX_ID
 
@@ -55,6 +55,23 @@ def test_quotients_of_symbols(shape, counts, dtype):
         got = vm["main"](tvm.runtime.tensor(x)).numpy()
         np.testing.assert_array_equal(got.ravel(), expected.ravel())
         assert not expected.size or got.shape == expected.shape
+
+
+def test_a_view_of_what_a_kernel_has_made():
+    columns = (K - 1) // 2 + 1
+    inputs = {"x": tensor(2, 1, 3, columns), "g": tensor(columns), "w": tensor(columns, 32)}
+
+    def emit(bb, x, gamma, w, _):
+        norm = bb.emit(op.nn.layer_norm(x, gamma, gamma, axes=[-1], epsilon=1.0))
+        return op.add(bb.emit(op.matmul(norm, w)), bb.emit(op.ones((32,), "float32")))
+
+    x, gamma, w = integers(2, 1, 3, 3), integers(3, seed=1), integers(3, 32, seed=2)
+    centered = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((centered**2).mean(-1, keepdims=True) + 1)
+    expected = (centered / deviation * gamma + gamma) @ w + 1
+    k = np.zeros(5, "float32")
+    got = run(build(inputs | {"k": tensor(K)}, emit), x, gamma, w, k, pipeline=pipeline())
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", ([N, 3 * (K - 1)], [N * 3 * (K - 1)]))

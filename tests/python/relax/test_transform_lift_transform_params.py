@@ -173,6 +173,23 @@ def test_a_symbolic_extent_that_only_a_lifted_weight_has():
     assert_same(mod, lift(mod), data((4,)), data((7, 4)))
 
 
+def test_what_has_no_known_shape_is_not_lifted():
+    rows, columns = tirx.Var("rows", "int64"), tirx.Var("columns", "int64")
+
+    def emit(b, x, w):
+        places = b.match_cast(b.emit(op.nonzero(w)), tensor(rows, columns, dtype="int64"))
+        total = b.emit(op.sum(b.emit(op.astype(places, "float32"))))
+        summed = b.emit(op.sum(w))
+        return op.add(b.emit(op.add(x, total)), summed)
+
+    mod = module(main=function({"x": tensor(4)}, {"w": tensor(2, 4)}, emit))
+    after = lift(mod)
+    main = tvm.IRModule({"main": after["main"]})
+    assert count(main, "relax.nonzero") == 1
+    assert count(main, "relax.sum") == 1
+    assert_same(mod, after, data((4,)), data((2, 4)))
+
+
 def test_a_branch_and_a_function_without_a_block_are_left():
     builder = relax.BlockBuilder()
     x, w = relax.Var("x", tensor(4, 4)), relax.Var("w", tensor(4, 4))

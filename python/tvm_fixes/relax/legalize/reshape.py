@@ -30,14 +30,13 @@ How to remove
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
 from ... import switches
-from ..tir import contains, count_of, extern, is_cpu
+from ..tir import contains
 from .override import Legalize, override
-from .targets import target_of
 
 FIX_ID = "reshape-legalize"
 
@@ -49,7 +48,6 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     data, shape = call.args[0].ty, call.ty.shape
     if not (
         switches.enabled(FIX_ID)
-        and is_cpu(target_of(call))
         and isinstance(data.shape, relax.ShapeExpr)
         and isinstance(shape, relax.ShapeExpr)
         and _has(data.shape.values, _SUMS)
@@ -57,33 +55,12 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     ):
         return stock(bb, call)
     switches.note(FIX_ID)
-    return bb.call_te(_copy, call.args[0], list(shape.values), primfunc_name_hint="reshape")
+    # The virtual machine makes a view of it.
+    return call
 
 
 def _has(extents: Iterable[tirx.Expr], kinds: tuple[type, ...]) -> bool:
     return any(contains(extent, kinds) for extent in extents)
-
-
-def _copy(data: te.Tensor, shape: Sequence[tirx.Expr]) -> te.Tensor:
-    """The elements in their order: both tensors are read as if they had one dimension."""
-
-    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        count = count_of(data.shape)
-        source, target = (
-            tirx.decl_buffer([count], data.dtype, name, layout=None)
-            for name in ("source", "target")
-        )
-        index = tirx.Var("i", "int64")
-        copy = tirx.BufferStore(target, tirx.BufferLoad(source, [index]), [index])
-        return tirx.SeqStmt(
-            [
-                tirx.DeclBuffer(source, data=ins[0].data),
-                tirx.DeclBuffer(target, data=outs[0].data),
-                tirx.For(index, tirx.const(0, "int64"), count, tirx.ForKind.SERIAL, copy),
-            ]
-        )
-
-    return extern("reshape", [data], shape, str(data.dtype), body)
 
 
 @functools.cache

@@ -42,6 +42,7 @@ from .refresh_types import RefreshTypes
 from .sort_by_keys import SortByKeys
 from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
+from .vm_shape_lower import VMShapeLower
 
 __all__ = [
     "AllocateEmptyConstants",
@@ -74,4 +75,5 @@ __all__ = [
     "SortByKeys",
     "SplitDataflow",
     "StaticPlanBlockMemory",
+    "VMShapeLower",
 ]

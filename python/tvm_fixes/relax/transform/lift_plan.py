@@ -45,15 +45,16 @@ class Liftable:
         What it is computed of.
     constants : tuple of Weight
         What it is computed of in the end.
-    nbytes : int
-        Its size; 0 for what has none that is known.
+    nbytes : int, optional
+        Its size; 0 for what is no tensor. None for a tensor of unknown shape, which is not lifted:
+        it may take any memory.
     functions : set of int
         The functions that compute it, by number.
     """
 
     operands: tuple["Operand", ...]
     constants: tuple[Weight, ...]
-    nbytes: int
+    nbytes: int | None
     functions: set[int] = field(default_factory=set)
 
 
@@ -200,7 +201,7 @@ class LiftPlan:
             for operand in operands:
                 of = (operand,) if isinstance(operand, Weight) else operand.constants
                 weights |= dict.fromkeys(of)
-            size = bytes_of_type(var.ty)
+            size = bytes_of_type(var.ty) if has_known_shapes(var.ty) else None
             self._unique[key] = var, Liftable(operands, tuple(weights), size) if operands else None
         self._canonical[var], unique = self._unique[key]
         scope.known[var] = unique
@@ -283,6 +284,13 @@ class LiftPlan:
 def weights_of(function: relax.Function) -> list[relax.Var]:
     """The parameters after those that ``num_input`` counts."""
     return list(function.params)[int(function.attrs["num_input"]) :]
+
+
+def has_known_shapes(ty: tvm.ir.Type) -> bool:
+    """Whether each tensor in a value of the type `ty` has extents, be they symbolic."""
+    if isinstance(ty, relax.TupleType):
+        return all(map(has_known_shapes, ty.fields))
+    return not isinstance(ty, relax.TensorType) or isinstance(ty.shape, relax.ShapeExpr)
 
 
 def bytes_of_type(ty: tvm.ir.Type) -> int:

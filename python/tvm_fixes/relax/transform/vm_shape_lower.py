@@ -1,0 +1,77 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A guard around TVM's ``VMShapeLower``.
+
+Upstream
+    No thread is known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A function with ``num_input`` that takes a weight whose shape is not known, such as
+    ``R.Tensor(dtype="int64", ndim=2)``.
+Symptom
+    The process crashes (SIGSEGV) while the module is built.
+Mechanism
+    The pass checks the weights' symbolic extents only, and looks for these in a shape that is not
+    there.
+How to remove
+    When TVM builds such a function, use its pass in :mod:`tvm_fixes.pipeline`; delete this file,
+    its tests and the fix id ``vm-shape-lower-weights``.
+"""
+
+import tvm
+from tvm import relax
+
+from ... import switches
+from ..ir import with_functions
+from .lift_plan import has_known_shapes, weights_of
+
+FIX_ID = "vm-shape-lower-weights"
+
+
+def VMShapeLower() -> tvm.transform.Pass:
+    """Lower symbolic shapes, and the checks of parameters, to calls of the virtual machine.
+
+    TVM's pass of this name. A function that takes weights of unknown shapes goes through it without
+    its ``num_input``, so that all its parameters are checked, and gets that back.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass.
+    """
+    stock = relax.transform.VMShapeLower()
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        found = {
+            var: function
+            for var, function in mod.functions_items()
+            if isinstance(function, relax.Function) and _has_unknown_weights(function)
+        }
+        if not found or not switches.enabled(FIX_ID):
+            return stock(mod)
+        switches.note(FIX_ID)
+        bare = {var: function.without_attr("num_input") for var, function in found.items()}
+        lowered = stock(with_functions(mod, bare))
+        whole = {
+            var: lowered[var].with_attr("num_input", function.attrs["num_input"])
+            for var, function in found.items()
+        }
+        return with_functions(lowered, whole)
+
+    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
+
+
+def _has_unknown_weights(function: relax.Function) -> bool:
+    has_weights = "num_input" in (function.attrs or {})
+    return has_weights and not all(has_known_shapes(var.ty) for var in weights_of(function))
