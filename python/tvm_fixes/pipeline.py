@@ -39,6 +39,7 @@ from .relax.transform import (
     FoldPadIntoConv,
     GuardFloatArithmetic,
     GuardIntegerDivision,
+    GuardLongLoops,
     InsertRuntimeChecks,
     LowerAssertOp,
     LowerElementaryFunctions,
@@ -144,7 +145,7 @@ def stages(
     ``CheckIndices`` (unless the indices are trusted), ``Legalize``, ``InlineElementwise``,
     ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
     ``LowerElementaryFunctions``, ``Lower``, ``GuardFloatArithmetic``,
-    ``GuardIntegerDivision`` and ``CheckLowered``.
+    ``GuardIntegerDivision``, ``GuardLongLoops`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
@@ -211,6 +212,7 @@ def stages(
     # Behind all schedules, and what computes shapes too.
     sequence.append(GuardFloatArithmetic())
     sequence.append(GuardIntegerDivision())
+    sequence.append(GuardLongLoops())
     # Last, so that whatever an external code generator takes is gone: no false alarm.
     sequence.append(CheckLowered())
     return sequence

@@ -40,6 +40,7 @@ FIX_IDS: tuple[str, ...] = (
     "elementary-functions",
     "float-arithmetic",
     "integer-division",
+    "long-loops",
     "gpu-schedule",
     "sort-by-keys",
     "split-dataflow",

@@ -224,11 +224,18 @@ def _normalized(
     return inter.numerics.rounded(result * gamma + beta, x.dtype, 4 * error + np.abs(beta))
 
 
+def _along(parameter: np.ndarray, axes: tuple[int, ...], rank: int) -> np.ndarray:
+    """A parameter whose dims are those of `axes`, in that order, against data of `rank` dims."""
+    ordered = np.transpose(parameter, np.argsort(axes))
+    return np.expand_dims(ordered, [axis for axis in range(rank) if axis not in axes])
+
+
 @operator("nn.layer_norm")
 def _layer_norm(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tensor:
-    axes = axes_of(call, "axes", args[0].data.ndim)
-    gamma = args[1].data if attr(call, "scale") else np.ones(())
-    beta = args[2].data if attr(call, "center") else np.zeros(())
+    rank = args[0].data.ndim
+    axes = axes_of(call, "axes", rank)
+    gamma = _along(args[1].data, axes, rank) if attr(call, "scale") else np.ones(())
+    beta = _along(args[2].data, axes, rank) if attr(call, "center") else np.zeros(())
     return _normalized(inter, args[0], axes, attr(call, "epsilon"), gamma, beta)
 
 
@@ -238,7 +245,7 @@ def _rms_norm(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> T
     if prod(x.shape[axis] for axis in axes) == 0:
         return args[0]
     scale = 1 / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + attr(call, "epsilon"))
-    result = x * scale * args[1].data
+    result = x * scale * _along(args[1].data, axes, x.ndim)
     return inter.numerics.rounded(result, args[0].dtype, 8 * np.abs(result))
 
 

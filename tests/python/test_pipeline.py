@@ -62,6 +62,7 @@ def test_stages_have_names():
             "Lower",
             "GuardFloatArithmetic",
             "GuardIntegerDivision",
+            "GuardLongLoops",
             "CheckLowered",
         ),
     ]

@@ -61,6 +61,7 @@ FIXES: tuple[Fix, ...] = (
     elements.ELEMENTARY_FUNCTIONS,
     arithmetic.FLOAT_ARITHMETIC,
     arithmetic.INTEGER_DIVISION,
+    memory.LONG_LOOPS,
     gpu.SCHEDULE,
     arithmetic.SORT_BY_KEYS,
     elements.SPLIT_DATAFLOW,

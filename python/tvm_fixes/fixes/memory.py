@@ -19,11 +19,14 @@ import tempfile
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
+from tvm_ffi import structural_walk
 
 from ..pipeline import pipeline
+from ..relax.transform import GuardLongLoops
 from ._run import run
 from .record import Fix, Kind, Probe
 
@@ -79,6 +82,15 @@ PLAN_MEMORY_IF = Fix(
 
 
 @I.ir_module
+class _LongLoop:
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((2147483647,), "float32"), y: T.Buffer((1,), "float32")):
+        for k in range(2147483647):
+            y[0] = x[k]
+            y[0] = y[0] + T.float32(1)
+
+
+@I.ir_module
 class _UnknownWeight:
     @R.function
     def main(x: R.Tensor((2, 4), "float32"), w: R.Tensor(dtype="float32", ndim=2)) -> R.Tensor(
@@ -86,6 +98,26 @@ class _UnknownWeight:
     ):
         R.func_attr({"num_input": 1})
         return w
+
+
+def _unroll() -> None:
+    # The loops are marked instead of written out, which would take all memory.
+    config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
+    with tvm.target.Target("llvm"), tvm.transform.PassContext(config=config):
+        function = tirx.transform.UnrollLoop()(GuardLongLoops()(_LongLoop))["main"]
+    kinds: list[tirx.ForKind] = []
+    structural_walk(function.body, (tirx.For, lambda loop: kinds.append(loop.kind)))
+    assert tirx.ForKind.UNROLLED not in kinds, "a loop of 2**31 - 1 iterations is unrolled"
+
+
+LONG_LOOPS = Fix(
+    id="long-loops",
+    family="memory",
+    kind=Kind.PASS,
+    summary="loops of 2**30 iterations and more are not written out",
+    upstream=(),
+    probe=Probe(stock=_unroll, fixed=_unroll, symptom=re.compile("iterations is unrolled")),
+)
 
 
 def _pass_unknown_weight(relax_pipeline: str | tvm.transform.Pass) -> None:

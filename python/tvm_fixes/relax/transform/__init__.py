@@ -28,6 +28,7 @@ from .fold_pad_into_conv import FoldPadIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .guard_float_arithmetic import GuardFloatArithmetic
 from .guard_integer_division import GuardIntegerDivision
+from .guard_long_loops import GuardLongLoops
 from .insert_runtime_checks import InsertRuntimeChecks
 from .lazy_get_input import LazyGetInput
 from .lazy_set_output import LazySetOutput
@@ -61,6 +62,7 @@ __all__ = [
     "FuseTransposeMatmul",
     "GuardFloatArithmetic",
     "GuardIntegerDivision",
+    "GuardLongLoops",
     "InsertRuntimeChecks",
     "LazyGetInput",
     "LazySetOutput",
