@@ -304,10 +304,16 @@ def _resize(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tensor
     for axis, size in ((2, sizes[0]), (3, sizes[1])):
         matrix = _interpolation(data.shape[axis], size, mode, method)
         data = np.moveaxis(np.moveaxis(data, axis, -1) @ matrix.T, -1, axis)
-        error = np.moveaxis(np.moveaxis(error, axis, -1) @ np.ceil(matrix).T, -1, axis)
+        error = np.moveaxis(np.moveaxis(error, axis, -1) @ _near(matrix).T, -1, axis)
     result, terms = (_to_order(one, "NCHW", layout) for one in (data, error))
     exact = method == "nearest_neighbor"
     return inter.numerics.rounded(result, x.dtype, np.float64(0) if exact else 16 * terms)
+
+
+def _near(matrix: np.ndarray) -> np.ndarray:
+    """What a resize may read: a coordinate that is rounded has a part of the next element, too."""
+    read = np.pad(np.ceil(matrix), ((0, 0), (1, 1)))
+    return np.minimum(read[:, :-2] + read[:, 1:-1] + read[:, 2:], 1)
 
 
 def _interpolation(old: int, new: int, mode: str, method: str) -> np.ndarray:

@@ -53,6 +53,22 @@ def test_axes_from_the_first_one_are_lowered_by_tvm():
     assert FIX_ID not in used
 
 
+@pytest.mark.parametrize("dtype", ("float32", "bool", "bfloat16"))
+@pytest.mark.parametrize(
+    "begin, end, strides", [([3, 1], [4, 4], [-2, 1]), ([2, 4], [2, 9], None), ([2], [4], [-3])]
+)
+def test_nothing_between_the_bounds(begin, end, strides, dtype):
+    axes = [1, 2][: len(begin)]
+    mod = build(
+        {"x": tensor(4, 6, 5, dtype=dtype)},
+        lambda _, x: relax.op.strided_slice(x, axes, begin, end, strides),
+    )
+    bounds = zip(begin, end, strides or [1, 1], strict=False)
+    expected = np.zeros((4, 6, 5))[(np.s_[:], *(slice(*each) for each in bounds))]
+    got = run(mod, tvm.runtime.empty((4, 6, 5), dtype))
+    assert (got.shape, str(got.dtype)) == (expected.shape, dtype)
+
+
 def test_switched_off(monkeypatch):
     monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
     with pytest.raises(Exception, match="axis < src_tensor_dim"):

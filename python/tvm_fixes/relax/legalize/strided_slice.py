@@ -10,17 +10,19 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of slices along axes that are counted from the last one.
+"""Lowering of slices along axes that are counted from the last one, and of slices of nothing.
 
 Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.strided_slice`` along an axis such as -1, of data with a symbolic dim or with bounds
-    that are symbolic.
+    that are symbolic; one that ends before it begins, as 3:5 with a stride of -2.
 Symptom
-    ``Check failed: axis < src_tensor_dim (-1 vs. 2)`` in LegalizeOps.
+    ``Check failed: axis < src_tensor_dim (-1 vs. 2)`` in LegalizeOps; ``Input [Begin=3, End=5] is
+    invalid``, although the type of the result is right.
 Mechanism
-    TVM's lowering takes the axes as they are where the shape of the output is not static.
+    TVM's lowering takes the axes as they are where the shape of the output is not static, and
+    refuses bounds between which there is nothing where it is.
 How to remove
     When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
     ``strided-slice-legalize``.
@@ -28,7 +30,7 @@ How to remove
 
 import functools
 
-from tvm import relax
+from tvm import relax, tirx, topi
 
 from ... import switches
 from .override import Legalize, override
@@ -44,12 +46,20 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     data, axes, *bounds = call.args
     if not switches.enabled(FIX_ID) or not isinstance(axes, relax.Tuple):
         return stock(bb, call)
+    shape = call.ty.shape
+    if isinstance(shape, relax.ShapeExpr) and any(map(_is_zero, shape.values)):
+        switches.note(FIX_ID)
+        return bb.call_te(topi.full, list(shape.values), str(call.ty.dtype), 0)
     indices = [int(axis) for axis in axes.fields]
     if min(indices, default=0) >= 0:
         return stock(bb, call)
     switches.note(FIX_ID)
     counted = relax.Tuple([relax.prim_value(axis % data.ty.ndim) for axis in indices])
     return stock(bb, bb.normalize(relax.Call(call.op, [data, counted, *bounds], call.attrs)))
+
+
+def _is_zero(dim: tirx.Expr) -> bool:
+    return isinstance(dim, tirx.IntImm) and dim.value == 0
 
 
 @functools.cache
