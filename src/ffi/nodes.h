@@ -389,6 +389,17 @@ struct PoolAttrsNode : LayoutAttrsNode {
   Field<String> out_layout{this, {"out_layout"}};
 };
 
+/*! \brief The attributes of a pooling with windows. */
+struct PoolWindowAttrsNode : PoolAttrsNode {
+  using PoolAttrsNode::PoolAttrsNode;
+  Field<Array<int64_t>> pool_size{this, {"pool_size"}};
+  Field<Array<int64_t>> strides{this, {"strides"}};
+  /*! \brief Before each spatial axis, then after each. */
+  Field<Array<int64_t>> padding{this, {"padding"}};
+  Field<Array<int64_t>> dilation{this, {"dilation"}};
+  Field<bool> ceil_mode{this, {"ceil_mode"}};
+};
+
 /*! \brief The attributes of a convolution of 1, 2 or 3 spatial axes. */
 struct ConvAttrsNode : NodeLayout {
   ConvAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
@@ -484,6 +495,9 @@ struct Nodes {
       "relax.attrs.Pool1DAttrs",         "relax.attrs.Pool2DAttrs",
       "relax.attrs.Pool3DAttrs",         "relax.attrs.AdaptivePool1DAttrs",
       "relax.attrs.AdaptivePool2DAttrs", "relax.attrs.AdaptivePool3DAttrs"};
+  /*! \brief By spatial axes less one. */
+  PoolWindowAttrsNode pool_window_attrs[3] = {
+      "relax.attrs.Pool1DAttrs", "relax.attrs.Pool2DAttrs", "relax.attrs.Pool3DAttrs"};
   PadAttrsNode pad_attrs;
   CallTIRInplaceAttrsNode call_tir_inplace_attrs;
   LayoutAttrsNode resize2d_attrs = "relax.attrs.Resize2DAttrs";

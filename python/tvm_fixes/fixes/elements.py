@@ -340,6 +340,45 @@ POOL_WINDOW = Fix(
     ),
 )
 
+
+def _pool_rounding_up(relax_pipeline: str | tvm.transform.Pass) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 1, tirx.Var("n", "int64")), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            pooled = builder.emit(
+                relax.op.nn.max_pool1d(x, pool_size=[2], strides=[3], ceil_mode=True)
+            )
+            out = builder.emit_output(relax.op.nn.relu(pooled))
+        builder.emit_func_output(out)
+    values = np.array([[[1, 2, 3, 4, 5, 6, 7]]], "float32")
+    got = run(builder.get(), values, relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, [[[2, 5, 7]]])
+
+
+def _pool_rounding_up_stock() -> None:
+    # TVM's pipeline that fuses operators.
+    pipelines = [relax.get_pipeline(name) for name in ("zero", "default")]
+    _pool_rounding_up(tvm.transform.Sequential(pipelines))
+
+
+def _pool_rounded_down() -> None:
+    _pool_rounding_up(pipeline())
+
+
+POOL_CEIL_MODE = Fix(
+    id="pool-ceil-mode",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="poolings with ceil_mode along symbolic extents build",
+    upstream=(),
+    probe=Probe(
+        stock=_pool_rounding_up_stock,
+        fixed=_pool_rounded_down,
+        symptom=re.compile("prim.if_then_else"),
+    ),
+)
+
 RESIZE_LEGALIZE = Fix(
     id="resize-legalize",
     family="elements",

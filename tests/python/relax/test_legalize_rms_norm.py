@@ -20,7 +20,7 @@ import tvm.testing
 from tvm import relax
 
 from relax_helpers import build, call, merge, run, tensor
-from tvm_fixes import switches
+from tvm_fixes import pipeline, switches
 
 SHAPE = (2, 4, 3, 5)
 AXES = [[-1], [1], [0], [2, 3], [3, 2], [1, 3], [3, 1], [1, 2, 3], [3, 1, 2], [0, 1, 2, 3]]
@@ -91,6 +91,12 @@ def test_extents_known_at_run_time():
     x, weight = draw([2, 1])
     got = run(rms_norm([2, 1], (n, 4, h, 5)), x, weight)
     assert_close(got, reference(x, weight, [2, 1]), "float32")
+
+
+@pytest.mark.parametrize("shape", ((2, 3, 0), (0, 3, 2), (2, 0, 3)))
+def test_no_elements(shape):
+    x, weight = np.zeros(shape, "float32"), np.zeros(shape[2:], "float32")
+    assert run(rms_norm([2], shape), x, weight, pipeline=pipeline()).shape == shape
 
 
 def test_epsilon_is_that_of_the_call():

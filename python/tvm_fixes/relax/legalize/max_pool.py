@@ -35,6 +35,7 @@ from tvm import relax, te, tirx, topi
 from ... import switches
 from .layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
+from .pool_ceil_mode import round_down
 from .pool_window import clip_window
 from .reductions import FIX_ID, comparable, extremum_reducer
 
@@ -93,7 +94,7 @@ def max_pool(
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    call = clip_window(bb, call)
+    call = clip_window(bb, round_down(bb, call))
     (data,), attrs = call.args, call.attrs
     layout, out_layout = str(attrs.layout), str(attrs.out_layout)
     is_ours = (

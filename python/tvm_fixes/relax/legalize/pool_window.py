@@ -37,6 +37,7 @@ from tvm import relax, tirx
 from ... import switches
 from .layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
+from .pool_ceil_mode import round_down
 
 FIX_ID = "pool-window"
 
@@ -108,7 +109,7 @@ def _pooling(call: relax.Call, sizes: list[int], strides: list[int]) -> relax.Ca
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    return stock(bb, clip_window(bb, call))
+    return stock(bb, clip_window(bb, round_down(bb, call)))
 
 
 @functools.cache

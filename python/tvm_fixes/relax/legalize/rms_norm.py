@@ -58,8 +58,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     mean_square = bb.emit(op.mean(op.square(values), axes, keepdims=True))
     scaled = bb.emit(op.multiply(values, op.rsqrt(op.add(mean_square, epsilon))))
     ascending = op.permute_dims(weight, sorted(range(len(axes)), key=axes.__getitem__))
-    extents = [data.ty.shape.values[axis] if axis in axes else 1 for axis in range(ndim)]
-    factors = op.reshape(ascending, extents)
+    factors = op.expand_dims(ascending, [axis for axis in range(ndim) if axis not in axes])
     if dtype == wide:
         return op.multiply(scaled, factors)
     return op.astype(op.multiply(scaled, op.astype(factors, wide)), dtype)

@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Poolings of symbolic extents that round up, as poolings that round down.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``max_pool1d`` to ``max_pool3d`` or ``avg_pool1d`` to ``avg_pool3d`` with ``ceil_mode`` along an
+    axis of a symbolic extent, where a last window may begin behind the data, as of 2 elements with
+    a stride of 3.
+Symptom
+    ``Cannot find the FInferType attribute registered to op: prim.if_then_else`` in FuseOps.
+Mechanism
+    TVM leaves such a window out by a call of ``if_then_else``, which Relax takes for an operator of
+    its own.
+How to remove
+    When TVM passes the tests of this file, delete it, its test, its calls in ``max_pool.py`` and
+    ``pool_window.py``, ``src/relax/op/pool.cc`` and the fix id ``pool-ceil-mode``.
+"""
+
+import tvm_ffi
+from tvm import relax, tirx, topi
+
+from ... import switches
+from .layouts import SPATIAL_AXES, Layout
+
+FIX_ID = "pool-ceil-mode"
+
+
+def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """A pooling with the same windows that does not round their number up.
+
+    It is padded by ``stride - 1`` elements more behind each axis, but only by as many as let the
+    last window begin at the last element.  An average counts none of these, but those of the
+    padding, where it is to.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+    call : relax.Call
+        Of an average or maximum pooling, in any layout.
+
+    Returns
+    -------
+    relax.Call
+        `call` itself where the fix is off, and where it rounds down or has a static shape.
+    """
+    (data,), attrs = call.args, call.attrs
+    known = isinstance(data.ty.shape, relax.ShapeExpr) and isinstance(
+        call.ty.shape, relax.ShapeExpr
+    )
+    if not (switches.enabled(FIX_ID) and attrs.ceil_mode and known):
+        return call
+    if all(isinstance(extent, tirx.IntImm) for extent in call.ty.shape.values):
+        return call
+    rank = len(attrs.pool_size)
+    sizes, strides, dilation, padding = (
+        list(map(int, values))
+        for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
+    )
+    before, after = padding[:rank], padding[rank:]
+    reach = [step * (size - 1) for step, size in zip(dilation, sizes, strict=True)]
+    ends = [
+        min(end + stride - 1, most) for end, stride, most in zip(after, strides, reach, strict=True)
+    ]
+    operator = str(call.op.name).rpartition(".")[2]
+    if operator.startswith("avg") and attrs.count_include_pad and any(padding):
+        data = bb.emit(_padded(bb, data, str(attrs.layout), before, after))
+        ends = [end - width for end, width in zip(ends, after, strict=True)]
+        before = [0] * rank
+    rounded = bb.normalize(
+        getattr(relax.op.nn, operator)(
+            data,
+            sizes,
+            strides=strides,
+            padding=[*before, *ends],
+            dilation=dilation,
+            ceil_mode=False,
+            count_include_pad=False,
+            layout=str(attrs.layout),
+            out_layout=str(attrs.out_layout) or None,
+        )
+    )
+    if not tvm_ffi.structural_equal(rounded.ty, call.ty):
+        return call
+    switches.note(FIX_ID)
+    return rounded
+
+
+def _padded(
+    bb: relax.BlockBuilder, data: relax.Expr, layout: str, before: list[int], after: list[int]
+) -> relax.Expr:
+    letters = Layout(layout).letters
+    widths = [[0] * len(letters), [0] * len(letters)]
+    for axis, letter in enumerate(SPATIAL_AXES[len(before)]):
+        for width, of_axis in zip(widths, (before, after), strict=True):
+            width[letters.index(letter)] = of_axis[axis]
+    return bb.call_te(topi.nn.pad, data, *widths)
