@@ -29,7 +29,7 @@ from tvm_fixes.errors import UsageError
 
 from .measure import Comparison
 
-NAMES = ("speed", "conv2d", "visitor", "verifier", "runtime_checks")
+NAMES = ("speed", "conv2d", "visitor", "verifier", "runtime_checks", "index_checks")
 
 
 def table(comparison: Comparison) -> Table:

@@ -12,12 +12,16 @@
 # and limitations under the License.
 """The benchmarks' own checks; how long anything takes is no part of a test."""
 
+import numpy as np
 import pytest
+import tvm
 import tvm.testing
+from tvm import relax
 
 from benchmarks import __main__ as command
 from benchmarks import verifier, visitor
 from benchmarks.measure import Comparison, Way, compare
+from relax_helpers import build, tensor
 from tvm_fixes.relax.verifier import verify
 
 
@@ -74,6 +78,35 @@ def test_checks_at_run_time_that_cost_too_much_are_an_error():
     runtime_checks.check(runs(without=0.2, checked=0.201))
     with pytest.raises(RuntimeError, match=r"run: checks take 2\.0%, more than 1%"):
         runtime_checks.check(runs(without=0.2, checked=0.204))
+
+
+def test_indices_are_bounded_in_one_way_of_three(monkeypatch):
+    pytest.importorskip("torch")
+    from benchmarks import index_checks
+
+    ids = np.array([[3, -1], [0, 9]])
+    mod = build(
+        {"table": tensor(10, 4), "ids": tensor(2, 2, dtype="int64")},
+        lambda _, table, ids: relax.op.take(table, ids, axis=0),
+    )
+    table = np.arange(40, dtype="float32").reshape(10, 4)
+    inputs = [tvm.runtime.tensor(one) for one in (table, ids)]
+    seen = []
+
+    def ways(_title, ways, runs):
+        seen.extend(way().numpy() for way in ways.values())
+        inputs[1].copyfrom(np.array([[0, 1], [2, 10]]))
+        (*_, checked) = ways.values()
+        with pytest.raises(Exception, match="index"):
+            checked()
+        return list(ways)
+
+    monkeypatch.setattr(index_checks, "model", lambda: (mod, inputs))
+    monkeypatch.setattr(index_checks, "compare", ways)
+    (names,) = index_checks.comparisons()
+    assert names == ["without bounds", "without bounds, again", "with bounds, and 1 checks"]
+    for one in seen:
+        np.testing.assert_array_equal(one, table[ids])
 
 
 @pytest.mark.parametrize("kind", verifier.KINDS)
