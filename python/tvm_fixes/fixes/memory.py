@@ -84,7 +84,7 @@ PLAN_MEMORY_IF = Fix(
 @I.ir_module
 class _LongLoop:
     @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((2147483647,), "float32"), y: T.Buffer((1,), "float32")):
+    def main(x: T.Buffer((2147483647,), "float32"), y: T.Buffer((1,), "float32")) -> None:
         for k in range(2147483647):
             y[0] = x[k]
             y[0] = y[0] + T.float32(1)
