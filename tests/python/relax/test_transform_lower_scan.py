@@ -13,8 +13,10 @@
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
+import torch
 import tvm
 import tvm.testing
 from tvm import relax, tirx
@@ -75,6 +77,21 @@ def test_scans_of_any_extents(dtype):
 
     outcome = run_forked(run, timeout=60)
     assert outcome.kind is OutcomeKind.VALUE, outcome
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+@pytest.mark.parametrize("name", ("cumsum", "cumprod"))
+def test_sixteen_bits_are_scanned_in_float32_as_pytorch_does(name, dtype):
+    x = torch.rand(4, 40, generator=torch.Generator().manual_seed(0)) * 8 - 4
+    if name == "cumprod":
+        # The products in between go far beyond the range of float16.
+        x = torch.cat([x, 1 / x.flip(1)], dim=1)
+    x = x.to(getattr(torch, dtype))
+    mod = build({"x": tensor(*x.shape, dtype=dtype)}, lambda _, x: getattr(op, name)(x, 1))
+    wide = x.float().numpy()
+    narrow = tvm.runtime.tensor(wide.astype(getattr(ml_dtypes, dtype, dtype)))
+    got = machine({"main": mod})["main"](narrow).numpy().astype("float32")
+    np.testing.assert_array_equal(got, getattr(torch, name)(x, 1).float().numpy())
 
 
 def test_static_lines_of_no_elements():

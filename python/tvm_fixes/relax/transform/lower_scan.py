@@ -34,7 +34,8 @@ def LowerScan() -> tvm.transform.Pass:
     """Lower ``R.cumsum`` and ``R.cumprod`` for a CPU.
 
     TVM's kernel writes the first element of each line before it asks whether there is one: a line
-    of no elements has the next tensor's memory, or the heap's own.
+    of no elements has the next tensor's memory, or the heap's own.  It also rounds each 16-bit sum
+    or product, where PyTorch goes on in float32.
 
     Returns
     -------
@@ -66,16 +67,18 @@ class _Lowering(PyExprMutator):
         if not isinstance(data.ty.shape, relax.ShapeExpr) or data.ty.vdevice is not None:
             return call
         switches.note(FIX_ID)
-        axis = call.attrs.axis
-        return self.builder_.call_te(
+        axis, dtype = call.attrs.axis, str(call.ty.dtype)
+        inner = "float32" if dtype in ("float16", "bfloat16") else dtype
+        scanned = self.builder_.call_te(
             _scan,
             data,
             call.op.name,
             None if axis is None else int(axis) % data.ty.ndim,
-            str(call.ty.dtype),
+            inner,
             bool(call.attrs.exclusive),
             primfunc_name_hint=call.op.name.removeprefix("relax."),
         )
+        return scanned if inner == dtype else relax.op.astype(self.builder_.emit(scanned), dtype)
 
 
 def _scan(
