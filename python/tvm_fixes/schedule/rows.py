@@ -64,7 +64,7 @@ def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
         return None
     work = _work(sch, reductions[0])
     across = {_is_across(sch.get(block)) for block in reductions}
-    if len(across) > 1 or None in across:
+    if len(across) > 1 or None in across or (True in across and not rows):
         return None
     if True in across:
         rows.pop()

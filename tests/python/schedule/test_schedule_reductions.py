@@ -331,6 +331,19 @@ def test_functions_of_functions_behind_a_reduction():
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
+def test_a_sum_whose_rows_all_have_one_element() -> None:
+    """Behind it stands what reads a scalar."""
+
+    def emit(builder, x, divisor):
+        mean = builder.emit(relax.op.mean(x, [0, 1], keepdims=True))
+        return relax.op.floor_mod(mean, divisor)
+
+    mod = build({"x": tensor(1, 2, 2), "divisor": tensor()}, emit)
+    x, divisor = np.array([[[-1, 4], [0, -9]]], "float32"), np.array(1.75, "float32")
+    got = run(mod, x, divisor, pipeline=pipeline())
+    np.testing.assert_array_equal(got, np.mod(x.mean((0, 1), keepdims=True), divisor))
+
+
 def test_axes_of_which_one_has_no_elements() -> None:
     """The loops are one loop of no iterations, in which no position is computed by a division."""
     op, outputs = relax.op, ("sum", "max")
