@@ -108,6 +108,21 @@ def test_symbolic_extents() -> None:
     assert_refused(from_onnx, model, "attribute auto_pad is SAME_LOWER; expected static spatial")
 
 
+@pytest.mark.parametrize("operator", ("MaxPool", "AveragePool", "LpPool"))
+def test_symbolic_extents_that_are_rounded_up(operator: str) -> None:
+    shapes = {"x": ("n", 3, "h", "w")}
+    for kernel, strides, pads in (([2, 3], [3, 2], [1, 0, 0, 1]), ([3, 1], [2, 3], [0, 0, 1, 0])):
+        attributes = {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": 1}
+        sizes = [normal(2, 3, h, w) for h, w in ((8, 6), (7, 8), (3, 4))]
+        model = node_model(operator, {"x": sizes[0]}, attributes, opset=22, shapes=shapes)
+        for x in sizes:
+            [got] = imported_and_run(from_onnx, model, x)
+            np.testing.assert_allclose(got, onnx_runtime(model, x)[0], rtol=1e-5, atol=1e-6)
+    attributes = {"kernel_shape": [2, 2], "pads": [0, 0, 2, 2], "ceil_mode": 1}
+    model = node_model("LpPool", {"x": normal(1, 1, 4, 4)}, attributes, opset=22, shapes=shapes)
+    assert_refused(from_onnx, model, "expected a static one for ceil_mode and pads of a window")
+
+
 def unpool(pads: list[int], **constants: np.ndarray):
     inputs = {"x": normal(1, 1, 2, 2), "indices": np.array([1, 3, 5, 8]).reshape(1, 1, 2, 2)}
     attributes = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": pads}

@@ -173,6 +173,19 @@ def test_average_pooling_with_a_divisor(importer) -> None:
         torch.testing.assert_close(got, expected)
 
 
+def test_average_pooling_with_a_divisor_of_symbolic_extents() -> None:
+    def pool(x: torch.Tensor) -> torch.Tensor:
+        return F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=4)
+
+    x = torch.randn(2, 3, 7, 8)
+    dims = {2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
+    program = torch.export.export(Call(pool), (x,), dynamic_shapes=((dims,),))
+    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+    for sizes in ((7, 8), (9, 6)):
+        x = torch.randn(2, 3, *sizes)
+        torch.testing.assert_close(run(mod, x), pool(x))
+
+
 def test_average_pooling_modules_with_a_divisor() -> None:
     module = nn.Sequential(nn.AvgPool2d(2, 1, divisor_override=5), nn.AvgPool2d(2))
     x = torch.randn(1, 2, 6, 6, dtype=torch.float16)

@@ -247,16 +247,23 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an attribute does not fit, or ``ceil_mode`` is set and a dim is symbolic.
+        If an attribute does not fit, or ``ceil_mode`` is set, a dim is symbolic, and there are as
+        many pads as elements in a window.
     """
     windows = _Windows.of(node)
     data = node.operands[0]
     after = windows.after
     if windows.rounds_up:
         counts = windows.counts()
-        if counts is None:
-            raise node.invalid("shape of X", data.ty.shape, "expected a static one for ceil_mode")
-        after = windows.ends(counts)
+        if counts is not None:
+            after = windows.ends(counts)
+        elif any(end >= span for end, span in zip(after, windows.spans, strict=True)):
+            reason = "expected a static one for ceil_mode and pads of a window and more"
+            raise node.invalid("shape of X", data.ty.shape, reason)
+        else:
+            # The last window begins within the data.
+            steps = zip(after, windows.strides, windows.spans, strict=True)
+            after = [min(end + stride, span) - 1 for end, stride, span in steps]
     switches.note(POOLING)
     dtype = dtype_of(data)
     p = node.attributes.get("p", 2)

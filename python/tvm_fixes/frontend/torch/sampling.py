@@ -38,7 +38,7 @@ from tvm import relax
 
 from ... import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .corrections import Converters, Corrections, static_extent
+from .corrections import Converters, Corrections
 
 __all__ = ["GRID_SAMPLE", "POOLING", "Sampling"]
 
@@ -139,7 +139,11 @@ class Sampling(Corrections):
         wide = self._astype(x, accumulation_dtype(dtype))
         ends = list(padding)
         if ceil_mode:
-            ends = self._ends_of_windows(node, x, kernel, stride, padding)
+            # The last window begins within the data.
+            ends = [
+                min(end + step, size) - 1
+                for end, step, size in zip(padding, stride, kernel, strict=True)
+            ]
         # Each window averages the same number of elements; those outside are 0.
         widths = [0, 0] * (x.ty.ndim - rank)
         widths += [width for pair in zip(padding, ends, strict=True) for width in pair]
@@ -147,33 +151,6 @@ class Sampling(Corrections):
         mean = self.block_builder.emit(stock(wide, kernel, stride, 0, False, True))
         scale = relax.const(math.prod(kernel) / divisor, dtype_of(wide))
         return self._astype(self.block_builder.emit(relax.op.multiply(mean, scale)), dtype)
-
-    @staticmethod
-    def _ends_of_windows(
-        node: fx.Node, x: relax.Expr, kernel: list[int], stride: list[int], padding: list[int]
-    ) -> list[int]:
-        """The padding behind each axis with which the last window ends there, or within it.
-
-        Raises
-        ------
-        tvm.error.OpAttributeInvalid
-            If an extent is symbolic.
-        """
-        ends = []
-        for size, step, before, extent in zip(
-            kernel, stride, padding, x.ty.shape.values[-len(kernel) :], strict=True
-        ):
-            known = static_extent(extent)
-            if known is None:
-                raise tvm.error.OpAttributeInvalid(
-                    f"{node.target} {node.name!r}: attribute ceil_mode is True for an axis of "
-                    f"{extent} elements; expected a number known at import"
-                )
-            count = -(-(known + 2 * before - size) // step) + 1
-            # A last window that would begin behind the data is left out.
-            count -= (count - 1) * step >= known + before
-            ends.append(max((count - 1) * step + size - known - before, 0))
-        return ends
 
     def _grid_sampler(self, node: fx.Node) -> relax.Expr:
         """``grid_sampler_2d`` and ``grid_sampler_3d`` of ATen."""
