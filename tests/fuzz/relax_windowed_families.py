@@ -152,8 +152,11 @@ def norm(g: Maker) -> None:
     )
     if kind in ("layer", "rms"):
         count = g.between(1, min(2, x.rank))
-        axes = [axis - x.rank if g.chance(0.5) else axis for axis in range(x.rank - count, x.rank)]
-        gamma, beta = (g.given(x.dims[x.rank - count :], x.dtype) for _ in range(2))
+        normalized = list(range(x.rank - count, x.rank))
+        if g.chance(0.3):
+            normalized = [int(axis) for axis in g.rng.permutation(x.rank)[:count]]
+        axes = [axis - x.rank if g.chance(0.5) else axis for axis in normalized]
+        gamma, beta = (g.given([x.dims[axis] for axis in normalized], x.dtype) for _ in range(2))
         if kind == "rms":
             g.emit(op.nn.rms_norm(x.var, gamma.var, axes))
         else:
