@@ -30,6 +30,7 @@ from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import transform  # noqa: E402
 from .relax.legalize import arithmetic as _arithmetic  # noqa: E402
+from .relax.legalize import average_pool as _average_pool  # noqa: E402
 from .relax.legalize import batch_norm as _batch_norm  # noqa: E402
 from .relax.legalize import comparison as _comparison  # noqa: E402
 from .relax.legalize import conv as _conv  # noqa: E402
@@ -63,6 +64,7 @@ except _metadata.PackageNotFoundError:  # a source tree on the search path
     __version__ = "0+unknown"
 
 _arithmetic.register()
+_average_pool.register()
 _batch_norm.register()
 _comparison.register()
 _conv.register()

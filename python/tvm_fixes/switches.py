@@ -31,6 +31,7 @@ FIX_IDS: tuple[str, ...] = (
     "reduction-legalize",
     "softmax-legalize",
     "pool-window",
+    "average-pool",
     "pool-ceil-mode",
     "resize-legalize",
     "reshape-legalize",

@@ -52,14 +52,16 @@ def unary(graph: Graph) -> None:
 def _unary_attributes(graph: Graph, name: str) -> dict[str, object]:
     number = float(graph.rng.uniform(0.1, 2.0))
     alpha = {"alpha": number}
+    # Where the result jumps: every dtype has this number.
+    bound = max(round(number * 32), 1) / 32
     return {
         "Celu": alpha,
         "Elu": alpha,
         "LeakyRelu": alpha,
-        "ThresholdedRelu": alpha,
+        "ThresholdedRelu": {"alpha": bound},
         "Selu": {"alpha": number, "gamma": 1.5},
         "HardSigmoid": {"alpha": number, "beta": 0.25},
-        "Shrink": {"lambd": number, "bias": float(graph.choose((0.0, 0.5)))},
+        "Shrink": {"lambd": bound, "bias": float(graph.choose((0.0, 0.5)))},
         "Gelu": {"approximate": "tanh"},
         "IsInf": {"detect_negative": graph.below(2), "detect_positive": graph.below(2)},
     }.get(name, {})

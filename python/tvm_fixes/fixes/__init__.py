@@ -52,6 +52,7 @@ FIXES: tuple[Fix, ...] = (
     elements.REDUCTION_LEGALIZE,
     elements.SOFTMAX_LEGALIZE,
     elements.POOL_WINDOW,
+    elements.AVERAGE_POOL,
     elements.POOL_CEIL_MODE,
     elements.RESIZE_LEGALIZE,
     dynamic_shapes.RESHAPE_LEGALIZE,

@@ -341,6 +341,39 @@ POOL_WINDOW = Fix(
 )
 
 
+def _average(relax_pipeline: str | tvm.transform.Pass) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 1, 70000), "float16"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.nn.adaptive_avg_pool1d(x, [1]))
+        builder.emit_func_output(out)
+    got = run(builder.get(), np.full((1, 1, 70000), 3, "float16"), relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, [[[3]]])
+
+
+def _average_stock() -> None:
+    _average("default")
+
+
+def _average_in_float32() -> None:
+    _average(pipeline())
+
+
+AVERAGE_POOL = Fix(
+    id="average-pool",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="averages of windows of 16-bit floats are computed in float32",
+    upstream=(),
+    probe=Probe(
+        stock=_average_stock,
+        fixed=_average_in_float32,
+        symptom=re.compile("70000 exceeds maximum of float16"),
+    ),
+)
+
+
 def _pool_rounding_up(relax_pipeline: str | tvm.transform.Pass) -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 1, tirx.Var("n", "int64")), "float32"))

@@ -35,6 +35,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ... import switches
+from .average_pool import widen
 from .layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
 from .pool_ceil_mode import round_down
@@ -109,7 +110,8 @@ def _pooling(call: relax.Call, sizes: list[int], strides: list[int]) -> relax.Ca
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    return stock(bb, clip_window(bb, round_down(bb, call)))
+    wide = widen(bb, call)
+    return stock(bb, clip_window(bb, round_down(bb, call))) if wide is None else wide
 
 
 @functools.cache

@@ -1,0 +1,147 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Averages of windows of 16-bit floats, and of windows of different extents.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.nn.avg_pool1d`` to ``avg_pool3d`` and ``adaptive_avg_pool1d`` to ``adaptive_avg_pool3d``
+    of float16 or bfloat16; adaptive ones over three axes that are no multiples of the result's.
+Symptom
+    ``Literal value 70000 exceeds maximum of float16`` for a window of so many elements, as the
+    average over a picture is; an infinite average of large numbers, silently; ``IntImm supports
+    only int`` where the result over three axes is read twice.
+Mechanism
+    Sums and numbers of elements are in the dtype of the data.  The number of elements is a product
+    of casts, which is a variable where it is needed twice; of that TVM's analysis of integers makes
+    an integer.
+How to remove
+    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
+    ``pool_window.py``, and the fix id ``average-pool``.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from ... import switches
+from .layouts import SPATIAL_AXES, Layout
+from .override import Legalize, override
+
+FIX_ID = "average-pool"
+
+
+def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """An average of 16-bit floats, computed in float32 and rounded once, as PyTorch does.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+    call : relax.Call
+        Of an average pooling.
+
+    Returns
+    -------
+    relax.Expr or None
+        None where the fix is off, and for other dtypes.
+    """
+    dtype = str(call.args[0].ty.dtype)
+    if dtype not in ("float16", "bfloat16") or not switches.enabled(FIX_ID):
+        return None
+    switches.note(FIX_ID)
+    wide = bb.emit(relax.op.astype(call.args[0], "float32"))
+    return relax.op.astype(bb.emit(relax.Call(call.op, [wide], call.attrs)), dtype)
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    wide = widen(bb, call)
+    if wide is not None:
+        return wide
+    (data,), attrs = call.args, call.attrs
+    layout, dtype = Layout(str(attrs.layout)), str(data.ty.dtype)
+    shapes = [getattr(value.ty, "shape", None) for value in (data, call)]
+    is_ours = (
+        switches.enabled(FIX_ID)
+        and "float" in dtype
+        and str(attrs.out_layout) in ("", layout.name)
+        and all(isinstance(shape, relax.ShapeExpr) for shape in shapes)
+    )
+    if not is_ours:
+        return stock(bb, call)
+    extents, counts = (list(shape.values) for shape in shapes)
+    letters = SPATIAL_AXES[data.ty.ndim - 2 - len(layout.blocks)]
+    axes = [layout.letters.index(letter) for letter in letters]
+    if all(_divides(counts[axis], extents[axis]) for axis in axes):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    name = str(call.op.name).rpartition(".")[2]
+    return bb.call_te(adaptive_average, data, counts, axes, primfunc_name_hint=name)
+
+
+def _divides(count: tirx.Expr, extent: tirx.Expr) -> bool:
+    is_known = isinstance(count, tirx.IntImm) and isinstance(extent, tirx.IntImm)
+    return is_known and count.value > 0 and extent.value % count.value == 0
+
+
+def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -> te.Tensor:
+    """Averages of windows that cover `data`.
+
+    Window ``i`` of ``n`` on an axis of ``extent`` elements begins at ``i * extent // n`` and ends
+    in front of ``ceil((i + 1) * extent / n)``, as in PyTorch.
+
+    Parameters
+    ----------
+    data : te.Tensor
+    shape : list of Expr
+        That of the result.
+    axes : list of int
+        Those that the windows lie on.
+
+    Returns
+    -------
+    te.Tensor
+        Of the dtype of `data`.
+    """
+
+    def window(axis: int, at: Sequence[tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
+        """Where a window begins, and its number of elements."""
+        index, count = at[axis].astype("int64"), shape[axis]
+        begin = tirx.floordiv(index * data.shape[axis], count)
+        return begin, tirx.ceildiv((index + 1) * data.shape[axis], count) - begin
+
+    def total(*at: tirx.Expr) -> tirx.Expr:
+        position, along = list(at), []
+        for axis in axes:
+            begin, count = window(axis, at)
+            along.append(te.reduce_axis((0, count), name=f"r{axis}"))
+            position[axis] = begin + along[-1]
+        return te.sum(data(*position), axis=along)
+
+    summed = te.compute(shape, total, name="adaptive_pool_sum")
+
+    def average(*at: tirx.Expr) -> tirx.Expr:
+        counts = [window(axis, at)[1] for axis in axes]
+        return summed(*at) / functools.reduce(operator.mul, counts).astype(data.dtype)
+
+    return te.compute(shape, average, name="adaptive_pool_avg")
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering of adaptive averages in force. A second call does nothing."""
+    for rank in SPATIAL_AXES:
+        override(f"relax.nn.adaptive_avg_pool{rank}d", _legalize)
