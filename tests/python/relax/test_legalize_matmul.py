@@ -28,6 +28,7 @@ from tvm.target.codegen import target_has_features
 from conv_checks import loops
 from grids import batched, sample
 from relax_helpers import build, call, merge, run, tensor
+from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
 
 CPU = tvm.target.Target("llvm")
@@ -246,6 +247,32 @@ def test_vectors_in_parallel() -> None:
     (func,) = (f for v, f in mod.functions.items() if v.name_hint.startswith("matmul"))
     kinds = {loop.kind for loop in loops(func)}
     assert {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED} <= kinds
+
+
+@pytest.mark.parametrize("extent", (lambda n: tirx.min(n, 1), lambda n: n % 4, lambda n: n // 2))
+@pytest.mark.parametrize("axis", ("rows", "columns", "depth"))
+def test_extents_that_are_expressions(axis, extent):
+    """Of which TVM knows how large they are at most."""
+    n = tirx.Var("n", "int64")
+    extents = {"rows": 8, "depth": 17, "columns": 16} | {axis: extent(n)}
+    rows, depth, columns = extents["rows"], extents["depth"], extents["columns"]
+    inputs = {"lhs": tensor(rows, depth), "rhs": tensor(depth, columns), "n": tensor(n)}
+    mod = build(inputs, lambda _, lhs, rhs, __: relax.op.matmul(lhs, rhs))
+    vm = relax.VirtualMachine(
+        relax.build(mod, TARGETS["avx"], relax_pipeline=pipeline()), tvm.cpu()
+    )
+    for size in (0, 1, 6, 7):
+        analyzer = tvm.sym.Analyzer()
+        analyzer.bind(n, tirx.const(size, "int64"))
+        known = {
+            name: int(analyzer.simplify(tirx.const(0, "int64") + e)) for name, e in extents.items()
+        }
+        lhs, rhs = (
+            np.random.default_rng(0).standard_normal(shape).astype("float32")
+            for shape in ((known["rows"], known["depth"]), (known["depth"], known["columns"]))
+        )
+        got = vm["main"](*map(tvm.runtime.tensor, (lhs, rhs, np.zeros(size, "float32")))).numpy()
+        np.testing.assert_allclose(got, lhs @ rhs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "is_tiled"), [(255, False), (256, True)])

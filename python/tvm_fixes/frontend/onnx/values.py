@@ -40,7 +40,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer, ConstIntBound
-from tvm_ffi import structural_equal
+from tvm_ffi import structural_equal, structural_walk
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -121,9 +121,22 @@ def as_vector(builder: relax.BlockBuilder, elements: Sequence[Extent]) -> relax.
     """An int64 tensor of one dimension whose elements are `elements`."""
     # No dim of a shape is negative.
     below = [min(element, 0) if isinstance(element, int) else 0 for element in elements]
-    dims = [element - low for element, low in zip(elements, below, strict=True)]
+    signs = [-1 if _is_negative(element) else 1 for element in elements]
+    dims = [(e - low) * sign for e, low, sign in zip(elements, below, signs, strict=True)]
     tensor = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr(dims)))
+    if min(signs, default=1) < 0:
+        tensor = builder.emit(relax.op.multiply(tensor, relax.const(signs, "int64")))
     return builder.emit(relax.op.add(tensor, relax.const(below, "int64"))) if any(below) else tensor
+
+
+def _is_negative(element: Extent) -> bool:
+    """Whether what is computed of symbolic extents is known to be."""
+    if isinstance(element, int):
+        return False
+    analyzer = Analyzer()
+    bound = ConstIntBound(0, ConstIntBound.POS_INF)
+    structural_walk(element, (tirx.Var, lambda symbol: analyzer.update(symbol, bound, True)))
+    return bool(analyzer.can_prove(element < 0))
 
 
 class KnownValues:

@@ -319,6 +319,13 @@ def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | 
     return result
 
 
+def _tile_rows(rows: tirx.Expr) -> int:
+    if isinstance(rows, tirx.IntImm):
+        return even_part(rows.value, most=6)
+    # Where TVM knows that all rows are in one tile, it takes their number for that of the tile.
+    return 1 if Analyzer().const_int_bound(rows).max_value <= 6 else 6
+
+
 def _choose_tile(
     target: tvm.target.Target, dtype: str, rows: tirx.Expr, columns: tirx.Expr, packed: bool
 ) -> _Tile:
@@ -328,7 +335,7 @@ def _choose_tile(
     """
     vector, registers = vector_registers(target)
     lanes = vector // (tvm.DataType(dtype).bits // 8)
-    tile_rows = even_part(rows.value, most=6) if isinstance(rows, tirx.IntImm) else 6
+    tile_rows = _tile_rows(rows)
     # One register holds an element of the first operand; the others a row of tiles and operands.
     # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
     vectors = max((registers - 2) // (tile_rows + 1), 1)
