@@ -496,8 +496,8 @@ struct Nodes {
       "relax.attrs.Pool3DAttrs",         "relax.attrs.AdaptivePool1DAttrs",
       "relax.attrs.AdaptivePool2DAttrs", "relax.attrs.AdaptivePool3DAttrs"};
   /*! \brief By spatial axes less one. */
-  PoolWindowAttrsNode pool_window_attrs[3] = {
-      "relax.attrs.Pool1DAttrs", "relax.attrs.Pool2DAttrs", "relax.attrs.Pool3DAttrs"};
+  PoolWindowAttrsNode pool_window_attrs[3] = {"relax.attrs.Pool1DAttrs", "relax.attrs.Pool2DAttrs",
+                                              "relax.attrs.Pool3DAttrs"};
   PadAttrsNode pad_attrs;
   CallTIRInplaceAttrsNode call_tir_inplace_attrs;
   LayoutAttrsNode resize2d_attrs = "relax.attrs.Resize2DAttrs";

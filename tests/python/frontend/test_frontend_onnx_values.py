@@ -30,7 +30,7 @@ from grids import sample
 from onnx_helpers import assert_follows_onnx_runtime, normal, text_model
 from relax_helpers import call, calls, count
 from shape_graphs import EMPTY_SIZES, SIZES, inputs, random_shape_graph
-from tvm_fixes import switches
+from tvm_fixes import switches, verify
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.values import SHAPE_VALUES, extents_of
 
@@ -238,6 +238,15 @@ def test_reshape_to_a_computed_shape(text: str, shape: str) -> None:
     shapes = [(2, 3, 4), (1, 5, 4)] if "n" in shape else [(2, 3, 4)]
     assert isinstance(mod["main"].ret_ty.shape, relax.ShapeExpr)
     assert_follows_onnx_runtime(from_onnx, model, *([normal(*shape)] for shape in shapes))
+
+
+def test_negative_sizes() -> None:
+    """A shape has no negative extents, so a computed size that is negative is no part of one."""
+    model = text_model(
+        "(float[4, n, n] x) => (int64 y) <int64 four = {-4}> { s = Size(x)  y = Sub(four, s) }"
+    )
+    assert verify(from_onnx(model)) == []
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(4, n, n)] for n in (0, 1, 3)))
 
 
 def test_equal_shapes_of_two_inputs() -> None:

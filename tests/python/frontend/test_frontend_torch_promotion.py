@@ -217,6 +217,8 @@ def test_numbers_that_the_dtype_does_not_hold() -> None:
             x == -1,
             torch.fmod(x, -3),
             torch.add(x, x, alpha=-1),
+            x.clone().copy_(-1.5),
+            x.clone().copy_(300.7),
         ),
         x,
     )

@@ -190,9 +190,9 @@ class Promotion(Corrections):
         """An argument, be it a tensor, a number or a size, as a tensor of `dtype`."""
         value = self._retrieve_args(argument)
         if not isinstance(value, relax.Expr):
-            if "int" in dtype and isinstance(value, int):
-                # PyTorch wraps a number that the dtype does not hold.
-                value = np.array(value, "int64").astype(dtype)
+            if "int" in dtype and isinstance(value, int | float):
+                # PyTorch truncates and wraps a number that the dtype does not hold.
+                value = torch.tensor(value).to(getattr(torch, dtype)).numpy()
             return relax.const(value, dtype)
         if isinstance(value.ty, PrimType):
             return self._prim_value_to_scalar_tensor(value, dtype)

@@ -73,7 +73,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return wide
     (data,), attrs = call.args, call.attrs
     layout, dtype = Layout(str(attrs.layout)), str(data.ty.dtype)
-    shapes = [getattr(value.ty, "shape", None) for value in (data, call)]
+    shapes = [value.ty.shape for value in (data, call)]
     is_ours = (
         switches.enabled(FIX_ID)
         and "float" in dtype
