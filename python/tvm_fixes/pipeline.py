@@ -180,7 +180,7 @@ def stages(
         ]
         # The fields of a lowered tuple are read in its place: fusion does not look through it.
         lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
-        passes.insert(lowered, relax.transform.CanonicalizeBindings())
+        passes[lowered:lowered] = [relax.transform.CanonicalizeBindings(), SplitDataflow()]
         first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
         first.append(FoldLayoutTransform(max_growth))
         # Before TVM's kernels, which write to lines without elements.

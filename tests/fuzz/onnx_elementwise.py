@@ -197,12 +197,16 @@ def reduce(graph: Graph) -> None:
     value = graph.pick(FLOATS if graph.chance(0.8) else ("int32", "int64"))
     if value is None:
         return
-    in_floats = name in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+    # ONNX Runtime computes them in floats.
+    in_floats = name in ("ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
     if in_floats and value.dtype not in FLOATS:
         # What of it does not fit the integers is undefined.
         if any(spec.kind == "special" for spec in graph.inputs) or "Log" in name:
             return
     axes = axes_of(graph, value)
+    if not value.array.size:
+        # ONNX Runtime reduces nothing along other axes than the negative ones.
+        axes = [axis % value.rank for axis in axes]
     attributes: dict[str, object] = {"keepdims": graph.below(2)}
     operands: list[Value | str] = [value]
     if graph.opset >= 18 or name == "ReduceSum":
@@ -262,7 +266,7 @@ def normalize(graph: Graph) -> None:
         pair = [graph.weight(dtype, [channels]) for _ in "ab"]
         moments = [graph.weight(dtype, [channels]), graph.weight(dtype, [channels], "positive")]
         graph.add("BatchNormalization", [value, *pair, *moments], epsilon=1e-3)
-    elif kind == 2:
+    elif kind == 2 and value.array.size:  # ONNX Runtime may crash without elements
         pair = [graph.weight(dtype, [channels]) for _ in "ab"]
         graph.add("InstanceNormalization", [value, *pair])
     elif kind == 3 and graph.opset >= 18:

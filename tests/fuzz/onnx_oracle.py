@@ -148,14 +148,14 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
     """The results of one node; None if both oracles reject it.
 
     Of 16-bit floats that ONNX Runtime has no kernel for, in float32 and rounded once.  A Pad of
-    int16 is one of int32: onnx's reference reflects farther than there is data.
+    16-bit integers is one of int32: onnx's reference reflects farther than there is data.
     """
     model = _node_model(node, operands, opset)
     try:
         return by_onnx_runtime(model, operands)
     except Unsupported:
         pass
-    wider = _WIDER | ({"int16": "int32"} if node.op_type == "Pad" else {})
+    wider = _WIDER | (_WIDER_PADS if node.op_type == "Pad" else {})
     narrow = {a.dtype for a in operands.values() if a.dtype.name in wider}
     if len(narrow) == 1 and node.op_type not in _NAMES_A_DTYPE:
         [dtype] = narrow
@@ -208,6 +208,8 @@ def _gelu(data: np.ndarray, approximate: bytes = b"none") -> np.ndarray:
 def _lrn(
     data: np.ndarray, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> np.ndarray:
+    if not data.size:
+        return data
     before, after = (size - 1) // 2, size // 2
     squares = [
         np.square(data[:, max(c - before, 0) : c + after + 1]).sum(1) for c in range(data.shape[1])
@@ -280,6 +282,7 @@ _CORRECTED: dict[str, Callable[..., np.ndarray]] = {
 
 
 _WIDER = {"float16": "float32", "bfloat16": "float32"}
+_WIDER_PADS = {"int16": "int32", "uint16": "int32"}
 _NAMES_A_DTYPE = ("Cast", "CastLike", "EyeLike", "QuantizeLinear", "DequantizeLinear")
 
 

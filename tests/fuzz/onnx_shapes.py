@@ -260,7 +260,9 @@ def choose(graph: Graph) -> None:
         graph.add("Size", [value])
     elif kind == 3:
         axis = graph.below(value.rank)
-        condition = graph.weight("bool", [graph.below(value.shape[axis] + 1)])
+        # What is longer than the axis ONNX Runtime leaves, and onnx's reference rejects.
+        most = min(value.shape[axis], 1) if graph.sizes else value.shape[axis]
+        condition = graph.weight("bool", [graph.below(most + 1)])
         graph.add("Compress", [value, condition], exact=True, axis=axis)
     elif kind == 4 and value.rank >= 2:
         attributes = {"upper": graph.below(2)}

@@ -147,6 +147,11 @@ def in_scalars(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.F
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 
 
+def is_zero(extent: tirx.Expr) -> bool:
+    """Whether an extent is the constant 0."""
+    return isinstance(extent, tirx.IntImm) and extent.value == 0
+
+
 def is_one(extent: tirx.Expr) -> bool:
     """Whether an extent is proved to be 1."""
     return bool(Analyzer().can_prove_equal(extent, 1))
@@ -155,8 +160,7 @@ def is_one(extent: tirx.Expr) -> bool:
 def factor_of(whole: tirx.Expr, part: tirx.Expr) -> int | None:
     """The positive integer times which `part` is proved to be `whole`, None if there is none."""
     analyzer = Analyzer()
-    is_empty = isinstance(part, tirx.IntImm) and part.value == 0
-    factor = None if is_empty else analyzer.simplify(tirx.floordiv(whole, part))
+    factor = None if is_zero(part) else analyzer.simplify(tirx.floordiv(whole, part))
     if not isinstance(factor, tirx.IntImm) or factor.value < 1:
         return None
     return factor.value if analyzer.can_prove_equal(whole, part * factor) else None
@@ -183,7 +187,7 @@ def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     """The position of an element that is counted through all axes of `shape`."""
     position: list[tirx.Expr] = []
     for extent in reversed(shape[1:]):
-        if isinstance(extent, tirx.IntImm) and extent.value == 0:
+        if is_zero(extent):
             extent = tirx.const(1, "int64")  # there is no element to count
         position.insert(0, tirx.floormod(index, extent))
         index = tirx.floordiv(index, extent)

@@ -35,7 +35,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_map, structural_walk
 
 from ..relax.tir import contains, count_of, prim_func_pass
 from ..relax.transform.lower_elementary_functions import (
@@ -50,6 +50,10 @@ FIX_ID = "inline-elementwise"
 _MOST_NODES = 512
 # What is nested deeper takes the simplifier, and TVM's other passes, far longer than it saves.
 _MOST_STEPS = 16
+# TVM's simplifier looks so often at the condition of a choice, and as often again at a condition
+# within that.
+_LOOKS_AT_CONDITION = 15
+_MOST_LOOKS = 100_000
 # An elementary function is written out later, by so many.
 _NODES_OF_FUNCTION = 32
 
@@ -205,9 +209,30 @@ def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:
     """Whether `reader` is too large with what is stored in the place of what it reads of that."""
     reads = _reads_of(stored.buffer, reader.value)
     count = _node_count(reader.value) + len(reads) * _node_count(stored.value)
-    if count > _MOST_NODES:
+    if count > _MOST_NODES or _looks(_inlined(stored, reader)) > _MOST_LOOKS:
         return True
     return nests_functions(stored, reader.value) or repeats_functions(stored, reader.value)
+
+
+def _inlined(stored: tirx.BufferStore, reader: tirx.BufferStore) -> tirx.Expr:
+    """What is read, with what is stored in the place of each read, whichever element that is."""
+
+    def replace(load: tvm.ir.TensorLoad) -> tirx.Expr:
+        return stored.value if load.source.same_as(stored.buffer) else load
+
+    return structural_map(reader.value, (tvm.ir.TensorLoad, replace))
+
+
+def _looks(value: tirx.Expr, most: int = _MOST_LOOKS) -> int:
+    """How many nodes the simplifier looks at, or more than `most`."""
+    looks = [_node_count(value)]
+
+    def look(choice: tirx.Select) -> None:
+        left = (most - sum(looks)) // _LOOKS_AT_CONDITION
+        looks.append(_LOOKS_AT_CONDITION * (_looks(choice.condition, left) if left > 0 else 1))
+
+    structural_walk(value, (tirx.Select, look))
+    return sum(looks)
 
 
 def _shares_loops(schedule: Schedule, block: SBlockRV) -> bool:

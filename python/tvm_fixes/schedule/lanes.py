@@ -332,7 +332,8 @@ def _hoist(value: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[tirx.Expr, 
     constants: list[tirx.Stmt] = []
 
     def hoist(call: tvm.ir.Call, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
-        if uses(call, variables):
+        # TVM's BF16ComputeLegalize gives the value another dtype than the variable.
+        if uses(call, variables) or "bfloat16" in str(call.ty):
             return mutator.default_mutate(call)
         constant = tirx.Var("constant", call.ty)
         constants.append(tirx.Bind(constant, call))

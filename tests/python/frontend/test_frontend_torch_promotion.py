@@ -219,6 +219,9 @@ def test_numbers_that_the_dtype_does_not_hold() -> None:
             torch.add(x, x, alpha=-1),
             x.clone().copy_(-1.5),
             x.clone().copy_(300.7),
+            torch.where(x > 3, x, -1),
+            torch.full_like(x, -1),
+            x.masked_fill(x > 3, -1),
         ),
         x,
     )

@@ -32,7 +32,8 @@ from conv_cases import numpy_dtype
 from conv_checks import UNOPTIMIZED_CPU, allocations
 from grids import batched, sample
 from relax_helpers import build, call, calls, merge, run, tensor
-from tvm_fixes import switches
+from tvm_fixes import pipeline, switches
+from tvm_fixes.relax.transform import FoldConstant
 
 EPSILON = 1e-5
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -304,6 +305,21 @@ def test_what_has_no_deviation_is_no_number(value: float) -> None:
     x[0, 0, 3, 4] = value
     got = run(norm.module(), x, gamma, beta)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("operator", ["layer_norm", "group_norm", "instance_norm"])
+def test_no_elements(operator: str) -> None:
+    """FoldConstant lowers what depends on no input, before anything else looks at it."""
+    norm = Norm(operator, (2, 4, 0), (2,), 1, 2)
+
+    def emit(builder: relax.BlockBuilder) -> relax.Expr:
+        x = relax.op.zeros((2, 4, 0), "float32")
+        ones = relax.op.ones((0 if operator == "layer_norm" else 4,), "float32")
+        call = norm.module()["main"].body.blocks[0].bindings[0].value
+        return relax.Call(call.op, [builder.emit(one) for one in (x, ones, ones)], call.attrs)
+
+    mod = FoldConstant()(build({}, emit))
+    assert run(mod, pipeline=pipeline()).shape == (2, 4, 0)
 
 
 def test_channels_that_may_be_no_whole_groups_are_checked_at_run_time() -> None:

@@ -74,6 +74,18 @@ def test_a_view_of_what_a_kernel_has_made():
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_result_is_no_view_of_an_input():
+    mod = build(
+        {"x": tensor(N + 1, K), "n": tensor(N)},
+        lambda _, x, n: op.reshape(x, [(N + 1) * K // 5, 5]),
+    )
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    x, n = (tvm.runtime.tensor(np.ones(shape, "float32")) for shape in ((4, 5), (3,)))
+    result = vm["main"](x, n)
+    x.copyfrom(np.zeros((4, 5), "float32"))
+    np.testing.assert_array_equal(result.numpy(), np.ones((4, 5)))
+
+
 @pytest.mark.parametrize("shape", ([N, 3 * (K - 1)], [N * 3 * (K - 1)]))
 def test_others_are_lowered_by_tvm(shape):
     x = np.arange(24, dtype="float32").reshape(2, 3, 4)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
@@ -95,6 +96,25 @@ def test_a_model_with_an_axis_of_the_largest_extent_builds():
     with switches.collect() as used:
         relax.build(mod, "llvm", relax_pipeline=pipeline())
     assert FIX_ID in used
+
+
+@pytest.mark.parametrize("dtype", ("int32", "int64", "uint32", "uint64"))
+def test_steps(dtype):
+    @I.ir_module
+    class Apart:
+        @T.prim_func(s_tir=True)
+        def main(y: T.Buffer((4194304,), "int8")):
+            for k in T.serial(0, T.Cast(dtype, 4194304), step=4):
+                y[k] = T.int8(1)
+
+    y = np.zeros(4194304, "int8")
+    with TARGET:
+        guarded = GuardLongLoops()(Apart)
+    assert tvm_ffi.structural_equal(guarded, Apart) == dtype.startswith("u")
+    data = tvm.runtime.tensor(y)
+    tvm.compile(guarded, TARGET)["main"](data)
+    y[::4] = 1
+    np.testing.assert_array_equal(data.numpy(), y)
 
 
 def test_right():

@@ -94,6 +94,15 @@ def test_sixteen_bits_are_scanned_in_float32_as_pytorch_does(name, dtype):
     np.testing.assert_array_equal(got, getattr(torch, name)(x, 1).float().numpy())
 
 
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_wider_data_are_rounded_as_pytorch_does(dtype):
+    x = torch.rand(4, 40, generator=torch.Generator().manual_seed(0)) + 0.5
+    mod = build({"x": tensor(*x.shape)}, lambda _, x: op.cumprod(x, 1, dtype=dtype))
+    got = machine({"main": mod})["main"](tvm.runtime.tensor(x.numpy())).numpy().astype("float32")
+    want = torch.cumprod(x, 1, dtype=getattr(torch, dtype)).float().numpy()
+    np.testing.assert_array_equal(got, want)
+
+
 def test_static_lines_of_no_elements():
     vm = machine(scans(4, 0))
     for name in CASES:

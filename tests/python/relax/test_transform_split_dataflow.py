@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from relax_helpers import run
+from relax_helpers import build, run, tensor
 from tvm_fixes import pipeline, switches
 from tvm_fixes.relax.transform import SplitDataflow
 from tvm_fixes.relax.transform.split_dataflow import FIX_ID
@@ -73,6 +73,22 @@ def test_what_binds_a_symbol_stands_between_blocks():
     assert after["main"].body.blocks[2].bindings[1].value.args[1].same_as(shared)
     others = [binding.var for binding in after["main"].body.blocks[0].bindings[1:2]]
     assert all(isinstance(variable, relax.DataflowVar) for variable in others)
+
+
+def test_a_field_that_is_checked_and_read():
+    def emit(bb, x):
+        field = bb.emit(relax.TupleGetItem(bb.emit(relax.op.split(x, 3, 0)), 0))
+        numbers = bb.emit(relax.op.astype(field, "int32"))
+        # It is checked to have elements.
+        return relax.Tuple(
+            [bb.emit(relax.op.negative(numbers)), bb.emit(relax.op.argmax(field, 1))]
+        )
+
+    mod = build({"x": tensor(3, tirx.Var("m", "int64"))}, emit)
+    x = np.float32([[1, 3, 2, 0], [0, 1, 2, 3], [3, 2, 1, 0]])
+    numbers, place = run(mod, x, pipeline=pipeline())
+    np.testing.assert_array_equal(numbers, -x[:1])
+    assert place.tolist() == [1]
 
 
 def test_numbers():

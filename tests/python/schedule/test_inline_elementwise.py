@@ -140,7 +140,25 @@ def test_a_long_chain_is_several_blocks():
         return x
 
     names = block_names(lowered(build({"x": tensor(3, 5)}, emit)))
-    assert 4 < len(names) < 10
+    assert 4 < len(names) < 20
+
+
+def test_choices_that_decide_each_other_are_several_blocks():
+    """The simplifier takes 15 times as long with each of them."""
+
+    def emit(_builder, x):
+        for bound in range(8):
+            is_more = relax.op.greater(x, relax.const(bound, "float32"))
+            x = relax.op.where(is_more, relax.op.negative(x), x)
+        return x
+
+    mod = build({"x": tensor(64)}, emit)
+    assert 2 < len(block_names(lowered(mod))) < 16
+    data = np.linspace(-9, 9, 64, dtype="float32")
+    want = data
+    for bound in range(8):
+        want = np.where(want > bound, -want, want)
+    np.testing.assert_array_equal(run(mod, data, pipeline=pipeline()), want)
 
 
 def test_a_function_of_a_function_is_a_step_of_its_own():

@@ -230,6 +230,19 @@ def test_a_sum_of_16_bits_does_not_stop() -> None:
     assert run(mod, np.ones(4096, "float16"), pipeline=pipeline()) == 4096
 
 
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_a_logarithm_of_16_bits_in_front_of_a_cast(dtype: str) -> None:
+    """TVM's pass over bfloat16 gives a variable that holds one another dtype than its value."""
+    mod = build(
+        {"x": tensor(3, 21, dtype=dtype)},
+        lambda builder, x: relax.op.astype(builder.emit(relax.op.nn.log_softmax(x)), "float32"),
+    )
+    x = (np.arange(63).reshape(3, 21) % 5).astype(numpy_dtype(dtype))
+    wide = x.astype("float32")
+    want = wide - np.log(np.exp(wide).sum(1, keepdims=True))
+    np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), want, atol=0.05)
+
+
 def test_integers() -> None:
     mod = build({"x": tensor(3, 37, dtype="int32")}, lambda _builder, x: relax.op.sum(x, 1))
     x = np.arange(3 * 37, dtype="int32").reshape(3, 37)

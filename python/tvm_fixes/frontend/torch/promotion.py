@@ -174,6 +174,7 @@ class Promotion(Corrections):
             "pow.Tensor_Scalar": self._power_converter(stock["pow.Tensor_Scalar"]),
             "pow.Tensor_Tensor": self._power_converter(stock["pow.Tensor_Tensor"]),
             "floor_divide.default": self._rounded_quotient,
+            "full_like.default": self._full_like_converter(stock["full_like.default"]),
             "rsub.Tensor": self._reversed_difference,
             "rsub.Scalar": self._reversed_difference,
             "scalar_tensor.default": self._scalar_tensor_of_size(stock["scalar_tensor.default"]),
@@ -201,7 +202,7 @@ class Promotion(Corrections):
     def _has_dtype(self, argument: Any, dtype: str) -> bool:
         """Whether a tensor has `dtype`, and a number fits; sizes have none."""
         value = self._retrieve_args(argument)
-        if isinstance(value, int) and "int" in dtype:
+        if isinstance(value, int | float) and "int" in dtype:
             return np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
         if not isinstance(value, relax.Expr):
             return True
@@ -422,13 +423,35 @@ class Promotion(Corrections):
             lhs = emit(relax.op.multiply(lhs, relax.const(alpha, dtype)))
         return emit(relax.op.subtract(rhs, lhs))
 
+    def _convert_scalar_fill_value(self, value: Any, dtype: str) -> relax.Expr:
+        if not isinstance(value, int | float) or self._has_dtype(value, dtype):
+            return super()._convert_scalar_fill_value(value, dtype)
+        switches.note(FIX_ID)
+        return self._operand(value, dtype)
+
+    def _full_like_converter(
+        self, stock: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def convert(node: fx.Node) -> relax.Expr:
+            dtype = self._convert_data_type(node.meta["val"].dtype)
+            if self._has_dtype(node.args[1], dtype):
+                return stock(node)
+            switches.note(FIX_ID)
+            number = self._operand(node.args[1], dtype)
+            return self.block_builder.emit(
+                relax.op.full_like(self.env[node.args[0]], number, dtype)
+            )
+
+        return convert
+
     def _scalar_tensor_of_size(
         self, stock: Callable[[fx.Node], relax.Expr]
     ) -> Callable[[fx.Node], relax.Expr]:
         def convert(node: fx.Node) -> relax.Expr:
-            if not isinstance(node.args[0], fx.Node):
+            dtype = self._convert_data_type(node.meta["val"].dtype)
+            if not isinstance(node.args[0], fx.Node) and self._has_dtype(node.args[0], dtype):
                 return stock(node)
             switches.note(FIX_ID)
-            return self._operand(node.args[0], self._convert_data_type(node.meta["val"].dtype))
+            return self._operand(node.args[0], dtype)
 
         return convert

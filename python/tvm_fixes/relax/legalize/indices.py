@@ -51,6 +51,7 @@ from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from ... import switches
+from ..tir import is_zero
 
 FIX_ID = "index-legalize"
 
@@ -113,7 +114,7 @@ def read(data: te.Tensor, position: Sequence[tirx.Expr], computed: Sequence[int]
     """The element at `position`; zero if one of the axes `computed` has no elements."""
     nothing = tirx.const(0, str(data.dtype))
     extents = [data.shape[axis] for axis in computed]
-    if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in extents):
+    if any(map(is_zero, extents)):
         return nothing
     unknown = [extent > 0 for extent in extents if not isinstance(extent, tirx.IntImm)]
     if not unknown or _unsafe.get():

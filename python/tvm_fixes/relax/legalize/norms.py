@@ -40,7 +40,7 @@ from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from ... import switches
-from ..tir import divides, widened_bfloat16
+from ..tir import divides, is_zero, widened_bfloat16
 from .override import Legalize, override
 
 FIX_ID = "norm-variance"
@@ -119,7 +119,10 @@ class _Slices:
         self._averaged = dict(sorted(averaged.items()))
         self._kept = [axis for axis in range(len(shape)) if axis not in axes]
         self.shape = [groups.get(axis, shape[axis]) for axis in self._kept]
-        self.count = math.prod(averaged.values(), start=tirx.const(1, "int64"))
+        # There is no mean of no elements to divide by their number.
+        is_empty = any(map(is_zero, averaged.values()))
+        extents = [] if is_empty else averaged.values()
+        self.count = math.prod(extents, start=tirx.const(1, "int64"))
 
     def members(self, at: Position) -> tuple[Position, list[tirx.IterVar]]:
         """Where the elements at the index `at` lie, and the axes along which they do."""

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from ... import switches
+from ..tir import is_zero
 from .indices import FIX_ID, takes_effect
 from .override import Legalize, override
 
@@ -66,7 +67,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return stock(bb, call)
     switches.note(FIX_ID)
     shape = list(data.ty.shape.values)
-    if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in shape):
+    if any(map(is_zero, shape)):
         return relax.op.zeros(call.ty.shape, str(call.ty.dtype))
     axis = str(call.attrs.layout).index("N")
     bounded = bb.call_te(_bounded, regions, data, axis, primfunc_name_hint="bounded_regions")

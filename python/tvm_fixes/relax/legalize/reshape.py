@@ -32,13 +32,16 @@ How to remove
 import functools
 from collections.abc import Iterable
 
-from tvm import relax, tirx
+from tvm import relax, tirx, topi
 
 from ... import switches
+from ..ir import is_kernel_call
 from ..tir import contains
 from .override import Legalize, override
 
 FIX_ID = "reshape-legalize"
+
+_IS_COPY = "tvm_fixes.is_copy"
 
 _SUMS = (tirx.Add, tirx.Sub)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
@@ -55,8 +58,23 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     ):
         return stock(bb, call)
     switches.note(FIX_ID)
-    # The virtual machine makes a view of it.
-    return call
+    # The virtual machine makes a view, which must not be one of memory of the caller.
+    return call if _is_copy(bb, call.args[0]) else _reshaped_copy(bb, call)
+
+
+def _reshaped_copy(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """The reshape of a copy, which TVM has lowered again."""
+    data, shape = call.args
+    attrs = {_IS_COPY: True}
+    copy = bb.call_te(topi.identity, data, primfunc_name_hint="copy", primfunc_attrs=attrs)
+    return relax.Call(call.op, [bb.emit(copy), shape], call.attrs)
+
+
+def _is_copy(bb: relax.BlockBuilder, data: relax.Expr) -> bool:
+    value = bb.lookup_binding(data) if isinstance(data, relax.Var) else None
+    if value is None or not is_kernel_call(value):
+        return False
+    return _IS_COPY in (bb.get()[value.args[0]].attrs or {})
 
 
 def _has(extents: Iterable[tirx.Expr], kinds: tuple[type, ...]) -> bool:

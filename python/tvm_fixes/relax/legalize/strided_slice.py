@@ -30,9 +30,10 @@ How to remove
 
 import functools
 
-from tvm import relax, tirx, topi
+from tvm import relax, topi
 
 from ... import switches
+from ..tir import is_zero
 from .override import Legalize, override
 from .slices import bounded_slice
 
@@ -47,7 +48,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if not switches.enabled(FIX_ID) or not isinstance(axes, relax.Tuple):
         return stock(bb, call)
     shape = call.ty.shape
-    if isinstance(shape, relax.ShapeExpr) and any(map(_is_zero, shape.values)):
+    if isinstance(shape, relax.ShapeExpr) and any(map(is_zero, shape.values)):
         switches.note(FIX_ID)
         return bb.call_te(topi.full, list(shape.values), str(call.ty.dtype), 0)
     indices = [int(axis) for axis in axes.fields]
@@ -56,10 +57,6 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     switches.note(FIX_ID)
     counted = relax.Tuple([relax.prim_value(axis % data.ty.ndim) for axis in indices])
     return stock(bb, bb.normalize(relax.Call(call.op, [data, counted, *bounds], call.attrs)))
-
-
-def _is_zero(dim: tirx.Expr) -> bool:
-    return isinstance(dim, tirx.IntImm) and dim.value == 0
 
 
 @functools.cache

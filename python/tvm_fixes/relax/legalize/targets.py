@@ -13,10 +13,10 @@
 """What lowerings ask of the target: whether a call is for a CPU, and in which dtype to sum."""
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.target.codegen import target_has_features
 
-from ..tir import is_cpu
+from ..tir import is_cpu, is_zero
 
 
 def schedules_for_cpu(call: relax.Call) -> bool:
@@ -24,7 +24,7 @@ def schedules_for_cpu(call: relax.Call) -> bool:
 
     A CPU's schedule would be in the way of a GPU's, so in doubt there is none.
     """
-    if any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in call.ty.shape):
+    if any(map(is_zero, call.ty.shape)):
         return False
     return is_cpu(target_of(call))
 

@@ -31,11 +31,12 @@ How to remove
 """
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm_ffi import structural_map, structural_walk
 
 from ... import switches
 from ..ir import is_kernel_call, tensor_of, with_body, with_functions
+from ..tir import is_zero
 
 FIX_ID = "empty-constants"
 
@@ -106,7 +107,7 @@ def _without_kernel(call: relax.Call) -> relax.Expr:
     shape = getattr(call.ty, "shape", None)
     if not is_kernel_call(call) or not isinstance(shape, relax.ShapeExpr):
         return call
-    is_empty = any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in shape)
+    is_empty = any(map(is_zero, shape))
     return _allocation(call.ty) if is_empty else call
 
 

@@ -70,7 +70,8 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 
 def _is_long(loop: tirx.For) -> bool:
     is_known = isinstance(loop.extent, tirx.IntImm) and loop.extent.value >= _LONG
-    return is_known and loop.kind == tirx.ForKind.SERIAL
+    is_signed = str(loop.extent.ty).startswith("int")
+    return is_known and is_signed and loop.kind == tirx.ForKind.SERIAL
 
 
 def _hide_extent(loop: tirx.For) -> tirx.For:
@@ -86,4 +87,6 @@ def _hide_extent(loop: tirx.For) -> tirx.For:
         loop.body,
         loop.thread_binding,
         loop.annotations,
+        loop.step,
+        loop.span,
     )

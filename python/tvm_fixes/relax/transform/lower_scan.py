@@ -35,7 +35,7 @@ def LowerScan() -> tvm.transform.Pass:
 
     TVM's kernel writes the first element of each line before it asks whether there is one: a line
     of no elements has the next tensor's memory, or the heap's own.  It also rounds each 16-bit sum
-    or product, where PyTorch goes on in float32.
+    or product, where PyTorch rounds the data and the results alone.
 
     Returns
     -------
@@ -69,6 +69,8 @@ class _Lowering(PyExprMutator):
         switches.note(FIX_ID)
         axis, dtype = call.attrs.axis, str(call.ty.dtype)
         inner = "float32" if dtype in ("float16", "bfloat16") else dtype
+        if inner != dtype != str(data.ty.dtype):
+            data = self.builder_.emit(relax.op.astype(data, dtype))
         scanned = self.builder_.call_te(
             _scan,
             data,

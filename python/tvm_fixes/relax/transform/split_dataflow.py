@@ -18,12 +18,15 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     An extent that is known when the model runs (Range, NonZero, a Slice by an input), and an
-    operator of it that can be fused with one in front of the ``match_cast``.
+    operator of it that can be fused with one in front of the ``match_cast``.  A field of a tuple
+    that a ``match_cast`` and an operator that can be fused read.
 Symptom
-    ``PrimExpr … has not been computed``, or ``Var … is not defined``.
+    ``PrimExpr … has not been computed``, or ``Var … is not defined``; for a field, ``There must be
+    an in-place index specified for each output`` in FuseTIR.
 Mechanism
     FuseOps orders its groups by their operands.  A symbol is none: a group that uses it goes where
-    its other operands are.
+    its other operands are.  A field is fused with its reader, into a function that returns it as
+    it is.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``split-dataflow``.
@@ -43,7 +46,7 @@ FIX_ID = "split-dataflow"
 def SplitDataflow() -> tvm.transform.Pass:
     """Take each ``match_cast`` that binds a symbol out of its dataflow block, which ends there.
 
-    No operator is fused with one of another block.
+    So is one of a field of a tuple.  No operator is fused with one of another block.
 
     Returns
     -------
@@ -72,13 +75,17 @@ def SplitDataflow() -> tvm.transform.Pass:
 def _split(function: relax.Function) -> relax.Function | None:
     """`function` with more blocks, or None if it needs none."""
     bound = _symbols(parameter.ty for parameter in function.params)
+    fields: set[relax.Var] = set()
     blocks: list[relax.BindingBlock] = []
     for block in function.body.blocks:
         is_dataflow = isinstance(block, relax.DataflowBlock)
         pending: list[relax.Binding] = []
         for binding in block.bindings:
-            found = _symbols([binding.ty]) if isinstance(binding, relax.MatchCast) else set()
-            if is_dataflow and not found <= bound:
+            is_cast = isinstance(binding, relax.MatchCast)
+            found = _symbols([binding.ty]) if is_cast else set()
+            if isinstance(binding.value, relax.TupleGetItem):
+                fields.add(binding.var)
+            if is_dataflow and is_cast and (binding.value in fields or not found <= bound):
                 if pending:
                     blocks.append(relax.DataflowBlock(pending))
                 blocks.append(relax.BindingBlock([binding]))
