@@ -250,6 +250,8 @@ def reshape(g: Maker, x: Item) -> None:
         size = x.shape[axis]
         factor = g.choice([one for one in range(1, size + 1) if size % one == 0])
         shape = [*dims[:axis], factor, size // factor, *dims[axis + 1 :]]
+        if 0 in shape[x.rank :]:
+            raise Reject("TVM takes a 0 for the extent that is at its place")
         g.emit(op.reshape(x.var, relax.ShapeExpr(shape)))
 
 
