@@ -86,12 +86,14 @@ def cast(data: np.ndarray, dtype: str) -> np.ndarray:
 class Numerics:
     """How results are rounded: to the dtype, with `amplitude` times a rounding error of noise.
 
-    With `to_zero` what is no larger than its noise is exactly 0, as terms that cancel may be.
+    With `to_zero` what is no larger than its noise is exactly 0, as terms that cancel may be; with a
+    `direction` of 1 or -1 the noise is the largest there is, upward or downward.
     """
 
     amplitude: float = 0.0
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     to_zero: bool = False
+    direction: float = 0.0
 
     def rounded(self, data: Any, dtype: str, error: Any = None) -> Tensor:
         """A result of `dtype`.
@@ -118,7 +120,8 @@ class Numerics:
             # What is exactly 0 for any rounding stays so.
             size = size + np.where(error != 0, TINY[dtype], 0.0)
             is_zero = (np.abs(data) < size) & self.to_zero
-            data = np.where(is_zero, 0.0, data + size * self.rng.uniform(-1, 1, data.shape))
+            noise = self.direction or self.rng.uniform(-1, 1, data.shape)
+            data = np.where(is_zero, 0.0, data + size * noise)
         return Tensor(cast(data, dtype).astype(np.float64), dtype)
 
 
@@ -305,6 +308,8 @@ def expected(mod: tvm.IRModule, inputs: Sequence[Any], seed: int, name: str = "m
     exact = flat(Interpreter(mod).run(name, values))
     rng = np.random.default_rng(seed)
     numerics = [Numerics(NOISE, rng, to_zero=run == 0) for run in range(RUNS)]
+    # A number next to one at which a result jumps is moved to either side of it.
+    numerics += [Numerics(NOISE, rng, direction=direction) for direction in (-1.0, 1.0)]
     return Expected(exact, [flat(Interpreter(mod, one).run(name, values)) for one in numerics])
 
 
