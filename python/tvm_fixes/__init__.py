@@ -22,6 +22,7 @@ from . import _ffi
 
 _ffi.load()
 
+from . import codegen as _codegen  # noqa: E402
 from . import frontend, testing  # noqa: E402
 from .compiler import build, compile  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
@@ -66,6 +67,7 @@ except _metadata.PackageNotFoundError:  # a source tree on the search path
 _arithmetic.register()
 _average_pool.register()
 _batch_norm.register()
+_codegen.register()
 _comparison.register()
 _conv.register()
 _conv_transpose.register()

@@ -43,6 +43,7 @@ FIX_IDS: tuple[str, ...] = (
     "float-arithmetic",
     "integer-division",
     "long-loops",
+    "slp-vectorizer",
     "gpu-schedule",
     "sort-by-keys",
     "split-dataflow",

@@ -86,8 +86,8 @@ def cast(data: np.ndarray, dtype: str) -> np.ndarray:
 class Numerics:
     """How results are rounded: to the dtype, with `amplitude` times a rounding error of noise.
 
-    With `to_zero` what is no larger than its noise is exactly 0, as terms that cancel may be; with a
-    `direction` of 1 or -1 the noise is the largest there is, upward or downward.
+    With `to_zero` what is no larger than its noise is exactly 0, as terms that cancel may be; with
+    a `direction` of 1 or -1 the noise is the largest there is, upward or downward.
     """
 
     amplitude: float = 0.0

@@ -64,6 +64,7 @@ FIXES: tuple[Fix, ...] = (
     arithmetic.FLOAT_ARITHMETIC,
     arithmetic.INTEGER_DIVISION,
     memory.LONG_LOOPS,
+    elements.SLP_VECTORIZER,
     gpu.SCHEDULE,
     arithmetic.SORT_BY_KEYS,
     elements.SPLIT_DATAFLOW,

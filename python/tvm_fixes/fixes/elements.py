@@ -32,6 +32,22 @@ from .record import Fix, Kind, Probe
 
 
 @I.ir_module
+class _AverageFew:
+    @R.function
+    def main(x: R.Tensor((1, 4, 4, 3), "float32")) -> R.Tensor((1, 4, 3, 3), "float32"):
+        with R.dataflow():
+            out = R.nn.avg_pool2d(
+                x,
+                pool_size=[2, 3],
+                dilation=[2, 1],
+                padding=[1, 1, 0, 1],
+                count_include_pad=False,
+            )
+            R.output(out)
+        return out
+
+
+@I.ir_module
 class _Product:
     @R.function
     def main(x: R.Tensor(("m", "n"), "int64")) -> R.Tensor(("m",), "int64"):
@@ -274,6 +290,11 @@ def _elements_in_memory() -> None:
     assert max(padded) <= 16, f"16 elements are padded to {max(padded)}"
 
 
+def _average_few() -> None:
+    x = np.ones((1, 4, 4, 3), "float32")
+    np.testing.assert_array_equal(run(_AverageFew, x), np.ones((1, 4, 3, 3)))
+
+
 def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
     got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, [0, 3, 6, 9])
@@ -422,6 +443,19 @@ RESIZE_LEGALIZE = Fix(
         stock=_repeat_large_integers,
         fixed=_repeat_large_integers,
         symptom=re.compile(r"AssertionError: .*16777216", re.DOTALL),
+    ),
+)
+
+SLP_VECTORIZER = Fix(
+    id="slp-vectorizer",
+    family="elements",
+    kind=Kind.CODE_GENERATOR,
+    summary="a kernel that LLVM's vectorizer of straight-line code breaks is compiled without it",
+    upstream=(),
+    probe=Probe(
+        stock=_average_few,
+        fixed=_average_few,
+        symptom=re.compile(r"Instruction does not dominate all uses"),
     ),
 )
 

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     PASS = "pass"
     OPERATOR_ATTRIBUTE = "operator attribute"
     IMPORTER = "importer"
+    CODE_GENERATOR = "code generator"
     TOOL = "tool"
     ENVIRONMENT = "environment"
 
