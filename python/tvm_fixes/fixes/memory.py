@@ -101,7 +101,7 @@ class _UnknownWeight:
 
 
 def _unroll() -> None:
-    # The loops are marked instead of written out, which would take all memory.
+    # The loops are marked instead of unrolled, which would take all memory.
     config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
     with tvm.target.Target("llvm"), tvm.transform.PassContext(config=config):
         function = tirx.transform.UnrollLoop()(GuardLongLoops()(_LongLoop))["main"]
@@ -114,7 +114,7 @@ LONG_LOOPS = Fix(
     id="long-loops",
     family="memory",
     kind=Kind.PASS,
-    summary="loops of 2**30 iterations and more are not written out",
+    summary="loops of 2**20 iterations and more are not unrolled",
     upstream=(),
     probe=Probe(stock=_unroll, fixed=_unroll, symptom=re.compile("iterations is unrolled")),
 )

@@ -16,10 +16,10 @@
  * \file src/relax/op/pool.cc
  * \brief Types of relax.nn.max_pool1d, 2d and 3d, and of avg_pool1d, 2d and 3d.
  *
- * TVM: seen in 0.27. Trigger: ceil_mode along a symbolic extent, where a last window may begin
- * behind the data, as of 2 elements with a stride of 3. Symptom: "Cannot find the FInferType
- * attribute registered to op: prim.if_then_else" in FuseOps. Mechanism: the rules leave such a
- * window out by a call of if_then_else, which Relax takes for an operator of its own.
+ * TVM: seen in 0.27. Trigger: ceil_mode along a symbolic extent, where the last window may begin
+ * beyond the data, for example windows of 2 elements with a stride of 3. Symptom: "Cannot find the
+ * FInferType attribute registered to op: prim.if_then_else" in FuseOps. Mechanism: the rules leave
+ * such a window out by a call of if_then_else, which Relax takes for an operator of its own.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
@@ -50,10 +50,11 @@ bool HasCall(const ObjectRef& type) {
 }
 
 /*!
- * \brief The attributes of the same windows, rounded down.
+ * \brief The attributes of a pooling with the same windows that rounds down; null where more is
+ * padded than a window reaches.
  *
- * The windows that are rounded up to are those of as many elements more behind the data as the last
- * one needs: stride - 1, but no more than let it begin at the last element.
+ * Rounding up gives the same windows as rounding down with stride - 1 more elements of padding at
+ * the end, but never so many that a window begins beyond the data.
  */
 ObjectRef RoundedDown(const ObjectRef& attrs, const PoolWindowAttrsNode& fields, size_t axes) {
   const Array<int64_t>& sizes = fields.pool_size(attrs.get());

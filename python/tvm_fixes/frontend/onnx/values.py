@@ -130,7 +130,7 @@ def as_vector(builder: relax.BlockBuilder, elements: Sequence[Extent]) -> relax.
 
 
 def _is_negative(element: Extent) -> bool:
-    """Whether what is computed of symbolic extents is known to be."""
+    """Whether a size computed of symbols, each 0 or more, is proved to be negative."""
     if isinstance(element, int):
         return False
     analyzer = Analyzer()

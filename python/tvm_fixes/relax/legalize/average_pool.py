@@ -18,15 +18,16 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.nn.avg_pool1d`` to ``avg_pool3d`` and ``adaptive_avg_pool1d`` to ``adaptive_avg_pool3d``
-    of float16 or bfloat16; adaptive ones over three axes that are no multiples of the result's.
+    of float16 or bfloat16; adaptive ones of extents that are not known to be multiples of those of
+    the result.
 Symptom
     ``Literal value 70000 exceeds maximum of float16`` for a window of so many elements, as the
     average over a picture is; an infinite average of large numbers, silently; ``IntImm supports
     only int`` where the result over three axes is read twice.
 Mechanism
-    Sums and numbers of elements are in the dtype of the data.  The number of elements is a product
-    of casts, which is a variable where it is needed twice; of that TVM's analysis of integers makes
-    an integer.
+    Sums and numbers of elements are in the dtype of the data.  The number of elements of an
+    adaptive window is a product of casts.  Where it is used twice, TVM binds it to a variable, and
+    its analysis of integers builds an ``IntImm`` of that float.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
     ``pool_window.py``, and the fix id ``average-pool``.
@@ -142,6 +143,9 @@ def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -
 
 @functools.cache
 def register() -> None:
-    """Put the lowering of adaptive averages in force. A second call does nothing."""
+    """Put the lowering of adaptive averages in force; a second call does nothing.
+
+    That of other averages is in ``pool_window.py``, which calls :func:`widen`.
+    """
     for rank in SPATIAL_AXES:
         override(f"relax.nn.adaptive_avg_pool{rank}d", _legalize)

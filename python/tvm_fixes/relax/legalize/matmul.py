@@ -322,7 +322,8 @@ def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | 
 def _tile_rows(rows: tirx.Expr) -> int:
     if isinstance(rows, tirx.IntImm):
         return even_part(rows.value, most=6)
-    # Where TVM knows that all rows are in one tile, it takes their number for that of the tile.
+    # If TVM can prove that one tile holds all rows, it replaces the extent of the tile by their
+    # number, which is symbolic.
     return 1 if Analyzer().const_int_bound(rows).max_value <= 6 else 6
 
 

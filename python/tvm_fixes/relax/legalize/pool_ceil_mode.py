@@ -18,8 +18,8 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``max_pool1d`` to ``max_pool3d`` or ``avg_pool1d`` to ``avg_pool3d`` with ``ceil_mode`` along an
-    axis of a symbolic extent, where a last window may begin behind the data, as of 2 elements with
-    a stride of 3.
+    axis of a symbolic extent, where the last window may begin beyond the data, for example windows
+    of 2 elements with a stride of 3.
 Symptom
     ``Cannot find the FInferType attribute registered to op: prim.if_then_else`` in FuseOps.
 Mechanism
@@ -43,8 +43,8 @@ def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """A pooling with the same windows that does not round their number up.
 
     It is padded by ``stride - 1`` elements more behind each axis, but only by as many as let the
-    last window begin at the last element.  An average counts none of these, but those of the
-    padding, where it is to.
+    last window begin at the last element.  An average does not count these.  With
+    ``count_include_pad`` it still counts the padding itself, which is added to the data first.
 
     Parameters
     ----------

@@ -10,13 +10,13 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of slices along axes that are counted from the last one, and of slices of nothing.
+"""Lowering of slices along axes that are counted from the last one, and of empty slices.
 
 Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.strided_slice`` along an axis such as -1, of data with a symbolic dim or with bounds
-    that are symbolic; one that ends before it begins, as 3:5 with a stride of -2.
+    that are symbolic; one of no elements, as 3:5 with a stride of -2 of a static shape.
 Symptom
     ``Check failed: axis < src_tensor_dim (-1 vs. 2)`` in LegalizeOps; ``Input [Begin=3, End=5] is
     invalid``, although the type of the result is right.

@@ -10,20 +10,20 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Long loops that TVM does not write out.
+"""Keeps TVM from unrolling long loops.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A loop of about 2**31 iterations, or of 2**31 / n with n stores in its body, as the sum over an
-    axis of that length has.
+    A loop whose iterations times the stores in its body reach 2**31, as in a sum over an axis of
+    2**30 elements.
 Symptom
     The process takes all memory and ends with ``std::bad_alloc``.
 Mechanism
     ``UnrollLoop`` multiplies the iterations with the stores in 32 bits. The product is negative,
-    and below any limit on the steps to write out.
+    and below any limit on the steps to unroll.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``long-loops``.
@@ -37,7 +37,7 @@ from ..tir import contains, prim_func_pass
 
 FIX_ID = "long-loops"
 
-# With fewer iterations, 2048 stores would have to stand in the body.
+# A shorter loop would need 2048 stores in its body for the product to reach 2**31.
 _LONG = 1 << 20
 
 

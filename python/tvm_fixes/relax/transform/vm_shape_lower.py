@@ -42,8 +42,8 @@ FIX_ID = "vm-shape-lower-weights"
 def VMShapeLower() -> tvm.transform.Pass:
     """Lower symbolic shapes, and the checks of parameters, to calls of the virtual machine.
 
-    TVM's pass of this name. A function that takes weights of unknown shapes goes through it without
-    its ``num_input``, so that all its parameters are checked, and gets that back.
+    TVM's pass of this name. A function with weights of unknown shape loses its ``num_input`` for
+    the pass, so that all its parameters are checked, and gets it back.
 
     Returns
     -------
