@@ -41,6 +41,14 @@ _JUMPING = (
 ).split()
 
 
+_RECIPROCAL = ("torch.reciprocal({})", "torch.rsqrt({})")
+
+
+def _has_open_zeros(v: Variable) -> bool:
+    """Whether there are zeros whose sign is open: a sum of zeros has that of its first terms."""
+    return not v.exact and bool((v.tensor == 0).any())
+
+
 def unary(p: Program) -> None:
     if p.chance(0.2):
         v = p.pick(FLOATS, exact=True)
@@ -50,6 +58,8 @@ def unary(p: Program) -> None:
     v = p.pick(FLOATS if p.chance(0.85) else ANY)
     if v is not None:
         form = p.choose(_SMOOTH)
+        if form in _RECIPROCAL and _has_open_zeros(v):
+            return
         p.let(form.replace("{}", v.name), [v], exact=form in _EXACT)
 
 
@@ -81,10 +91,11 @@ def binary(p: Program) -> None:
     if operator in "+-*":
         pair = (v.name, other) if p.chance(0.7) else (other, v.name)
         p.let(f"{pair[0]} {operator} {pair[1]}", [v, *more], exact=True)
-    elif operator == "/":
+    elif operator == "/" and not any(map(_has_open_zeros, more)):
         p.let(f"{v.name} / {other}", [v, *more])
     elif operator == "**":
-        p.let(f"{v.name} ** {p.choose((2, 3, 0.5, 1.5, -1))}", [v])
+        exponents = (2, 3, 0.5, 1.5, *(() if _has_open_zeros(v) else (-1,)))
+        p.let(f"{v.name} ** {p.choose(exponents)}", [v])
     elif operator in ("max", "min"):
         p.let(f"torch.{operator}imum({v.name}, {other})", [v, *more], exact=True)
     elif operator == "atan2":
