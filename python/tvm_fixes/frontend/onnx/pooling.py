@@ -40,6 +40,7 @@ import numpy as np
 from tvm import relax
 
 from ... import switches
+from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
 from .parameters import require
@@ -261,9 +262,7 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
             reason = "expected a static one for ceil_mode and pads of a window and more"
             raise node.invalid("shape of X", data.ty.shape, reason)
         else:
-            # The last window begins within the data.
-            steps = zip(after, windows.strides, windows.spans, strict=True)
-            after = [min(end + stride, span) - 1 for end, stride, span in steps]
+            after = ends_rounded_up(after, windows.strides, windows.spans)
     switches.note(POOLING)
     dtype = dtype_of(data)
     p = node.attributes.get("p", 2)

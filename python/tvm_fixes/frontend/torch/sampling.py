@@ -37,6 +37,7 @@ from torch import fx, nn
 from tvm import relax
 
 from ... import switches
+from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 
@@ -137,13 +138,7 @@ class Sampling(Corrections):
         stride = list(stride if isinstance(stride, list | tuple) else [stride] * rank) or kernel
         stride = kernel if stride[0] is None else stride * (rank // len(stride))
         wide = self._astype(x, accumulation_dtype(dtype))
-        ends = list(padding)
-        if ceil_mode:
-            # The last window begins within the data.
-            ends = [
-                min(end + step, size) - 1
-                for end, step, size in zip(padding, stride, kernel, strict=True)
-            ]
+        ends = ends_rounded_up(padding, stride, kernel) if ceil_mode else list(padding)
         # Each window averages the same number of elements; those outside are 0.
         widths = [0, 0] * (x.ty.ndim - rank)
         widths += [width for pair in zip(padding, ends, strict=True) for width in pair]

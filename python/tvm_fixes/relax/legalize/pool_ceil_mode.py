@@ -39,6 +39,24 @@ from .layouts import SPATIAL_AXES, Layout
 FIX_ID = "pool-ceil-mode"
 
 
+def ends_rounded_up(ends: list[int], strides: list[int], spans: list[int]) -> list[int]:
+    """The padding behind each axis that gives the windows which rounding their number up gives.
+
+    Parameters
+    ----------
+    ends, strides, spans : list of int
+        For each axis the padding behind it, less than the span; the distance of two windows; and
+        the elements from the first to the last one of a window.
+
+    Returns
+    -------
+    list of int
+        The last window begins within the data, or the padding in front of them.
+    """
+    axes = zip(ends, strides, spans, strict=True)
+    return [min(end + stride, span) - 1 for end, stride, span in axes]
+
+
 def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """A pooling with the same windows that does not round their number up.
 
@@ -72,9 +90,7 @@ def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     )
     before, after = padding[:rank], padding[rank:]
     reach = [step * (size - 1) for step, size in zip(dilation, sizes, strict=True)]
-    ends = [
-        min(end + stride - 1, most) for end, stride, most in zip(after, strides, reach, strict=True)
-    ]
+    ends = ends_rounded_up(after, strides, [last + 1 for last in reach])
     operator = str(call.op.name).rpartition(".")[2]
     if operator.startswith("avg") and attrs.count_include_pad and any(padding):
         data = bb.emit(_padded(bb, data, str(attrs.layout), before, after))
