@@ -21,7 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from torch_helpers import Call, import_exported, random
+from torch_helpers import Call, check_function, import_exported, random
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 
 NAN, INF = math.nan, math.inf
@@ -111,6 +111,24 @@ def test_operators_without_converter() -> None:
         matrix,
         torch.tensor([3, -2]),
     )
+
+
+def test_adaptive_maxima_of_any_extents() -> None:
+    """The example's extents are multiples of the result's, those of other inputs are not."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = F.adaptive_max_pool1d(x.flatten(0, 1), 4)
+        return rows, F.adaptive_max_pool2d(x, (2, 4)), F.adaptive_max_pool2d(x, 1)
+
+    inputs = [torch.randn(2, 3, *extents) for extents in ((6, 8), (5, 4), (7, 9), (4, 13))]
+    inputs[2][0, 1, 3, 4] = NAN
+    check_function(function, inputs[0], dynamic=(2, 3), others=[(x,) for x in inputs[1:]])
+
+
+def test_places_of_adaptive_maxima() -> None:
+    x = torch.randn(2, 3, 5, 7)
+    check(lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), x)
+    check(lambda x: F.adaptive_max_pool1d(x.flatten(0, 1), 3, return_indices=True), x)
 
 
 def test_copies_and_empty_slices() -> None:

@@ -122,6 +122,19 @@ def test_nan_is_not_equal_to_itself(dtype):
         np.testing.assert_array_equal(got, getattr(np, name)(-x, -x), name)
 
 
+@pytest.mark.parametrize("operator", (relax.op.minimum, relax.op.maximum))
+def test_symbols_of_a_kernel_are_those_of_its_operands(operator):
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    mod = build({"x": tensor(n, m), "y": tensor(m)}, lambda _, x, y: operator(x, y))
+    (kernel,) = (
+        function
+        for _, function in relax.transform.LegalizeOps()(mod).functions_items()
+        if isinstance(function, tirx.PrimFunc)
+    )
+    x, y, result = (list(parameter.ty.shape) for parameter in kernel.params)
+    assert all(a.same_as(b) for a, b in zip([*x, x[1]], [*result, *y], strict=True))
+
+
 @pytest.mark.parametrize("operator", [relax.op.nn.relu, lambda x: relax.op.clip(x, 0, 2)])
 def test_bounds_of_integers_are_tvms(monkeypatch, operator):
     mod = build({"x": tensor(4, dtype="int32")}, lambda _, x: operator(x))

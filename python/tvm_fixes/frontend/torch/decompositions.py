@@ -20,9 +20,11 @@ Trigger
     An operator that is in PyTorch's core set, or has no decomposition there, and that the importer
     has no converter for: ``fmax``, ``var_mean``, ``logcumsumexp``, ``copysign``.  Statistics of a
     normalization that the program reads: batch norm in training mode, ``native_layer_norm``.
+    ``adaptive_max_pool1d`` and ``adaptive_max_pool2d`` of extents that are no multiples of the
+    result's, or of symbolic ones.
 Symptom
     ``Unsupported function types [...]``, which names neither node nor place.  The statistics are
-    the normalized data or zeros, silently.
+    the normalized data or zeros, silently; a pooling is right at multiples only, silently.
 Mechanism
     The importer knows fewer operators than PyTorch's core set has, and PyTorch has decompositions
     of more than those of ``default_decompositions``.  The converters of normalizations put out one
@@ -155,6 +157,32 @@ def _layer_norm(
     return out.to(x.dtype), mean.to(kept), scale.to(kept)
 
 
+def _largest(x: torch.Tensor, axis: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest elements of `count` windows that cover an axis, and where they are on it."""
+    extent, axis = x.shape[axis], axis % x.ndim
+    windows = torch.arange(count, device=x.device).reshape(-1, 1)
+    begins, ends = windows * extent // count, ((windows + 1) * extent + count - 1) // count
+    steps = torch.arange((extent + count - 1) // count + 1, device=x.device)
+    # Behind its end a window repeats its last element.
+    places = torch.minimum(begins + steps, ends - 1)
+    x = torch.index_select(x, axis, places.reshape(-1))
+    x = x.reshape(*x.shape[:axis], count, steps.shape[0], *x.shape[axis + 1 :])
+    best = x.argmax(axis + 1)
+    begins = begins.reshape(count, *[1] * (x.ndim - axis - 2))
+    return x.amax(axis + 1), begins + best
+
+
+def _adaptive_max_pool2d(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    # PyTorch's rule takes a symbolic extent that is a multiple in the example for one in general.
+    pairs = list(zip(x.shape[-2:], size, strict=True))
+    if all(isinstance(extent, int) and extent % count == 0 for extent, count in pairs):
+        window = [extent // count for extent, count in pairs]
+        return torch.ops.aten.max_pool2d_with_indices(x, window, window)
+    in_rows, columns = _largest(x, -1, size[1])
+    values, rows = _largest(in_rows, -2, size[0])
+    return values, rows * x.shape[-1] + torch.gather(columns, -2, rows)
+
+
 _OWN: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     torch.ops.aten.var_mean.correction: _var_mean,
     torch.ops.aten.fmax.default: _unless_nan(torch.maximum),
@@ -163,6 +191,7 @@ _OWN: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     torch.ops.aten.native_layer_norm.default: _layer_norm,
     torch.ops.aten.unfold.default: _unfold,
     torch.ops.aten.diagonal_scatter.default: _diagonal_scatter,
+    torch.ops.aten.adaptive_max_pool2d.default: _adaptive_max_pool2d,
 }
 
 

@@ -108,10 +108,9 @@ def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: s
     known = [list(shape.values) for shape in shapes if isinstance(shape, relax.ShapeExpr)]
     if len(known) < len(shapes) or not all(_is_repeated(own, known[0]) for own in known[1:]):
         return stock(bb, call)
-    shape = known[0]
     switches.note(FIX_ID)
 
-    def extremum(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    def extremum(a: te.Tensor, b: te.Tensor, shape: list[tirx.Expr]) -> te.Tensor:
         def element(*position: tirx.Var) -> tirx.Expr:
             x, y = (tensor(*repeated_at(position, tensor.shape)) for tensor in (a, b))
             x_first, y_first = (x > y, y >= x) if name == "maximum" else (x < y, y <= x)
@@ -120,7 +119,8 @@ def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: s
 
         return te.compute(shape, element, name=name)
 
-    return bb.call_te(extremum, *call.args, primfunc_name_hint=name)
+    # As an argument, the shape has the symbols of the function's own.
+    return bb.call_te(extremum, *call.args, known[0], primfunc_name_hint=name)
 
 
 def _is_repeated(operand: list[tirx.Expr], shape: list[tirx.Expr]) -> bool:
