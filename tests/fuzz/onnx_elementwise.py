@@ -204,7 +204,7 @@ def reduce(graph: Graph) -> None:
         if any(spec.kind == "special" for spec in graph.inputs) or "Log" in name:
             return
     axes = axes_of(graph, value)
-    if not value.array.size:
+    if graph.sizes or not value.array.size:
         # ONNX Runtime reduces nothing along other axes than the negative ones.
         axes = [axis % value.rank for axis in axes]
     attributes: dict[str, object] = {"keepdims": graph.below(2)}
@@ -221,7 +221,8 @@ def reduce(graph: Graph) -> None:
 
 def arg_reduce(graph: Graph) -> None:
     value = graph.pick(NUMBERS, ranks=range(1, 6), exact=True)
-    if value is not None:
+    # There is no index of no elements; ONNX Runtime gives none.
+    if value is not None and value.array.size:
         graph.add(
             graph.choose(("ArgMax", "ArgMin")),
             [value],
