@@ -27,6 +27,7 @@ How to remove
     id ``choose-layout``; what converts to a layout that is asked for stays.
 """
 
+import logging
 from collections.abc import Callable
 
 import tvm
@@ -46,6 +47,12 @@ from .relax.transform import (
 )
 
 FIX_ID = "choose-layout"
+
+_LOG = logging.getLogger("tvm_fixes.Layout")
+
+# ConvertLayout infers all types anew, without the bounds of symbolic dims, and refuses to change
+# the type of a result.
+_CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
 
 # With shorter vectors the kernels of convolutions are as fast without blocks, or faster.
 _LEAST_VECTOR = 64
@@ -161,7 +168,8 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass named ``Layout``, whose place is in front of the lowering. A module without
-        convolutions comes back as it is.
+        convolutions comes back as it is; so does one that ConvertLayout cannot rewrite, with a
+        warning in the log ``tvm_fixes.Layout``.
     """
     packs = any(axis.islower() for axis in layout)
     passes = [
@@ -182,7 +190,15 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         names = {str(binding.value.op.name) for _, binding in operator_calls(mod)}
-        # ConvertLayout infers all types anew, without the bounds of symbolic dims.
-        return mod if names.isdisjoint(LAYOUTS[layout]) else sequence(mod)
+        if names.isdisjoint(LAYOUTS[layout]):
+            return mod
+        try:
+            return sequence(mod)
+        except tvm.error.InternalError as error:
+            if _CHANGED_RESULT not in str(error):
+                raise
+            reason = "ConvertLayout loses the bounds of a symbolic result"
+            _LOG.warning("layout %s: the convolutions stay as they are: %s", layout, reason)
+            return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="Layout")

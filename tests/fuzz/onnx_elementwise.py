@@ -38,7 +38,8 @@ def unary(graph: Graph) -> None:
         operand = graph.pick(FLOATS, exact=True)
     else:
         name, exact = graph.choose(_SMOOTH), False
-        operand = graph.pick(FLOATS)
+        # A tangent next to a pole shows how a sum was rounded.
+        operand = graph.pick(FLOATS, exact=name == "Tan")
         if name in ("Abs", "Neg", "Relu", "Identity") and graph.chance(0.3):
             operand = graph.pick(NUMBERS)
     if operand is None or graph.opset < _SINCE.get(name, 0):

@@ -121,6 +121,24 @@ def test_a_conversion_that_fails_is_dropped(monkeypatch):
     assert choose(mod).same_as(mod)
 
 
+def test_results_whose_bounds_are_lost_keep_the_layout(caplog):
+    """Without k >= 0 the extent of the slice has another form, and TVM refuses to change it."""
+    k = tirx.Var("k", "int64")
+    kernel = relax.const(np.ones((3, 2, 1, 1), "float32"))
+
+    def emit(builder, x, y):
+        one = tirx.min(tirx.const(1, "int64"), k)
+        part = builder.emit(relax.op.strided_slice(y, [0], [one], [k]))
+        return relax.Tuple([builder.emit(relax.op.nn.conv2d(x, kernel)), part])
+
+    mod = build({"x": tensor(1, 2, 4, 4), "y": tensor(k)}, emit)
+    x, y = RNG.standard_normal((1, 2, 4, 4)).astype("float32"), np.arange(5, dtype="float32")
+    got, part = run(mod, x, y, pipeline=pipeline(layout="NHWC"))
+    np.testing.assert_allclose(got, np.repeat(x.sum(1, keepdims=True), 3, 1), rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(part, y[1:])
+    assert "the convolutions stay as they are" in caplog.text
+
+
 def test_a_module_without_convolutions_stays_as_it_is():
     """ConvertLayout infers types without the bounds of dims: that of the output would change."""
     s, t = (tirx.Var(name, "int64") for name in "st")
