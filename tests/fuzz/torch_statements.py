@@ -112,7 +112,11 @@ def divide(p: Program) -> None:
     if v is None:
         return
     by = str(p.choose((2, -3, 3.0, 0.5)))
-    others = [w for w in p.variables if w.exact and w.shape == v.shape and w.dtype in NUMBERS]
+    fit = [w for w in p.variables if w.exact and w.shape == v.shape and w.dtype in NUMBERS]
+    # Signed integers that overflow are undefined.
+    others = [
+        w for w in fit if w.dtype in FLOATS or not bool((w.tensor.double().abs() > 100).any())
+    ]
     more: list[Variable] = []
     if others and p.chance(0.5):
         more = [p.choose(others)]
