@@ -93,6 +93,10 @@ def pool(graph: Graph) -> None:
     # ONNX Runtime pads for a kernel without dilation.
     if (graph.opset < 19 and name != "MaxPool") or "auto_pad" in attributes:
         attributes.pop("dilations", None)
+    strides = attributes.get("strides", [1] * spatial)
+    if "auto_pad" in attributes and any(s > k for s, k in zip(strides, kernel, strict=True)):
+        # ONNX Runtime's pads are negative then, with which its averages begin within the data.
+        return
     if graph.opset >= 18 or name != "LpPool":
         attributes["ceil_mode"] = graph.below(2)
     if name == "AveragePool":
