@@ -268,8 +268,8 @@ def _pairs(begins: Sequence[int], ends: Sequence[int]) -> list[int]:
 
 
 # onnx's reference computes the first over two axes in any rank, Erf in float32, LRN without the
-# last channel of a window, convolutions in a few ways wrong, and the others with constants that are
-# rounded to float32.
+# last channel of a window, the PRelu of 0 as a product, convolutions in a few ways wrong, and the
+# others with constants that are rounded to float32.
 _CORRECTED: dict[str, Callable[..., np.ndarray]] = {
     "GlobalMaxPool": lambda data: data.max(tuple(range(2, data.ndim)), keepdims=True),
     "Conv": _conv,
@@ -278,6 +278,7 @@ _CORRECTED: dict[str, Callable[..., np.ndarray]] = {
     "Gelu": _gelu,
     "HardSwish": lambda data: data * np.clip(data / 6 + 0.5, 0, 1),
     "LRN": _lrn,
+    "PRelu": lambda data, slope: np.where(data < 0, data * slope, data),
 }
 
 

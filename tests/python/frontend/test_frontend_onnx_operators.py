@@ -31,6 +31,7 @@ from models import FLOAT, onnx_model
 from onnx_helpers import (
     Arrays,
     assert_as_onnx_runtime,
+    assert_follows_onnx_runtime,
     assert_refused,
     imported_and_run,
     integers,
@@ -38,6 +39,7 @@ from onnx_helpers import (
     normal,
     onnx_runtime,
     side_by_side,
+    text_model,
 )
 from relax_helpers import call, calls, count
 from tvm_fixes import switches
@@ -257,6 +259,14 @@ def test_prelu_of_bfloat16() -> None:
     slope = slope[0, :, :1]
     [y] = imported_and_run(from_onnx, node_model("PRelu", {"x": x}, constants={"slope": slope}), x)
     np.testing.assert_array_equal(y, np.where(x < 0, x * slope, x))
+
+
+def test_prelu_of_zero_is_zero_for_any_slope() -> None:
+    model = text_model("(float[2,3,m] x, float[2,3,m] s) => (float[2,3,m] y) { y = PRelu(x, s) }")
+    x = np.zeros((2, 3, 4), "float32")
+    slope = np.full((2, 3, 4), np.nan, "float32")
+    slope[0] = 2
+    assert_follows_onnx_runtime(from_onnx, model, [x, slope], [normal(2, 3, 4), slope])
 
 
 @pytest.mark.parametrize("slope", ((), (1,), (3, 1, 1), (1, 3, 1, 1)))

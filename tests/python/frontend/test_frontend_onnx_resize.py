@@ -30,6 +30,7 @@ from grids import batched, sample
 from onnx_helpers import (
     Arrays,
     assert_as_onnx_runtime,
+    assert_follows_onnx_runtime,
     integers,
     node_model,
     normal,
@@ -219,6 +220,19 @@ def test_a_symbolic_batch_that_is_resized() -> None:
         # ONNX Runtime resizes no batch.
         [expected] = ReferenceEvaluator(model).run(None, {"x": x})
         np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_one_symbolic_axis_grows() -> None:
+    """TVM's kernel divides the extent by a multiple of it, which LLVM's front end reads twice."""
+    model = text_model(
+        """(float[m,1,m] x) => (float[?,?,?] y) <float[3] scales = {1, 1, 4}> {
+        z = Concat <axis = 1> (x, x, x, x)
+        y = Resize <mode = "linear", coordinate_transformation_mode = "asymmetric">
+            (z, "", scales) }""",
+        19,
+    )
+    cases = ([np.round(image(m, 1, m) * 8)] for m in (1, 2, 5))
+    assert_follows_onnx_runtime(from_onnx, model, *cases, pipeline=pipeline())
 
 
 def test_a_resize_behind_another_one() -> None:

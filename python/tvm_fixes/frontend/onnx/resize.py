@@ -267,7 +267,11 @@ def _is_served(node: Node, method: _Method, axes: list[_Axis], extents: list[Ext
         # An empty operand stands for one that is left out, and TVM takes it for the other one.
         and (node.operand(2) is None or node.operand(3) is None)
         and all(axis.index >= 2 and axis.is_ratio for axis in axes)
-        and all(isinstance(axis.count, int) or axis.scale is not None for axis in axes)
+        # Of one symbolic axis TVM's kernel divides by its extent, which need not build.
+        and all(
+            isinstance(axis.count, int) or (axis.scale is not None and len(extents) > 3)
+            for axis in axes
+        )
     )
 
 
