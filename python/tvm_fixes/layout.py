@@ -27,13 +27,12 @@ How to remove
     id ``choose-layout``; what converts to a layout that is asked for stays.
 """
 
-import logging
 from collections.abc import Callable
 
 import tvm
 from tvm import relax, tirx
 
-from . import switches
+from . import logs, switches
 from .relax.analysis import activation_transforms, operator_calls
 from .relax.legalize import conv_transpose
 from .relax.legalize.layouts import SPATIAL_AXES
@@ -47,8 +46,6 @@ from .relax.transform import (
 )
 
 FIX_ID = "choose-layout"
-
-_LOG = logging.getLogger("tvm_fixes.Layout")
 
 # ConvertLayout infers all types anew, without the bounds of symbolic dims, and refuses to change
 # the type of a result.
@@ -198,7 +195,7 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
             if _CHANGED_RESULT not in str(error):
                 raise
             reason = "ConvertLayout loses the bounds of a symbolic result"
-            _LOG.warning("layout %s: the convolutions stay as they are: %s", layout, reason)
+            logs.warning("Layout", f"layout {layout}: the convolutions stay as they are: {reason}")
             return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="Layout")

@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The messages of the native passes, as Python's ``logging`` gives them out.
+"""The messages of the passes, as Python's ``logging`` gives them out.
 
-A pass logs to ``tvm_fixes.`` and its name, at level ``DEBUG``::
+A pass logs to ``tvm_fixes.`` and its name; most messages are of level ``DEBUG``::
 
     logging.basicConfig()
     logging.getLogger("tvm_fixes.DynamicToStatic").setLevel(logging.DEBUG)
@@ -29,3 +29,8 @@ def enabled(name: str) -> bool:
 def debug(name: str, message: str) -> None:
     """Log a debug message of the pass `name`."""
     logging.getLogger(f"tvm_fixes.{name}").debug("%s", message)
+
+
+def warning(name: str, message: str) -> None:
+    """Log a warning of the pass `name`."""
+    logging.getLogger(f"tvm_fixes.{name}").warning("%s", message)

@@ -91,8 +91,9 @@ def binary(p: Program) -> None:
     if operator in "+-*":
         pair = (v.name, other) if p.chance(0.7) else (other, v.name)
         p.let(f"{pair[0]} {operator} {pair[1]}", [v, *more], exact=True)
-    elif operator == "/" and not any(map(_has_open_zeros, more)):
-        p.let(f"{v.name} / {other}", [v, *more])
+    elif operator == "/":
+        if not any(map(_has_open_zeros, more)):
+            p.let(f"{v.name} / {other}", [v, *more])
     elif operator == "**":
         exponents = (2, 3, 0.5, 1.5, *(() if _has_open_zeros(v) else (-1,)))
         p.let(f"{v.name} ** {p.choose(exponents)}", [v])

@@ -21,6 +21,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate, structural_walk
 
+from ..relax.tir import is_zero
 from .nest import Nest, around_loops, substitute, uses, with_new_variables
 
 # Each split makes one more loop nest.
@@ -134,7 +135,7 @@ def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
     pieces: list[tirx.For] = []
     for begin, end, is_above in ((0, first, False), (first, extent, True)):
         count = Analyzer().simplify(end - begin)
-        if isinstance(count, tirx.IntImm) and count.value == 0:
+        if is_zero(count):
             continue
         block = _chosen(nest, boundary.condition, is_above == boundary.holds_above)
         variable = boundary.loop.loop_var

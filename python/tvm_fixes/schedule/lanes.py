@@ -21,7 +21,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate
 
 from ..relax.legalize.targets import vector_registers
-from ..relax.tir import contains
+from ..relax.tir import contains, is_zero
 from .nest import Nest, Run, Update, around_loops, run_of, sequence, sources, updates_of, uses
 
 # Whether a lane has not been done before.
@@ -308,12 +308,12 @@ def _in_vectors(
     done: tirx.Expr = int64(0)
     for count in (vectors * lanes, lanes) if vectors > 1 else (lanes,):
         full = _simplified(tirx.floordiv(extent - done, count))
-        if not (isinstance(full, tirx.IntImm) and full.value == 0):
+        if not is_zero(full):
             outer = tirx.Var("vector", "int64")
             stmts.append(serial_loop(outer, full, body(done + outer * count, count)))
             done = _simplified(done + full * count)
     left = _simplified(tirx.floormod(extent, lanes))
-    if isinstance(left, tirx.IntImm) and left.value == 0:
+    if is_zero(left):
         return stmts
     last = body(extent - lanes, lanes, lambda lane: lane >= lanes - left)
     if isinstance(extent, tirx.IntImm):

@@ -23,7 +23,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 from tvm.sym import Analyzer, detect_linear_equation
 from tvm_ffi import structural_map, structural_mutate, structural_walk
 
-from ..relax.tir import contains, count_of
+from ..relax.tir import contains, count_of, is_zero
 
 # Calls that LLVM's code generator takes for vectors; others it would make for one element.
 _OF_VECTORS = frozenset(
@@ -48,8 +48,7 @@ class Nest:
     def of(cls, stmt: tirx.Stmt) -> "Nest | None":
         loops = []
         while isinstance(stmt, tirx.For):
-            begins_at_zero = isinstance(stmt.min, tirx.IntImm) and stmt.min == 0
-            if stmt.kind != tirx.ForKind.SERIAL or stmt.annotations or not begins_at_zero:
+            if stmt.kind != tirx.ForKind.SERIAL or stmt.annotations or not is_zero(stmt.min):
                 return None
             loops.append(stmt)
             stmt = stmt.body
@@ -228,8 +227,7 @@ def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, ti
     values = {}
     for loop in reversed(loops[1:]):
         # Of a loop that never runs any position will do, and TVM folds no division by 0.
-        is_never_run = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == 0
-        extent = tirx.const(1, "int64") if is_never_run else loop.extent.astype("int64")
+        extent = tirx.const(1, "int64") if is_zero(loop.extent) else loop.extent.astype("int64")
         values[loop.loop_var] = tirx.floormod(position, extent).astype(loop.loop_var.ty)
         position = tirx.floordiv(position, extent)
     values[loops[0].loop_var] = position.astype(loops[0].loop_var.ty)

@@ -41,7 +41,7 @@ from tvm.sym import Analyzer
 
 from ..relax.legalize.parallel import WORTH_THREADS
 from ..relax.legalize.targets import vector_registers
-from ..relax.tir import count_of, prim_func_pass
+from ..relax.tir import count_of, is_zero, prim_func_pass
 from .index_sets import split_index_sets
 from .lanes import elementwise, int64, serial_loop
 from .nest import Nest, substitute, unfused, uses, with_new_variables
@@ -131,7 +131,7 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     if nest is None:
         return stmt
     work = count_of(loop.extent for loop in nest.loops)
-    if isinstance(work, tirx.IntImm) and work.value == 0:
+    if is_zero(work):
         return stmt
     tiles = in_tiles(stmt, size, allocated)
     if isinstance(work, tirx.IntImm):

@@ -26,7 +26,7 @@ from tvm.target.codegen import target_has_features
 from tvm.tirx.buffer import BufferType
 from tvm_ffi import structural_mutate, structural_walk
 
-from ..relax.tir import contains, count_of
+from ..relax.tir import contains, count_of, is_zero
 from ..relax.transform.lower_elementary_functions import is_elementary_function
 from .nest import analyzer_of, offset_of, sequence, sources, steps_of, substitute, uses
 
@@ -263,8 +263,7 @@ define void @{_name(size)}(ptr %to, ptr %from) {{
 def _is_plain(buffer: tirx.Var) -> bool:
     """Whether a buffer holds numbers as they are, from the beginning of a line on."""
     is_number = str(buffer.dtype).startswith(_NUMBERS)
-    begins = isinstance(buffer.elem_offset, tirx.IntImm) and buffer.elem_offset.value == 0
-    return is_number and begins and buffer.data_alignment >= _CACHE_LINE
+    return is_number and is_zero(buffer.elem_offset) and buffer.data_alignment >= _CACHE_LINE
 
 
 def _item(buffer: tirx.Var) -> int:

@@ -54,7 +54,8 @@ bool HasCall(const ObjectRef& type) {
  * padded than a window reaches.
  *
  * Rounding up gives the same windows as rounding down with stride - 1 more elements of padding at
- * the end, but never so many that a window begins beyond the data.
+ * the end.  Of these no more are kept than a window reaches beyond its first element: each window
+ * begins in the data.
  */
 ObjectRef RoundedDown(const ObjectRef& attrs, const PoolWindowAttrsNode& fields, size_t axes) {
   const Array<int64_t>& sizes = fields.pool_size(attrs.get());

@@ -89,8 +89,8 @@ def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
         for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
     )
     before, after = padding[:rank], padding[rank:]
-    reach = [step * (size - 1) for step, size in zip(dilation, sizes, strict=True)]
-    ends = ends_rounded_up(after, strides, [last + 1 for last in reach])
+    spans = [step * (size - 1) + 1 for step, size in zip(dilation, sizes, strict=True)]
+    ends = ends_rounded_up(after, strides, spans)
     operator = str(call.op.name).rpartition(".")[2]
     if operator.startswith("avg") and attrs.count_include_pad and any(padding):
         data = bb.emit(_padded(bb, data, str(attrs.layout), before, after))

@@ -40,6 +40,7 @@ from tvm.tirx import all as all_of
 from tvm.tirx import any as any_of
 
 from ... import switches
+from ..tir import is_zero
 from .override import Legalize, override
 
 FIX_ID = "reduction-legalize"
@@ -268,7 +269,7 @@ def _is_ours(call: relax.Call) -> bool:
 def _has_empty_axis(call: relax.Call) -> bool:
     """Whether it is known that there are no elements to join."""
     extents = [call.args[0].ty.shape.values[axis] for axis in _axes(call)]
-    return any(isinstance(extent, tirx.IntImm) and extent == 0 for extent in extents)
+    return any(map(is_zero, extents))
 
 
 def _axes(call: relax.Call) -> list[int]:

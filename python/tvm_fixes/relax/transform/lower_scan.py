@@ -34,8 +34,8 @@ def LowerScan() -> tvm.transform.Pass:
     """Lower ``R.cumsum`` and ``R.cumprod`` for a CPU.
 
     TVM's kernel writes the first element of each line before it asks whether there is one: a line
-    of no elements has the next tensor's memory, or the heap's own.  It also rounds each 16-bit sum
-    or product, where PyTorch rounds the data and the results alone.
+    of no elements has the next tensor's memory, or the heap's own.  It also rounds each 16-bit
+    sum or product; PyTorch accumulates in float32 and rounds the results.
 
     Returns
     -------
