@@ -23,7 +23,8 @@ import tvm
 from torch.nn import functional
 from tvm import relax
 
-from tvm_fixes import pipeline, switches
+from tvm_fixes import pipeline
+from tvm_fixes.support import switches
 from tvm_fixes.target import resolve
 
 from .measure import Comparison, compare

@@ -18,7 +18,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 status=0
-.venv/bin/python -m pytest -q tests/python/test_cuda.py || status=1
+.venv/bin/python -m pytest -q tests/python/target/test_cuda.py || status=1
 [[ $# -gt 0 ]] || set -- dcgan unet autoencoder_kl hifigan fcn cyclegan superres
 for model; do
   for layout in NCHW NHWC; do

@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 (TERMINATED, "terminated") if terminated else (INTERRUPTED, "interrupted")
             )
             print(f"tvm-fixes: {what}; {_what_is_written(arguments)}", file=sys.stderr)
-            signals = sys.modules.get("tvm_fixes.signals")
+            signals = sys.modules.get("tvm_fixes.support.signals")
             return status if signals is None else signals.leave(status)
 
 

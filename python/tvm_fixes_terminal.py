@@ -181,7 +181,7 @@ def loading() -> Iterator[None]:
             raise Failure(str(error), WRONG_USE) from error
         reason = " ".join(str(error).split())
         raise Failure(f"TVM and its fixes cannot be loaded: {reason}") from error
-    from tvm_fixes import switches
+    from tvm_fixes.support import switches
 
     try:
         switches.disabled()

@@ -22,24 +22,19 @@ from . import _ffi
 
 _ffi.load()
 
-from . import codegen as _codegen  # noqa: E402
-from . import frontend, testing  # noqa: E402
+from . import frontend, testing, transform  # noqa: E402
 from .compiler import build, compile  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
 from .lifting import lift  # noqa: E402
 from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
-from .relax import transform  # noqa: E402
 from .relax.legalize import arithmetic as _arithmetic  # noqa: E402
 from .relax.legalize import average_pool as _average_pool  # noqa: E402
 from .relax.legalize import batch_norm as _batch_norm  # noqa: E402
 from .relax.legalize import comparison as _comparison  # noqa: E402
-from .relax.legalize import conv as _conv  # noqa: E402
-from .relax.legalize import conv_transpose as _conv_transpose  # noqa: E402
 from .relax.legalize import creation as _creation  # noqa: E402
 from .relax.legalize import gather as _gather  # noqa: E402
 from .relax.legalize import layout_transform as _layout_transform  # noqa: E402
-from .relax.legalize import matmul as _matmul  # noqa: E402
 from .relax.legalize import max_pool as _max_pool  # noqa: E402
 from .relax.legalize import nll_loss as _nll_loss  # noqa: E402
 from .relax.legalize import norms as _norms  # noqa: E402
@@ -55,9 +50,13 @@ from .relax.legalize import scatter as _scatter  # noqa: E402
 from .relax.legalize import slices as _slices  # noqa: E402
 from .relax.legalize import softmax as _softmax  # noqa: E402
 from .relax.legalize import strided_slice as _strided_slice  # noqa: E402
+from .relax.legalize.conv import forward as _conv  # noqa: E402
+from .relax.legalize.conv import transpose as _conv_transpose  # noqa: E402
+from .relax.legalize.matmul import tiles as _matmul  # noqa: E402
 from .relax.signature_guard import SignatureGuard  # noqa: E402
-from .relax.verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 from .runtime import CompiledModel, LiftedModule  # noqa: E402
+from .target import codegen as _codegen  # noqa: E402
+from .verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 
 try:
     __version__ = _metadata.version("tvm-fixes")

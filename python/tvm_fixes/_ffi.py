@@ -79,8 +79,8 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
             f"tvm-fixes needs TVM's compiler, but apache-tvm {tvm.__version__} at "
             f"{Path(tvm.__file__).parent} is loaded without it (runtime only)"
         )
-    from . import logs, switches
     from .errors import summarize
+    from .support import logs, switches
 
     path = library_path()
     try:
@@ -92,7 +92,8 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
     except RuntimeError as error:
         raise ImportError(str(error)) from None
     for function in (switches.enabled, switches.note, logs.enabled, logs.debug):
-        name = f"{function.__module__}.{function.__name__}"
+        module = function.__module__.rpartition(".")[2]
+        name = f"tvm_fixes.{module}.{function.__name__}"
         tvm_ffi.register_global_func(name, function, override=True)
     return path
 

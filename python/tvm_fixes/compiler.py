@@ -31,23 +31,22 @@ import tvm
 from tvm import relax
 from tvm.support import cc
 
-from . import comparison, cuda, switches
 from . import target as targets
+from . import verifier
+from .debug import comparison
+from .debug.reference_process import ReferenceProcess
 from .errors import CompileError, UsageError, summarize
-from .isolate import OutcomeKind, run_forked
 from .pipeline import stages
-from .reference_process import ReferenceProcess
-from .relax import verifier
 from .relax.analysis import activation_transforms
-from .relax.constants import making_constants
+from .relax.constants.make import making_constants
+from .relax.constants.provenance import ConstantRecord, Origins, Weight, constants_of
+from .relax.constants.size_check import check_ratio, check_volume
 from .relax.transform import ConstantsToParams
 from .relax.transform.fold_constant import MAX_GROWTH, collect_unfolded
-from .relax.transform.origins import Origins, constants_of
 from .runtime.compiled_model import CompiledModel
 from .runtime.manifest import (
     LIBRARY,
     WEIGHTS,
-    ConstantRecord,
     Manifest,
     TensorSpec,
     WeightsRecord,
@@ -58,10 +57,13 @@ from .runtime.manifest import (
 )
 from .runtime.report import Report
 from .runtime.staging import check_destination
-from .runtime.weights import LARGE, Scratch, Weight, write_weights
-from .signals import interruptible
+from .runtime.weights import write_weights
 from .source import Shapes, Source, open_source
-from .volume import check_ratio, check_volume
+from .support import switches
+from .support.isolate import OutcomeKind, run_forked
+from .support.memory import LARGE, Scratch
+from .support.signals import interruptible
+from .target import cuda
 
 WEIGHTS_CHOICES = ("auto", "inside", "outside")
 """Where the weights may be: see :func:`compile`."""
@@ -133,7 +135,7 @@ def compile(
     layout : str, optional
         One of :data:`tvm_fixes.pipeline.LAYOUTS`: the convolutions channels-first (``"NCHW"``),
         channels-last (``"NHWC"``) or in blocks of channels (``"NCHW8c"``), in any rank.  By default
-        as they are, or in blocks where :func:`~tvm_fixes.layout.ChooseLayout` finds these faster.
+        as they are, or in blocks where :func:`~tvm_fixes.transform.ChooseLayout` finds that faster.
     shapes : mapping of str to sequence of int and str, optional
         Shapes of inputs by name.  A name makes a dim of a PyTorch module symbolic, and elsewhere
         calls one that is symbolic: the same size wherever it stands.  A size makes a symbolic dim
@@ -145,7 +147,7 @@ def compile(
     compare : bool
         Run the library and ONNX Runtime or PyTorch on the same random inputs.
     rtol, atol : float, optional
-        Tolerances, in place of those of :data:`tvm_fixes.comparison.TOLERANCES`.
+        Tolerances, in place of those of :data:`tvm_fixes.debug.comparison.TOLERANCES`.
     seed : int
         Of the random inputs; not negative.
     verify : bool
@@ -567,7 +569,7 @@ class _Expectation(AbstractContextManager["_Expectation"]):
             return self._process.outputs()
 
     def median_seconds(self, runs: int, budget: float) -> float:
-        """As :func:`tvm_fixes.comparison.median_seconds`."""
+        """As :func:`tvm_fixes.debug.comparison.median_seconds`."""
         with self._errors():
             return self._process.median_seconds(runs, budget)
 

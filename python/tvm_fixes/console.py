@@ -18,9 +18,9 @@ from rich.status import Status
 from rich.table import Table
 
 from .compiler import Step
-from .relax.verifier import Diagnostics
 from .runtime.inspection import Constant, Inspection
 from .runtime.report import OutputComparison, Report
+from .verifier import Diagnostics
 
 # How many rows a table of an inspection has where not all are asked for.
 _SHOWN = 20

@@ -34,8 +34,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import _ffi, switches
-from .isolate import Outcome, OutcomeKind, run_all_forked
+from . import _ffi
+from .support import switches
+from .support.isolate import Outcome, OutcomeKind, run_all_forked
 
 if TYPE_CHECKING:
     from .fixes import Fix

@@ -24,9 +24,9 @@ from .compiler import _export
 from .errors import UnsupportedOperatorError, UsageError
 from .pipeline import pipeline
 from .relax.ir import with_body, with_functions
+from .relax.lift.plan import weights_of
 from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
 from .relax.transform.fold_constant import MAX_GROWTH
-from .relax.transform.lift_plan import weights_of
 from .relax.transform.lift_transform_params import ALLOWANCE
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
 from .runtime.lifted_module import LiftedModule

@@ -23,26 +23,18 @@ from tvm.relax.backend.cuda import pipeline as cuda_passes
 from tvm.relax.backend.gpu_generic import pipeline as gpu_passes
 
 from .errors import UnsupportedOperatorError, UsageError, summarize
-from .layout import LAYOUTS, ChooseLayout, convert_layout
 from .relax.analysis import operator_calls
 from .relax.legalize.indices import trusting_indices
-from .relax.tir import is_cpu
 from .relax.transform import (
     AllocateEmptyConstants,
-    ApplyGpuSchedule,
     BroadcastFreeMatmul,
     CheckIndices,
-    DecomposeReduction,
     DynamicToStatic,
     FoldConstant,
     FoldLayoutTransform,
     FoldPadIntoConv,
-    GuardFloatArithmetic,
-    GuardIntegerDivision,
-    GuardLongLoops,
     InsertRuntimeChecks,
     LowerAssertOp,
-    LowerElementaryFunctions,
     LowerScan,
     ReadTransposedWeights,
     SortByKeys,
@@ -50,8 +42,20 @@ from .relax.transform import (
     StaticPlanBlockMemory,
     VMShapeLower,
 )
+from .relax.transform.choose_layout import LAYOUTS, ChooseLayout, convert_layout
 from .relax.transform.fold_constant import MAX_GROWTH
-from .schedule import InlineElementwise, ScheduleElementwise, ScheduleReductions
+from .target.cpu import is_cpu
+from .tirx.transform import (
+    ApplyGpuSchedule,
+    DecomposeReduction,
+    GuardFloatArithmetic,
+    GuardIntegerDivision,
+    GuardLongLoops,
+    InlineElementwise,
+    LowerElementaryFunctions,
+    ScheduleElementwise,
+    ScheduleReductions,
+)
 
 # What TVM's code generator for the virtual machine emits by itself; every other operator has to be
 # gone by then.

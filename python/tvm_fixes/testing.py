@@ -19,10 +19,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .comparison import compare
+from .debug.comparison import compare
 from .errors import UsageError
-from .relax.transform.callers import RECORD, SUFFIX
-from .runtime.tensors import duplicate, to_tvm
+from .relax.lift.callers import RECORD, SUFFIX
+from .support.tensors import duplicate, to_tvm
 
 
 def assert_same_results(
@@ -57,7 +57,7 @@ def assert_same_results(
     relax_pipeline : str or tvm.transform.Pass
         What lowers both.
     rtol, atol : float, optional
-        As for :func:`tvm_fixes.comparison.compare`.
+        As for :func:`tvm_fixes.debug.comparison.compare`.
 
     Raises
     ------

@@ -25,7 +25,7 @@
  * A module of CUDA is written as a format, the signatures of its kernels, and code; here the first
  * and the last are exchanged, and the signatures are taken over as the bytes that they are.
  *
- * Removal: delete this file, and its caller python/tvm_fixes/cuda.py, once TVM's placeholder
+ * Removal: delete this file, and its caller python/tvm_fixes/target/cuda.py, once TVM's placeholder
  * compiles.
  */
 #include <tvm/ffi/extra/module.h>

@@ -25,7 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from tvm_fixes.isolate import OutcomeKind, run_all_forked, run_forked
+from tvm_fixes.support.isolate import OutcomeKind, run_all_forked, run_forked
 
 from . import report
 from .campaign import CAMPAIGNS, FAULTS, Campaign, judge

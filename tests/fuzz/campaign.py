@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tvm_fixes.isolate import Outcome, OutcomeKind
+from tvm_fixes.support.isolate import Outcome, OutcomeKind
 
 
 class Verdict(StrEnum):

@@ -117,6 +117,9 @@ def steps(
     opset = model.opset_import[0].version
     for node in model.graph.node:
         operands = {name: known[name] for name in sorted(names_read(node) & known.keys())}
+        if node.op_type in _CENTERED:
+            data = node.input[0]
+            operands[data] = _with_rounded_sums(operands[data], rounded)
         results = None
         if reference_first:
             results = by_reference(_node_model(node, operands, opset), operands)
@@ -127,6 +130,21 @@ def steps(
         results = [rounded(result) for result in results]
         yield node, operands, results
         known.update(zip(node.output, results, strict=True))
+
+
+# They subtract a mean, whose error is a rounding of the largest element, not of the difference.
+_CENTERED = ("GroupNormalization", "InstanceNormalization", "LayerNormalization")
+
+
+def _with_rounded_sums(data: np.ndarray, rounded: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """`data`, each element moved as much as rounding moves the largest one of its sample."""
+    if data.dtype != np.float64 or not data.size:
+        return data
+    axes = tuple(range(min(1, data.ndim - 1), data.ndim))
+    magnitude = np.where(np.isfinite(data), np.abs(data), 0)
+    # What `rounded` leaves alone is an integer.
+    largest = np.broadcast_to(magnitude.max(axes, keepdims=True) + 1 / 3, data.shape)
+    return np.asarray(data + (rounded(largest) - largest))
 
 
 def _given(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from tvm import relax
 
 from tvm_fixes import pipeline, transform
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError, summarize
-from tvm_fixes.isolate import OutcomeKind, run_forked
+from tvm_fixes.support.isolate import OutcomeKind, run_forked
 from tvm_fixes.target import resolve
 from tvm_fixes.testing import _call_after, _flat, _to_tvm
 

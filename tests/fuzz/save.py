@@ -39,10 +39,11 @@ import numpy as np
 import tvm
 
 from tvm_fixes.errors import CompileError
+from tvm_fixes.relax.constants.provenance import Weight
 from tvm_fixes.runtime import CompiledModel, LiftedModule, staging
 from tvm_fixes.runtime.lifted_manifest import LiftedManifest
 from tvm_fixes.runtime.manifest import LIBRARY, WEIGHTS, Manifest
-from tvm_fixes.runtime.weights import Weight, write_weights
+from tvm_fixes.runtime.weights import write_weights
 
 WRITERS = 4
 _SAVES = 8

@@ -24,8 +24,8 @@ from tvm import relax
 
 import tvm_fixes
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.isolate import OutcomeKind, run_forked
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 from . import torch_layers, torch_statements
 from .targets import TARGETS, target_of

@@ -29,16 +29,16 @@ from tvm_ffi import structural_map
 
 import tvm_fixes
 from tvm_fixes.errors import summarize
-from tvm_fixes.relax.tir import contains
 from tvm_fixes.testing import _flat, _to_tvm
+from tvm_fixes.tirx.util import contains
 
 from .relax_oracle import Expected, Undefined, Unsupported, expected
 from .relax_programs import Program, make_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 
-from verifier_helpers import copied
-from verifier_mutants import Mutant, mutants
+from helpers.verifier_mutants import Mutant, mutants
+from helpers.verifying import copied
 
 _MUTANTS = 4
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-import grids
-from coverage_tables import CoverageTables
+from helpers import grids
+from helpers.coverage_tables import CoverageTables
 
 _TABLES = pytest.StashKey[CoverageTables]()
 

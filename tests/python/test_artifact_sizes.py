@@ -33,13 +33,13 @@ from transformers import ConvNextConfig, ConvNextForImageClassification
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-import grids
-from coverage_tables import CoverageTables
 from examples.large_weights import anonymous_bytes, watched
+from helpers import grids
+from helpers.coverage_tables import CoverageTables
 from tvm_fixes.compiler import compile as compile_model
-from tvm_fixes.isolate import OutcomeKind, run_forked
-from tvm_fixes.runtime.weights import give_back_memory
-from tvm_fixes.volume import ALLOWANCE
+from tvm_fixes.relax.constants.size_check import ALLOWANCE
+from tvm_fixes.support.isolate import OutcomeKind, run_forked
+from tvm_fixes.support.memory import give_back_memory
 
 # What TVM's own way may take, beyond the model itself.
 MEMORY = 8 << 30

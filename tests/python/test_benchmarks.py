@@ -21,8 +21,8 @@ from tvm import relax
 from benchmarks import __main__ as command
 from benchmarks import verifier, visitor
 from benchmarks.measure import Comparison, Way, compare
-from relax_helpers import build, tensor
-from tvm_fixes.relax.verifier import verify
+from helpers.relax_modules import build, tensor
+from tvm_fixes.verifier import verify
 
 
 def test_each_way_runs_once_to_warm_up_and_then_in_turn():

@@ -45,7 +45,7 @@ from benchmarks.worker import MOST_RUNS, Runner, largest_error, rest, serve
 from tvm_fixes.errors import UsageError
 from tvm_fixes.target import resolve, to_json
 
-FAKE = Path(__file__).with_name("fake_worker.py")
+FAKE = Path(__file__).parent / "helpers" / "fake_worker.py"
 TARGET = to_json(resolve("native"))
 SETTINGS = Settings(turns=3, cap=30.0, build_cap=30.0)
 

@@ -30,12 +30,13 @@ import tvm
 import tvm.testing
 
 import tvm_fixes_cli
-from models import conv_net, onnx_conv
-from tvm_fixes import _ffi, doctor, switches
+from helpers.models import conv_net, onnx_conv
+from tvm_fixes import _ffi, doctor
 from tvm_fixes.compiler import WEIGHTS_CHOICES
 from tvm_fixes.pipeline import LAYOUTS
 from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.source.module_file import read_module
+from tvm_fixes.support import switches
 from tvm_fixes_cli import main
 
 ESCAPE = "\x1b"
@@ -71,7 +72,7 @@ class TestCompile:
     def test_pt2_and_factory(self, tmp_path, capfd):
         module, inputs = conv_net()
         torch.export.save(torch.export.export(module, inputs), tmp_path / "model.pt2")
-        for source in (tmp_path / "model.pt2", "models:conv_net"):
+        for source in (tmp_path / "model.pt2", "helpers.models:conv_net"):
             assert compile_(source) == 0
             assert "equal to PyTorch" in capfd.readouterr().out
 
@@ -119,8 +120,8 @@ class TestCompile:
                 os.write(1, b"hello from the factory\n")
             return torch.nn.ReLU().eval(), (torch.ones(4),)
 
-        monkeypatch.setattr("models.chatty", chatty)
-        assert compile_("models:chatty", "--json") == 0
+        monkeypatch.setattr("helpers.models.chatty", chatty)
+        assert compile_("helpers.models:chatty", "--json") == 0
         out, err = capfd.readouterr()
         assert json.loads(out)["equal"] is True
         assert "hello from the factory" in err
@@ -130,19 +131,51 @@ class TestCompile:
         "arguments, status, message",
         [
             (["no.onnx"], 2, "no.onnx: no such file"),
-            (["models:fourier"], 1, "no conversion for _fft_r2c.default"),
-            (["models:conv_net", "--shape", "x=1,2"], 2, "expected shape (1, 3, 8, 8), got (1, 2)"),
-            (["models:conv_net", "--shape", "x=1", "--shape", "x=1"], 2, "an input is given twice"),
-            (["models:conv_net", "--seed", "-1"], 2, "seed must not be negative, got -1"),
-            (["models:conv_net", "--max-size-ratio", "0"], 2, "max_size_ratio must be positive"),
-            (["models:conv_net", "--target", "{"], 2, "target '{': "),
-            (["models:conv_net", "-o", "/dev/null"], 2, "exists and is not a directory"),
-            (["models:conv_net", "-o", "new/" + 256 * "n"], 2, "a name has more than 255 bytes"),
-            (["models:conv_net", "-o", ""], 2, "the name of the directory to write is empty"),
-            (["models:conv_net", "-o", "."], 2, "is the working directory, which cannot be"),
-            (["models:conv_net", "-o", "/"], 2, "is a mount point, which cannot be replaced"),
-            (["models:conv_net", "--target", "{}"], 2, "target '{}': "),
-            (["models:conv_net", "--shape", f"x={1 << 63},3,8,8"], 2, "no extent can be 92233720"),
+            (["helpers.models:fourier"], 1, "no conversion for _fft_r2c.default"),
+            (
+                ["helpers.models:conv_net", "--shape", "x=1,2"],
+                2,
+                "expected shape (1, 3, 8, 8), got (1, 2)",
+            ),
+            (
+                ["helpers.models:conv_net", "--shape", "x=1", "--shape", "x=1"],
+                2,
+                "an input is given twice",
+            ),
+            (["helpers.models:conv_net", "--seed", "-1"], 2, "seed must not be negative, got -1"),
+            (
+                ["helpers.models:conv_net", "--max-size-ratio", "0"],
+                2,
+                "max_size_ratio must be positive",
+            ),
+            (["helpers.models:conv_net", "--target", "{"], 2, "target '{': "),
+            (["helpers.models:conv_net", "-o", "/dev/null"], 2, "exists and is not a directory"),
+            (
+                ["helpers.models:conv_net", "-o", "new/" + 256 * "n"],
+                2,
+                "a name has more than 255 bytes",
+            ),
+            (
+                ["helpers.models:conv_net", "-o", ""],
+                2,
+                "the name of the directory to write is empty",
+            ),
+            (
+                ["helpers.models:conv_net", "-o", "."],
+                2,
+                "is the working directory, which cannot be",
+            ),
+            (
+                ["helpers.models:conv_net", "-o", "/"],
+                2,
+                "is a mount point, which cannot be replaced",
+            ),
+            (["helpers.models:conv_net", "--target", "{}"], 2, "target '{}': "),
+            (
+                ["helpers.models:conv_net", "--shape", f"x={1 << 63},3,8,8"],
+                2,
+                "no extent can be 92233720",
+            ),
             (["n" * 300 + ".onnx"], 2, "File name too long"),
             ([":f"], 1, "cannot be imported: Empty module name"),
         ],
@@ -234,7 +267,7 @@ class TestCompile:
             def forward(self, x):
                 sys.exit(status)
 
-        source = "models:leaving"
+        source = "helpers.models:leaving"
         if where == "module":
             (tmp_path / f"module_that_leaves_{status}.py").write_text(
                 f"import sys; sys.exit({status})"
@@ -243,7 +276,7 @@ class TestCompile:
             source = f"module_that_leaves_{status}:f"
         made = Leaving().eval(), (torch.ones(3),)
         leaving = (lambda: sys.exit(status)) if where == "factory" else lambda: made
-        monkeypatch.setattr("models.leaving", leaving, raising=False)
+        monkeypatch.setattr("helpers.models.leaving", leaving, raising=False)
         for command in (compile_, verify):
             assert command(source) == 1
             assert f"{status}" in capfd.readouterr().err.splitlines()[-1]
@@ -286,8 +319,8 @@ class TestCompile:
         def interrupted():
             signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr("models.chatty", interrupted)
-        assert compile_("models:chatty", "-o", tmp_path / "out") == 130
+        monkeypatch.setattr("helpers.models.chatty", interrupted)
+        assert compile_("helpers.models:chatty", "-o", tmp_path / "out") == 130
         assert capfd.readouterr().err == "tvm-fixes: interrupted; nothing was written\n"
         assert os.listdir(tmp_path) == []
 
@@ -298,7 +331,7 @@ class TestCompile:
                 "-m",
                 "tvm_fixes_cli",
                 "compile",
-                "models:waiting",
+                "helpers.models:waiting",
                 "-o",
                 tmp_path / "o",
             ],
@@ -348,7 +381,7 @@ class TestCompile:
             "    print('now', file=sys.stderr, flush=True)\n"
             "    time.sleep(100)\n"
             "compiler._compare = compare\n"
-            "sys.exit(main(['compile', 'models:conv_net', '-o', 'out', '-q']))\n",
+            "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
             signal.SIGTERM,
             TMPDIR=str(tmp_path / "tmp"),
         )
@@ -367,7 +400,7 @@ class TestCompile:
             "    print('now', file=sys.stderr, flush=True)\n"
             "    ctypes.CDLL(None).sleep(10000)\n"
             "CompiledModel.run = run\n"
-            "sys.exit(main(['compile', 'models:conv_net', '-o', 'out', '-q']))\n",
+            "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
         )
         assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")
         assert os.listdir(tmp_path) == []
@@ -383,7 +416,7 @@ class TestCompile:
             "    print('now', file=sys.stderr, flush=True)\n"
             "    return real(lambda: __import__('time').sleep(100), timeout=timeout)\n"
             "compiler.run_forked = run_forked\n"
-            "sys.exit(main(['compile', 'models:conv_net', '-o', 'out', '-q']))\n",
+            "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
         )
         assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")
         assert os.listdir(tmp_path) == []
@@ -483,7 +516,7 @@ class TestVerify:
     def test_models(self, onnx_file, tmp_path, capfd):
         module, inputs = conv_net()
         torch.export.save(torch.export.export(module, inputs), tmp_path / "model.pt2")
-        for source in (onnx_file, tmp_path / "model.pt2", "models:conv_net"):
+        for source in (onnx_file, tmp_path / "model.pt2", "helpers.models:conv_net"):
             assert verify(source) == 0
             assert capfd.readouterr() == ("no errors\n", "")
 

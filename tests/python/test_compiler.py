@@ -33,8 +33,8 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from compile_helpers import fails
-from models import (
+from helpers.compiling import fails
+from helpers.models import (
     FLOAT,
     INT64,
     conv_net,
@@ -42,7 +42,7 @@ from models import (
     onnx_conv,
     onnx_model,
 )
-from onnx_helpers import program as onnx_program
+from helpers.onnx_graphs import program as onnx_program
 from tvm_fixes import compiler, target
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import (

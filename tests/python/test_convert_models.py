@@ -36,7 +36,7 @@ from tvm.tirx.analysis import undefined_vars
 from examples import autoencoder_kl, cyclegan, dcgan, fcn, hifigan, superres, unet
 from examples._random import seeded, settle_batch_norm
 from examples.export import to_onnx
-from grids import sample
+from helpers.grids import sample
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.pipeline import pipeline, stages

@@ -24,7 +24,7 @@ import tvm.testing
 import tvm_ffi
 from tvm import relax, tirx
 
-from relax_helpers import build, tensor
+from helpers.relax_modules import build, tensor
 from tvm_fixes.pipeline import stages
 from tvm_fixes.target import resolve
 
@@ -32,7 +32,7 @@ CC, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 AARCH64 = tvm.target.Target(
     {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": ["+neon", "+fp-armv8"]}
 )
-RUNNER = Path(__file__).with_name("kernel_runner.c")
+RUNNER = Path(__file__).parent / "helpers" / "kernel_runner.c"
 RNG = np.random.default_rng(0)
 
 pytestmark = pytest.mark.skipif(

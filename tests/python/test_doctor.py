@@ -27,10 +27,11 @@ import tvm
 import tvm.testing
 from rich.console import Console
 
-from tvm_fixes import doctor, switches
+from tvm_fixes import doctor
 from tvm_fixes._ffi import NativeStatus
 from tvm_fixes.doctor import State
 from tvm_fixes.fixes import FIXES, Kind, Probe
+from tvm_fixes.support import switches
 
 PROBED = next(fix for fix in FIXES if fix.probe is not None)
 ENVIRONMENT = next(fix for fix in FIXES if fix.kind is Kind.ENVIRONMENT)

@@ -23,12 +23,12 @@ import pytest
 import torch
 import tvm.testing
 
-import grids
+from helpers import grids
 from tests.fuzz import campaign, onnx_models, onnx_oracle, reduce_onnx, tolerance
 from tests.fuzz.__main__ import main
 from tests.fuzz.campaign import CAMPAIGNS, FAULTS, Result, Verdict, judge
 from tests.fuzz.journal import Journal
-from tvm_fixes.isolate import Outcome, OutcomeKind, run_all_forked
+from tvm_fixes.support.isolate import Outcome, OutcomeKind, run_all_forked
 
 # How many cases of each campaign there are: they take about as many seconds as the others.
 CASES = {"onnx": 32, "torch": 6, "passes": 8, "verifier": 16}

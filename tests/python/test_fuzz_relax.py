@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax
 
 import tvm_fixes
-from relax_helpers import build, tensor
+from helpers.relax_modules import build, tensor
 from tvm_fixes.relax.analysis import operator_calls
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import tvm.testing
 
-import grids
-from coverage_tables import CoverageTable, CoverageTables, OutcomeTable
+from helpers import grids
+from helpers.coverage_tables import CoverageTable, CoverageTables, OutcomeTable
 
 CASES = [(height, width) for height in range(20) for width in range(20)]
 

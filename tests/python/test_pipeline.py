@@ -24,12 +24,12 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from grids import sample
-from relax_helpers import build, calls, integers, run, tensor
-from tvm_fixes import switches
+from helpers.grids import sample
+from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes.pipeline import LAYOUTS, CheckLowered, pipeline, register, stages
 from tvm_fixes.relax.analysis import activation_transforms
+from tvm_fixes.support import switches
 
 KERNEL = np.random.default_rng(0).standard_normal((4, 4, 3, 3), "float32")
 

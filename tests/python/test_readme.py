@@ -23,7 +23,7 @@ import onnx
 import pytest
 import tvm.testing
 
-from models import onnx_conv
+from helpers.models import onnx_conv
 from tvm_fixes.fixes import FIXES
 
 README = (Path(__file__).parents[2] / "README.md").read_text()

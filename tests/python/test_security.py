@@ -27,8 +27,8 @@ import tvm
 import tvm.testing
 from torch import nn
 
-from compile_helpers import fails
-from models import conv_net, onnx_model
+from helpers.compiling import fails
+from helpers.models import conv_net, onnx_model
 from tvm_fixes.errors import CompileError, UntrustedError
 from tvm_fixes.frontend.torch import ExportedProgramImporter
 from tvm_fixes.source import module_file, open_source, pt2

@@ -26,8 +26,8 @@ from torch import nn
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from compile_helpers import fails
-from models import (
+from helpers.compiling import fails
+from helpers.models import (
     FLOAT,
     HALF,
     INT64,
@@ -79,7 +79,7 @@ class TestSources:
         assert model.report.activation_transforms == (1 if layout == "NHWC" else 0)
 
     def test_factory(self):
-        model = compile_model("models:conv_net")
+        model = compile_model("helpers.models:conv_net")
         assert model.report.equal
         module, inputs = conv_net()
         torch.testing.assert_close(model.run(*inputs), module(*inputs), rtol=1e-4, atol=1e-5)
@@ -319,13 +319,29 @@ class TestBadFactories:
     @pytest.mark.parametrize(
         "name, error, message",
         [
-            ("models:nothing", UsageError, "'nothing' of models: no such attribute"),
-            ("models:not_callable", UsageError, "'not_callable' of models: not callable"),
+            (
+                "helpers.models:nothing",
+                UsageError,
+                "'nothing' of helpers.models: no such attribute",
+            ),
+            (
+                "helpers.models:not_callable",
+                UsageError,
+                "'not_callable' of helpers.models: not callable",
+            ),
             ("no_such_module:make", UsageError, "no_such_module: no such module in "),
-            ("models.below:make", UsageError, "models.below: no such module in "),
-            ("models:failing", CompileError, "the factory fails: LookupError: no weights here ("),
-            ("models:not_a_module", UsageError, "tuple of example inputs), got ReLU"),
-            ("models:in_training", UsageError, "the module is in training mode; call .eval()"),
+            ("helpers.models.below:make", UsageError, "helpers.models.below: no such module in "),
+            (
+                "helpers.models:failing",
+                CompileError,
+                "the factory fails: LookupError: no weights here (",
+            ),
+            ("helpers.models:not_a_module", UsageError, "tuple of example inputs), got ReLU"),
+            (
+                "helpers.models:in_training",
+                UsageError,
+                "the module is in training mode; call .eval()",
+            ),
         ],
     )
     def test_message(self, name, error, message):

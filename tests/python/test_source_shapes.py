@@ -22,8 +22,8 @@ from onnx import helper
 from torch import nn
 from tvm import relax
 
-from compile_helpers import fails
-from models import FLOAT, conv_net, onnx_conv, onnx_model
+from helpers.compiling import fails
+from helpers.models import FLOAT, conv_net, onnx_conv, onnx_model
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import UsageError
 

@@ -18,7 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import integers, tensor
+from helpers.relax_modules import integers, tensor
 from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
 from tvm_fixes.testing import assert_same_results

@@ -18,8 +18,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .. import cuda
 from ..pipeline import pipeline
+from ..target import cuda
 from .record import Fix, Kind, Probe
 
 

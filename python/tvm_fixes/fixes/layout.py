@@ -24,7 +24,6 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from ..layout import ChooseLayout
 from ..relax.analysis import activation_transforms, operator_calls
 from ..relax.transform import (
     DecomposeChannelwise,
@@ -32,6 +31,7 @@ from ..relax.transform import (
     FuseTransposeMatmul,
     PrepareLayout,
 )
+from ..relax.transform.choose_layout import ChooseLayout
 from ._run import run
 from .record import Fix, Kind, Probe
 

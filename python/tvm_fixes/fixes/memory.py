@@ -26,7 +26,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
 from ..pipeline import pipeline
-from ..relax.transform import GuardLongLoops
+from ..tirx.transform import GuardLongLoops
 from ._run import run
 from .record import Fix, Kind, Probe
 

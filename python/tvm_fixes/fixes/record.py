@@ -20,7 +20,7 @@ from enum import StrEnum
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from .. import switches
+from ..support import switches
 
 _SUPPORTED = SpecifierSet(">=0.27.0.post1")
 
@@ -68,7 +68,7 @@ class Fix:
     Attributes
     ----------
     id : str
-        Its name in ``TVM_FIXES_DISABLE``; one of :data:`tvm_fixes.switches.FIX_IDS`.
+        Its name in ``TVM_FIXES_DISABLE``; one of :data:`tvm_fixes.support.switches.FIX_IDS`.
     family : str
         The group of operators or the part of TVM that it belongs to, as a slug.
     kind : Kind

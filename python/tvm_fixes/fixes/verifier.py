@@ -32,7 +32,7 @@ from tvm.script import tirx as T
 from .. import compiler
 from ..errors import VerifyError
 from ..pipeline import pipeline as tvm_fixes_pipeline
-from ..relax.verifier import verify
+from ..verifier import verify
 from .record import Fix, Kind, Probe
 
 Gap = Callable[[], tvm.IRModule]

@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from .transform.callers import RECORD, SUFFIX, public_functions
+from .lift.callers import RECORD, SUFFIX, public_functions
 from .transform.lift_transform_params import type_text
 
 

@@ -28,6 +28,7 @@ from tvm import relax
 
 from .. import target as targets
 from ..errors import ArtifactError, InputError, summarize
+from ..support.tensors import dtype_of, from_tvm, is_torch, to_device, to_tvm
 from . import after_fork
 from .manifest import (
     LIBRARY,
@@ -41,7 +42,6 @@ from .manifest import (
     read_manifest,
 )
 from .staging import check_destination, staged, write_manifest
-from .tensors import dtype_of, from_tvm, is_torch, to_device, to_tvm
 from .weights import read_weights
 
 

@@ -28,7 +28,8 @@ import tvm_ffi
 
 from .. import _ffi
 from ..errors import ArtifactError, summarize
-from ..files import open_regular
+from ..support.files import open_regular
+from ..support.tensors import nbytes_of
 from .lifted_manifest import LiftedManifest, is_lifted
 from .manifest import (
     LIBRARY,
@@ -38,7 +39,6 @@ from .manifest import (
     describe_shape,
     read_manifest,
 )
-from .tensors import nbytes_of
 from .weights import tensor_offsets
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArtifactError
-from ..files import read_text
+from ..support.files import read_text
 from .manifest import (
     MANIFEST,
     Manifest,

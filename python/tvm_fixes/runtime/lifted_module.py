@@ -27,13 +27,14 @@ import numpy as np
 import tvm
 
 from ..errors import ArtifactError, InputError, UsageError
+from ..relax.constants.provenance import Weight
+from ..support.tensors import dtype_of, duplicate, is_torch, nbytes_of, raw_bytes, to_tvm
 from . import after_fork
 from .compiled_model import CompiledModel, check_library, returned
 from .lifted_manifest import LiftedManifest, PreparedSpec, WeightSpec
 from .manifest import MANIFEST, WEIGHTS, TensorSpec
 from .staging import check_destination, staged, write_manifest
-from .tensors import dtype_of, duplicate, is_torch, nbytes_of, raw_bytes, to_tvm
-from .weights import Weight, read_weights, write_weights
+from .weights import read_weights, write_weights
 
 _HELD = "held"
 

@@ -25,7 +25,8 @@ import tvm
 from tvm import relax
 
 from ..errors import ArtifactError, UnsupportedOperatorError, summarize
-from ..files import open_regular, read_text
+from ..relax.constants.provenance import ConstantRecord
+from ..support.files import open_regular, read_text
 from .report import Report
 from .typed import MALFORMED, check_types
 
@@ -59,25 +60,6 @@ class TensorSpec:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype} {describe_shape(self.shape)}"
-
-
-@dataclass(frozen=True)
-class ConstantRecord:
-    """Where a constant of the library comes from.
-
-    Attributes
-    ----------
-    sha256 : str
-        Of its bytes, by which it is found.
-    parameters : tuple of str
-        The parameters of the model that it is, or was computed of.
-    made_by : str
-        The operator, variable and function that computed it of them; empty for one as it was.
-    """
-
-    sha256: str
-    parameters: tuple[str, ...]
-    made_by: str
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class OutputComparison:
         where that is zero.
     rtol, atol : float
         The tolerances used.  By default `atol` is in proportion to the largest magnitude in the
-        reference (:data:`tvm_fixes.comparison.TOLERANCES`).
+        reference (:data:`tvm_fixes.debug.comparison.TOLERANCES`).
     equal : bool
         Whether shape and dtype agree, and ``|ours - theirs| <= atol + rtol * |theirs|`` in every
         element; a NaN equals a NaN, an infinity itself.

@@ -40,8 +40,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArtifactError, UsageError
-from ..files import existing_parent, read_text, sync
-from ..signals import interrupts_deferred
+from ..support.files import existing_parent, read_text, sync
+from ..support.signals import interrupts_deferred
 from .lifted_manifest import FORMAT as LIFTED_FORMAT
 from .lifted_manifest import LiftedManifest
 from .manifest import LIBRARY, MANIFEST, WEIGHTS, Manifest

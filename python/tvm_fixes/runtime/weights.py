@@ -15,24 +15,23 @@
 The memory of such a tensor is the file's: the system reads it when it is needed, and may drop it.
 """
 
-import ctypes
 import hashlib
 import json
-import mmap
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import tvm
 
 from ..errors import ArtifactError, summarize
-from ..files import open_regular
+from ..relax.constants.provenance import Weight
+from ..support.files import open_regular
+from ..support.memory import map_bytes, tensor_in
+from ..support.tensors import ALIGNMENT, nbytes_of, raw_bytes
 from .manifest import TensorRecord, WeightsRecord
-from .tensors import ALIGNMENT, nbytes_of, raw_bytes
 from .typed import MALFORMED
 
 # The names of TVM's dtypes in a safetensors file; what has none is stored as bytes.
@@ -54,130 +53,11 @@ _DTYPES = {
     "float8_e5m2": "F8_E5M2",
 }
 
-LARGE = 4096
-"""The least size, in bytes, of a constant that lies outside the library."""
-
 _PADDING = "__padding__"
 # Of one write: what is written is in the memory of the file already.
 _CHUNK = 1 << 24
 # As large as safetensors lets a header be.
 _MOST_HEADER = 100_000_000
-
-
-class Weight(NamedTuple):
-    """A tensor that goes into a file of weights.
-
-    Attributes
-    ----------
-    tensor : Tensor
-        On the CPU, contiguous.
-    parameters : tuple of str
-        The parameters of the model that it is, or was computed of.
-    made_by : str
-        What computed it of them; empty for one as it was.
-    """
-
-    tensor: tvm.runtime.Tensor
-    parameters: tuple[str, ...]
-    made_by: str
-
-
-class Scratch:
-    """A file without a name that holds tensors for as long as they live.
-
-    It lies in the directory for temporary files (``TMPDIR``).
-    """
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()
-        self._end = 0
-
-    def empty(self, shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
-        """A tensor to be written, in the file if it is large.
-
-        Raises
-        ------
-        ArtifactError
-            If the disk is full.
-        """
-        size = nbytes_of(shape, dtype)
-        if size < LARGE:
-            return tvm.runtime.empty(list(shape), dtype)
-        begin = self._end
-        self._end += -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        try:
-            # A full disk is an error now, and no signal when the memory is written to.
-            os.posix_fallocate(self._file.fileno(), begin, self._end - begin)
-            mapped = mmap.mmap(self._file.fileno(), size, offset=begin)
-        except OSError as error:
-            raise ArtifactError(
-                f"{tempfile.gettempdir()} (TMPDIR names another): large tensors cannot be written: "
-                f"{error.strerror}"
-            ) from error
-        return _view(np.frombuffer(mapped, "uint8"), shape, dtype)
-
-    def keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """A copy in the file of a large tensor, and a small one itself.
-
-        Raises
-        ------
-        ArtifactError
-            If the disk is full.
-        """
-        if raw_bytes(tensor).size < LARGE:
-            return tensor
-        give_back_memory()
-        kept = self.empty(list(map(int, tensor.shape)), str(tensor.dtype))
-        raw_bytes(kept)[:] = raw_bytes(tensor)
-        return kept
-
-
-def map_bytes(file: int, offset: int, size: int) -> np.ndarray:
-    """A part of an open file, as an array of uint8; writing to it does not change the file.
-
-    Parameters
-    ----------
-    file : int
-        A descriptor, which may be closed afterwards.
-    offset, size : int
-        The part, which the file holds; `size` is positive.
-    """
-    before = offset % mmap.ALLOCATIONGRANULARITY
-    mapped = mmap.mmap(file, before + size, flags=mmap.MAP_PRIVATE, offset=offset - before)
-    return np.frombuffer(mapped, "uint8", size, before)
-
-
-def tensor_in(
-    data: np.ndarray, shape: Sequence[int], dtype: str, scratch: Scratch | None = None
-) -> tvm.runtime.Tensor:
-    """The tensor whose bytes `data` holds: its memory where that is aligned, else a copy.
-
-    Parameters
-    ----------
-    data : numpy.ndarray
-        Of :func:`map_bytes`.
-    shape : sequence of int
-    dtype : str
-        TVM's name.
-    scratch : Scratch, optional
-        Where a copy lies.
-    """
-    if data.ctypes.data % ALIGNMENT == 0:
-        return _view(data, shape, dtype)
-    copy = (scratch.empty if scratch else tvm.runtime.empty)(list(shape), dtype)
-    raw_bytes(copy)[:] = data
-    return copy
-
-
-def _view(data: np.ndarray, shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
-    return tvm.runtime.from_dlpack(data)._create_view(list(shape), dtype)
-
-
-def give_back_memory() -> None:
-    """Have the C library give back what was freed, which it keeps where it is in many pieces."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def write_weights(path: Path, tensors: Mapping[str, Weight]) -> WeightsRecord:

@@ -23,12 +23,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .. import logs
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
-from ..isolate import OutcomeKind, run_forked
 from ..runtime.manifest import Dim, TensorSpec, describe_shape
-from ..runtime.tensors import numpy_dtype
-from ..runtime.weights import Scratch
+from ..support import logs
+from ..support.isolate import OutcomeKind, run_forked
+from ..support.memory import Scratch
+from ..support.tensors import numpy_dtype
 
 Shapes = Mapping[str, Sequence[Dim]]
 Reference = Callable[[list[np.ndarray]], list[np.ndarray]]

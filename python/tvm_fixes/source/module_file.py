@@ -31,9 +31,9 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.tirx.layout import Axis
 
+from .. import verifier
 from ..errors import CompileError, UsageError, summarize
-from ..isolate import OutcomeKind, run_forked
-from ..relax import verifier
+from ..support.isolate import OutcomeKind, run_forked
 from . import Shapes, _existing, _place, open_source
 
 # Where the decorators of modules and functions find `parse`.

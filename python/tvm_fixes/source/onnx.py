@@ -24,8 +24,8 @@ import tvm
 
 from ..errors import CompileError, UnsupportedOperatorError, summarize
 from ..runtime.manifest import Dim, TensorSpec
-from ..runtime.tensors import nbytes_of, raw_bytes
-from ..runtime.weights import map_bytes, tensor_in
+from ..support.memory import map_bytes, tensor_in
+from ..support.tensors import nbytes_of, raw_bytes
 from .base import Reference, Shapes, Source, import_extra, local_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import numpy as np
 import tvm
 
 from ..errors import UsageError
-from ..relax.transform.origins import constants_of
-from ..runtime.tensors import raw_bytes
+from ..relax.constants.provenance import constants_of
+from ..support.tensors import raw_bytes
 from .base import Reference, Source
 
 

@@ -33,7 +33,7 @@ from ..errors import (
     summarize,
 )
 from ..runtime.manifest import TensorSpec
-from ..runtime.tensors import to_numpy, to_torch
+from ..support.tensors import to_numpy, to_torch
 from .base import Reference, Shapes, Source, draw, import_extra, local_of
 from .pt2 import load_checked
 

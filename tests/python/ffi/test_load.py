@@ -24,8 +24,9 @@ import tvm_ffi
 from tvm import relax
 
 import tvm_fixes
-from relax_helpers import build, tensor
-from tvm_fixes import _ffi, switches
+from helpers.relax_modules import build, tensor
+from tvm_fixes import _ffi
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

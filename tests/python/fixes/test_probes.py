@@ -20,11 +20,11 @@ import tvm
 import tvm.testing
 from packaging.requirements import Requirement
 
-import grids
-from tvm_fixes import switches
+from helpers import grids
 from tvm_fixes.doctor import State, examine
 from tvm_fixes.fixes import FIXES, Kind
-from tvm_fixes.isolate import OutcomeKind, run_all_forked
+from tvm_fixes.support import switches
+from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
 
 PROBED = [fix for fix in FIXES if fix.probe is not None]
 TIMEOUT = 120.0

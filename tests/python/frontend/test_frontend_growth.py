@@ -21,8 +21,8 @@ import tvm.testing
 from onnx import TensorProto, helper
 from torch import nn
 
-from growth import BLOCKS, assert_grows_linearly, assert_linear, largest_kernel, size_of
-from onnx_helpers import assert_follows_onnx_runtime, normal, program
+from helpers.growth import BLOCKS, assert_grows_linearly, assert_linear, largest_kernel, size_of
+from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, program
 from tvm_fixes import transform
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program

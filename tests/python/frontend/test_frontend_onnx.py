@@ -24,10 +24,10 @@ import tvm.testing
 from onnx import TensorProto, helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from models import FLOAT, onnx_model
-from relax_helpers import calls, run
-from tvm_fixes import switches
+from helpers.models import FLOAT, onnx_model
+from helpers.relax_modules import calls, run
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-conv-transpose-output-shape"
 

@@ -19,9 +19,9 @@ import tvm
 import tvm.testing
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from onnx_helpers import assert_refused, imported_and_run, node_model, onnx_runtime
-from tvm_fixes import switches
+from helpers.onnx_graphs import assert_refused, imported_and_run, node_model, onnx_runtime
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-boxes"
 

@@ -14,7 +14,7 @@
 import pytest
 import tvm.testing
 
-from onnx_helpers import (
+from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_refused,
     integers,

@@ -32,14 +32,14 @@ from onnx import helper
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from coverage_tables import CoverageTables
-from grids import batched, sample
-from models import FLOAT, onnx_model
-from onnx_helpers import node_model, onnx_runtime
-from references import conv_transpose
-from relax_helpers import call, calls, merge
-from tvm_fixes import switches
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import batched, sample
+from helpers.models import FLOAT, onnx_model
+from helpers.onnx_graphs import node_model, onnx_runtime
+from helpers.references import conv_transpose
+from helpers.relax_modules import call, calls, merge
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 Ints = tuple[int, ...]
 LAYERS_PER_BUILD = 26

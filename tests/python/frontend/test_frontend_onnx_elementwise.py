@@ -19,15 +19,15 @@ import tvm.testing
 from onnx import TensorProto, helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from onnx_helpers import (
+from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_refused,
     imported_and_run,
     node_model,
     normal,
 )
-from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-elementwise"
 

@@ -17,7 +17,7 @@ import pytest
 import tvm.testing
 from onnx import numpy_helper
 
-from onnx_helpers import (
+from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_refused,
     imported_and_run,
@@ -28,9 +28,9 @@ from onnx_helpers import (
     program,
     text_model,
 )
-from relax_helpers import calls
-from tvm_fixes import switches
+from helpers.relax_modules import calls
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 

@@ -20,11 +20,11 @@ import tvm.testing
 from onnx import helper, numpy_helper, parser
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from onnx_helpers import imported_and_run, node_model, normal, onnx_runtime
-from relax_helpers import run
-from tvm_fixes import switches
+from helpers.onnx_graphs import imported_and_run, node_model, normal, onnx_runtime
+from helpers.relax_modules import run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.functions import expand_functions
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-functions"
 

@@ -22,22 +22,20 @@ import tvm.testing
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-import onnx_helpers
-from onnx_helpers import imported_and_run, normal, text_model
-from relax_helpers import count
-from tvm_fixes import switches
+from helpers import onnx_graphs
+from helpers.onnx_graphs import imported_and_run, normal, text_model
+from helpers.relax_modules import count
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.control_flow import IF
 from tvm_fixes.frontend.onnx.values import extents_of
+from tvm_fixes.support import switches
 
 _CONSTANTS = """
     int64 zero = {0}, int64[1] first = {0}, int64[1] one = {1}, int64[1] two = {2},
     int64 one0 = {1}, int64 two0 = {2}
 """
 # TVM's own plan of the memory lets a branch use storage that the other one allocates.
-assert_follows_onnx_runtime = partial(
-    onnx_helpers.assert_follows_onnx_runtime, pipeline="tvm_fixes"
-)
+assert_follows_onnx_runtime = partial(onnx_graphs.assert_follows_onnx_runtime, pipeline="tvm_fixes")
 
 _TRUE, _FALSE = np.array(True), np.array(False)
 

@@ -20,11 +20,11 @@ import tvm.testing
 from onnx import helper
 from tvm import relax
 
-from relax_helpers import call, merge
-from tvm_fixes import switches
+from helpers.relax_modules import call, merge
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.indices import FIX_ID
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.support import switches
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.standard_normal((4, 4, 3)).astype("float32")

@@ -27,10 +27,11 @@ from tvm import relax, tirx
 from tvm.relax.frontend import onnx as tvm_onnx
 
 import tvm_fixes
-from grids import sample
-from onnx_helpers import assert_refused, imported_and_run, normal, onnx_runtime
-from tvm_fixes import switches, verify
+from helpers.grids import sample
+from helpers.onnx_graphs import assert_refused, imported_and_run, normal, onnx_runtime
+from tvm_fixes import verify
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 
 def graph(text: str, opset: int = 18) -> onnx.ModelProto:

@@ -16,7 +16,7 @@ import pytest
 import tvm
 import tvm.testing
 
-from onnx_helpers import text_model
+from helpers.onnx_graphs import text_model
 from tvm_fixes.frontend.onnx import from_onnx
 
 INVALID = tvm.error.OpAttributeInvalid

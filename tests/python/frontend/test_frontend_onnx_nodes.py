@@ -18,9 +18,17 @@ from collections import Counter, defaultdict
 import pytest
 import tvm.testing
 
-import grids
-from coverage_tables import CoverageTables
-from onnx_node_tests import Case, Result, Verdict, cases, operators, run_ours, stock_verdicts
+from helpers import grids
+from helpers.coverage_tables import CoverageTables
+from helpers.onnx_node_tests import (
+    Case,
+    Result,
+    Verdict,
+    cases,
+    operators,
+    run_ours,
+    stock_verdicts,
+)
 from tvm_fixes.frontend.onnx.importer import corrected_operators
 
 EXPECTED_WRONG = {

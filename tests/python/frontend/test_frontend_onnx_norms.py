@@ -20,7 +20,7 @@ import tvm.testing
 from onnx import numpy_helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from onnx_helpers import (
+from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_refused,
     imported_and_run,
@@ -29,8 +29,8 @@ from onnx_helpers import (
     onnx_runtime,
     text_model,
 )
-from tvm_fixes import switches
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-norms"
 _MVN = "MeanVarianceNormalization <axes = [3]>"

@@ -26,9 +26,9 @@ from onnx import helper
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from grids import sample
-from models import FLOAT, onnx_model
-from onnx_helpers import (
+from helpers.grids import sample
+from helpers.models import FLOAT, onnx_model
+from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
@@ -41,9 +41,9 @@ from onnx_helpers import (
     side_by_side,
     text_model,
 )
-from relax_helpers import call, calls, count
-from tvm_fixes import switches
+from helpers.relax_modules import call, calls, count
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 Case = tuple[onnx.ModelProto, Arrays]
 

@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-from grids import batched, sample
-from models import onnx_model
-from onnx_helpers import (
+from helpers.grids import batched, sample
+from helpers.models import onnx_model
+from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
@@ -40,7 +40,7 @@ from onnx_helpers import (
     program,
     refused_by_onnx_runtime,
 )
-from relax_helpers import call, calls
+from helpers.relax_modules import call, calls
 from tvm_fixes.frontend.onnx import from_onnx
 
 Case = tuple[onnx.ModelProto, Arrays]

@@ -16,10 +16,16 @@ import numpy as np
 import pytest
 import tvm.testing
 
-from onnx_helpers import assert_follows_onnx_runtime, assert_refused, integers, normal, program
-from relax_helpers import count
-from tvm_fixes import switches
+from helpers.onnx_graphs import (
+    assert_follows_onnx_runtime,
+    assert_refused,
+    integers,
+    normal,
+    program,
+)
+from helpers.relax_modules import count
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 

@@ -20,8 +20,8 @@ import tvm
 import tvm.testing
 from tvm.relax.frontend import onnx as tvm_onnx
 
-import grids
-from onnx_helpers import (
+from helpers import grids
+from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_refused,
     imported_and_run,
@@ -30,10 +30,10 @@ from onnx_helpers import (
     onnx_runtime,
     refused_by_onnx_runtime,
 )
-from relax_helpers import run
-from tvm_fixes import switches
+from helpers.relax_modules import run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-pooling"
 

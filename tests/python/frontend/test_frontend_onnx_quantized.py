@@ -17,9 +17,9 @@ import pytest
 import tvm
 import tvm.testing
 
-from onnx_helpers import assert_as_onnx_runtime, node_model
-from tvm_fixes import switches
+from helpers.onnx_graphs import assert_as_onnx_runtime, node_model
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-quantized"
 

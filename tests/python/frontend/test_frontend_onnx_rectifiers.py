@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tvm.testing
 
-from onnx_helpers import (
+from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
     imported_and_run,
@@ -25,7 +25,7 @@ from onnx_helpers import (
     normal,
     side_by_side,
 )
-from relax_helpers import run
+from helpers.relax_modules import run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline
 

@@ -29,9 +29,9 @@ from torch import nn
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from grids import sample
-from models import onnx_model
-from onnx_helpers import (
+from helpers.grids import sample
+from helpers.models import onnx_model
+from helpers.onnx_graphs import (
     Arrays,
     assert_refused,
     imported_and_run,
@@ -39,9 +39,10 @@ from onnx_helpers import (
     onnx_runtime,
     side_by_side,
 )
-from relax_helpers import calls
-from tvm_fixes import switches, verify
+from helpers.relax_modules import calls
+from tvm_fixes import verify
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 OPERANDS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

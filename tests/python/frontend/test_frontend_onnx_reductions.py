@@ -22,17 +22,17 @@ import tvm.testing
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from onnx_helpers import (
+from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_refused,
     imported_and_run,
     node_model,
     normal,
 )
-from relax_helpers import call, merge, run
-from tvm_fixes import switches
+from helpers.relax_modules import call, merge, run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.reductions import REDUCED
+from tvm_fixes.support import switches
 
 FIX_ID = "onnx-reductions"
 

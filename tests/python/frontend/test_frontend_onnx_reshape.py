@@ -17,7 +17,7 @@ import onnx
 import pytest
 import tvm.testing
 
-from onnx_helpers import (
+from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_refused,
     node_model,
@@ -26,9 +26,9 @@ from onnx_helpers import (
     program,
     text_model,
 )
-from relax_helpers import calls, count, run
-from tvm_fixes import switches
+from helpers.relax_modules import calls, count, run
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 

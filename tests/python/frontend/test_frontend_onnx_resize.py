@@ -26,8 +26,8 @@ from onnx.reference import ReferenceEvaluator
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from grids import batched, sample
-from onnx_helpers import (
+from helpers.grids import batched, sample
+from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
@@ -39,10 +39,10 @@ from onnx_helpers import (
     side_by_side,
     text_model,
 )
-from relax_helpers import call, count, run
-from tvm_fixes import switches
+from helpers.relax_modules import call, count, run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.support import switches
 
 COORDINATES = (
     "asymmetric",

@@ -19,17 +19,17 @@ import pytest
 import tvm
 import tvm.testing
 
-from grids import sample
-from onnx_helpers import (
+from helpers.grids import sample
+from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_refused,
     node_model,
     normal,
     program,
 )
-from relax_helpers import calls
-from tvm_fixes import switches
+from helpers.relax_modules import calls
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 

@@ -25,14 +25,15 @@ from torch import nn
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from coverage_tables import CoverageTables
-from grids import sample
-from onnx_helpers import assert_follows_onnx_runtime, normal, text_model
-from relax_helpers import call, calls, count
-from shape_graphs import EMPTY_SIZES, SIZES, inputs, random_shape_graph
-from tvm_fixes import switches, verify
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import sample
+from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, text_model
+from helpers.relax_modules import call, calls, count
+from helpers.shape_graphs import EMPTY_SIZES, SIZES, inputs, random_shape_graph
+from tvm_fixes import verify
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.values import SHAPE_VALUES, extents_of
+from tvm_fixes.support import switches
 
 _DATA = {"relax.shape_to_tensor", "relax.reshape", "relax.astype", "relax.add"}
 """What makes a tensor of symbols; additions, of negative numbers, which no shape holds."""

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 from tvm_ffi import structural_walk
 
-from onnx_helpers import assert_as_onnx_runtime, imported_and_run, node_model, normal
+from helpers.onnx_graphs import assert_as_onnx_runtime, imported_and_run, node_model, normal
 from tvm_fixes.frontend.onnx import from_onnx
 
 OPERATORS = ("Max", "Mean", "Min", "Sum")

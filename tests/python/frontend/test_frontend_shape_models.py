@@ -29,16 +29,16 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx as tvm_from_onnx
 from tvm.relax.frontend.torch import from_exported_program as tvm_from_exported_program
 
-from coverage_tables import CoverageTables
-from grids import sample
-from onnx_helpers import onnx_runtime
-from onnx_node_tests import Result, Verdict, run_each
-from onnx_shape_models import onnx_models
-from relax_helpers import call
-from shape_models import Form, Model, torch_models
-from tvm_fixes import switches
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import sample
+from helpers.onnx_graphs import onnx_runtime
+from helpers.onnx_node_tests import Result, Verdict, run_each
+from helpers.onnx_shape_models import onnx_models
+from helpers.relax_modules import call
+from helpers.shape_models import Form, Model, torch_models
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.support import switches
 
 pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore")]
 

@@ -31,10 +31,10 @@ from tvm.relax.frontend import torch as tvm_torch
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from coverage_tables import CoverageTables
-from grids import batched, sample
-from relax_helpers import calls
-from torch_helpers import (
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import batched, sample
+from helpers.relax_modules import calls
+from helpers.torch_programs import (
     FLOATS,
     Call,
     check,
@@ -45,8 +45,8 @@ from torch_helpers import (
     randomize,
     run,
 )
-from tvm_fixes import switches
 from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.support import switches
 
 DTYPES = st.sampled_from(FLOATS)
 

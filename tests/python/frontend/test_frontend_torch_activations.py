@@ -22,7 +22,7 @@ import tvm.testing
 from torch import nn
 from tvm import relax
 
-from torch_helpers import (
+from helpers.torch_programs import (
     Call,
     check_function,
     import_exported,
@@ -30,8 +30,8 @@ from torch_helpers import (
     run,
     run_all,
 )
-from tvm_fixes import switches
 from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.support import switches
 
 FUNCTIONS = {
     "elu": lambda x: F.elu(x, 1.3),

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 import tvm
 import tvm.testing
 
-from relax_helpers import count
-from torch_helpers import Call, check_function, import_exported, random
-from tvm_fixes import switches
+from helpers.relax_modules import count
+from helpers.torch_programs import Call, check_function, import_exported, random
+from tvm_fixes.support import switches
 
 attention = F.scaled_dot_product_attention
 

@@ -25,10 +25,11 @@ import tvm.testing
 from torch import nn
 from tvm.relax.frontend import torch as tvm_importers
 
-from coverage_tables import CoverageTables
-from grids import sample
-from relax_helpers import calls
-from torch_helpers import (
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import sample
+from helpers.relax_modules import calls
+from helpers.torch_layers import LAYERS, Layer
+from helpers.torch_programs import (
     IMPORTERS,
     Call,
     Reference,
@@ -41,9 +42,8 @@ from torch_helpers import (
     randomize,
     run_functions,
 )
-from torch_layers import LAYERS, Layer
-from tvm_fixes import switches
 from tvm_fixes.frontend import torch as importers
+from tvm_fixes.support import switches
 
 LAYERS_PER_BUILD = 32
 EVERY_FIX_OFF = {switches.ENVIRONMENT_VARIABLE: ",".join(switches.FIX_IDS)}

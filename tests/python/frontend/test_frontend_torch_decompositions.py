@@ -21,7 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from torch_helpers import Call, check_function, import_exported, random
+from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 
 NAN, INF = math.nan, math.inf

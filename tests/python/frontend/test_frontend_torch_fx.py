@@ -27,8 +27,8 @@ from tvm.relax.frontend import torch as tvm_torch
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from relax_helpers import calls
-from torch_helpers import (
+from helpers.relax_modules import calls
+from helpers.torch_programs import (
     FLOATS,
     Call,
     Reference,
@@ -41,9 +41,9 @@ from torch_helpers import (
     run,
     trace,
 )
-from tvm_fixes import switches
 from tvm_fixes.frontend import torch as importers
 from tvm_fixes.frontend.torch import from_fx
+from tvm_fixes.support import switches
 
 
 def modules() -> dict[str, tuple[nn.Module, list[tuple[int, ...]]]]:

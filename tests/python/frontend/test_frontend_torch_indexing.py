@@ -18,12 +18,12 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import call
-from torch_helpers import Call, import_exported, run_functions
-from tvm_fixes import switches
+from helpers.relax_modules import call
+from helpers.torch_programs import Call, import_exported, run_functions
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.frontend.torch.indexing import FIX_ID
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.support import switches
 
 INDEX, J = torch.tensor([-1, 0, 2]), torch.tensor([[1], [-2]], dtype=torch.int32)
 K = torch.tensor([1, 1, 0])

@@ -30,9 +30,9 @@ from tvm.relax.frontend import torch as tvm_torch
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from grids import batched, sample
-from relax_helpers import calls
-from torch_helpers import (
+from helpers.grids import batched, sample
+from helpers.relax_modules import calls
+from helpers.torch_programs import (
     FLOATS,
     IMPORTERS,
     check,
@@ -44,7 +44,7 @@ from torch_helpers import (
     run,
     run_functions,
 )
-from tvm_fixes import switches
+from tvm_fixes.support import switches
 
 WIDE = (torch.float32, torch.float64)
 MODES = {

@@ -28,9 +28,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from tvm import relax
 
-from coverage_tables import CoverageTables
 from examples._random import seeded
-from grids import is_full, sample
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import is_full, sample
 from tvm_fixes.frontend.torch import from_exported_program
 
 transformers = pytest.importorskip("transformers")

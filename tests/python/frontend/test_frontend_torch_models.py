@@ -19,8 +19,8 @@ import tvm.testing
 from torch import nn
 
 from examples import dcgan, unet
-from relax_helpers import calls
-from torch_helpers import import_fx, run
+from helpers.relax_modules import calls
+from helpers.torch_programs import import_fx, run
 
 
 class VAE(nn.Module):

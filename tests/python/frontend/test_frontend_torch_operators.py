@@ -23,8 +23,8 @@ from torch import nn
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from relax_helpers import count
-from torch_helpers import (
+from helpers.relax_modules import count
+from helpers.torch_programs import (
     IMPORTERS,
     check,
     check_all,
@@ -35,7 +35,7 @@ from torch_helpers import (
     randomize,
     run,
 )
-from tvm_fixes import switches
+from tvm_fixes.support import switches
 
 Modules = dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]
 

@@ -18,8 +18,8 @@ import tvm
 import tvm.testing
 from tvm.relax.frontend import torch as tvm_torch
 
-from torch_helpers import Call, check_function, import_exported, random
-from tvm_fixes import switches
+from helpers.torch_programs import Call, check_function, import_exported, random
+from tvm_fixes.support import switches
 
 INTEGERS = torch.arange(-3, 5)
 FLOATS = random(8, dtype=torch.float32, seed=0)

@@ -21,8 +21,8 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from torch_helpers import Call, check_function, import_exported, run_all
-from tvm_fixes import switches
+from helpers.torch_programs import Call, check_function, import_exported, run_all
+from tvm_fixes.support import switches
 
 NAN, INF = math.nan, math.inf
 

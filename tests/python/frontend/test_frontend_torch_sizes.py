@@ -23,10 +23,10 @@ import tvm.testing
 from torch.utils._sympy import functions
 from tvm import relax, tirx
 
-from torch_helpers import Call, check_function, import_exported, random
-from tvm_fixes import switches
+from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 from tvm_fixes.frontend.torch.symbols import Symbols
+from tvm_fixes.support import switches
 
 X = random(5, 3, dtype=torch.float32, seed=0)
 OTHERS = [(random(rows, 3, dtype=torch.float32, seed=rows),) for rows in (4, 9)]

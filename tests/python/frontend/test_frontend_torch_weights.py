@@ -25,13 +25,13 @@ from torch import nn
 from tvm import relax
 
 import tvm_fixes
-from grids import sample
-from relax_helpers import call, calls, count, merge
-from torch_helpers import FLOATS, check_all, import_exported, name_of, random, randomize
-from tvm_fixes import switches
+from helpers.grids import sample
+from helpers.relax_modules import call, calls, count, merge
+from helpers.torch_programs import FLOATS, check_all, import_exported, name_of, random, randomize
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.constants.fold_plan import bytes_of
 from tvm_fixes.relax.ir import tensor_of
-from tvm_fixes.relax.transform.fold_plan import bytes_of
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

@@ -28,10 +28,10 @@ import tvm.testing
 from torch import nn
 from tvm import relax
 
-from coverage_tables import CoverageTables
 from examples._random import seeded
-from grids import sample
-from shape_models import FORMS_OF_TORCH, Form
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import sample
+from helpers.shape_models import FORMS_OF_TORCH, Form
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
 

@@ -21,7 +21,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from relax_helpers import count
+from helpers.relax_modules import count
 from tvm_fixes import _ffi
 from tvm_fixes.relax.analysis import activation_transforms, bindings, constant_transforms
 

@@ -21,10 +21,10 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, call, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, call, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.legalize.arithmetic import FIX_ID
+from tvm_fixes.support import switches
 
 op = relax.op
 

@@ -20,9 +20,10 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.average_pool import FIX_ID
+from tvm_fixes.support import switches
 
 N = tirx.Var("n", "int64")
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -19,9 +19,9 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, calls, integers, run, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.pipeline import stages
+from tvm_fixes.support import switches
 
 UNIT = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2**-53}
 

@@ -20,9 +20,10 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, call, merge, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, call, merge, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.comparison import FIX_ID
+from tvm_fixes.support import switches
 
 torch = pytest.importorskip("torch")
 

@@ -26,8 +26,15 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from conv_cases import EDGES, Case, geometry_grid, layout_grid, random_cases, unknown_columns
-from conv_checks import (
+from helpers.conv_cases import (
+    EDGES,
+    Case,
+    geometry_grid,
+    layout_grid,
+    random_cases,
+    unknown_columns,
+)
+from helpers.conv_checks import (
     CPU,
     UNOPTIMIZED_CPU,
     allocations,
@@ -45,9 +52,9 @@ from conv_checks import (
     operators,
     prim_func,
 )
-from coverage_tables import CoverageTables
-from grids import batched, sample
-from relax_helpers import build, count, run, tensor
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import batched, sample
+from helpers.relax_modules import build, count, run, tensor
 
 RANKS = (1, 2, 3)
 GRID = [case for rank in RANKS for case in sample(geometry_grid(rank, transposed=False), 8)]

@@ -26,10 +26,17 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-import references
 import tvm_fixes
-from conv_cases import EDGES, Case, geometry_grid, layout_grid, random_cases, unknown_columns
-from conv_checks import (
+from helpers import references
+from helpers.conv_cases import (
+    EDGES,
+    Case,
+    geometry_grid,
+    layout_grid,
+    random_cases,
+    unknown_columns,
+)
+from helpers.conv_checks import (
     CPU,
     UNOPTIMIZED_CPU,
     allocations,
@@ -47,9 +54,9 @@ from conv_checks import (
     operators,
     prim_func,
 )
-from coverage_tables import CoverageTables
-from grids import batched, sample
-from relax_helpers import build, run, tensor
+from helpers.coverage_tables import CoverageTables
+from helpers.grids import batched, sample
+from helpers.relax_modules import build, run, tensor
 
 RANKS = (1, 2, 3)
 GRID = [case for rank in RANKS for case in sample(geometry_grid(rank), 8)]
@@ -371,7 +378,7 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
 
 
 def test_register_again_is_harmless() -> None:
-    tvm_fixes.relax.legalize.conv_transpose.register()
+    tvm_fixes.relax.legalize.conv.transpose.register()
     assert operators(LegalizeOps()(module(Case("NHWC", "HWIO", "NHWC")))) == ["conv2d_transpose"]
 
 

@@ -17,9 +17,10 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, call, merge, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, call, merge, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.creation import FIX_ID
+from tvm_fixes.support import switches
 
 VALUES = {"least": -np.inf, "most": np.inf, "nan": np.nan}
 DTYPES = ["float16", "bfloat16", "float32", "float64"]

@@ -18,11 +18,11 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, call, merge, tensor
-from tvm_fixes import switches
-from tvm_fixes.isolate import OutcomeKind, run_forked
+from helpers.relax_modules import build, call, merge, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
+from tvm_fixes.support import switches
+from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 op = relax.op
 n, m, k = (tirx.Var(name, "int64") for name in "nmk")

@@ -18,8 +18,8 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, integers, run, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, integers, run, tensor
+from tvm_fixes.support import switches
 
 
 def transform(dtype: str, *shape: int, index_map, pad_value=None) -> tvm.IRModule:

@@ -25,9 +25,9 @@ from tvm import relax, tirx
 from tvm.relax.transform import LegalizeOps
 from tvm.target.codegen import target_has_features
 
-from conv_checks import loops
-from grids import batched, sample
-from relax_helpers import build, call, merge, run, tensor
+from helpers.conv_checks import loops
+from helpers.grids import batched, sample
+from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
 

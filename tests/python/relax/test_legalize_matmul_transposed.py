@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax
 from tvm.target.codegen import target_has_features
 
-from relax_helpers import build, call, count, integers, merge, run, tensor
+from helpers.relax_modules import build, call, count, integers, merge, run, tensor
 from tvm_fixes import pipeline, transform
 from tvm_fixes.target import resolve
 

@@ -19,9 +19,10 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, call, count, merge, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, call, count, merge, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.reductions import FIX_ID
+from tvm_fixes.support import switches
 
 INF, NAN = np.inf, np.nan
 POOLS = {1: torch.nn.functional.max_pool1d, 2: torch.nn.functional.max_pool2d}

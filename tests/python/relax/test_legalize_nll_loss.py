@@ -19,7 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, call, merge, tensor
+from helpers.relax_modules import build, call, merge, tensor
 from tvm_fixes.pipeline import pipeline
 
 op = relax.op

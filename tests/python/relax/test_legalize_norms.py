@@ -28,12 +28,13 @@ from tvm import relax, tirx
 from tvm.relax.transform import AnnotateTIROpPattern, FuseOps, FuseTIR, LegalizeOps
 
 import tvm_fixes
-from conv_cases import numpy_dtype
-from conv_checks import UNOPTIMIZED_CPU, allocations
-from grids import batched, sample
-from relax_helpers import build, call, calls, merge, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.conv_cases import numpy_dtype
+from helpers.conv_checks import UNOPTIMIZED_CPU, allocations
+from helpers.grids import batched, sample
+from helpers.relax_modules import build, call, calls, merge, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.transform import FoldConstant
+from tvm_fixes.support import switches
 
 EPSILON = 1e-5
 DTYPES = ("float16", "bfloat16", "float32", "float64")

@@ -16,7 +16,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, call, merge, tensor
+from helpers.relax_modules import build, call, merge, tensor
 
 op = relax.op
 n, m = (tirx.Var(name, "int64") for name in "nm")

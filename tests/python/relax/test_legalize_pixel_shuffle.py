@@ -19,8 +19,8 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, run, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, run, tensor
+from tvm_fixes.support import switches
 
 N, H, W = (tvm.tirx.Var(name, "int64") for name in "nhw")
 

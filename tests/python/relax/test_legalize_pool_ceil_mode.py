@@ -23,9 +23,10 @@ from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
 import tvm_fixes
-from relax_helpers import build, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.pool_ceil_mode import FIX_ID
+from tvm_fixes.support import switches
 
 H, W = tirx.Var("h", "int64"), tirx.Var("w", "int64")
 

@@ -26,7 +26,7 @@ from tvm import relax, tirx
 from tvm.s_tir import SBlock
 from tvm_ffi import structural_walk
 
-from relax_helpers import build, run, tensor
+from helpers.relax_modules import build, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.pool_window import FIX_ID
 

@@ -19,10 +19,11 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, call, merge, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, call, merge, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.errors import UnsupportedOperatorError
 from tvm_fixes.relax.legalize.reductions import FIX_ID
+from tvm_fixes.support import switches
 
 INF, NAN = np.inf, np.nan
 ROWS = [

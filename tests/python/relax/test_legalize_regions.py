@@ -17,7 +17,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes  # noqa: F401  puts the lowerings in force
-from relax_helpers import build, run, tensor
+from helpers.relax_modules import build, run, tensor
 
 op = relax.op
 

@@ -17,9 +17,10 @@ import tvm.testing
 from tvm import relax, tirx
 from tvm.relax import op
 
-from relax_helpers import build, integers, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, integers, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.reshape import FIX_ID
+from tvm_fixes.support import switches
 
 N, K = tirx.Var("n", "int64"), tirx.Var("k", "int64")
 

@@ -19,8 +19,9 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, call, merge, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, call, merge, run, tensor
+from tvm_fixes import pipeline
+from tvm_fixes.support import switches
 
 SHAPE = (2, 4, 3, 5)
 AXES = [[-1], [1], [0], [2, 3], [3, 2], [1, 3], [3, 1], [1, 2, 3], [3, 1, 2], [0, 1, 2, 3]]

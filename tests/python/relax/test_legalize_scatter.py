@@ -18,9 +18,9 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, call, merge, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, call, merge, tensor
 from tvm_fixes.relax.legalize.indices import FIX_ID
+from tvm_fixes.support import switches
 
 op = relax.op
 n, m, k = (tirx.Var(name, "int64") for name in "nmk")

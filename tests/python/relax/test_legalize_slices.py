@@ -19,7 +19,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes  # noqa: F401  puts the lowerings in force
-from relax_helpers import build, call, merge, tensor
+from helpers.relax_modules import build, call, merge, tensor
 
 op = relax.op
 n, m = (tirx.Var(name, "int64") for name in "nm")

@@ -22,7 +22,7 @@ from hypothesis import given
 from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
-from relax_helpers import build, run, tensor
+from helpers.relax_modules import build, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.softmax import FIX_ID
 

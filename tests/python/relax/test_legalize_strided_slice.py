@@ -17,9 +17,9 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, run, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, run, tensor
 from tvm_fixes.relax.legalize.strided_slice import FIX_ID
+from tvm_fixes.support import switches
 
 
 def sliced(axes, begin, end, strides=None):

@@ -20,7 +20,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, tensor
+from helpers.relax_modules import build, tensor
 from tvm_fixes.pipeline import pipeline
 
 X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"

@@ -27,10 +27,10 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.tirx import IndexMap
 
-from conv_cases import Case
-from grids import batched
-from relax_helpers import build, call, calls, count, integers, merge, tensor
-from tvm_fixes import switches
+from helpers.conv_cases import Case
+from helpers.grids import batched
+from helpers.relax_modules import build, call, calls, count, integers, merge, tensor
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

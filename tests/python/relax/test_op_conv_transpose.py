@@ -17,8 +17,8 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, tensor
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

@@ -21,9 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from grids import batched
-from relax_helpers import build, call, calls, count, integers, merge, run, tensor
-from tvm_fixes import switches, transform
+from helpers.grids import batched
+from helpers.relax_modules import build, call, calls, count, integers, merge, run, tensor
+from tvm_fixes import transform
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

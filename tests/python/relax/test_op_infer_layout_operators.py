@@ -24,11 +24,18 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
-from grids import batched, sample
-from layout_cases import Case, check_conversion, check_values, convert, module, ways
-from layout_operator_cases import BOUNDARIES, FOLLOWED, RESTORED, SHAPES, cases_of_rank, indices
-from relax_helpers import build, calls, integers, run, tensor
-from tvm_fixes import switches
+from helpers.grids import batched, sample
+from helpers.layout_cases import Case, check_conversion, check_values, convert, module, ways
+from helpers.layout_operator_cases import (
+    BOUNDARIES,
+    FOLLOWED,
+    RESTORED,
+    SHAPES,
+    cases_of_rank,
+    indices,
+)
+from helpers.relax_modules import build, calls, integers, run, tensor
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

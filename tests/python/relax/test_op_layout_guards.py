@@ -26,12 +26,12 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
-from grids import batched, sample
-from layout_cases import PACKED, check_conversion, check_values, layouts_of, module, ways
-from layout_guard_cases import CASES, constant
-from relax_helpers import build, calls, integers, run, tensor
-from tvm_fixes import switches
+from helpers.grids import batched, sample
+from helpers.layout_cases import PACKED, check_conversion, check_values, layouts_of, module, ways
+from helpers.layout_guard_cases import CASES, constant
+from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.relax.analysis import activation_transforms
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax
 
 import tvm_fixes
-from relax_helpers import integers, tensor
+from helpers.relax_modules import integers, tensor
 from tvm_fixes import transform
 
 pytestmark = pytest.mark.native

@@ -18,9 +18,10 @@ import tvm.testing
 from tvm import relax
 
 import tvm_fixes
-from relax_helpers import build, integers, run, tensor
-from tvm_fixes import pipeline, switches, transform
+from helpers.relax_modules import build, integers, run, tensor
+from tvm_fixes import pipeline, transform
 from tvm_fixes.relax.ir import tensor_of
+from tvm_fixes.support import switches
 
 op = relax.op
 EMPTY = np.zeros((1, 0, 4), "float32")

@@ -26,8 +26,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax, tirx
 
-from relax_helpers import build, call, calls, count, integers, merge, tensor
-from tvm_fixes import switches, transform
+from helpers.relax_modules import build, call, calls, count, integers, merge, tensor
+from tvm_fixes import transform
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

@@ -17,12 +17,13 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, call, calls, merge, tensor
-from tvm_fixes import switches, verify
-from tvm_fixes.isolate import run_forked
+from helpers.relax_modules import build, call, calls, merge, tensor
+from tvm_fixes import verify
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.relax.transform import CheckIndices
+from tvm_fixes.support import switches
+from tvm_fixes.support.isolate import run_forked
 
 op = relax.op
 n, m, k = (tirx.Var(name, "int64") for name in "nmk")

@@ -23,9 +23,9 @@ from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from relax_helpers import build, call, calls, count, merge, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, call, calls, count, merge, tensor
 from tvm_fixes.relax.transform import DecomposeChannelwise
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

@@ -23,11 +23,11 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-import relax_helpers
-from relax_helpers import count, tensor
+from helpers import relax_modules
+from helpers.relax_modules import count, tensor
+from helpers.verifying import put
 from tvm_fixes import verify
 from tvm_fixes.relax.transform import DynamicToStatic
-from verifier_helpers import put
 
 pytestmark = pytest.mark.native
 
@@ -84,7 +84,7 @@ def test_a_shape_from_tensors():
     check(Before, Expected)
     for rows in (2, 5):
         x = data(rows, 4)
-        np.testing.assert_array_equal(relax_helpers.run(resolve(Before), x), np.concatenate([x, x]))
+        np.testing.assert_array_equal(relax_modules.run(resolve(Before), x), np.concatenate([x, x]))
 
 
 def test_a_shape_that_is_read_without_a_cast():
@@ -133,7 +133,7 @@ def test_an_open_extent():
     resolved = resolve(Before)
     n = resolved["main"].params[0].ty.shape[0]
     tvm.ir.assert_structural_equal(resolved["main"].ret_ty, tensor(n, 24))
-    assert relax_helpers.run(resolved, data(3, 4, 6)).shape == (3, 24)
+    assert relax_modules.run(resolved, data(3, 4, 6)).shape == (3, 24)
 
 
 def test_symbols_in_types_and_in_the_bounds_of_an_arange():
@@ -261,7 +261,7 @@ def test_one_known_and_one_unknown_extent():
 
     resolved = resolve(Before)
     assert int(resolved["main"].body.body.ty.shape[1]) == 4
-    assert relax_helpers.run(resolved, data(3, 4), np.array([3])).shape == (3, 4)
+    assert relax_modules.run(resolved, data(3, 4), np.array([3])).shape == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +284,11 @@ def test_dynamic_strided_slice(begin, end, step, extent, rows):
         ]
         return builder.emit(relax.op.dynamic_strided_slice(x, *bounds))
 
-    resolved = resolve(relax_helpers.build({"x": tensor(n, 4)}, emit))
+    resolved = resolve(relax_modules.build({"x": tensor(n, 4)}, emit))
     assert count(resolved, "relax.dynamic_strided_slice") == 0
     x = data(rows, 4)
     end = None if end == -(2**63) else end
-    np.testing.assert_array_equal(relax_helpers.run(resolved, x), x[begin:end:step])
+    np.testing.assert_array_equal(relax_modules.run(resolved, x), x[begin:end:step])
 
 
 def test_bounds_of_a_slice_from_the_shape():
@@ -309,7 +309,7 @@ def test_bounds_of_a_slice_from_the_shape():
     resolved = resolve(Before)
     for rows, stop in ((5, 3), (3, 5)):
         x = data(rows, 8)
-        found = relax_helpers.run(resolved, x, data(stop))
+        found = relax_modules.run(resolved, x, data(stop))
         np.testing.assert_array_equal(found, x[:stop, :2])
 
 
@@ -320,15 +320,15 @@ def test_bounds_that_cross():
     def emit(builder, x, w):
         return builder.emit(relax.op.strided_slice(x, [0], [m], [2]))
 
-    resolved = resolve(relax_helpers.build({"x": tensor(n, 4), "w": tensor(m)}, emit))
+    resolved = resolve(relax_modules.build({"x": tensor(n, 4), "w": tensor(m)}, emit))
     for rows, start in ((5, 1), (5, 4), (1, 3)):
         x = data(rows, 4)
-        found = relax_helpers.run(resolved, x, data(start))
+        found = relax_modules.run(resolved, x, data(start))
         np.testing.assert_array_equal(found, x[start:2])
-    literal = relax_helpers.build(
+    literal = relax_modules.build(
         {"x": tensor(3, 4)}, lambda b, x: b.emit(relax.op.strided_slice(x, [0], [2], [1]))
     )
-    assert relax_helpers.run(resolve(literal), data(3, 4)).shape == (0, 4)
+    assert relax_modules.run(resolve(literal), data(3, 4)).shape == (0, 4)
 
 
 def test_bounds_of_a_slice_backwards():
@@ -341,7 +341,7 @@ def test_bounds_of_a_slice_backwards():
             bounds = [start(builder, shape), stop(builder, shape), relax.const([-1], "int64")]
             return builder.emit(relax.op.dynamic_strided_slice(x, *bounds))
 
-        return relax_helpers.build({"x": tensor(n)}, emit)
+        return relax_modules.build({"x": tensor(n)}, emit)
 
     def part(divisor):
         return lambda b, s: b.emit(relax.op.floor_divide(s, relax.const(divisor, "int64")))
@@ -349,7 +349,7 @@ def test_bounds_of_a_slice_backwards():
     resolved = resolve(backwards(part(1), part(2)))
     assert count(resolved, "relax.dynamic_strided_slice") == 0
     for rows in (1, 2, 5):
-        found = relax_helpers.run(resolved, data(rows))
+        found = relax_modules.run(resolved, data(rows))
         np.testing.assert_array_equal(found, data(rows)[: rows // 2 : -1])
     may_cross = DynamicToStatic()(backwards(part(3), part(2)))
     assert count(may_cross, "relax.dynamic_strided_slice") == 1
@@ -361,10 +361,10 @@ def test_a_promise_that_is_broken():
     def emit(builder, x):
         return builder.emit(relax.op.strided_slice(x, [0], [1], [n + 3], assume_inbound=True))
 
-    resolved = resolve(relax_helpers.build({"x": tensor(n, 4)}, emit))
+    resolved = resolve(relax_modules.build({"x": tensor(n, 4)}, emit))
     for rows in (1, 6):
         x = data(rows, 4)
-        np.testing.assert_array_equal(relax_helpers.run(resolved, x), x[1 : rows + 3])
+        np.testing.assert_array_equal(relax_modules.run(resolved, x), x[1 : rows + 3])
 
 
 def test_a_promise_that_may_hold():
@@ -373,7 +373,7 @@ def test_a_promise_that_may_hold():
     def emit(builder, x, w):
         return builder.emit(relax.op.strided_slice(x, [0], [0], [m], assume_inbound=True))
 
-    stays(relax_helpers.build({"x": tensor(n, 4), "w": tensor(m)}, emit))
+    stays(relax_modules.build({"x": tensor(n, 4), "w": tensor(m)}, emit))
 
 
 def test_if_that_is_decided():
@@ -414,7 +414,7 @@ def test_if_that_is_decided():
 
     check(Before, Expected)
     x = data(2, 4, 1)
-    found = relax_helpers.run(resolve(Before), x)
+    found = relax_modules.run(resolve(Before), x)
     np.testing.assert_array_equal(found, -np.maximum(x[..., 0], 0))
 
 
@@ -475,7 +475,7 @@ def test_one_symbol_in_both_branches():
     resolved = resolve(Before)
     for flag in (True, False):
         x, y = data(2, 4), data(3, 4)
-        found = relax_helpers.run(resolved, x, y, np.array(flag))
+        found = relax_modules.run(resolved, x, y, np.array(flag))
         np.testing.assert_array_equal(found, x + 1 if flag else y - 1)
 
 
@@ -497,7 +497,7 @@ def test_a_symbol_of_a_branch_that_is_defined_again_behind_it():
             return z
 
     resolved = resolve(Before)
-    found = relax_helpers.run(resolved, np.array([2]), np.array([3]))
+    found = relax_modules.run(resolved, np.array([2]), np.array([3]))
     np.testing.assert_array_equal(found, [1, 1, 0, 0, 0])
 
 
@@ -533,7 +533,7 @@ def test_if_of_one_rank():
     check(Before, Expected)
     for flag in (True, False):
         x = data(3, 4)
-        found = relax_helpers.run(resolve(Before), x, np.array(flag))
+        found = relax_modules.run(resolve(Before), x, np.array(flag))
         exponents = np.exp(np.concatenate([x, x]) if flag else np.maximum(x, 0))
         expected = exponents / exponents.sum(1, keepdims=True)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -579,9 +579,9 @@ def test_squeeze_of_a_symbol():
 
     check(Before, Expected)
     x = data(1, 4)
-    np.testing.assert_array_equal(relax_helpers.run(resolve(Before), x), np.maximum(x[0], 0))
+    np.testing.assert_array_equal(relax_modules.run(resolve(Before), x), np.maximum(x[0], 0))
     with pytest.raises(RuntimeError, match=r"match_cast .*shape\[0\] mismatch"):
-        relax_helpers.run(resolve(Before), data(2, 4))
+        relax_modules.run(resolve(Before), data(2, 4))
 
 
 def test_a_broadcast_of_two_symbols_stays():
@@ -647,7 +647,7 @@ def test_several_functions():
     assert not verify(resolved).errors
     assert resolved["flatten"].ret_ty.shape is not None
     x = data(3, 4)
-    np.testing.assert_array_equal(relax_helpers.run(resolved, x), x.ravel())
+    np.testing.assert_array_equal(relax_modules.run(resolved, x), x.ravel())
 
 
 def test_a_local_function():
@@ -670,7 +670,7 @@ def test_a_local_function():
     assert count(resolved, "relax.tensor_to_shape") == 0
     x = data(3, 4)
     lifted = relax.transform.LambdaLift()(resolved)
-    np.testing.assert_array_equal(relax_helpers.run(lifted, x), x + 1)
+    np.testing.assert_array_equal(relax_modules.run(lifted, x), x + 1)
 
 
 def test_a_call_that_tvm_refuses_once_more_is_known():

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-import relax_helpers
-from relax_helpers import tensor
+from helpers import relax_modules
+from helpers.relax_modules import tensor
 from tvm_fixes import verify
 from tvm_fixes.relax.transform import DynamicToStatic
 
@@ -137,7 +137,7 @@ def expected_of(steps, branches, sizes):
 def results(mod):
     executable = relax.build(mod, "llvm")
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    return [relax_helpers.call(machine, "main", np.zeros(sizes, "float32")) for sizes in SIZES]
+    return [relax_modules.call(machine, "main", np.zeros(sizes, "float32")) for sizes in SIZES]
 
 
 @given(steps=STEPS, branches=st.booleans())

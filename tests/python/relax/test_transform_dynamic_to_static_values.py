@@ -18,7 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, tensor
+from helpers.relax_modules import build, tensor
 from tvm_fixes.relax.transform import DynamicToStatic
 
 pytestmark = pytest.mark.native

@@ -25,14 +25,15 @@ from tvm import relax
 from tvm.script import tirx as T
 
 import tvm_fixes
-from grids import batched
-from relax_helpers import build, count, integers, run, tensor
-from tvm_fixes import switches, transform
+from helpers.grids import batched
+from helpers.relax_modules import build, count, integers, run, tensor
+from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.constants import fold_plan
 from tvm_fixes.relax.ir import tensor_of
-from tvm_fixes.relax.transform import fold_plan
 from tvm_fixes.relax.transform.fold_constant import collect_unfolded
+from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
 

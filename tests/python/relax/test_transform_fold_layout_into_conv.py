@@ -23,11 +23,11 @@ from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-import references
-from grids import sample
-from relax_helpers import build, call, calls, integers, merge, run, tensor
+from helpers import references
+from helpers.grids import sample
+from helpers.relax_modules import build, call, calls, integers, merge, run, tensor
 from tvm_fixes import pipeline
-from tvm_fixes.relax.legalize.layouts import SPATIAL_AXES, Layout
+from tvm_fixes.relax.layouts import SPATIAL_AXES, Layout
 from tvm_fixes.relax.transform import FoldLayoutIntoConv
 
 pytestmark = pytest.mark.native

@@ -17,10 +17,10 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from relax_helpers import build, integers, run, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, integers, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import FoldLayoutTransform
+from tvm_fixes.support import switches
 
 
 def module(data: np.ndarray, index_map, pad_value=None, readers: int = 1) -> tvm.IRModule:

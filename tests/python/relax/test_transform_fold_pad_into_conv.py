@@ -23,7 +23,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from relax_helpers import build, run, tensor
+from helpers.relax_modules import build, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import FoldPadIntoConv
 

@@ -20,8 +20,9 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from relax_helpers import build, count, integers, run, tensor
-from tvm_fixes import pipeline, switches, transform
+from helpers.relax_modules import build, count, integers, run, tensor
+from tvm_fixes import pipeline, transform
+from tvm_fixes.support import switches
 
 
 @I.ir_module

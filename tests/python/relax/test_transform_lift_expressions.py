@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from grids import batched
-from lift_helpers import (
+from helpers.grids import batched
+from helpers.lifting import (
     data,
     function,
     lift,
@@ -34,7 +34,7 @@ from lift_helpers import (
     together,
     weight_bytes,
 )
-from relax_helpers import call, tensor
+from helpers.relax_modules import call, tensor
 
 pytestmark = pytest.mark.native
 

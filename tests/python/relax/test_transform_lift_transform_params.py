@@ -22,7 +22,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes
-from lift_helpers import (
+from helpers.lifting import (
     assert_same,
     data,
     function,
@@ -32,10 +32,11 @@ from lift_helpers import (
     prepared_bytes,
     weight_bytes,
 )
-from relax_helpers import call, count, integers, tensor
-from tvm_fixes import switches, transform
+from helpers.relax_modules import call, count, integers, tensor
+from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
-from tvm_fixes.isolate import OutcomeKind, run_forked
+from tvm_fixes.support import switches
+from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 pytestmark = pytest.mark.native
 

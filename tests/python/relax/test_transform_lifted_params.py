@@ -22,9 +22,10 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes
-from relax_helpers import call, integers, tensor
-from tvm_fixes import switches, transform
+from helpers.relax_modules import call, integers, tensor
+from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
+from tvm_fixes.support import switches
 from tvm_fixes.testing import assert_same_results
 
 pytestmark = pytest.mark.native

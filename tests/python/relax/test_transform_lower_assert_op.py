@@ -20,7 +20,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-import relax_helpers as helpers
+from helpers import relax_modules as helpers
 from tvm_fixes import verify
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import InsertRuntimeChecks, LowerAssertOp

@@ -23,8 +23,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from grids import batched
-from relax_helpers import build, call, count, integers, merge, run, tensor
+from helpers.grids import batched
+from helpers.relax_modules import build, call, count, integers, merge, run, tensor
 from tvm_fixes import pipeline, transform
 
 pytestmark = pytest.mark.native

@@ -22,7 +22,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from relax_helpers import run
+from helpers.relax_modules import run
 from tvm_fixes import verify
 from tvm_fixes.relax.transform import RefreshTypes
 

@@ -21,11 +21,11 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from relax_helpers import build, run, tensor
-from tvm_fixes import switches
+from helpers.relax_modules import build, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import SortByKeys
 from tvm_fixes.relax.transform.sort_by_keys import FIX_ID
+from tvm_fixes.support import switches
 
 op = relax.op
 

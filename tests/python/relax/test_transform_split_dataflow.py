@@ -20,10 +20,11 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from relax_helpers import build, run, tensor
-from tvm_fixes import pipeline, switches
+from helpers.relax_modules import build, run, tensor
+from tvm_fixes import pipeline
 from tvm_fixes.relax.transform import SplitDataflow
 from tvm_fixes.relax.transform.split_dataflow import FIX_ID
+from tvm_fixes.support import switches
 
 
 @I.ir_module

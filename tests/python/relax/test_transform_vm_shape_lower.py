@@ -21,9 +21,10 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from relax_helpers import integers
-from tvm_fixes import pipeline, switches, transform
-from tvm_fixes.isolate import OutcomeKind, run_forked
+from helpers.relax_modules import integers
+from tvm_fixes import pipeline, transform
+from tvm_fixes.support import switches
+from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 
 @I.ir_module

@@ -32,7 +32,7 @@ from onnx import helper
 from torch import nn
 from tvm import relax
 
-from models import conv_net, lookup, onnx_conv, onnx_model, onnx_sum_and_product
+from helpers.models import conv_net, lookup, onnx_conv, onnx_model, onnx_sum_and_product
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
 from tvm_fixes.runtime import CompiledModel, OutputComparison, Report, TensorSpec, compiled_model

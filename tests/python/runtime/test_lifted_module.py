@@ -30,7 +30,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes
-from relax_helpers import integers, tensor
+from helpers.relax_modules import integers, tensor
 from tvm_fixes import LiftedModule, lift
 from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
 from tvm_fixes.runtime import lifted_module as implementation

@@ -30,18 +30,19 @@ import tvm.testing
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from compile_helpers import fails
 from examples import large_weights
-from models import conv_net, onnx_model
+from helpers.compiling import fails
+from helpers.models import conv_net, onnx_model
 from tvm_fixes.compiler import OUTSIDE_FROM, _are_outside
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import ArtifactError, CompileError, UsageError
+from tvm_fixes.relax.constants.provenance import Weight
 from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import MANIFEST, WEIGHTS
-from tvm_fixes.runtime.tensors import ALIGNMENT, raw_bytes
-from tvm_fixes.runtime.weights import Weight, read_weights, write_weights
-from tvm_fixes.switches import FIX_IDS
+from tvm_fixes.runtime.weights import read_weights, write_weights
+from tvm_fixes.support.switches import FIX_IDS
+from tvm_fixes.support.tensors import ALIGNMENT, raw_bytes
 
 FLOAT = TensorProto.FLOAT
 

@@ -20,10 +20,10 @@ import subprocess
 import pytest
 import tvm.testing
 
-from tvm_fixes import upstream
-from tvm_fixes.upstream import StagingError
-from tvm_fixes.upstream.__main__ import main
-from upstream_areas import CHANGED, LINES, TEST, write_area
+from helpers.upstream_areas import CHANGED, LINES, TEST, write_area
+from upstream import tool as upstream
+from upstream.tool import StagingError
+from upstream.tool.__main__ import main
 
 TEST_PATH = "tests/python/relax/test_lines.py"
 IDENTITY = {"NAME": "A. Person", "EMAIL": "person@example.org", "DATE": "2026-01-31T00:00:00Z"}
@@ -138,7 +138,7 @@ def test_another_text_is_refused(area, checkout, capsys):
     assert stage(area, checkout, "--base", "main") == 1
     head = git(checkout, "rev-parse", "main").strip()
     assert capsys.readouterr().err == (
-        "tvm_fixes.upstream: error: more-lines: src/lines.txt lines 2-3: expected text of SHA-256 "
+        "upstream.tool: error: more-lines: src/lines.txt lines 2-3: expected text of SHA-256 "
         f"{expected}…, got {got}… in {head}; the edit was made for {base}\n"
     )
     assert state(checkout) == before

@@ -22,8 +22,8 @@ from xml.etree import ElementTree
 import pytest
 import tvm.testing
 
-from tvm_fixes import upstream
-from tvm_fixes.upstream import FILES
+from upstream import tool as upstream
+from upstream.tool import FILES
 
 STAGING = upstream.default_staging()
 NAMES = upstream.read_series(STAGING)
@@ -59,7 +59,7 @@ def test_every_test_fails_on_stock_tvm_and_passes_with_its_fix(tmp_path):
     without = run_tests(tmp_path)
     assert set(without) == set(NAMES)
     assert without == {name: dict.fromkeys(tests, "failure") for name, tests in without.items()}
-    with_fixes = run_tests(tmp_path, "-p", "upstream_fixed_tvm")
+    with_fixes = run_tests(tmp_path, "-p", "helpers.upstream_fixed_tvm")
     assert with_fixes == {name: dict.fromkeys(tests, "passed") for name, tests in without.items()}
 
 

@@ -17,10 +17,10 @@ import os
 import pytest
 import tvm.testing
 
-from tvm_fixes import upstream
-from tvm_fixes.upstream import StagingError
-from tvm_fixes.upstream.__main__ import main
-from upstream_areas import DESCRIPTION, EDITS, TEST, write_area
+from helpers.upstream_areas import DESCRIPTION, EDITS, TEST, write_area
+from upstream import tool as upstream
+from upstream.tool import StagingError
+from upstream.tool.__main__ import main
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_description_that_is_not_whole(area, old, new, message, capsys):
         upstream.read_pull_request(area, "more-lines")
     assert str(error.value).startswith(f"{path}: {message}")
     assert main(["check", "--staging", str(area)]) == 1
-    assert capsys.readouterr().err == f"tvm_fixes.upstream: error: {error.value}\n"
+    assert capsys.readouterr().err == f"upstream.tool: error: {error.value}\n"
 
 
 @pytest.mark.parametrize("value", ["v0.28.0", "v0.28.0, commit:0123abc", "commit:0123abc"])

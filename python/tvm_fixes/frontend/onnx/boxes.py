@@ -33,7 +33,7 @@ How to remove
 import numpy as np
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node
 

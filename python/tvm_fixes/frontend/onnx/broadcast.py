@@ -35,7 +35,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
+from ...support import switches
 from .extents import choose, equal, expression
 from .node import Converter, Extent, Node
 from .parameters import named, require

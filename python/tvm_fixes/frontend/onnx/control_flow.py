@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 import onnx
 from tvm import relax, tirx
 
-from ... import switches
+from ...support import switches
 from .values import Extent, KnownValues, Value, extents_of
 
 if TYPE_CHECKING:

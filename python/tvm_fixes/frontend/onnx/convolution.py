@@ -37,7 +37,7 @@ from typing import Any, Self
 
 from tvm import relax, tirx, topi
 
-from ... import switches
+from ...support import switches
 from .node import Converter, Extent, Node, extents_of
 
 __all__ = ["CONV_AUTO_PAD", "CONV_TRANSPOSE_OUTPUT_SHAPE", "pad_conv", "pad_conv_transpose"]

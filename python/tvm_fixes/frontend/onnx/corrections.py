@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The corrections of each operator, in the order in which a node passes them."""
 
-from ... import switches
+from ...support import switches
 from .boxes import BOXES, convert_nms, convert_roi_align
 from .broadcast import BROADCASTING, EXPAND, broadcast_batches, convert_broadcasting
 from .contractions import check_einsum, check_gemm, check_matmul

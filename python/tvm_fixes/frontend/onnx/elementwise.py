@@ -37,7 +37,7 @@ import numpy as np
 from onnx import helper
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .node import Converter, Node, extents_of
 

@@ -35,7 +35,7 @@ from onnx import numpy_helper
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from .broadcast import EXPAND, broadcast_extent, broadcast_to, require_broadcast
 from .extents import expression, is_static

@@ -38,7 +38,7 @@ import onnx
 import tvm
 from onnx import defs, helper, inliner
 
-from ... import switches
+from ...support import switches
 from .external import with_initializers
 
 __all__ = ["FUNCTIONS", "expand_functions"]

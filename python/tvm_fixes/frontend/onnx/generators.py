@@ -34,7 +34,7 @@ from onnx import helper
 from tvm import relax
 from tvm.relax import op
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from .extents import greatest, is_static
 from .node import Converter, Extent, Node

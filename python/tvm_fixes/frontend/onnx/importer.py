@@ -26,7 +26,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
-from ... import switches
+from ...support import switches
 from . import corrections
 from .check import check_model, check_size
 from .control_flow import IF, convert_if

@@ -32,8 +32,8 @@ from collections.abc import Callable
 from tvm import ir, relax
 from tvm.relax import op
 
-from ... import switches
 from ...relax.legalize.indices import FIX_ID
+from ...support import switches
 from .node import Converter, Node
 
 __all__ = ["FIX_ID", "INDEXED", "convert_indexed"]

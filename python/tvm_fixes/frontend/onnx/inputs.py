@@ -39,7 +39,7 @@ from typing import Any, TypeAlias
 import onnx
 from tvm import tirx
 
-from ... import switches
+from ...support import switches
 
 __all__ = [
     "UNNAMED_DIMS",

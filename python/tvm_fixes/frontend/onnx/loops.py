@@ -36,7 +36,7 @@ import onnx
 import tvm
 from tvm import relax, tirx
 
-from ... import switches
+from ...support import switches
 from .recursion import LoopTypeError, scan
 from .values import Element, Extent, Value, extents_of
 

@@ -37,7 +37,7 @@ How to remove
 import onnx
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .extents import equal, is_static
 from .node import Converter, Extent, Node

@@ -36,7 +36,7 @@ from collections.abc import Callable
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from .extents import expression
 from .node import Converter, Extent, Node, extents_of

@@ -39,8 +39,8 @@ from typing import Self
 import numpy as np
 from tvm import relax
 
-from ... import switches
 from ...relax.legalize.pool_ceil_mode import ends_rounded_up
+from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
 from .parameters import require

@@ -32,7 +32,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from .convolution import pad_conv
 from .node import Converter, Node

@@ -36,7 +36,7 @@ import math
 import numpy as np
 from tvm import relax, te, tirx
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from ..elementary import Elementary
 from .extents import expression

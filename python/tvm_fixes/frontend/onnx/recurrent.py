@@ -35,7 +35,7 @@ from typing import TypeAlias
 import tvm_ffi
 from tvm import relax, tirx
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .activations import Activation, Arithmetic, activations_of
 from .node import Converter, Node

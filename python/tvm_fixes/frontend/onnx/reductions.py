@@ -31,7 +31,7 @@ How to remove
 
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node, extents_of
 from .parameters import axes_of, shaped

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from tvm import relax, tirx
 from tvm.relax import op
 
-from ... import switches
+from ...support import switches
 from .extents import equal, greatest, is_static, product
 from .node import Converter, Extent, Node
 from .parameters import (

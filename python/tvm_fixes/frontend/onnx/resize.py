@@ -39,9 +39,9 @@ from typing import Any, Self
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from ... import switches
 from ...relax.legalize.resize import repeats
-from ...relax.tir import factor_of
+from ...support import switches
+from ...tirx.util import factor_of
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
 from .parameters import extents_or_symbols
@@ -267,11 +267,8 @@ def _is_served(node: Node, method: _Method, axes: list[_Axis], extents: list[Ext
         # An empty operand stands for one that is left out, and TVM takes it for the other one.
         and (node.operand(2) is None or node.operand(3) is None)
         and all(axis.index >= 2 and axis.is_ratio for axis in axes)
-        # Of one symbolic axis TVM's kernel divides by its extent, which need not build.
-        and all(
-            isinstance(axis.count, int) or (axis.scale is not None and len(extents) > 3)
-            for axis in axes
-        )
+        # TVM computes symbolic extents in float32, and the kernels that read them need not build.
+        and all(isinstance(count, int) for index, count in counts.items() if index >= 2)
     )
 
 

@@ -35,7 +35,7 @@ How to remove
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from .extents import expression
 from .node import Converter, Extent, Node

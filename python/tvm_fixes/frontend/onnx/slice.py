@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ... import switches
+from ...support import switches
 from .extents import END, equal, is_static, slice_range
 from .node import Converter, Extent, Node
 from .parameters import (

@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .elementwise import ELEMENTWISE
 from .node import Converter, Node

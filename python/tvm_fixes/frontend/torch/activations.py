@@ -39,7 +39,7 @@ from typing import Any
 from torch import fx, nn
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..elementary import Elementary
 from .corrections import Converters, Corrections
 

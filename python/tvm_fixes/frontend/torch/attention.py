@@ -36,7 +36,7 @@ import tvm
 from torch import fx
 from tvm import relax, tirx
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Corrections, static_extent
 

@@ -45,7 +45,7 @@ from torch import fx, nn
 from tvm import relax, tirx
 from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 
 __all__ = ["Converters", "Corrections", "dtypes", "static_extent"]

@@ -34,7 +34,7 @@ from typing import Any
 from torch import fx
 from tvm import relax, te, tirx
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype
 from .corrections import Converters, Corrections, static_extent
 from .symbols import Symbols

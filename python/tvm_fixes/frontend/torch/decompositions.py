@@ -45,7 +45,7 @@ from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from .corrections import Corrections
 
 __all__ = ["FIX_ID", "Decompositions", "decompose_further"]

@@ -52,7 +52,7 @@ from tvm.relax.frontend.torch.exported_program_translator import (
     ExportedProgramImporter as TVMExportedProgramImporter,
 )
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from . import (
     activations,

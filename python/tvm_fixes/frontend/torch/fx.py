@@ -47,7 +47,7 @@ from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporte
 from tvm.relax.frontend.torch.fx_translator import TorchFXImporter
 from tvm.sym import Analyzer
 
-from ... import switches
+from ...support import switches
 from . import activations, interpolation
 from .activations import Activations
 from .corrections import (

@@ -39,8 +39,8 @@ from torch import fx
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
-from ... import switches
 from ...relax.legalize.indices import broadcast
+from ...support import switches
 from ..dtypes import dtype_of
 from .corrections import Converters, Corrections, static_extent
 from .scattering import Scattering

@@ -32,8 +32,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from ... import switches
-from ...relax.tir import factor_of
+from ...support import switches
+from ...tirx.util import factor_of
 from ..dtypes import accumulation_dtype, dtype_of
 
 __all__ = ["FIX_ID", "Interpolation", "interpolate"]

@@ -43,7 +43,7 @@ from torch._prims_common import elementwise_dtypes
 from tvm import relax
 from tvm.ir import PrimType
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 

@@ -36,7 +36,7 @@ from typing import Any
 from torch import fx
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 

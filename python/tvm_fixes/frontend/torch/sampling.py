@@ -36,8 +36,8 @@ import tvm
 from torch import fx, nn
 from tvm import relax
 
-from ... import switches
 from ...relax.legalize.pool_ceil_mode import ends_rounded_up
+from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 

@@ -45,7 +45,7 @@ from torch import fx
 from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
-from ... import switches
+from ...support import switches
 from ..dtypes import dtype_of
 from . import promotion
 from .corrections import DTYPE, Converters, Corrections, static_extent

@@ -48,7 +48,7 @@ from collections.abc import Callable
 import tvm
 from tvm import relax, te, tirx, topi
 
-from ... import switches
+from ...support import switches
 from . import wrapping
 from .override import Legalize, override
 

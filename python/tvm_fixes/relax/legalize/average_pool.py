@@ -39,8 +39,8 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
-from .layouts import SPATIAL_AXES, Layout
+from ...support import switches
+from ..layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
 
 FIX_ID = "average-pool"

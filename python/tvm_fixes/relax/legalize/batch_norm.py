@@ -35,7 +35,7 @@ import functools
 
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from .override import Legalize, override
 from .targets import accumulator_dtype
 

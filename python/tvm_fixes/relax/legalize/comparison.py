@@ -36,8 +36,8 @@ from collections.abc import Callable
 from tvm import relax, te, tirx, topi
 from tvm.sym import Analyzer
 
-from ... import switches
-from ..tir import is_one, repeated_at
+from ...support import switches
+from ...tirx.util import is_one, repeated_at
 from .override import Legalize, override
 
 FIX_ID = "comparison-legalize"

@@ -33,8 +33,8 @@ import math
 
 from tvm import ir, relax, te, tirx
 
-from ... import switches
-from ..tir import OPAQUE
+from ...support import switches
+from ...tirx.util import OPAQUE
 from .override import Legalize, override
 
 FIX_ID = "creation-legalize"

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
-from ..tir import OPAQUE, checked_copy, fails, is_cpu
+from ...target.cpu import is_cpu
+from ...tirx.util import OPAQUE, checked_copy, fails
 from .indices import nearest, read, trusts_indices
 from .targets import target_of
 

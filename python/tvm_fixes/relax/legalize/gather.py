@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
-from ..tir import repeated_at
+from ...support import switches
+from ...tirx.util import repeated_at
 from .extents import agreeing, fitted, open_axes
 from .indices import (
     FIX_ID,

@@ -50,8 +50,8 @@ from contextvars import ContextVar
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
-from ... import switches
-from ..tir import is_zero
+from ...support import switches
+from ...tirx.util import is_zero
 
 FIX_ID = "index-legalize"
 

@@ -32,8 +32,8 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx, topi
 
-from ... import switches
-from .layouts import SPATIAL_AXES, Layout
+from ...support import switches
+from ..layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
 from .pool_ceil_mode import round_down
 from .pool_window import clip_window

@@ -21,7 +21,7 @@ import functools
 
 from tvm import relax, te, tirx, topi
 
-from ... import switches
+from ...support import switches
 from .indices import FIX_ID, nearest, takes_effect
 from .override import Legalize, override
 

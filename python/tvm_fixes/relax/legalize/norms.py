@@ -39,8 +39,8 @@ from collections.abc import Callable, Sequence
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
-from ... import switches
-from ..tir import divides, is_zero, widened_bfloat16
+from ...support import switches
+from ...tirx.util import divides, is_zero, widened_bfloat16
 from .override import Legalize, override
 
 FIX_ID = "norm-variance"

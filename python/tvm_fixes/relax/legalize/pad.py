@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
+from ...support import switches
 from .indices import FIX_ID, is_at_most, nearest, read, takes_effect
 from .override import Legalize, override
 

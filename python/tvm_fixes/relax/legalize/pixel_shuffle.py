@@ -29,7 +29,7 @@ import functools
 
 from tvm import relax, te, tirx
 
-from ... import switches
+from ...support import switches
 from .override import Legalize, override
 
 FIX_ID = "pixel-shuffle-legalize"

@@ -33,8 +33,8 @@ How to remove
 import tvm_ffi
 from tvm import relax, tirx, topi
 
-from ... import switches
-from .layouts import SPATIAL_AXES, Layout
+from ...support import switches
+from ..layouts import SPATIAL_AXES, Layout
 
 FIX_ID = "pool-ceil-mode"
 

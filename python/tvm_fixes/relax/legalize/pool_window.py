@@ -34,9 +34,9 @@ import functools
 import tvm_ffi
 from tvm import relax, tirx
 
-from ... import switches
+from ...support import switches
+from ..layouts import SPATIAL_AXES, Layout
 from .average_pool import widen
-from .layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
 from .pool_ceil_mode import round_down
 

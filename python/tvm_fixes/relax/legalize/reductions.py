@@ -39,8 +39,8 @@ from tvm.sym import Analyzer
 from tvm.tirx import all as all_of
 from tvm.tirx import any as any_of
 
-from ... import switches
-from ..tir import is_zero
+from ...support import switches
+from ...tirx.util import is_zero
 from .override import Legalize, override
 
 FIX_ID = "reduction-legalize"

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
-from ..tir import is_zero
+from ...support import switches
+from ...tirx.util import is_zero
 from .indices import FIX_ID, takes_effect
 from .override import Legalize, override
 

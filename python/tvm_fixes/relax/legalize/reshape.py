@@ -34,9 +34,9 @@ from collections.abc import Iterable
 
 from tvm import relax, tirx, topi
 
-from ... import switches
+from ...support import switches
+from ...tirx.util import contains
 from ..ir import is_kernel_call
-from ..tir import contains
 from .override import Legalize, override
 
 FIX_ID = "reshape-legalize"

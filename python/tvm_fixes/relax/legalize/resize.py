@@ -40,10 +40,10 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.topi.image.resize import _cubic_spline_weights, get_closest_index
 
-from ... import switches
-from ..tir import factor_of
+from ...support import switches
+from ...tirx.util import factor_of
+from ..layouts import SPATIAL_AXES, Layout
 from .indices import read
-from .layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
 
 FIX_ID = "resize-legalize"

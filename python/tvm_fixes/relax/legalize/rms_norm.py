@@ -31,7 +31,7 @@ import functools
 
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from .override import Legalize, override
 
 FIX_ID = "rms-norm-legalize"

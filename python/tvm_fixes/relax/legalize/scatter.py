@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
-from ..tir import count_of, extern, repeated_at, unravel
+from ...support import switches
+from ...tirx.util import count_of, extern, repeated_at, unravel
 from .extents import fitted
 from .gather import broadcast_indices, fields_of
 from .indices import FIX_ID, broadcast, found, is_within, takes_effect, wrapped

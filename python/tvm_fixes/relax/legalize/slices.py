@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
+from ...support import switches
 from .extents import fitted
 from .indices import FIX_ID, nearest, read, takes_effect, wrapped
 from .override import Legalize, override

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from ... import switches
+from ...support import switches
 from .override import Legalize, override
 from .targets import schedules_for_cpu
 

@@ -32,8 +32,8 @@ import functools
 
 from tvm import relax, topi
 
-from ... import switches
-from ..tir import is_zero
+from ...support import switches
+from ...tirx.util import is_zero
 from .override import Legalize, override
 from .slices import bounded_slice
 

@@ -14,9 +14,9 @@
 
 import tvm
 from tvm import relax
-from tvm.target.codegen import target_has_features
 
-from ..tir import is_cpu, is_zero
+from ...target.cpu import is_cpu
+from ...tirx.util import is_zero
 
 
 def schedules_for_cpu(call: relax.Call) -> bool:
@@ -40,18 +40,6 @@ def accumulator_dtype(data: str, kernel: str, out: str) -> str:
     if not any("float" in dtype for dtype in (data, kernel, out)):
         return out
     return "float64" if "float64" in (data, kernel, out) else "float32"
-
-
-def vector_registers(target: tvm.target.Target) -> tuple[int, int]:
-    """The size of a vector in bytes, and how many registers of that size `target` has.
-
-    Those of AVX-512, AVX, or what every 64-bit x86 and Arm has at least.
-    """
-    if target_has_features("avx512f", target):
-        return 64, 32
-    if target_has_features("avx", target):
-        return 32, 16
-    return 16, 16
 
 
 def even_part(extent: int, most: int) -> int:

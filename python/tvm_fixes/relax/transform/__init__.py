@@ -10,32 +10,27 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The passes, as ``tvm.transform.Pass`` objects: one a file."""
+"""The passes on Relax, one per file."""
 
 from .allocate_empty_constants import AllocateEmptyConstants
-from .apply_gpu_schedule import ApplyGpuSchedule
 from .broadcast_free_matmul import BroadcastFreeMatmul
 from .bundle_model_params import BundleModelParams
 from .check_indices import CheckIndices
+from .choose_layout import ChooseLayout
 from .constants_to_params import ConstantsToParams
 from .decompose_channelwise import DecomposeChannelwise
-from .decompose_reduction import DecomposeReduction
 from .dynamic_to_static import DynamicToStatic
 from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fold_layout_transform import FoldLayoutTransform
 from .fold_pad_into_conv import FoldPadIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
-from .guard_float_arithmetic import GuardFloatArithmetic
-from .guard_integer_division import GuardIntegerDivision
-from .guard_long_loops import GuardLongLoops
 from .insert_runtime_checks import InsertRuntimeChecks
 from .lazy_get_input import LazyGetInput
 from .lazy_set_output import LazySetOutput
 from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
 from .lower_assert_op import LowerAssertOp
-from .lower_elementary_functions import LowerElementaryFunctions
 from .lower_scan import LowerScan
 from .prepare_layout import PrepareLayout
 from .read_transposed_weights import ReadTransposedWeights
@@ -47,29 +42,24 @@ from .vm_shape_lower import VMShapeLower
 
 __all__ = [
     "AllocateEmptyConstants",
-    "ApplyGpuSchedule",
     "BroadcastFreeMatmul",
     "BundleModelParams",
     "CheckIndices",
+    "ChooseLayout",
     "ConstantsToParams",
     "DecomposeChannelwise",
-    "DecomposeReduction",
     "DynamicToStatic",
     "FoldConstant",
     "FoldLayoutIntoConv",
     "FoldLayoutTransform",
     "FoldPadIntoConv",
     "FuseTransposeMatmul",
-    "GuardFloatArithmetic",
-    "GuardIntegerDivision",
-    "GuardLongLoops",
     "InsertRuntimeChecks",
     "LazyGetInput",
     "LazySetOutput",
     "LazyTransformParams",
     "LiftTransformParams",
     "LowerAssertOp",
-    "LowerElementaryFunctions",
     "LowerScan",
     "PrepareLayout",
     "ReadTransposedWeights",

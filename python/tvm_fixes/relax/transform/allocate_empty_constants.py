@@ -34,9 +34,9 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_map, structural_walk
 
-from ... import switches
+from ...support import switches
+from ...tirx.util import is_zero
 from ..ir import is_kernel_call, tensor_of, with_body, with_functions
-from ..tir import is_zero
 
 FIX_ID = "empty-constants"
 

@@ -31,11 +31,11 @@ How to remove
 import tvm
 from tvm import relax
 
-from ... import switches
+from ...support import switches
+from ..guard import corrected
 from ..ir import with_functions
-from .callers import refuse_callers
-from .guard import corrected
-from .lift_plan import weights_of
+from ..lift.callers import refuse_callers
+from ..lift.plan import weights_of
 
 FIX_ID = "lifted-params"
 NAME = "BundleModelParams"

@@ -20,11 +20,12 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlock, SBlockRealize
 
-from ... import switches
+from ...support import switches
+from ...target.cpu import is_cpu
+from ...tirx.util import OPAQUE, checked_copy, count_of, extern, fails, unravel
 from ..analysis import operator_calls
+from ..index_ranges import Ranges
 from ..legalize.indices import FIX_ID, is_at_most
-from ..tir import OPAQUE, checked_copy, count_of, extern, fails, is_cpu, unravel
-from .index_ranges import Ranges
 
 _PART = 4096
 """How many indices are counted at a time."""

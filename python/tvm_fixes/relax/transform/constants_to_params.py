@@ -15,7 +15,7 @@
 import tvm
 from tvm import relax
 
-from ...runtime.tensors import raw_bytes
+from ...support.tensors import raw_bytes
 from ..analysis import bindings
 from ..ir import map_leaves, tensor_of, with_body, with_functions
 from .fold_constant import rebind

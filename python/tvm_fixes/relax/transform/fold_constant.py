@@ -38,14 +38,15 @@ from contextvars import ContextVar
 import tvm
 from tvm import relax
 
-from ... import _ffi, logs, switches
+from ... import _ffi
 from ...errors import UsageError
+from ...support import logs, switches
 from ..analysis import bindings
-from ..constants import few_at_a_time, made_constant
+from ..constants.evaluate import evaluate
+from ..constants.fold_plan import FoldPlan, Value
+from ..constants.make import few_at_a_time, made_constant
+from ..guard import uninstrumented
 from ..ir import map_leaves, tensor_of, with_body, with_functions
-from .fold_evaluation import evaluate
-from .fold_plan import FoldPlan, Value
-from .guard import uninstrumented
 
 FIX_ID = "fold-constant"
 NAME = "FoldConstant"

@@ -18,11 +18,11 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from ... import switches
-from ..constants import rearranged
+from ...support import switches
+from ..constants.fold_plan import FoldPlan, Value
+from ..constants.make import rearranged
 from ..ir import tensor_of
 from .fold_constant import FIX_ID, MAX_GROWTH, put_in
-from .fold_plan import FoldPlan, Value
 
 _OPERATOR = "relax.layout_transform"
 

@@ -31,9 +31,9 @@ How to remove
 import tvm
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..analysis import bindings
-from ..legalize.layouts import SPATIAL_AXES, Layout
+from ..layouts import SPATIAL_AXES, Layout
 from .fold_constant import rebind
 
 FIX_ID = "fold-pad-into-conv"

@@ -39,7 +39,7 @@ import tvm
 from tvm import relax
 
 from ..analysis import bindings
-from .guard import guarded
+from ..guard import guarded
 
 
 def FuseTransposeMatmul() -> tvm.transform.Pass:

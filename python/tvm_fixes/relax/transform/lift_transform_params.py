@@ -41,14 +41,14 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from ... import logs, switches
 from ...errors import UsageError
+from ...support import logs, switches
 from ..analysis import bindings
+from ..guard import uninstrumented
 from ..ir import with_body, with_functions
-from .callers import RECORD, SUFFIX, callers_of, rewrite_callers
+from ..lift.callers import RECORD, SUFFIX, callers_of, rewrite_callers
+from ..lift.plan import LiftPlan, weights_of
 from .fold_constant import MAX_GROWTH, rebind
-from .guard import uninstrumented
-from .lift_plan import LiftPlan, weights_of
 from .refresh_types import RefreshTypes
 
 FIX_ID = "lift-transform-params"

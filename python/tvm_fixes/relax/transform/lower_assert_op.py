@@ -19,9 +19,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tirx.util import contains, fails
 from ..analysis import operator_calls
 from ..ir import tensor_of
-from ..tir import contains, fails
 
 _OPERATOR = "relax.assert_op"
 

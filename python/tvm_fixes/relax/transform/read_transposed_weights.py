@@ -15,13 +15,13 @@
 import tvm
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..analysis import bindings
+from ..constants.fold_plan import FoldPlan, Value
 from ..ir import tensor_of, variables
-from ..legalize.matmul import multiply, pack, packed_columns
-from ..legalize.matmul_transposed import multiply_by_rows
+from ..legalize.matmul.tiles import multiply, pack, packed_columns
+from ..legalize.matmul.transposed import multiply_by_rows
 from .fold_constant import FIX_ID, MAX_GROWTH, rebind_variables
-from .fold_plan import FoldPlan, Value
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:

@@ -34,7 +34,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ... import switches
+from ...support import switches
 
 FIX_ID = "sort-by-keys"
 

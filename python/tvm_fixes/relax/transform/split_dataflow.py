@@ -38,7 +38,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import structural_map, structural_walk
 
-from ... import switches
+from ...support import switches
 
 FIX_ID = "split-dataflow"
 

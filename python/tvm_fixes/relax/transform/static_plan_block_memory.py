@@ -34,10 +34,10 @@ How to remove
 import tvm
 from tvm import relax, tirx
 
-from ... import switches
+from ...support import switches
 from ..analysis import bindings
+from ..guard import guarded
 from ..ir import with_functions
-from .guard import guarded
 
 _IF, _ESCAPE = "plan-memory-if", "plan-memory-escape"
 

@@ -32,9 +32,9 @@ How to remove
 import tvm
 from tvm import relax
 
-from ... import switches
+from ...support import switches
 from ..ir import with_functions
-from .lift_plan import has_known_shapes, weights_of
+from ..lift.plan import has_known_shapes, weights_of
 
 FIX_ID = "vm-shape-lower-weights"
 

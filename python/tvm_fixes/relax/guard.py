@@ -1,0 +1,93 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""TVM's passes, kept from the modules on which they fail."""
+
+from collections.abc import Callable
+
+import tvm
+
+from ..support import switches
+
+
+def uninstrumented(
+    context: tvm.transform.PassContext, opt_level: int | None = None
+) -> tvm.transform.PassContext:
+    """The context for the passes that a pass is made of.
+
+    What is between them is no module of the caller's, for instruments to see.  The optimization
+    level is that of `context` unless another one is given.
+    """
+    level = context.opt_level if opt_level is None else opt_level
+    return tvm.transform.PassContext(opt_level=level, config=context.config)
+
+
+def corrected(
+    stock: tvm.transform.Pass,
+    fix_id: str,
+    run: Callable[[tvm.IRModule], tvm.IRModule],
+    name: str | None = None,
+) -> tvm.transform.Pass:
+    """Put another pass in the place of one of TVM's, which instruments see as one.
+
+    Parameters
+    ----------
+    stock : tvm.transform.Pass
+        TVM's pass.
+    fix_id : str
+        The fix that the other one is; while it is switched off, `stock` gets every module.
+    run : callable
+        What it does; `stock` and other passes may be parts of it.
+    name : str, optional
+        Its name; by default that of `stock`.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass with the optimization level of `stock`.
+    """
+
+    def correct(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        with uninstrumented(context):
+            return run(mod) if switches.enabled(fix_id) else stock(mod)
+
+    info = stock.info
+    return tvm.transform.module_pass(correct, opt_level=info.opt_level, name=name or info.name)
+
+
+def guarded(
+    stock: tvm.transform.Pass, fix_id: str, refuses: Callable[[tvm.IRModule], bool]
+) -> tvm.transform.Pass:
+    """Keep a pass from the modules that it cannot take; they come back unchanged.
+
+    Parameters
+    ----------
+    stock : tvm.transform.Pass
+        TVM's pass.
+    fix_id : str
+        The fix that the guard is part of; while it is switched off, `stock` gets every module.
+    refuses : callable
+        Whether `stock` fails on a module.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass with the name and the optimization level of `stock`.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if switches.enabled(fix_id) and refuses(mod):
+            switches.note(fix_id)
+            return mod
+        return stock(mod)
+
+    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)

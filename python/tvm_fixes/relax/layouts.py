@@ -1,0 +1,181 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Layouts by name, such as ``NHWC`` and ``NCHW4c``: which element lies where.
+
+A capital letter names an axis. A number and the small letter of an axis name its blocks: in
+``NCHW4c`` the element at channel ``c`` lies at ``c // 4`` in ``C`` and at ``c % 4`` in ``c``,
+wherever in the name the two stand. Where the blocks do not divide an extent the last one is padded.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from ..support.tensors import array_of
+from ..tirx.util import divides
+from .constants.make import rearranged
+
+SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
+"""The letters of the spatial axes by their number, outermost first."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout that TVM's ``SLayout`` has accepted.
+
+    Attributes
+    ----------
+    name : str
+        The name, such as ``NCHW4c``.
+    """
+
+    name: str
+
+    @property
+    def axes(self) -> list[tuple[str, int | None]]:
+        """The axes in order: a letter, and the extent of the block where it is one."""
+        found = re.findall(r"(\d*)([A-Za-z])", self.name)
+        return [(letter, int(size) if letter.islower() else None) for size, letter in found]
+
+    @property
+    def letters(self) -> list[str]:
+        """The letters of the axes in order."""
+        return [letter for letter, _ in self.axes]
+
+    @property
+    def plain(self) -> str:
+        """The axes without their blocks, in order: ``NCHW`` of ``NCHW4c``."""
+        return "".join(letter for letter, block in self.axes if block is None)
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The extents of the blocks by the capital letter of their axes."""
+        return {letter.upper(): block for letter, block in self.axes if block is not None}
+
+    def extents(self, shape: list[tirx.Expr]) -> dict[str, tirx.Expr]:
+        """The extent of each axis, padding included, of a tensor of `shape`."""
+        blocks, simplify = self.blocks, Analyzer().simplify
+        return {
+            letter: simplify(extent * blocks[letter]) if letter in blocks else extent
+            for (letter, block), extent in zip(self.axes, shape, strict=True)
+            if block is None
+        }
+
+    def shape(self, extents: dict[str, tirx.Expr]) -> list[tirx.Expr]:
+        """The shape of a tensor that holds at least `extents`."""
+        blocks, simplify = self.blocks, Analyzer().simplify
+        return [
+            tirx.const(block, "int64")
+            if block is not None
+            else simplify(tirx.ceildiv(extents[letter], blocks[letter]))
+            if letter in blocks
+            else extents[letter]
+            for letter, block in self.axes
+        ]
+
+    def has_padding(self, extents: dict[str, tirx.Expr]) -> bool:
+        """Whether a tensor that holds `extents` may hold more than that."""
+        return any(not divides(block, extents[letter]) for letter, block in self.blocks.items())
+
+    def position(self, at: dict[str, tirx.Expr], analyzer: Analyzer) -> list[tirx.Expr]:
+        """Where the element `at` lies; its indices are not negative.
+
+        The divisions truncate, which is the same here and hides them from IterMapSimplify:
+        FlattenBuffer applies it to indices made of floordiv and floormod, and it can return another
+        index than it was given. With i < 30, j < 7 and k < 4 it turns
+        (i//15)*80 + (i%15 + 1)//3*16 + (j + 1)//2*4 + k into
+        (i + 1)//3*16 + (j + 1)//2*4 + k - 80 (https://github.com/apache/tvm/issues/19524).
+        """
+        blocks = self.blocks
+        return [
+            analyzer.simplify(
+                tirx.truncmod(at[letter.upper()], block)
+                if block is not None
+                else tirx.truncdiv(at[letter], blocks[letter])
+                if letter in blocks
+                else at[letter]
+            )
+            for letter, block in self.axes
+        ]
+
+    def element(self, position: Sequence[tirx.Expr]) -> dict[str, tirx.Expr]:
+        """Which element lies at `position`, the inverse of :meth:`position`."""
+        blocks = self.blocks
+        by_letter = dict(zip(self.letters, position, strict=True))
+        return {
+            letter: by_letter[letter] * blocks[letter] + by_letter[letter.lower()]
+            if letter in blocks
+            else by_letter[letter]
+            for letter in self.plain
+        }
+
+
+def to_layout(
+    bb: relax.BlockBuilder, tensor: relax.Expr, present: Layout, wanted: Layout
+) -> relax.Expr:
+    """Emit what brings `tensor` from the layout `present` to `wanted`, and nothing if they agree.
+
+    It is ``permute_dims``, ``pad`` and ``reshape``, or, of a constant, another constant. Zeros fill
+    the last block of `wanted` where it does not divide an extent; unknown ones it divides.
+    """
+    if present == wanted:
+        return tensor
+    is_constant = isinstance(tensor, tvm.ir.GenericConst)
+    extents = present.extents(list(tensor.ty.shape.values))
+    value = array_of(tensor.value) if is_constant else tensor
+
+    def permute(value: Any, letters: list[str], order: list[str]) -> Any:
+        axes = [letters.index(letter) for letter in order]
+        if axes == sorted(axes):
+            return value
+        return value.transpose(axes) if is_constant else bb.emit(relax.op.permute_dims(value, axes))
+
+    def reshape(value: Any, shape: list[tirx.Expr]) -> Any:
+        if is_constant:
+            return value.reshape([int(extent) for extent in shape])
+        return bb.emit(relax.op.reshape(value, shape))
+
+    def pad(value: Any) -> Any:
+        widths = [_missing(extents[axis], wanted.blocks.get(axis, 1)) for axis in wanted.plain]
+        if not any(widths):
+            return value
+        if is_constant:
+            return np.pad(value, [(0, width) for width in widths])
+        return bb.emit(relax.op.nn.pad(value, [w for width in widths for w in (0, width)]))
+
+    # The blocks of an axis behind it, which merges by a reshape; and the other way round.
+    letters = present.letters
+    together = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
+    value = permute(value, letters, together)
+    if present.blocks:
+        value = reshape(value, [extents[axis] for axis in wanted.plain])
+    if wanted.blocks:
+        value = pad(value)
+        letters = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in wanted.letters]
+        sizes = dict(zip(wanted.letters, wanted.shape(extents), strict=True))
+        value = reshape(value, [sizes[letter] for letter in letters])
+        value = permute(value, letters, wanted.letters)
+    if not is_constant:
+        return value
+    return rearranged(tensor, lambda _: value, f"{present.name} to {wanted.name}")
+
+
+def _missing(extent: tirx.Expr, block: int) -> int:
+    """By how much a known extent is less than a multiple of `block`."""
+    return -int(extent) % block if isinstance(extent, tirx.IntImm) else 0

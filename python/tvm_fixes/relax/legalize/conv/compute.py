@@ -1,0 +1,448 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The definition of a convolution of any rank, kind and layouts, as a tensor expression."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import tvm
+from tvm import te, tirx
+from tvm.sym import Analyzer
+
+from ....tirx.util import is_one
+from ...layouts import Layout
+from ..targets import accumulator_dtype
+
+COPIED_COLUMNS = 64
+"""So many columns of 1-D data are copied by one thread."""
+
+# Where there are fewer parts, too many columns would be more.
+_MANY_PARTS = 8
+
+
+@dataclass(frozen=True)
+class SpatialAxis(ABC):
+    """What a convolution does along one spatial axis."""
+
+    stride: int
+    dilation: int
+    pad_before: int
+    pad_after: int
+
+    @property
+    def phases(self) -> int:
+        """How far apart outputs are that take the same elements of the kernel."""
+        return 1
+
+    @classmethod
+    def of(cls, attrs: tvm.ir.Attrs, axis: int, **more: int) -> Self:
+        """The spatial axis number `axis` of a call with `attrs`; `more` are a subclass's fields."""
+        return cls(
+            stride=int(attrs.strides[axis]),
+            dilation=int(attrs.dilation[axis]),
+            pad_before=int(attrs.padding[axis]),
+            pad_after=int(attrs.padding[axis + len(attrs.strides)]),
+            **more,
+        )
+
+    @abstractmethod
+    def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
+        """Extent of the output for the extents of data and kernel, as the type rule has it."""
+
+    @abstractmethod
+    def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
+        """The largest number of kernel elements that one output element takes."""
+
+    @abstractmethod
+    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """Which data the outputs from the first to number `out` read, with all their taps.
+
+        Returns
+        -------
+        tuple
+            How many elements before the first one of the data it begins, and how many it are.
+        """
+
+    @abstractmethod
+    def gather(
+        self,
+        out: tirx.Var,
+        tap: tirx.Var,
+        data_extent: tirx.Expr | None,
+        kernel_extent: tirx.Expr,
+        analyzer: Analyzer,
+    ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
+        """Which data and which kernel element meet in output `out` at the `tap`-th tap.
+
+        Parameters
+        ----------
+        data_extent : tirx.Expr, optional
+            By default the data has no bounds.
+
+        Returns
+        -------
+        tuple
+            Index into the data, index into the kernel, and the conditions under which both are in
+            bounds and contribute, without those that always hold.
+        """
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The sums that are computed together, so that they stay in registers.
+
+    Attributes
+    ----------
+    columns : int
+        Sums along the innermost spatial axis, by columns also those that a stride leaves out: see
+        :attr:`Convolution.column_stride`. They are computed as whole tiles if the channels
+        are vectorized.
+    channels : int
+        Output channels, which are vectorized; 1 if no good number divides those of a group. Then
+        all are computed one after the other, and LLVM may vectorize.
+    kernel_axis : str
+        The axis of the kernel that has these channels: ``O``, or, in a depthwise convolution, that
+        of all groups' channels.
+    padding : int
+        By how many channels of zeros the kernel is longer in ``O``, for whole vectors; if there are
+        groups it is 0.
+    rows : int
+        Elements of the axis before the innermost spatial one.
+    by_columns : bool
+        Whether the columns of a channel are vectorized instead of channels.
+    """
+
+    columns: int
+    channels: int
+    kernel_axis: str = "O"
+    padding: int = 0
+    rows: int = 1
+    by_columns: bool = False
+
+    @property
+    def is_vectorized(self) -> bool:
+        """Whether vectors are made here."""
+        return self.by_columns or self.channels > 1
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution of any rank and kind.
+
+    Attributes
+    ----------
+    spatial : dict of str to SpatialAxis
+        The spatial axes, outermost first.
+    groups : int
+        Number of groups.
+    grouped_axis : str
+        As in :class:`Family`.
+    data_layout, out_layout : Layout
+        Any layouts of ``N``, ``C`` and the spatial axes.
+    out_dtype : str
+        Dtype of the result. Floating-point sums are of float32 or wider and rounded once.
+    tile : Tile, optional
+        Sum in a buffer of whole tiles with the output channels innermost, as the schedule wants it.
+        It is the output itself where layout, extents and dtype agree. By default it has the layout
+        of the output.
+    """
+
+    spatial: dict[str, SpatialAxis]
+    groups: int
+    grouped_axis: str
+    data_layout: Layout
+    out_layout: Layout
+    out_dtype: str
+    tile: Tile | None = None
+
+    def __hash__(self) -> int:
+        layouts = self.data_layout, self.out_layout
+        axes = tuple(self.spatial.items())
+        return hash((axes, self.groups, self.grouped_axis, *layouts, self.out_dtype, self.tile))
+
+    def compute(self, data: te.Tensor, kernel: te.Tensor) -> te.Tensor:
+        """The output, laid out as in `out_layout` and zero where that has padding.
+
+        Parameters
+        ----------
+        data : te.Tensor
+            The input, laid out as in `data_layout`.
+        kernel : te.Tensor
+            The kernel, laid out as in :attr:`kernel_layout`.
+        """
+        data_extent, kernel_extent = self.extents(list(data.shape), list(kernel.shape))
+        out_extent = self.out_extent(data_extent, kernel_extent)
+        acc_layout, acc_extent = self._accumulator(out_extent)
+        acc_dtype = accumulator_dtype(str(data.dtype), str(kernel.dtype), self.out_dtype)
+        data_layout = self.data_layout
+        copies_data = self.copies_data(data_extent, kernel_extent)
+        if copies_data:
+            data = self._padded(data, kernel_extent, acc_extent, acc_dtype)
+            data_layout = self._sums_layout
+        group_in, group_out = self.group_channels(kernel_extent)
+        taps = self.taps(kernel_extent)
+        channel = te.reduce_axis((0, group_in), "i")
+        acc_shape = acc_layout.shape(acc_extent)
+        *_, column = self.spatial
+        if self.column_stride > 1:
+            acc_shape = [*acc_shape, tirx.const(self.column_stride, "int64")]
+
+        def accumulate(*position: tirx.Var) -> tirx.Expr:
+            analyzer = bounded(position, acc_shape)
+            at, between = list(position), 0
+            if self.column_stride > 1:
+                *at, between = at
+            for axis in (*taps.values(), channel):
+                analyzer.bind(axis.var, axis.dom)
+            out_at = acc_layout.element(at)
+            group = tirx.truncdiv(out_at["C"], group_out) if self.groups > 1 else 0
+            # The kernel's index in the axis of all groups' channels is that of data or output.
+            data_at = {"N": out_at["N"], "C": group * group_in + channel.var}
+            if self.grouped_axis == "I":
+                of_group = analyzer.simplify(out_at["C"] - group * group_out)
+                kernel_at = {"I": data_at["C"], "O": of_group}
+            else:
+                kernel_at = {"I": channel.var, "O": out_at["C"]}
+            guards = []
+            for axis, spatial in self.spatial.items():
+                # The copy holds all that is read.
+                bound = None if copies_data else data_extent[axis]
+                data_at[axis], kernel_at[axis], needed = spatial.gather(
+                    out_at[axis], taps[axis].var, bound, kernel_extent[axis], analyzer
+                )
+                if copies_data:
+                    before, _ = spatial.reach(acc_extent[axis], kernel_extent[axis])
+                    data_at[axis] = analyzer.simplify(data_at[axis] + before)
+                guards += needed
+            data_at[column] = data_at[column] + between
+            product = data(*data_layout.position(data_at, analyzer)).astype(acc_dtype) * kernel(
+                *self.kernel_layout.position(kernel_at, analyzer)
+            ).astype(acc_dtype)
+            product = guarded(product, guards)
+            return te.sum(product, axis=[*taps.values(), channel])
+
+        acc = te.compute(acc_shape, accumulate, name="convolution")
+        is_out = (acc_layout, acc_extent, acc_dtype) == (
+            self.out_layout,
+            out_extent,
+            self.out_dtype,
+        )
+        if is_out and self.column_stride == 1:
+            return acc
+        return self._lay_out(acc, acc_layout, out_extent)
+
+    def extents(
+        self, data: list[tirx.Expr], kernel: list[tirx.Expr]
+    ) -> tuple[dict[str, tirx.Expr], dict[str, tirx.Expr]]:
+        """The extents of the axes of data and kernel, which have these shapes."""
+        of_kernel = self.kernel_layout.extents(kernel)
+        if self.tile is not None:
+            of_kernel["O"] -= self.tile.padding
+        return self.data_layout.extents(data), of_kernel
+
+    @property
+    def _sums_layout(self) -> Layout:
+        """What is vectorized is last."""
+        axes = "".join(self.spatial)
+        by_columns = self.tile is not None and self.tile.by_columns
+        return Layout(f"NC{axes}" if by_columns else f"N{axes}C")
+
+    def copies_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
+        """Whether the data is copied, padded and with what is vectorized last.
+
+        An element is read once for each element of the kernel, and for each tile of channels.  In a
+        plain layout its channels lie in a page each, and in one set of the cache if the extents are
+        powers of two.  Of unknown columns the last tile would read beyond the data.
+
+        Parameters
+        ----------
+        data, kernel : dict of str to tirx.Expr
+            The extent of each axis of data and kernel.
+        """
+        if self.tile is None or not self.tile.is_vectorized:
+            return False
+        if self.tile.by_columns:
+            return True
+        group_in, _ = self.group_channels(kernel)
+        is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
+        has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
+        is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
+        return (has_taps or not is_known) and not is_depthwise
+
+    def _padded(
+        self,
+        data: te.Tensor,
+        kernel_extent: dict[str, tirx.Expr],
+        out_extent: dict[str, tirx.Expr],
+        dtype: str,
+    ) -> te.Tensor:
+        """The data with its padding, as far as outputs of `out_extent` read it."""
+        data_extent = self.data_layout.extents(list(data.shape))
+        extent, before = dict(data_extent), {}
+        for axis, spatial in self.spatial.items():
+            before[axis], reached = spatial.reach(out_extent[axis], kernel_extent[axis])
+            extent[axis] = Analyzer().simplify(reached)
+        *_, column = self.spatial
+        extent[column] = extent[column] + (self.column_stride - 1)
+        if len(self.spatial) == 1:
+            extent[column] = _in_whole_parts(extent[column])
+        shape = self._sums_layout.shape(extent)
+
+        def element(*position: tirx.Var) -> tirx.Expr:
+            at = self._sums_layout.element(position)
+            analyzer = bounded(position, shape)
+            guards = []
+            for axis in self.spatial:
+                at[axis] = analyzer.simplify(at[axis] - before[axis])
+                conditions = [at[axis] >= 0, at[axis] < data_extent[axis]]
+                guards += [needed for needed in conditions if not analyzer.can_prove(needed)]
+            value = data(*self.data_layout.position(at, analyzer)).astype(dtype)
+            return guarded(value, guards)
+
+        return te.compute(shape, element, name="padded")
+
+    @property
+    def column_stride(self) -> int:
+        """How many sums there are for a column of the output, of which the first is wanted.
+
+        What neighbours in a vector of columns read must be neighbours: with a stride, columns in
+        between are summed, too.
+        """
+        *_, column = self.spatial.values()
+        by_columns = self.tile is not None and self.tile.by_columns
+        return column.stride if by_columns else 1
+
+    @property
+    def kernel_layout(self) -> Layout:
+        """The layout in which :meth:`compute` takes the kernel.
+
+        What the vectors of a tile read lies together.
+        """
+        axes = "".join(self.spatial)
+        if self.tile is None or not self.tile.is_vectorized:
+            return Layout(kernel_layout(axes))
+        if self.tile.by_columns:
+            return Layout(f"OI{axes}")
+        block = f"{self.tile.channels}{self.tile.kernel_axis.lower()}"
+        return Layout(f"O{axes}I{block}" if block.endswith("o") else f"I{axes}O{block}")
+
+    def out_extent(
+        self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]
+    ) -> dict[str, tirx.Expr]:
+        """The extent of each axis of the output, without the padding of its layout.
+
+        Parameters
+        ----------
+        data, kernel : dict of str to tirx.Expr
+            The extent of each axis of data and kernel.
+        """
+        simplify = Analyzer().simplify
+        _, group_out = self.group_channels(kernel)
+        return {
+            "N": data["N"],
+            "C": simplify(group_out * self.groups) if self.grouped_axis == "I" else kernel["O"],
+        } | {
+            axis: simplify(spatial.out_extent(data[axis], kernel[axis]))
+            for axis, spatial in self.spatial.items()
+        }
+
+    def taps(self, kernel: dict[str, tirx.Expr]) -> dict[str, tirx.IterVar]:
+        """What each output sums over along each spatial axis; `kernel` has the extents."""
+        counts = {axis: spatial.tap_count(kernel[axis]) for axis, spatial in self.spatial.items()}
+        return {
+            axis: te.reduce_axis((0, Analyzer().simplify(count)), f"t{axis}")
+            for axis, count in counts.items()
+        }
+
+    def group_channels(self, kernel: dict[str, tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
+        """How many channels one group has, of the data and of the output."""
+        channels = {"I": kernel["I"], "O": kernel["O"]}
+        channels[self.grouped_axis] = Analyzer().simplify(
+            tirx.floordiv(channels[self.grouped_axis], self.groups)
+        )
+        return channels["I"], channels["O"]
+
+    def _accumulator(self, out_extent: dict[str, tirx.Expr]) -> tuple[Layout, dict[str, tirx.Expr]]:
+        """Layout and extents of the sums."""
+        if self.tile is None:
+            has_padding = self.out_layout.has_padding(out_extent)
+            layout = Layout(self.out_layout.plain) if has_padding else self.out_layout
+            return layout, out_extent
+        if self.tile.is_vectorized:
+            # A tile that is computed in part would not stay in registers; nor would one of which
+            # TVM does not see that there is at least one, whatever the extent.
+            columns = self.tile.columns // self.column_stride
+            parts = [columns, *([self.tile.rows] if self.tile.by_columns else [])]
+            for axis, part in zip(reversed(self.spatial), parts, strict=False):
+                before_last = tirx.max(out_extent[axis], 1) - 1
+                whole = Analyzer().simplify(tirx.floordiv(before_last, part) * part + part)
+                out_extent = out_extent | {axis: whole}
+        if self.tile.padding:
+            out_extent = out_extent | {"C": out_extent["C"] + self.tile.padding}
+        return self._sums_layout, out_extent
+
+    def _lay_out(
+        self, acc: te.Tensor, acc_layout: Layout, out_extent: dict[str, tirx.Expr]
+    ) -> te.Tensor:
+        """The sums in the layout and dtype of the output, and zeros in its padding."""
+        layout = self.out_layout
+        shape = layout.shape(out_extent)
+        has_padding = layout.has_padding(out_extent)
+
+        def element(*position: tirx.Var) -> tirx.Expr:
+            at = layout.element(position)
+            analyzer = bounded(position, shape)
+            wanted = [] if self.column_stride == 1 else [0]
+            value = acc(*acc_layout.position(at, analyzer), *wanted).astype(self.out_dtype)
+            if not has_padding:
+                return value
+            inside = [at[axis] < out_extent[axis] for axis in layout.blocks]
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, self.out_dtype))
+
+        return te.compute(shape, element, name="out")
+
+
+def _in_whole_parts(extent: tirx.Expr) -> tirx.Expr:
+    """Some more columns, so that all parts are alike where they are many.
+
+    To schedule a loop whose last iterations are left out takes TVM long.
+    """
+    if not isinstance(extent, tirx.IntImm) or extent.value < _MANY_PARTS * COPIED_COLUMNS:
+        return extent
+    return tirx.const(-(-extent.value // COPIED_COLUMNS) * COPIED_COLUMNS, str(extent.ty))
+
+
+def kernel_layout(axes: str) -> str:
+    """The plain kernel layout that suits a convolution, for example ``HWIO``.
+
+    With ``O`` innermost the loop that is vectorized reads the kernel contiguously.
+    """
+    return axes + "IO"
+
+
+def bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
+    """An analyzer that knows `position` to be within `shape`."""
+    analyzer = Analyzer()
+    for var, extent in zip(position, shape, strict=True):
+        analyzer.bind(var, tvm.ir.Range(0, extent))
+    return analyzer
+
+
+def guarded(value: tirx.Expr, guards: Sequence[tirx.Expr]) -> tirx.Expr:
+    """`value` where all `guards` hold, 0 elsewhere, where nothing of it is loaded."""
+    if not guards:
+        return value
+    # Unlike a select, if_then_else does not load where its condition is false.
+    return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, str(value.ty)))

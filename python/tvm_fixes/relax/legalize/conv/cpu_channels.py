@@ -1,0 +1,240 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The schedule of a convolution for CPUs."""
+
+import math
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.sym import Analyzer
+
+from ....target.cpu import vector_registers
+from ....tirx.parallel import parallelize
+from ....tirx.util import divides, is_one
+from ...layouts import Layout
+from .compute import COPIED_COLUMNS, Convolution
+
+# So many elements of float32 stay in the L2 cache.
+_CACHED_ELEMENTS = 1 << 19
+
+
+def choose_tile(
+    target: tvm.target.Target,
+    dtype: str,
+    columns: tirx.Expr,
+    channels: tirx.Expr,
+    *,
+    phases: int,
+    may_pad: bool,
+) -> tuple[int, int]:
+    """Choose how many columns and how many channels to compute at once, as in :class:`Tile`.
+
+    A vector has two registers as far as that is 64 bytes, a cache line.
+
+    Parameters
+    ----------
+    dtype : str
+        The dtype of the sums.
+    columns, channels : tirx.Expr
+        Extents of the output; the channels of which vectors are to be made.
+    phases : int
+        Of the columns, as in :class:`SpatialAxis`.  All tiles begin with the same one, if that is
+        possible.
+    may_pad : bool
+        Whether the last vector may have more channels than there are.
+    """
+    register_bytes, registers = vector_registers(target)
+    vector_bytes = min(2 * register_bytes, 64)
+    extent = int(columns) if isinstance(columns, tirx.IntImm) else None
+    lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
+    vector = _vector(channels, lanes, may_pad=may_pad)
+    if vector > 1:
+        vector_bytes = vector * vector_bytes // lanes
+        parts = -(-vector_bytes // register_bytes)
+        # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
+        most = min((registers - 1) // parts - 1, 1023 // vector_bytes)
+        return _columns(extent, most, parts, phases), vector
+    # All channels of 8 columns are in the L1 cache, and in NCHW one line of it feeds all columns.
+    return 8 if extent is None else min(8, extent), 1
+
+
+def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
+    """How many channels make a vector of up to `lanes`; 1 if no good number does."""
+    for vector in (lanes, lanes // 2):
+        if divides(vector, channels):
+            return vector
+    if not may_pad or not isinstance(channels, tirx.IntImm):
+        return 1
+    return min((lanes, lanes // 2), key=lambda vector: -(-channels.value // vector) * vector)
+
+
+def _columns(extent: int | None, most: int, parts: int, phases: int) -> int:
+    """How many columns of `extent` to sum at once, each in `parts` registers.
+
+    Eight sums hide the latency of their instructions, of which two begin in a cycle, and a tile has
+    some overhead.  Of an unknown extent they are no more than that takes: the last tile is whole.
+    """
+    if extent is None:
+        most, extent = min(most, math.lcm(-(-8 // parts), phases)), most
+    else:
+        most = min(most, extent)
+
+    def time(columns: int) -> int:
+        return -(-extent // columns) * (max(columns * parts, 8) + 1)
+
+    return min(range(phases, most + 1, phases) or range(1, most + 1), key=time)
+
+
+def schedule_for_cpu(
+    func: tirx.PrimFunc,
+    convolution: Convolution,
+    data: dict[str, tirx.Expr],
+    kernel: dict[str, tirx.Expr],
+) -> tirx.PrimFunc:
+    """Order the loops of `convolution`, and run the outermost in parallel.
+
+    Parameters
+    ----------
+    func : tirx.PrimFunc
+        Made from :meth:`Convolution.compute`; its output is not empty.
+    data, kernel : dict of str to tirx.Expr
+        The extent of each axis of its arguments.
+
+    Returns
+    -------
+    tirx.PrimFunc
+        The same computation. If `convolution` has a tile, one is computed after the other, in a
+        buffer of that size.
+    """
+    # That whole tiles cover an unknown number of columns cannot be proved.
+    sch = s_tir.Schedule(func, enable_check=False)
+    block = sch.get_sblock("convolution")
+    loops = sch.get_loops(block)
+    layout, out_extent = convolution.out_layout, convolution.out_extent(data, kernel)
+    reduction_count = len(convolution.spatial) + 1
+    (*outer, column, channel), reductions = loops[:-reduction_count], loops[-reduction_count:]
+    if convolution.tile is None:
+        outer.append(column)
+        _consume(sch, block, column, layout, out_extent)
+        parallelize(sch, outer)
+        return sch.mod["main"]
+
+    vector = convolution.tile.channels
+    tile, column = sch.split(
+        column, [None, convolution.tile.columns], disable_predication=vector > 1
+    )
+    channels = [channel]
+    groups = convolution.groups
+    if groups > 1 and not Analyzer().can_prove_equal(out_extent["C"], groups):
+        # One group at a time: the input channel is then the same in all of the innermost loop.
+        channels = sch.split(channel, [groups, None])
+    if vector > 1:
+        channels = [*channels[:-1], *sch.split(channels[-1], [None, vector])]
+        if not sch.get_consumers(block):
+            sch.cache_write(block, 0, "global")
+    *channel_tiles, channel = channels
+    by_vector = vector > 1 and vector % layout.blocks.get("C", 1) == 0
+    order = [*outer, tile, *channel_tiles]
+    copies_data = convolution.copies_data(data, kernel)
+    if copies_data:
+        _copy(sch, convolution.data_layout)
+    by_rows = copies_data and _exceeds_cache(data, kernel)
+    if by_vector and by_rows and len(outer) > 1:
+        # All channels of a row of the output, while what they read of the data is in the cache.
+        order = [*outer, *channel_tiles, tile]
+    elif by_vector and not by_rows and (copies_data or _elements(kernel) > _elements(data)):
+        # The kernel, which does not stay in the cache as long, is walked through once.
+        order = outer = [*channel_tiles, *outer, tile]
+    elif len(outer) == 1:
+        outer = [*outer, tile]  # in 1-D there are no rows
+    sch.reorder(*order, *reductions, column, channel)
+    is_vectorized = by_vector and _writes_vectors(convolution, out_extent)
+    loop = order[-1] if by_vector else tile
+    _consume(sch, block, loop, layout, out_extent, is_vectorized=is_vectorized)
+    # Fused with others, the loops over channels hide that a vector is of one group.
+    has_vectors = len(channel_tiles) > 1 and not is_one(sch.get(channel_tiles[-1]).extent)
+    is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
+    parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
+    if vector > 1:
+        sch.unroll(column)
+        sch.vectorize(channel)
+    init = sch.decompose_reduction(block, reductions[0])
+    if vector > 1:
+        column, channel = sch.get_loops(init)[-2:]
+        sch.unroll(column)
+        sch.vectorize(channel)
+    return sch.mod["main"]
+
+
+def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
+    """Copy the data so that a channel's elements are read, and those of some channels written."""
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    copies = [block for block in blocks if sch.get(block).name_hint == "padded"]
+    if not copies:  # no element of the kernel meets one of the data
+        return
+    *rows, column, channel = sch.get_loops(copies[0])
+    if len(rows) == 1:  # in 1-D
+        part, column = sch.split(column, [None, COPIED_COLUMNS])
+        rows.append(part)
+    if layout.axes[-1][0] not in "Cc":
+        count = next(count for count in (16, 8, 4, 1) if divides(count, sch.get(channel).extent))
+        channels, channel = sch.split(channel, [None, count])
+        sch.reorder(*rows, channels, column, channel)
+        # LLVM would make vectors of the columns, and scatter them.
+        sch.vectorize(channel)
+    parallelize(sch, rows)
+
+
+def _writes_vectors(convolution: Convolution, out_extent: dict[str, tirx.Expr]) -> bool:
+    """Whether a tile is whole along the innermost axis of the output."""
+    innermost = convolution.out_layout.axes[-1][0].upper()
+    if convolution.tile is None or innermost not in ("C", list(convolution.spatial)[-1]):
+        return False
+    if innermost == "C":
+        return convolution.tile.padding == 0
+    return divides(convolution.tile.columns, out_extent[innermost])
+
+
+def _exceeds_cache(data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
+    """Whether the data, which is more than the kernel, does not stay in the cache."""
+    return _elements(data) > max(_CACHED_ELEMENTS, _elements(kernel))
+
+
+def _elements(extents: dict[str, tirx.Expr]) -> int:
+    """The number of elements; 0 if it is unknown."""
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents.values()):
+        return 0
+    return math.prod(int(extent) for extent in extents.values())
+
+
+def _consume(
+    sch: s_tir.Schedule,
+    block: s_tir.schedule.SBlockRV,
+    loop: s_tir.schedule.LoopRV,
+    layout: Layout,
+    out_extent: dict[str, tirx.Expr],
+    *,
+    is_vectorized: bool = False,
+) -> None:
+    """Put the sums of `block` into the output: within `loop`, if there they fill whole blocks.
+
+    Where that `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
+    """
+    is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
+    for consumer in sch.get_consumers(block):
+        if not is_apart:
+            sch.reverse_compute_at(consumer, loop)
+            if is_vectorized:
+                sch.vectorize(sch.get_loops(consumer)[-1])
+        else:
+            parallelize(sch, sch.get_loops(consumer)[:-1])

@@ -1,0 +1,149 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.nn.conv1d``, ``conv2d`` and ``conv3d`` where TVM's does not serve.
+
+Upstream
+    https://github.com/apache/tvm/issues/19694
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A call with blocks in a layout (NCHW4c, OIHW4i4o), with another layout of the output than of the
+    data, or with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats; for a CPU, any
+    call with eight or more output channels a group, of one group with many products a sum, or of
+    several groups with the columns last and not strided.
+Symptom
+    With blocks and with another layout of the output the build ends in ``CodeGenVM cannot emit this
+    Relax operator directly``. With spatial axes out of order the numbers or the shape are wrong.
+    16-bit sums stop growing: a convolution over 4096 ones is 2048 in float16, 256 in bfloat16.
+    On a CPU a convolution takes some thirty times as long as PyTorch's.
+Mechanism
+    TVM's lowering leaves the first two. It takes strides, paddings and dilations in the order in
+    which the axes stand in the layout, and data and kernel axes likewise. It sums in the dtype of
+    the output, to which it rounds data and kernel before it multiplies them. It sums one output
+    element after the other, with no loop that could be vectorized.
+How to remove
+    When TVM lowers all of these right, delete this file, its test, its call in :mod:`tvm_fixes` and
+    the fix id ``conv-legalize``.
+
+All other calls go to TVM's function; so do 16-bit ones that are not known to be for a CPU, where
+TVM has schedules for its own form, those with blocks for Adreno, where it has a lowering, and all
+calls while the fix is switched off.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from ...layouts import SPATIAL_AXES, Layout
+from ..targets import schedules_for_cpu, target_of
+from .compute import SpatialAxis
+from .cpu_columns import MOST_STRIDE
+from .lower import Family
+
+FIX_ID = "conv-legalize"
+
+# Of so many products and more a sum of few output channels is worth a vector filled up with zeros.
+_LEAST_PRODUCTS = 32
+
+
+@dataclass(frozen=True)
+class ConvAxis(SpatialAxis):
+    """What a forward convolution does along one spatial axis."""
+
+    def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
+        """Extent of the output for the extents of data and kernel."""
+        room = data + self.pad_before + self.pad_after - self.dilation * (kernel - 1) - 1
+        return tirx.floordiv(room, self.stride) + 1
+
+    def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
+        """The number of kernel elements that an output element takes."""
+        return kernel
+
+    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """Which data the outputs from the first to number `out` read, with all their taps."""
+        return self.pad_before, (out - 1) * self.stride + (kernel - 1) * self.dilation + 1
+
+    def gather(
+        self,
+        out: tirx.Var,
+        tap: tirx.Var,
+        data_extent: tirx.Expr | None,
+        _kernel_extent: tirx.Expr,
+        analyzer: Analyzer,
+    ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
+        """Which data and which kernel element meet in output `out` at the `tap`-th tap."""
+        position = out * self.stride + tap * self.dilation - self.pad_before
+        data_index = analyzer.simplify(position)
+        if data_extent is None:
+            return data_index, tap, []
+        conditions = [data_index >= 0, data_index < data_extent]
+        guards = [condition for condition in conditions if not analyzer.can_prove(condition)]
+        return data_index, tap, guards
+
+
+def _applies(call: relax.Call) -> bool:
+    """Whether TVM leaves `call`, or computes it wrong or far slower than here."""
+    attrs = call.attrs
+    layouts = [Layout(attrs.data_layout), Layout(attrs.kernel_layout), Layout(attrs.out_layout)]
+    if any(layout.blocks for layout in layouts):
+        # TVM's pipeline for Adreno lowers these itself, after it has lowered all the rest.
+        target = target_of(call)
+        return target is None or "adreno" not in target.keys
+    if attrs.data_layout != attrs.out_layout:
+        return True
+    for layout in layouts:
+        spatial = [letter for letter in layout.plain if letter in "DHW"]
+        if spatial != sorted(spatial):
+            return True
+    if not schedules_for_cpu(call):
+        return False
+    if str(call.ty.dtype) in ("float16", "bfloat16"):
+        return True
+    return _is_vectorized_by_columns(call) or _is_vectorized_by_channels(call)
+
+
+def _is_vectorized_by_columns(call: relax.Call) -> bool:
+    """Whether vectors of columns are made of small groups; with large strides LLVM's are better."""
+    attrs = call.attrs
+    is_last = attrs.data_layout[-1] == "W"
+    return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) <= MOST_STRIDE
+
+
+def _is_vectorized_by_channels(call: relax.Call) -> bool:
+    """Whether vectors of a group's output channels pay; LLVM vectorizes along W otherwise."""
+    groups = int(call.attrs.groups)
+    kernel = Layout(call.attrs.kernel_layout).extents(list(call.args[1].ty.shape.values))
+    channels = Analyzer().simplify(tirx.floordiv(kernel.pop("O"), groups))
+    if not isinstance(channels, tirx.IntImm):
+        return False
+    products = math.prod(e.value for e in kernel.values() if isinstance(e, tirx.IntImm))
+    return channels.value >= 8 or (groups == 1 and products >= _LEAST_PRODUCTS)
+
+
+_FAMILY = Family(
+    fix_id=FIX_ID,
+    operators={f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.items()},
+    grouped_axis="O",
+    least={"strides": 1, "dilation": 1, "padding": 0},
+    spatial_axis=ConvAxis,
+    applies=_applies,
+)
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    _FAMILY.register()

@@ -1,0 +1,254 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""From a call of an operator to a call of a function that computes it."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.utils import gen_call_tir_inputs
+from tvm.sym import Analyzer
+
+from ....support import switches
+from ....tirx.util import divides
+from ...layouts import Layout, to_layout
+from ..override import Legalize, override
+from ..targets import accumulator_dtype, schedules_for_cpu, target_of
+from .compute import Convolution, SpatialAxis, Tile
+from .cpu_channels import choose_tile, schedule_for_cpu
+from .cpu_columns import choose_tile_of_columns, has_small_groups, schedule_by_columns
+from .gemm import has_few_channels, lower_by_products
+
+# The last ones are kept; a model has fewer.
+_MOST_KERNELS = 256
+
+
+@dataclass(frozen=True)
+class Family:
+    """The operators of one kind, by which they differ from those of the other.
+
+    Attributes
+    ----------
+    fix_id : str
+        The fix that their lowering is.
+    operators : dict of str to str
+        Name of the operator -> its spatial axes, outermost first.
+    grouped_axis : str
+        The axis of the kernel that has the channels of all groups, ``I`` or ``O``; the other has
+        those of one group.
+    least : dict of str to int
+        The least value that each attribute may have.
+    spatial_axis : type of SpatialAxis
+        What they do along one spatial axis.
+    applies : callable
+        Whether a call of known shapes is to be lowered here; other calls are left to TVM.
+    """
+
+    fix_id: str
+    operators: dict[str, str]
+    grouped_axis: str
+    least: dict[str, int]
+    spatial_axis: type[SpatialAxis]
+    applies: Callable[[relax.Call], bool]
+
+    def register(self) -> None:
+        """Put the lowering in force; other calls go to the function that was registered before."""
+        for name in self.operators:
+            override(name, functools.partial(_legalize, family=self))
+
+
+def _legalize(
+    bb: relax.BlockBuilder, call: relax.Call, family: Family, stock: Legalize
+) -> relax.Expr:
+    """Lower `call`, or hand it to `stock` where the fix is off or does not apply."""
+    if not (switches.enabled(family.fix_id) and _is_known(call, family) and family.applies(call)):
+        return stock(bb, call)
+    matched = _match_channels(bb, call, family)
+    if matched is None:
+        return stock(bb, call)
+    switches.note(family.fix_id)
+    _check(call, family)
+    data, kernel = matched
+    attrs, axes = call.attrs, family.operators[call.op.name]
+    extents = _extents(data, attrs.data_layout), _extents(kernel, attrs.kernel_layout)
+    convolution = Convolution(
+        spatial={axis: family.spatial_axis.of(attrs, i) for i, axis in enumerate(axes)},
+        groups=int(attrs.groups),
+        grouped_axis=family.grouped_axis,
+        data_layout=Layout(attrs.data_layout),
+        out_layout=Layout(attrs.out_layout),
+        out_dtype=str(call.ty.dtype),
+    )
+    on_cpu = schedules_for_cpu(call)
+    if on_cpu:
+        dtype = accumulator_dtype(*(str(expr.ty.dtype) for expr in (data, kernel, call)))
+        if has_few_channels(convolution, extents[1], dtype):
+            layout = Layout(attrs.kernel_layout)
+            return lower_by_products(bb, convolution, data, kernel, layout, dtype)
+        tile = _tile(target_of(call), dtype, convolution, *extents)
+        convolution = replace(convolution, tile=tile)
+    kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
+    name = call.op.name.rpartition(".")[2]
+    shapes = [_static(expr) for expr in (data, kernel, call)]
+    if None not in shapes:
+        dtypes = str(data.ty.dtype), str(kernel.ty.dtype)
+        func = _static_kernel(convolution, *shapes[:2], *dtypes, on_cpu)
+        return relax.call_tir(bb.add_func(func, name), [data, kernel], call.ty)
+    func, args, out_type = _kernel(convolution, data, kernel, on_cpu)
+    return relax.call_tir(bb.add_func(func, name), args, out_type)
+
+
+def _static(expr: relax.Expr) -> tuple[int, ...] | None:
+    """The shape of a tensor; None if it has symbols."""
+    extents = list(expr.ty.shape.values)
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    return tuple(extent.value for extent in extents) if is_static else None
+
+
+@functools.lru_cache(maxsize=_MOST_KERNELS)
+def _static_kernel(
+    convolution: Convolution,
+    data_shape: tuple[int, ...],
+    kernel_shape: tuple[int, ...],
+    data_dtype: str,
+    kernel_dtype: str,
+    on_cpu: bool,
+) -> tirx.PrimFunc:
+    """The kernel of a convolution, of which a model has many that are alike."""
+    data = relax.Var("data", relax.TensorType(data_shape, data_dtype))
+    kernel = relax.Var("kernel", relax.TensorType(kernel_shape, kernel_dtype))
+    func, _, _ = _kernel(convolution, data, kernel, on_cpu)
+    return func
+
+
+def _kernel(
+    convolution: Convolution, data: relax.Expr, kernel: relax.Expr, on_cpu: bool
+) -> tuple[tirx.PrimFunc, relax.Tuple, relax.TensorType]:
+    """The kernel of a convolution, for a CPU scheduled, with the arguments and type of a call."""
+    func, args, out_type = gen_call_tir_inputs(convolution.compute, data, kernel)
+    if on_cpu and convolution.tile is not None and convolution.tile.by_columns:
+        func = schedule_by_columns(func, convolution, convolution.tile)
+    elif on_cpu:
+        shapes = (list(expr.ty.shape.values) for expr in (data, kernel))
+        func = schedule_for_cpu(func, convolution, *convolution.extents(*shapes))
+    return func, args, out_type
+
+
+def _is_known(call: relax.Call, family: Family) -> bool:
+    """Whether the shapes are known, and the groups divide the channels that they must."""
+    if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
+        return False
+    channels = _extents(call.args[1], call.attrs.kernel_layout)[family.grouped_axis]
+    return divides(int(call.attrs.groups), channels)
+
+
+def _extents(tensor: relax.Expr, layout: str) -> dict[str, tirx.Expr]:
+    return Layout(layout).extents(list(tensor.ty.shape.values))
+
+
+def _check(call: relax.Call, family: Family) -> None:
+    """Refuse what the type rule lets pass.
+
+    Raises
+    ------
+    ValueError
+        If an attribute is less than it may be, or an extent of the output is negative.
+    """
+    name, attrs = call.op.name, call.attrs
+    for attribute, least in family.least.items():
+        value = [int(v) for v in getattr(attrs, attribute)]
+        if min(value) < least:
+            raise ValueError(f"{name}: {attribute} must be at least {least}, got {value}")
+    for axis, extent in _extents(call, attrs.out_layout).items():
+        if isinstance(extent, tirx.IntImm) and extent.value < 0:
+            raise ValueError(
+                f"{name}: padding {[int(v) for v in attrs.padding]} leaves nothing, the output's "
+                f"extent in {axis} would be {extent.value}"
+            )
+
+
+def _match_channels(
+    bb: relax.BlockBuilder, call: relax.Call, family: Family
+) -> tuple[relax.Expr, relax.Expr] | None:
+    """Data and kernel, checked at run time to have the same channels if that is unknown now.
+
+    The type rule trusts symbolic channels; the computation would read out of bounds. None where
+    this can not be checked, since neither has blocks that divide the other's channels.
+    """
+    (data, kernel), attrs = call.args, call.attrs
+    groups = 1 if family.grouped_axis == "I" else int(attrs.groups)
+    data_channels = _extents(data, attrs.data_layout)["C"]
+    kernel_channels = _extents(kernel, attrs.kernel_layout)["I"]
+    if Analyzer().can_prove_equal(data_channels, kernel_channels * groups):
+        return data, kernel
+    cast = _with_extent(bb, data, attrs.data_layout, "C", kernel_channels * groups)
+    if cast is not None:
+        return cast, kernel
+    if not divides(groups, data_channels):
+        return None
+    channels = tirx.floordiv(data_channels, groups)
+    cast = _with_extent(bb, kernel, attrs.kernel_layout, "I", channels)
+    return None if cast is None else (data, cast)
+
+
+def _with_extent(
+    bb: relax.BlockBuilder, tensor: relax.Expr, layout: str, axis: str, extent: tirx.Expr
+) -> relax.Expr | None:
+    """`tensor`, cast to have `extent` in `axis`; None if blocks may not divide that."""
+    block = Layout(layout).blocks.get(axis, 1)
+    if not divides(block, extent):
+        return None
+    shape = list(tensor.ty.shape.values)
+    shape[Layout(layout).letters.index(axis)] = Analyzer().simplify(tirx.floordiv(extent, block))
+    return bb.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype, tensor.ty.vdevice))
+
+
+def _tile(
+    target: tvm.target.Target,
+    dtype: str,
+    convolution: Convolution,
+    data: dict[str, tirx.Expr],
+    kernel: dict[str, tirx.Expr],
+) -> Tile | None:
+    """The tile in which to compute `convolution`; None where no vectors are made here.
+
+    In a depthwise convolution each channel has a data channel of its own, which lie apart but in a
+    layout that ends in channels. There the channels of a block, or all, are those of one group.
+    """
+    out_extent = convolution.out_extent(data, kernel)
+    if has_small_groups(convolution, kernel):
+        spatial = [out_extent[axis] for axis in convolution.spatial]
+        *_, last = convolution.spatial.values()
+        return choose_tile_of_columns(target, dtype, spatial, last.stride)
+    groups, channels, kernel_axis = convolution.groups, out_extent["C"], "O"
+    if groups > 1 and Analyzer().can_prove_equal(channels, groups):
+        last_axis, block = convolution.data_layout.axes[-1]
+        if last_axis not in "Cc":
+            return None
+        kernel_axis = convolution.grouped_axis
+        channels = channels if block is None else tirx.const(block, "int64")
+    else:
+        channels = Analyzer().simplify(tirx.floordiv(channels, groups))
+    column = list(convolution.spatial)[-1]
+    columns, vector = choose_tile(
+        target,
+        dtype,
+        out_extent[column],
+        channels,
+        phases=convolution.spatial[column].phases,
+        may_pad=groups == 1,
+    )
+    padding = -int(channels) % vector if vector > 1 and isinstance(channels, tirx.IntImm) else 0
+    return Tile(columns, vector, kernel_axis, padding)

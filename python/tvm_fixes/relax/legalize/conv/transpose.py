@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.nn.conv1d_transpose``, ``conv2d_transpose`` and ``conv3d_transpose``.
+
+Upstream
+    https://github.com/apache/tvm/issues/17890 and https://github.com/apache/tvm/issues/19694
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A call whose layouts are not data NCHW, kernel IOHW, output NCHW (in 2-D), such as ConvertLayout
+    makes, with blocks (NCHW4c) or without.
+Symptom
+    LegalizeOps returns the call as it is, and the build ends in ``CodeGenVM cannot emit this Relax
+    operator directly``. The one layout that is lowered runs up to two hundred times slower than it
+    has to.
+Mechanism
+    TVM's lowering knows one TOPI compute for one layout. It writes the data with zeros between its
+    elements into one buffer, pads that into a second, flips the kernel at run time, and multiplies
+    all those zeros.
+How to remove
+    When TVM lowers every layout that its type rule accepts, delete this file, its test, its call in
+    :mod:`tvm_fixes` and the fix id ``conv-transpose-legalize``.
+
+The lowering here gathers (the derivation is at :meth:`ConvTransposeAxis.gather`): no zero is
+stored or multiplied, and an infinite kernel element makes no NaN of an inserted zero.
+
+Calls whose shapes are unknown go to TVM's function, which leaves them to external code generators.
+So do all calls while the fix is switched off.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+
+from ...layouts import SPATIAL_AXES
+from .compute import SpatialAxis, kernel_layout
+from .lower import Family
+
+__all__ = ["FIX_ID", "ConvTransposeAxis", "kernel_layout", "register"]
+
+FIX_ID = "conv-transpose-legalize"
+
+_BinaryOp = Callable[[tirx.Expr, int], tirx.Expr]
+
+
+@dataclass(frozen=True)
+class ConvTransposeAxis(SpatialAxis):
+    """What a transposed convolution does along one spatial axis."""
+
+    output_padding: int
+
+    @classmethod
+    def of(cls, attrs: tvm.ir.Attrs, axis: int, **more: int) -> Self:
+        return super().of(attrs, axis, output_padding=int(attrs.output_padding[axis]), **more)
+
+    @property
+    def phases(self) -> int:
+        """How far apart outputs are that take the same elements of the kernel."""
+        return self.stride
+
+    @property
+    def period(self) -> int:
+        """Distance between two kernel taps that reach the same output element."""
+        return self.stride // math.gcd(self.stride, self.dilation)
+
+    def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
+        """Extent of the output for the extents of data and kernel.
+
+        The formula is that of the operator's type rule and of ``torch.nn.ConvTranspose2d``.
+        """
+        grown = (data - 1) * self.stride + self.dilation * (kernel - 1) + 1
+        return grown - self.pad_before - self.pad_after + self.output_padding
+
+    def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
+        """The largest number of kernel elements that one output element takes."""
+        return tirx.ceildiv(kernel, self.period)
+
+    def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """Which data the outputs from the first to number `out` read, with all their taps."""
+        # The data elements of :meth:`gather`: k0 is less than the period.
+        largest = 0 if self.dilation == 1 else (self.period - 1) * self.dilation
+        step = self.dilation // math.gcd(self.stride, self.dilation)
+        first = (self.pad_before - largest) // self.stride - (self.tap_count(kernel) - 1) * step
+        last = tirx.floordiv(out - 1 + self.pad_before, self.stride)
+        return -first, last - first + 1
+
+    def gather(
+        self,
+        out: tirx.Var,
+        tap: tirx.Var,
+        data_extent: tirx.Expr | None,
+        kernel_extent: tirx.Expr,
+        analyzer: Analyzer,
+    ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
+        """Which data and which kernel element meet in output `out` at the `tap`-th tap.
+
+        Scattered, data ``x`` times kernel ``k`` goes to output ``s*x + d*k - pad_before``, where
+        ``s`` is the stride and ``d`` the dilation. Gathered, output ``out`` takes all ``k`` with
+        ``d*k = q (mod s)``, where ``q = out + pad_before``. With ``g = gcd(s, d)`` there is none
+        unless ``g`` divides ``q``; otherwise they are one residue modulo ``P = s/g``:
+        ``k = (q/g) * (d/g)^-1 (mod P)``. The ``tap``-th of them is ``k0 + tap*P``, and its data
+        element ``x = (q - d*k)/s`` lies ``d/g`` before that of the tap before.
+        """
+        stride, dilation, period = self.stride, self.dilation, self.period
+        gcd = math.gcd(stride, dilation)
+        inverse = pow(dilation // gcd, -1, period)
+        position = out + self.pad_before
+
+        def indices(div: _BinaryOp, mod: _BinaryOp) -> tuple[tirx.Expr, tirx.Expr]:
+            first = mod(div(position, gcd) * inverse, period)
+            # For dilation 1 the same as the general form, which TVM does not simplify to this.
+            reach = div(position if dilation == 1 else position - first * dilation, stride)
+            data_index = analyzer.simplify(reach - tap * (dilation // gcd))
+            return data_index, analyzer.simplify(first + tap * period)
+
+        data_index, kernel_index = indices(tirx.floordiv, tirx.floormod)
+        conditions = [tirx.floormod(position, gcd).equal(0), kernel_index < kernel_extent]
+        if data_extent is not None:
+            conditions += [data_index >= 0, data_index < data_extent]
+        guards = [condition for condition in conditions if not analyzer.can_prove(condition)]
+        # Truncation changes nothing: the one dividend that can be negative, position -
+        # first*dilation, is a multiple of the stride where the guards hold. For what it is good
+        # see Layout.position.
+        return *indices(tirx.truncdiv, tirx.truncmod), guards
+
+
+_FAMILY = Family(
+    fix_id=FIX_ID,
+    operators={f"relax.nn.conv{rank}d_transpose": axes for rank, axes in SPATIAL_AXES.items()},
+    grouped_axis="I",
+    least={"strides": 1, "dilation": 1, "padding": 0, "output_padding": 0},
+    spatial_axis=ConvTransposeAxis,
+    applies=lambda _call: True,
+)
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    _FAMILY.register()

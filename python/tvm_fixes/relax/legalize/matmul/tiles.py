@@ -1,0 +1,441 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.matmul`` for CPUs.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A product of floating-point matrices that is compiled for a CPU.
+Symptom
+    16-bit sums stop growing: a row of 4096 ones times a column of ones is 2048 in float16, 256 in
+    bfloat16. A linear layer takes a hundred times as long as PyTorch's.
+Mechanism
+    TVM's lowering sums in the dtype of the output, one element after the other; the elements of a
+    column, which it reads for that, lie a row apart.
+How to remove
+    When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test, its
+    call in :mod:`tvm_fixes` and the fix id ``matmul-legalize``.
+
+Here one tile of the output is summed after the other, in registers: for each element of the common
+axis a vector of columns is read once, and multiplied with one element of each row of the tile. A
+constant matrix that all of the batch share is laid out tile by tile at compile time, another one at
+run time, if the tiles do not divide its columns or if many rows are multiplied with it. Calls that
+are not known to be for a CPU, and those of unknown shapes, go to TVM's function.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, te, tirx
+from tvm.relax.utils import gen_call_tir_inputs
+from tvm.sym import Analyzer
+
+from ....support import switches
+from ....target.cpu import vector_registers
+from ....tirx.parallel import is_worth_threads, parallelize
+from ....tirx.util import count_of, divides, repeated_at
+from ...constants.make import filled
+from ...ir import in_block
+from ..override import Legalize, override
+from ..targets import accumulator_dtype, even_part, schedules_for_cpu, target_of
+
+FIX_ID = "matmul-legalize"
+
+# So many rows of a tile of the second operand stay in the L1 cache, beside what they meet.
+_CHUNKS = (256, 192, 128)
+# With fewer rows they are read too few times for that.
+_CHUNKS_FROM_ROWS = 16
+
+# What so many tiles of rows read and sum stays in the L2 cache.
+_TILES_OF_PART = 32
+
+# From so many rows on it pays to lay out a matrix of which a tile is columns, which lie in a page
+# for each row.
+_TILED_FROM_ROWS = 256
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """How many rows and columns of the output are summed at once; the columns are vectorized.
+
+    Where `columns` is None it is all of them, in memory instead of in registers.  If there is a
+    `depth`, so many products are summed for all rows before the next ones are, so that what the
+    second operand has of them stays in the L1 cache.
+    """
+
+    rows: int
+    columns: int | None
+    depth: int | None = None
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The product of two matrices, or of the matrices of two batches.
+
+    Attributes
+    ----------
+    out_dtype : str
+        The dtype of the output.
+    tile : _Tile
+        How it is computed.
+    packed_columns : tirx.Expr or None
+        If the second operand is laid out as :func:`pack` does, how many columns it has.
+    """
+
+    out_dtype: str
+    tile: _Tile
+    packed_columns: tirx.Expr | None
+
+    def compute(self, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
+        """The output, of shape (*batch, rows, columns)."""
+        *lhs_batch, row_count, depth = lhs.shape
+        rhs_batch = [] if self.packed_columns is not None else list(rhs.shape)[:-2]
+        column_count = rhs.shape[-1] if self.packed_columns is None else self.packed_columns
+        batch_extents = cast(list[tirx.Expr], _broadcast(lhs_batch, rhs_batch))
+        rows, columns = tirx.const(self.tile.rows, "int64"), self.tile.columns
+        row_tiles = tirx.ceildiv(row_count, rows)
+        column_tiles = 1 if columns is None else tirx.ceildiv(column_count, columns)
+        chunk = self.tile.depth
+        common = te.reduce_axis((0, depth if chunk is None else chunk), "k")
+        dtype = accumulator_dtype(str(lhs.dtype), str(rhs.dtype), self.out_dtype)
+        in_tiles = self.packed_columns is not None
+        is_divided = columns is not None and divides(columns, column_count)
+        is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _TILED_FROM_ROWS
+        if columns is not None and not in_tiles and (is_read_often or not is_divided):
+            rhs, in_tiles = _in_tiles(rhs, columns), True
+
+        def sums(*position: tirx.Var) -> tirx.Expr:
+            *batch, row_tile, column_tile, row, column = position
+            at = common.var
+            if chunk is not None:
+                at, batch = batch[0] * chunk + at, batch[1:]
+            # Rows beyond the matrix are the last one again, and are not stored.
+            lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
+            lhs_at = (*repeated_at(batch, lhs_batch), lhs_row, at)
+            rhs_at = repeated_at(batch, rhs_batch)
+            if in_tiles:
+                rhs_at += [column_tile, at, column]
+            else:
+                rhs_at += [
+                    at,
+                    column if columns is None else column_tile * columns + column,
+                ]
+            return te.sum(lhs(*lhs_at).astype(dtype) * rhs(*rhs_at).astype(dtype), axis=common)
+
+        tile = (rows, column_count if columns is None else columns)
+        shape = (*batch_extents, row_tiles, column_tiles, *tile)
+        if chunk is None:
+            acc = te.compute(shape, sums, name="matmul")
+        else:
+            parts = te.compute((depth // chunk, *shape), sums, name="matmul")
+            part = te.reduce_axis((0, depth // chunk), "part")
+            acc = te.compute(
+                shape, lambda *at: te.sum(parts(part.var, *at), axis=part), name="sum_of_parts"
+            )
+
+        def element(*position: tirx.Var) -> tirx.Expr:
+            *batch, row, column = position
+            column_tile = 0 if columns is None else tirx.floordiv(column, columns)
+            within = (row % rows, column if columns is None else column % columns)
+            value = acc(*batch, tirx.floordiv(row, rows), column_tile, *within)
+            return value.astype(self.out_dtype)
+
+        return te.compute((*batch_extents, row_count, column_count), element, name="out")
+
+
+def _in_tiles(matrices: te.Tensor, columns: int) -> te.Tensor:
+    """(…, K, N) -> (…, ceil(N / columns), K, columns); zeros fill up the last tile."""
+    *batch_extents, depth, column_count = matrices.shape
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        *batch, tile, row, column = position
+        at = tile * columns + column
+        value = matrices(*batch, row, at)
+        return tirx.if_then_else(at < column_count, value, tirx.const(0, matrices.dtype))
+
+    tiles = tirx.ceildiv(column_count, columns)
+    shape = (*batch_extents, tiles, depth, tirx.const(columns, "int64"))
+    return te.compute(shape, element, name="in_tiles")
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """Lower `call`, or hand it to `stock` where the fix is off or does not apply."""
+    if not (switches.enabled(FIX_ID) and _applies(call)):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    rhs = call.args[1]
+    if isinstance(rhs, tvm.ir.GenericConst) and len(rhs.ty.shape.values) == 2:
+        columns = _tile_of(call, packed=True).columns
+        if columns is not None:
+            return _lower(bb, bb.emit, call, pack(rhs, columns, str(call.op.name)))
+    return _lower(bb, bb.emit, call)
+
+
+def packed_columns(call: relax.Call) -> int | None:
+    """By how many columns a constant matrix is packed that is the second operand of `call`.
+
+    Returns
+    -------
+    int or None
+        None where the product is not computed here, or of the matrix as it lies.
+    """
+    if not (switches.enabled(FIX_ID) and _applies(call)):
+        return None
+    return _tile_of(call, packed=True).columns
+
+
+def pack(
+    matrix: tvm.ir.GenericConst, columns: int, made_by: str, *, transposed: bool = False
+) -> relax.Expr:
+    """The constant of shape (K, N), or (N, K) if it is `transposed`, as :func:`multiply` reads it.
+
+    `made_by` is the operator, and where it stands.
+
+    Returns
+    -------
+    GenericConst
+        Of shape (ceil(N / columns), K, columns), with zeros where N is no multiple.
+    """
+
+    depth, extent = map(int, matrix.ty.shape.values)
+    if transposed:
+        depth, extent = extent, depth
+    whole, rest = divmod(extent, columns)
+
+    def fill(tiles: np.ndarray, array: np.ndarray) -> None:
+        of_depth = array.T if transposed else array
+        within = of_depth[:, : whole * columns].reshape(depth, whole, columns)
+        tiles[:whole] = within.transpose(1, 0, 2)
+        if rest:
+            tiles[whole, :, :rest] = of_depth[:, whole * columns :]
+            tiles[whole, :, rest:] = 0
+
+    return filled(matrix, (whole + bool(rest), depth, columns), fill, made_by)
+
+
+def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> relax.SeqExpr:
+    """Lower `call` with its second operand as :func:`pack` gives it.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+        Takes the kernel.
+    call : relax.Call
+        For which there are :func:`packed_columns`.
+    packed : relax.Expr
+
+    Returns
+    -------
+    relax.SeqExpr
+        A dataflow block and its result.
+    """
+    switches.note(FIX_ID)
+    return in_block(bb, lambda emit: _lower(bb, emit, call, packed))
+
+
+def _tile_of(call: relax.Call, *, packed: bool) -> _Tile:
+    lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
+    rows = lhs[-2] if len(rhs) > 2 and len(lhs) > 1 else count_of(lhs[:-1])
+    columns = rhs[-1] if len(rhs) > 1 else tirx.const(1, "int64")
+    dtypes = (str(expr.ty.dtype) for expr in (*call.args, call))
+    dtype = accumulator_dtype(*dtypes)
+    tile = _choose_tile(target_of(call), dtype, rows, columns, packed)
+    return replace(tile, depth=_chunk(tile, rows, columns, lhs[-1])) if packed else tile
+
+
+def _lower(
+    bb: relax.BlockBuilder,
+    emit: Callable[[relax.Expr], relax.Var],
+    call: relax.Call,
+    packed: relax.Expr | None = None,
+) -> relax.Expr:
+    lhs, rhs = call.args
+    *lhs_rows, depth = lhs.ty.shape.values
+    if len(rhs.ty.shape.values) == 1:
+        rhs = _reshape(emit, rhs, [depth, tirx.const(1, "int64")])
+    if len(rhs.ty.shape.values) == 2 or not lhs_rows:
+        lhs = _reshape(emit, lhs, [count_of(lhs_rows), depth])
+    tile = _tile_of(call, packed=packed is not None)
+    columns = None if packed is None else rhs.ty.shape.values[-1]
+    product = _Product(str(call.ty.dtype), tile, columns)
+    func, args, out_type = gen_call_tir_inputs(
+        product.compute, lhs, rhs if packed is None else packed
+    )
+    func = _schedule(func, tile) if tile.depth is None else _schedule_in_parts(func, tile)
+    out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
+    return _reshape(emit, emit(out), list(call.ty.shape.values))
+
+
+def _applies(call: relax.Call) -> bool:
+    """Whether `call` is of floating point, for a CPU, and its extents are known to agree."""
+    if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
+        return False
+    lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
+    dtypes = [str(expr.ty.dtype) for expr in (*call.args, call)]
+    if not all("float" in dtype and "float8" not in dtype for dtype in dtypes):
+        return False
+    analyzer = Analyzer()
+    depths = lhs[-1], rhs[-2] if len(rhs) > 1 else rhs[0]
+    return (
+        schedules_for_cpu(call)
+        and analyzer.can_prove_equal(*depths)
+        and not analyzer.can_prove_equal(depths[0], 0)
+        and _broadcast(lhs[:-2], rhs[:-2]) is not None
+    )
+
+
+def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | None:
+    """The batch of the output; None where it is not known which extents are repeated."""
+    rank = max(len(lhs), len(rhs))
+    one, analyzer = tirx.const(1, "int64"), Analyzer()
+    result = []
+    for a, b in zip([one] * (rank - len(lhs)) + lhs, [one] * (rank - len(rhs)) + rhs, strict=True):
+        if analyzer.can_prove_equal(a, b) or analyzer.can_prove_equal(b, 1):
+            result.append(a)
+        elif analyzer.can_prove_equal(a, 1):
+            result.append(b)
+        else:
+            return None
+    return result
+
+
+def _tile_rows(rows: tirx.Expr) -> int:
+    if isinstance(rows, tirx.IntImm):
+        return even_part(rows.value, most=6)
+    # If TVM can prove that one tile holds all rows, it replaces the extent of the tile by their
+    # number, which is symbolic.
+    return 1 if Analyzer().const_int_bound(rows).max_value <= 6 else 6
+
+
+def _choose_tile(
+    target: tvm.target.Target, dtype: str, rows: tirx.Expr, columns: tirx.Expr, packed: bool
+) -> _Tile:
+    """As many sums as fit into the registers, next to the operands.
+
+    A tile of more rows reads the second operand less often, one of more columns the first.
+    """
+    vector, registers = vector_registers(target)
+    lanes = vector // (tvm.DataType(dtype).bits // 8)
+    tile_rows = _tile_rows(rows)
+    # One register holds an element of the first operand; the others a row of tiles and operands.
+    # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
+    vectors = max((registers - 2) // (tile_rows + 1), 1)
+    vectors = min(vectors, 8, 1023 // (tile_rows * vector))
+    if isinstance(columns, tirx.IntImm):
+        vectors = min(vectors, -(-columns.value // lanes))
+    if not packed:
+        # A matrix that the tiles divide can be read as it lies.
+        fewer = range(vectors, vectors // 2, -1)
+        vectors = next((n for n in fewer if divides(n * lanes, columns)), vectors)
+    # To lay out a matrix that few rows are multiplied with takes as long as to multiply them.
+    has_few_rows = isinstance(rows, tirx.IntImm) and rows.value <= 4
+    if has_few_rows and not packed and not divides(vectors * lanes, columns):
+        return _Tile(tile_rows, None)
+    return _Tile(tile_rows, vectors * lanes)
+
+
+def _chunk(tile: _Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -> int | None:
+    """How many products to sum before the next ones; None for all."""
+    if tile.columns is None or not isinstance(depth, tirx.IntImm):
+        return None
+    has_few_rows = isinstance(rows, tirx.IntImm) and rows.value < _CHUNKS_FROM_ROWS
+    # They run in parallel by columns.
+    has_few_tiles = not isinstance(columns, tirx.IntImm) or columns.value < 8 * tile.columns
+    if depth.value < 2 * _CHUNKS[0] or has_few_rows or has_few_tiles:
+        return None
+    return next((chunk for chunk in _CHUNKS if depth.value % chunk == 0), None)
+
+
+def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
+    """Compute one tile after the other, rows innermost, so that the second operand is read once."""
+    # That the tiles cover the output cannot be proved for an unknown number of rows.
+    sch = s_tir.Schedule(func, enable_check=False)
+    acc, out = sch.get_sblock("matmul"), sch.get_sblock("out")
+    *batch, row, column = sch.get_loops(out)
+    rows, row = sch.split(row, [None, tile.rows])
+    outer = [*batch, rows]
+    if tile.columns is not None:
+        columns, column = sch.split(column, [None, tile.columns])
+        outer = [*batch, columns, rows]
+    sch.reorder(*outer, row, column)
+    sch.compute_at(acc, outer[-1], preserve_unit_loops=True)
+    *_, acc_row, acc_column, common = sch.get_loops(acc)
+    sch.reorder(common, acc_row, acc_column)
+    if tile.columns is not None:
+        sch.unroll(acc_row)
+        sch.vectorize(acc_column)
+    work = count_of([sch.get(loop).extent for loop in (*outer, row, column, common)])
+    if is_worth_threads(work):
+        parallelize(sch, outer)
+    if (in_tiles := _find(sch, "in_tiles")) is not None:
+        sch.parallel(sch.get_loops(in_tiles)[0])
+    init = sch.decompose_reduction(acc, common)
+    if tile.columns is not None:
+        *_, row, column = sch.get_loops(init)
+        sch.unroll(row)
+        sch.vectorize(column)
+    return sch.mod["main"]
+
+
+def _schedule_in_parts(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
+    """Compute the columns of one tile after the other: all rows of a part, then the next part."""
+    sch = s_tir.Schedule(func, enable_check=False)
+    parts, acc, out = (sch.get_sblock(name) for name in ("matmul", "sum_of_parts", "out"))
+    rows, columns, row, column, part = sch.get_loops(acc)
+    # All rows, or blocks of them if they are known to be more than two.
+    row_block, tiles = columns, sch.get(rows).extent
+    if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _TILES_OF_PART:
+        row_block, rows = sch.split(rows, [None, even_part(tiles.value, most=_TILES_OF_PART)])
+        sch.reorder(columns, row_block, part, rows, row, column)
+    else:
+        sch.reorder(columns, part, rows, row, column)
+    sch.compute_at(parts, rows, preserve_unit_loops=True)
+    *_, part_row, part_column, common = sch.get_loops(parts)
+    sch.reorder(common, part_row, part_column)
+    sch.reverse_compute_at(out, row_block, preserve_unit_loops=True)
+    sch.vectorize(sch.get_loops(out)[-1])
+    for loop in (part_row, row):
+        sch.unroll(loop)
+    for loop in (part_column, column):
+        sch.vectorize(loop)
+    sch.parallel(columns)
+    for block, loop in ((parts, common), (acc, part)):
+        *_, row, column = sch.get_loops(sch.decompose_reduction(block, loop))
+        sch.unroll(row)
+        sch.vectorize(column)
+    return sch.mod["main"]
+
+
+def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
+    """The block of that name."""
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    return next((block for block in blocks if sch.get(block).name_hint == name), None)
+
+
+def _reshape(
+    emit: Callable[[relax.Expr], relax.Var], tensor: relax.Expr, shape: list[tirx.Expr]
+) -> relax.Expr:
+    if tvm_ffi.structural_equal(tensor.ty.shape, relax.ShapeExpr(shape)):
+        return tensor
+    return emit(relax.op.reshape(tensor, shape))
+
+
+@functools.cache
+def register() -> None:
+    """Put the lowering in force. A second call does nothing."""
+    override("relax.matmul", _legalize)

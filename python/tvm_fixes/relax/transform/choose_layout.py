@@ -1,0 +1,198 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The layouts of convolutions: which there are, the way into one, and the choice of one.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A model of convolutions, for a CPU with vectors of 64 bytes.
+Symptom
+    The channels of the data are rearranged in each convolution: ResNet-50 takes a tenth longer.
+Mechanism
+    TVM converts layouts only where it is told to.
+How to remove
+    When TVM keeps channels in blocks by itself, delete :func:`ChooseLayout`, its tests and the fix
+    id ``choose-layout``; what converts to a layout that is asked for stays.
+"""
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax, tirx
+
+from ...support import logs, switches
+from ...target.cpu import is_cpu, vector_registers
+from ..analysis import activation_transforms, operator_calls
+from ..layouts import SPATIAL_AXES
+from ..legalize.conv.compute import kernel_layout
+from .decompose_channelwise import DecomposeChannelwise
+from .fold_layout_into_conv import FoldLayoutIntoConv
+from .fuse_transpose_matmul import FuseTransposeMatmul
+from .prepare_layout import PrepareLayout
+
+FIX_ID = "choose-layout"
+
+# ConvertLayout infers all types anew, without the bounds of symbolic dims, and refuses to change
+# the type of a result.
+_CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
+
+# With shorter vectors the kernels of convolutions are as fast without blocks, or faster.
+_LEAST_VECTOR = 64
+
+# A norm of several channels is slower in blocks of them.
+_NORMS = frozenset(
+    f"relax.nn.{name}" for name in ("layer_norm", "group_norm", "instance_norm", "rms_norm")
+)
+
+
+def _by_operator(
+    data: str, kernel: str, transposed_kernel: Callable[[str], str]
+) -> dict[str, list[str]]:
+    """The layouts of data and kernel by operator; ``*`` stands for the spatial axes."""
+    layouts = {}
+    for rank, axes in SPATIAL_AXES.items():
+        of_data = data.replace("*", axes)
+        layouts[f"relax.nn.conv{rank}d"] = [of_data, kernel.replace("*", axes)]
+        layouts[f"relax.nn.conv{rank}d_transpose"] = [of_data, transposed_kernel(axes)]
+    return layouts
+
+
+def _packed(block: int) -> dict[str, list[str]]:
+    blocks = f"{block}i{block}o"
+    return _by_operator(f"NC*{block}c", f"OI*{blocks}", lambda axes: f"IO{axes}{blocks}")
+
+
+LAYOUTS: dict[str, dict[str, list[str]]] = {
+    "NCHW": _by_operator("NC*", "OI*", lambda axes: f"IO{axes}"),
+    "NHWC": _by_operator("N*C", "O*I", kernel_layout),
+    "NCHW4c": _packed(4),
+    "NCHW8c": _packed(8),
+    "NCHW16c": _packed(16),
+}
+"""Channels-first, channels-last, and channels-first with channels in blocks, in any rank: the
+layouts of data and kernel by operator.
+
+A convolution whose channels the block does not divide stays channels-first.
+"""
+
+
+def ChooseLayout() -> tvm.transform.Pass:
+    """Keep the channels in blocks where no value has to be rearranged for it.
+
+    Before, for a CPU with vectors of 16 float32::
+
+        y = relu(conv2d(x, w))                                  # NCHW
+        z = conv2d(y, v)
+
+    and after::
+
+        y = relu(conv2d(x, w', out_layout="NCHW16c"))
+        z = conv2d(y, v', data_layout="NCHW16c", out_layout="NCHW")
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass for a target that is a CPU with such vectors.  It converts all convolutions of
+        a module or none: there are several, whose data is float32 and of known extents but for the
+        first, there are no norms but batch norms, and no more permutes and layout transforms of
+        activations than before.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        if not switches.enabled(FIX_ID) or not is_cpu(target):
+            return mod
+        size, _ = vector_registers(target)
+        if size < _LEAST_VECTOR or not _is_of_convolutions(mod):
+            return mod
+        with switches.collect() as noted:
+            try:
+                converted = convert_layout(f"NCHW{size // 4}c")(mod)
+            except Exception:
+                # Nobody has asked for it.
+                return mod
+        if len(activation_transforms(converted)) > len(activation_transforms(mod)):
+            return mod
+        for fix_id in (FIX_ID, *sorted(noted)):
+            switches.note(fix_id)
+        return converted
+
+    return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")
+
+
+def _is_of_convolutions(mod: tvm.IRModule) -> bool:
+    """Whether a module may be faster in blocks, as far as is seen without them."""
+    calls = [binding.value for _, binding in operator_calls(mod)]
+    if any(str(call.op.name) in _NORMS for call in calls):
+        return False
+    convolutions = [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
+    return len(convolutions) > 1 and all(map(_is_known, convolutions))
+
+
+def _is_known(call: relax.Call) -> bool:
+    """Whether the data of a convolution is of float32, and of known extents but for the first."""
+    data = call.args[0].ty
+    return (
+        isinstance(data.shape, relax.ShapeExpr)
+        and str(data.dtype) == "float32"
+        and all(isinstance(extent, tirx.IntImm) for extent in list(data.shape.values)[1:])
+    )
+
+
+def convert_layout(layout: str) -> tvm.transform.Pass:
+    """Make the pass that converts the convolutions to one of :data:`LAYOUTS`.
+
+    Parameters
+    ----------
+    layout : str
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass named ``Layout``, whose place is in front of the lowering. A module without
+        convolutions comes back as it is; so does one that ConvertLayout cannot rewrite, with a
+        warning in the log ``tvm_fixes.Layout``.
+    """
+    packs = any(axis.islower() for axis in layout)
+    passes = [
+        *([DecomposeChannelwise()] if packs else []),
+        PrepareLayout(),
+        relax.transform.ConvertLayout(LAYOUTS[layout]),
+        # ConvertLayout transforms a value anew for each reader that wants it in another layout.
+        relax.transform.EliminateCommonSubexpr(call_only=True),
+        # Again: transforms now stand next to the model's own, and some have become identities.
+        PrepareLayout(),
+        # What is left of an attention block is a true transposition, of the keys.
+        FuseTransposeMatmul(),
+        # Last, since what it folds no other pass can join any more.
+        FoldLayoutIntoConv(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    sequence = tvm.transform.Sequential(passes)
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        names = {str(binding.value.op.name) for _, binding in operator_calls(mod)}
+        if names.isdisjoint(LAYOUTS[layout]):
+            return mod
+        try:
+            return sequence(mod)
+        except tvm.error.InternalError as error:
+            if _CHANGED_RESULT not in str(error):
+                raise
+            reason = "ConvertLayout loses the bounds of a symbolic result"
+            logs.warning("Layout", f"layout {layout}: the convolutions stay as they are: {reason}")
+            return mod
+
+    return tvm.transform.module_pass(run, opt_level=0, name="Layout")

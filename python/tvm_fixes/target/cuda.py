@@ -1,0 +1,257 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""CUDA: the compiler of its kernels, and whether they can run on this machine.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    ``relax.build`` for CUDA on a machine without the driver of a GPU, as a build server is; on any
+    machine, the sine or the hyperbolic tangent of a float32.
+Symptom
+    The library holds the source of its kernels, and needs a compiler each time that it is loaded;
+    the sine of a large angle is wrong, and small numbers are zero.
+Mechanism
+    TVM compiles kernels where its CUDA runtime is loaded, which takes a driver, and always with
+    ``--use_fast_math``.
+How to remove
+    When TVM compiles kernels everywhere and without that option, :func:`build` is ``relax.build``,
+    and ``src/runtime/compile_cuda_module.cc`` goes with the rest.
+"""
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import _ffi
+from ..errors import CompileError
+
+Compiler = Callable[[str], bytes]
+"""From CUDA source to the code that a GPU executes, a cubin."""
+
+# What libtvm_runtime_cuda.so is linked against, and what has it.
+_LIBRARIES = {"libcuda.so.1": "the driver of a GPU", "libcudart.so.13": "CUDA 13"}
+
+# One of each of the packages of headers that generated code includes.
+_HEADERS = ("cuda_fp16.h", "cuda/std/cstdint")
+
+_FORCE_PLACEHOLDER = "TVM_COMPILE_FORCE_FALLBACK"
+
+
+def has_device() -> bool:
+    """Whether there is a GPU here that TVM's CUDA runtime can use."""
+    return _has_runtime() and bool(tvm.cuda().exist)
+
+
+def why_not_here(arch: str) -> str | None:
+    """Why kernels for `arch`, such as ``"sm_90"``, cannot run on this machine; None if they can."""
+    if not _has_runtime():
+        missing = [f"{name} (of {of})" for name, of in _LIBRARIES.items() if not _loads(name)]
+        if missing:
+            return f"TVM's CUDA runtime does not load without {' and '.join(missing)}"
+        return "TVM was loaded without its CUDA runtime"
+    if not has_device():
+        return "there is no CUDA device"
+    device, wanted = capability(str(tvm.cuda().compute_version)), capability(arch)
+    # Code for one generation runs on its later members too; with a suffix, on none but its own.
+    same = device == wanted
+    if same or (device[0] == wanted[0] and device > wanted and not arch[-1].isalpha()):
+        return None
+    return f"it is for {arch}, the GPU is sm_{device[0]}{device[1]}"
+
+
+def capability(text: str) -> tuple[int, int]:
+    """The compute capability of ``"sm_90a"`` or ``"9.0"``, as two numbers."""
+    digits = "".join(filter(str.isdigit, text))
+    return int(digits[:-1]), int(digits[-1])
+
+
+def find_compiler(arch: str) -> Compiler:
+    """The compiler of kernels for `arch`: NVRTC if it loads and has headers, else nvcc.
+
+    Raises
+    ------
+    CompileError
+        If there is neither.  The compiler raises it for source that it refuses.
+    """
+    options = [f"--gpu-architecture={arch}", *(f"-I{path}" for path in _include_paths())]
+    if len(options) > 1 and _nvrtc_loads():
+        return partial(_compile_with_nvrtc, options)
+    if (nvcc := shutil.which("nvcc")) is not None:
+        return partial(_compile_with_nvcc, [nvcc, options[0]])
+    raise CompileError(
+        "there is no CUDA compiler: install NVRTC and its headers with pip install "
+        "'tvm-fixes[cuda]', or the toolkit of CUDA 13, with nvcc on PATH"
+    )
+
+
+def build(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """Build a lowered module into an executable that holds the code of its kernels.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As the last stage of :func:`tvm_fixes.pipeline.stages` leaves it.
+    target : tvm.target.Target
+        Of kind ``cuda``.
+
+    Returns
+    -------
+    executable : relax.VMExecutable
+        To be exported; what TVM loads of that can run.
+
+    Raises
+    ------
+    CompileError
+        If there is no compiler, or it refuses a kernel.
+    """
+    compiler = find_compiler(str(target.attrs["arch"]))
+    with placeholders():
+        executable = relax.build(mod, target, relax_pipeline=None)
+    _compile_imports(executable.mod, compiler)
+    return executable
+
+
+def _compile_imports(module: tvm.runtime.Module, compiler: Compiler) -> None:
+    """Compile the CUDA source that `module` imports, and what its imports do."""
+    imported = list(module.imports)
+    for inner in imported:
+        _compile_imports(inner, compiler)
+    if not any(inner.kind == "cuda" for inner in imported):
+        return
+    replace = _ffi.get("tvm_fixes.runtime.CompileCudaModule")
+    module.clear_imports()
+    for inner in imported:
+        module.import_module(replace(inner, "cubin", compiler) if inner.kind == "cuda" else inner)
+
+
+@contextmanager
+def placeholders() -> Iterator[None]:
+    """Have TVM compile no kernels, and keep their source."""
+    before = os.environ.get(_FORCE_PLACEHOLDER)
+    os.environ[_FORCE_PLACEHOLDER] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FORCE_PLACEHOLDER]
+        else:
+            os.environ[_FORCE_PLACEHOLDER] = before
+
+
+def _compile_with_nvcc(command: list[str], source: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
+        kernels, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
+        kernels.write_text(source)
+        command = [*command, "--cubin", "--expt-relaxed-constexpr", str(kernels), "-o", str(cubin)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise CompileError(_refusal("nvcc", done.stderr or done.stdout))
+        return cubin.read_bytes()
+
+
+def _compile_with_nvrtc(options: list[str], source: str) -> bytes:
+    from cuda.bindings import nvrtc
+
+    arguments = [option.encode() for option in [*options, "-default-device", "--device-int128"]]
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, None, None))
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
+            _checked(nvrtc.nvrtcGetProgramLog(program, log))
+            raise CompileError(_refusal("NVRTC", log.decode(errors="replace")))
+        code = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program)))
+        _checked(nvrtc.nvrtcGetCUBIN(program, code))
+        return bytes(code)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """What a function of NVRTC returns behind its status.
+
+    Raises
+    ------
+    CompileError
+        If the status is an error.
+    """
+    status, *values = result
+    if status != type(status).NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC does not work: {status.name}")
+    return values[0] if values else None
+
+
+def _refusal(name: str, log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    reason = next((line for line in lines if "error" in line), lines[0] if lines else "no reason")
+    return f"{name} does not compile the kernels: {reason}"
+
+
+def _nvrtc_loads() -> bool:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError):
+        return False
+    return True
+
+
+def _include_paths() -> list[Path]:
+    """The folders of CUDA's headers: of ``CUDA_PATH``, NVIDIA's wheels or the toolkit of nvcc.
+
+    Empty where headers are missing.
+    """
+    for root in _roots():
+        inner = [root / "include", *sorted(root.glob("targets/*-linux/include"))]
+        paths = [path for top in inner for path in (top, top / "cccl") if path.is_dir()]
+        if all(any((path / header).is_file() for path in paths) for header in _HEADERS):
+            return paths
+    return []
+
+
+def _roots() -> Iterator[Path]:
+    if "CUDA_PATH" in os.environ:
+        yield Path(os.environ["CUDA_PATH"])
+        return
+    wheels = importlib.util.find_spec("nvidia")
+    for place in (wheels.submodule_search_locations or ()) if wheels is not None else ():
+        yield Path(place) / "cu13"
+    if (nvcc := shutil.which("nvcc")) is not None:
+        yield Path(os.path.realpath(nvcc)).parents[1]
+    yield Path("/usr/local/cuda")
+
+
+def _has_runtime() -> bool:
+    return tvm.get_global_func("device_api.cuda", allow_missing=True) is not None
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,250 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The target that a model is compiled for: a CPU, or a GPU with CUDA."""
+
+import json
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.target import codegen
+
+from ..errors import UsageError, summarize
+from . import cuda
+
+# Instruction sets whose use on a CPU without them ends in an illegal instruction, by the beginning
+# of LLVM's names; what else LLVM lists (tuning, modes, privileged instructions) is never emitted.
+_INSTRUCTION_SETS = (
+    *("sse", "ssse", "avx", "fma", "f16c", "bmi", "adx", "popcnt", "lzcnt", "movbe"),
+    *("gfni", "aes", "vaes", "pclmul", "vpclmulqdq", "sha", "xop", "tbm", "amx"),
+)
+
+# Linux's names where they differ from LLVM's by more than punctuation.
+_LINUX_NAMES = {
+    "sse3": "pni",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "pclmul": "pclmulqdq",
+    "sha": "shani",
+}
+
+
+# The spellings of architectures in triples, of LLVM and of GCC.
+_ARCHITECTURES = {
+    "x86_64": "x86_64|amd64",
+    "x86": "i[3-9]86",
+    "aarch64": "aarch64|arm64",
+    "arm": "(arm|thumb)(v.*)?",
+    "riscv64": "riscv64.*",
+    "powerpc64le": "(powerpc|ppc)64le",
+    "s390x": "s390x",
+    "sparc64": "sparc(64|v9)",
+    "wasm32": "wasm32",
+}
+
+KINDS = {"llvm": "a CPU", "cuda": "a GPU with CUDA"}
+"""The kinds of targets there are, by TVM's names."""
+
+# What CUDA 13 compiles for at least.
+_LEAST_CAPABILITY = (7, 5)
+
+
+def resolve(
+    target: "str | Mapping[str, object] | tvm.target.Target", kinds: Sequence[str] = tuple(KINDS)
+) -> tvm.target.Target:
+    """Make the target from what a person wrote.
+
+    Parameters
+    ----------
+    target : str, mapping or tvm.target.Target
+        ``"native"`` for this machine's CPU with its features, a TVM tag such as
+        ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
+        JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the one of this machine.
+    kinds : sequence of str
+        Those of :data:`KINDS` that will do.
+
+    Returns
+    -------
+    target : tvm.target.Target
+        A target of one of `kinds`; one for a GPU has a CPU as its host.
+
+    Raises
+    ------
+    UsageError
+        If TVM knows no such target, if it is of another kind, if LLVM does not know its CPU, or
+        CUDA 13 its GPU; or if it names no GPU and there is none here.
+    """
+    if isinstance(target, str) and target == "native":
+        return native()
+    config = _configuration(target)
+    if isinstance(config, dict) and config.get("kind") == "cuda" and "arch" not in config:
+        # TVM takes sm_50 then.
+        if not cuda.has_device():
+            raise UsageError(
+                f"target {_show(target)}: there is no CUDA device here to take the architecture "
+                "of; name it, as in 'cuda/sm_90'"
+            )
+    try:
+        resolved = tvm.target.Target(config)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"target {_show(target)}: {summarize(error)}") from error
+    kind = resolved.kind.name
+    if kind not in kinds:
+        expected = " or ".join(f"one for {KINDS[name]} (kind {name})" for name in kinds)
+        raise UsageError(f"target {_show(target)}: expected {expected}, got kind {kind}")
+    return _with_host(resolved, target) if kind == "cuda" else _with_known_cpu(resolved, target)
+
+
+def _configuration(target: Any) -> Any:
+    """What TVM makes a target of; a dict wherever that can be told."""
+    if isinstance(target, Mapping):
+        return dict(target)
+    if isinstance(target, str) and target.partition("/")[0] == "cuda":
+        arch = target.partition("/")[2]
+        return {"kind": "cuda"} | ({"arch": arch} if "/" in target else {})
+    if isinstance(target, str):
+        with suppress(ValueError):
+            if isinstance(parsed := json.loads(target), dict):
+                return parsed
+    return target
+
+
+def _with_host(resolved: tvm.target.Target, target: object) -> tvm.target.Target:
+    arch = str(resolved.attrs["arch"])
+    if not re.fullmatch(r"sm_\d{2,3}[a-z]?", arch) or cuda.capability(arch) < _LEAST_CAPABILITY:
+        raise UsageError(
+            f"target {_show(target)}: expected an architecture of CUDA 13, from sm_75 on, got "
+            f"{arch}"
+        )
+    if resolved.host is not None:
+        return resolved
+    # The host's code calls kernels and little else: any CPU of this kind may run it.
+    host = {"kind": "llvm", "mtriple": codegen.llvm_get_system_triple()}
+    return tvm.target.Target(resolved, host=tvm.target.Target(host))
+
+
+def _with_known_cpu(resolved: tvm.target.Target, target: object) -> tvm.target.Target:
+    cpu = str(resolved.attrs.get("mcpu", ""))
+    triple = triple_of(resolved)
+    if not codegen.llvm_is_valid_cpu(cpu or "generic", triple):
+        # Whatever else LLVM is asked of a triple that it does not know, it crashes.
+        unknown = f"mcpu {cpu!r} for {triple}" if cpu else f"mtriple {triple!r}"
+        raise UsageError(f"target {_show(target)}: LLVM knows no {unknown}")
+    return resolved
+
+
+def native() -> tvm.target.Target:
+    """Make the target of this machine's CPU.
+
+    The CPU's model stands for its instruction sets; one that the machine withholds all the same,
+    as virtual machines do, is switched off.
+    """
+    config: dict[str, object] = {
+        "kind": "llvm",
+        "mtriple": codegen.llvm_get_system_triple(),
+        "mcpu": codegen.llvm_get_system_cpu(),
+    }
+    missing = missing_features(instruction_sets(tvm.target.Target(config)))
+    if missing:
+        config["mattr"] = [f"-{feature}" for feature in missing]
+    return tvm.target.Target(config)
+
+
+def cpu_of(target: tvm.target.Target) -> tvm.target.Target:
+    """The CPU that `target` is, or that calls its kernels."""
+    return target if target.host is None else target.host
+
+
+def triple_of(target: tvm.target.Target) -> str:
+    """The LLVM triple of the CPU of `target`, this machine's where it names none."""
+    target = cpu_of(target)
+    return str(target.attrs.get("mtriple", "")) or codegen.llvm_get_system_triple()
+
+
+def architecture(triple: str) -> str | None:
+    """The CPU's architecture in a triple, by one name for all spellings; None: not known here."""
+    name = triple.partition("-")[0]
+    return next((known for known, form in _ARCHITECTURES.items() if re.fullmatch(form, name)), None)
+
+
+def instruction_sets(target: tvm.target.Target) -> list[str]:
+    """The instruction sets, by LLVM's names, that code for the CPU of `target` may use.
+
+    Empty for all but x86.
+    """
+    if not triple_of(target).startswith("x86_64"):
+        return []
+    features = codegen.llvm_get_cpu_features(cpu_of(target))
+    return sorted(str(name) for name in features if str(name).startswith(_INSTRUCTION_SETS))
+
+
+def missing_features(features: list[str]) -> list[str]:
+    """Those of `features` (LLVM's names) that this machine's CPU does not have.
+
+    Empty where it cannot be told: Linux alone lists what its CPU has.
+    """
+    present = _linux_cpu_flags()
+    if not present:
+        return []
+    return [name for name in features if _LINUX_NAMES.get(name, _bare(name)) not in present]
+
+
+def why_not_here(target: Mapping[str, object], triple: str, features: list[str]) -> str | None:
+    """Why code for a target cannot run on this machine; None if it can.
+
+    Parameters
+    ----------
+    target : mapping
+        Its configuration, as :func:`to_json` gives it.
+    triple : str
+        The LLVM triple of its CPU.
+    features : list of str
+        The instruction sets that the code may use on that.
+    """
+    machine = platform.machine()
+    architecture = triple.split("-")[0]
+    if architecture != machine:
+        return f"it is for {architecture}, this machine is {machine}"
+    missing = missing_features(features)
+    if missing:
+        return f"it uses {', '.join(missing)}, which this CPU does not have"
+    return cuda.why_not_here(str(target["arch"])) if target["kind"] == "cuda" else None
+
+
+def to_json(target: tvm.target.Target) -> dict[str, object]:
+    """The configuration of `target` as plain JSON values, without what is empty."""
+    config: dict[str, object] = json.loads(str(target))
+    return {key: value for key, value in config.items() if value not in ("", [])}
+
+
+@cache
+def _linux_cpu_flags() -> frozenset[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
+    return frozenset(map(_bare, flags.split()))
+
+
+def _bare(name: str) -> str:
+    return name.translate(str.maketrans("", "", "._-"))
+
+
+def _show(target: object) -> str:
+    return repr(target) if isinstance(target, str) else repr(str(target))

@@ -1,0 +1,330 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What a nest of loops around a block does: which elements it reads, and how it reduces them."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir.analysis import get_sblock_access_region
+from tvm.sym import Analyzer, detect_linear_equation
+from tvm_ffi import structural_map, structural_mutate, structural_walk
+
+from .util import contains, count_of, is_zero
+
+# Calls that LLVM's code generator takes for vectors; others it would make for one element.
+_OF_VECTORS = frozenset(
+    f"tirx.{name}"
+    for name in (
+        *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "pow", "sigmoid", "tanh", "erf"),
+        *("fabs", "floor", "ceil", "trunc", "round", "nearbyint", "isnan", "reinterpret"),
+        *("shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Serial loops, one in the other, around a block."""
+
+    loops: list[tirx.For]
+    block: SBlock
+    values: list[tirx.Expr]
+
+    @classmethod
+    def of(cls, stmt: tirx.Stmt) -> "Nest | None":
+        loops = []
+        while isinstance(stmt, tirx.For):
+            if stmt.kind != tirx.ForKind.SERIAL or stmt.annotations or not is_zero(stmt.min):
+                return None
+            loops.append(stmt)
+            stmt = stmt.body
+        if not isinstance(stmt, SBlockRealize) or not _is_true(stmt.predicate):
+            return None
+        if stmt.block.alloc_buffers or stmt.block.match_buffers:
+            return None
+        return cls(loops, stmt.block, list(stmt.iter_values))
+
+    @property
+    def stores(self) -> list[tirx.BufferStore] | None:
+        """What the block stores, in terms of the loops; None if it does anything else."""
+        body = self.block.body
+        values = dict(zip((i.var for i in self.block.iter_vars), self.values, strict=True))
+        stores = []
+        for stmt in body if isinstance(body, tirx.SeqStmt) else [body]:
+            if isinstance(stmt, tirx.Bind):
+                values[stmt.var] = substitute(stmt.value, values)
+            elif isinstance(stmt, tirx.BufferStore):
+                stores.append(substitute(stmt, values))
+            else:
+                return None
+        return stores
+
+    @property
+    def reduced(self) -> int | None:
+        """How many of the innermost loops reduce; None where they are not the innermost ones."""
+        reducing: list[tirx.Var] = []
+        kept: list[tirx.Var] = []
+        for value, iterator in zip(self.values, self.block.iter_vars, strict=True):
+            reduces = iterator.iter_type == tirx.IterVar.CommReduce
+            structural_walk(value, (tirx.Var, (reducing if reduces else kept).append))
+        count = 0
+        for loop in reversed(self.loops):
+            if loop.loop_var in kept or loop.loop_var not in reducing:
+                break
+            count += 1
+        rest = self.loops[: len(self.loops) - count]
+        return None if any(loop.loop_var in reducing for loop in rest) else count
+
+    def around(
+        self, count: int, body: Sequence[tirx.Stmt], buffers: Sequence[tirx.Var] = ()
+    ) -> tirx.Stmt:
+        """The outermost `count` loops around another body, in a block of the same name."""
+        block = self.block_of([], sequence(body), buffers)
+        return around_loops(self.loops[:count], SBlockRealize([], True, block))
+
+    def block_of(
+        self,
+        iter_vars: Sequence[tirx.IterVar],
+        body: tirx.Stmt,
+        buffers: Sequence[tirx.Var] = (),
+    ) -> SBlock:
+        """A block of the same name with another body, and the regions that this accesses."""
+        name = self.block.name_hint
+        undescribed = SBlock(iter_vars, [], [], name, body, alloc_buffers=list(buffers))
+        regions = [*self.block.reads, *self.block.writes]
+        known = {region.source: region.source for region in regions}
+        reads, writes, _ = get_sblock_access_region(undescribed, known)
+        return SBlock(iter_vars, reads, writes, name, body, alloc_buffers=list(buffers))
+
+
+@dataclass(frozen=True)
+class Update:
+    """``target = combine(target, element)``, where 16-bit floats are widened to sum them."""
+
+    target: tirx.BufferStore
+    initial: tirx.Expr
+    element: tirx.Expr
+    combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+
+    @property
+    def dtype(self) -> str:
+        return str(self.initial.ty)
+
+
+def updates_of(nest: Nest, stores: Sequence[tirx.BufferStore]) -> list[Update] | None:
+    """What a reduction does, one for each of its results; None where it is not recognised."""
+    body = nest.block.init
+    initial = list(body) if isinstance(body, tirx.SeqStmt) else [body]
+    if len(initial) != len(stores):
+        return None
+    buffers = [store.buffer for store in stores]
+    updates = []
+    for store, first in zip(stores, initial, strict=True):
+        if not isinstance(first, tirx.BufferStore) or not first.buffer.same_as(store.buffer):
+            return None
+        update = _update(store, first.value)
+        if update is None or any(buffer in sources(update.element) for buffer in buffers):
+            return None
+        updates.append(update)
+    return updates
+
+
+def _update(store: tirx.BufferStore, initial: tirx.Expr) -> Update | None:
+    value = store.value
+    old = tirx.BufferLoad(store.buffer, store.indices)
+    identity = {tirx.Add: 0, tirx.Mul: 1}.get(type(value))
+    if not isinstance(initial, tirx.IntImm | tirx.FloatImm):
+        return None
+    if isinstance(value, tirx.Add | tirx.Mul | tirx.Max | tirx.Min):
+        if not tvm_ffi.structural_equal(value.a, old) or identity not in (None, initial.value):
+            return None
+        dtype = str(old.ty)
+        if dtype in ("float16", "bfloat16"):
+            dtype = "float32"
+        wide = tirx.const(initial.value, dtype)
+        return Update(store, wide, value.b.astype(dtype), type(value))
+    is_extremum = isinstance(value, tirx.Select) and tvm_ffi.structural_equal(
+        value.false_value, old
+    )
+    if not is_extremum:
+        return None
+    kept, other = tirx.Var("kept", old.ty), tirx.Var("other", old.ty)
+
+    def name(expr: tirx.Expr, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
+        for known, var in ((old, kept), (value.true_value, other)):
+            if tvm_ffi.structural_equal(expr, known):
+                return var
+        return mutator.default_mutate(expr)
+
+    condition = structural_mutate(value.condition, (tvm.ir.Expr, name))
+    if sources(condition):
+        return None
+
+    def combine(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+        return tirx.Select(substitute(condition, {kept: a, other: b}), b, a)
+
+    return Update(store, initial, value.true_value, combine)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The innermost loops, along which what a block reads and writes is adjacent or the same."""
+
+    loops: list[tirx.For]
+    extent: tirx.Expr
+
+    @property
+    def count(self) -> int:
+        return len(self.loops)
+
+    def at(self, node: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
+        return substitute(node, unfused(self.loops, position))
+
+
+def run_of(
+    loops: Sequence[tirx.For], values: Sequence[tirx.Expr], targets: Sequence[tirx.Expr] = ()
+) -> Run | None:
+    """The longest run of the innermost of `loops`; `targets` are written element by element."""
+    for count in range(len(loops), 0, -1):
+        outer, inner = loops[: len(loops) - count], list(loops[len(loops) - count :])
+        analyzer = analyzer_of(outer)
+        extent = count_of(loop.extent for loop in inner)
+        fused = tirx.Var("fused", "int64")
+        analyzer.bind(fused, tvm.ir.Range(0, extent))
+        within = unfused(inner, fused)
+        steps = [_step(substitute(value, within), fused, analyzer) for value in values]
+        written = [_step(substitute(target, within), fused, analyzer) for target in targets]
+        is_adjacent = all(step <= {0, 1} for step in steps) and 1 in set().union(*steps, *written)
+        if is_adjacent and all(step == {1} for step in written):
+            return Run(inner, extent)
+    return None
+
+
+def analyzer_of(loops: Sequence[tirx.For]) -> Analyzer:
+    """An analyzer that knows the extents of loops."""
+    analyzer = Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
+    return analyzer
+
+
+def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
+    """The variables of `loops` at a position in all their iterations."""
+    values = {}
+    for loop in reversed(loops[1:]):
+        # Of a loop that never runs any position will do, and TVM folds no division by 0.
+        extent = tirx.const(1, "int64") if is_zero(loop.extent) else loop.extent.astype("int64")
+        values[loop.loop_var] = tirx.floormod(position, extent).astype(loop.loop_var.ty)
+        position = tirx.floordiv(position, extent)
+    values[loops[0].loop_var] = position.astype(loops[0].loop_var.ty)
+    return values
+
+
+def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | None]:
+    """How far apart in memory the elements that `value` reads are for adjacent `along`.
+
+    None stands for what is not known, or not fit for vectors.
+    """
+    steps: set[int | None] = set()
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        found = steps_of(load, [along], analyzer)
+        step = found[0] if found else None
+        steps.add(step.value if isinstance(step, tirx.IntImm) else None)
+
+    structural_walk(value, (tvm.ir.TensorLoad, look))
+    return steps if fits_vectors(value, [along]) else {*steps, None}
+
+
+def steps_of(
+    access: tvm.ir.TensorLoad, variables: Sequence[tirx.Var], analyzer: Analyzer
+) -> list[tirx.Expr] | None:
+    """How far apart in memory two elements are, for each variable of which one is 1 more.
+
+    None where the steps are not the same everywhere.
+    """
+    if access.source.strides:
+        return None
+    linear = detect_linear_equation(analyzer.simplify(offset_of(access)), list(variables))
+    return [analyzer.simplify(step) for step in linear[: len(variables)]] if linear else None
+
+
+def offset_of(access: tvm.ir.TensorLoad) -> tirx.Expr:
+    """Where in memory an element is, counted in elements from the first one."""
+    offset = tirx.const(0, "int64")
+    for index, extent in zip(access.indices, access.source.shape, strict=True):
+        offset = offset * extent + index
+    return offset
+
+
+def fits_vectors(value: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
+    """Whether the calls of `value` that depend on `variables` can be made of vectors."""
+
+    def is_for_scalars(call: tvm.ir.Call) -> bool:
+        return str(call.op.name) not in _OF_VECTORS and uses(call, variables)
+
+    return not contains(value, tvm.ir.Call, is_for_scalars)
+
+
+def uses(expr: tirx.Expr, variables: Collection[tirx.Var]) -> bool:
+    return contains(expr, tirx.Var, lambda var: var in variables)
+
+
+def sources(node: tvm.Object) -> set[tirx.Var]:
+    """The buffers that an expression or a statement reads."""
+    found: set[tirx.Var] = set()
+    structural_walk(node, (tvm.ir.TensorLoad, lambda load: found.add(load.source)))
+    return found
+
+
+def substitute(node: tvm.Object, values: dict[tirx.Var, tirx.Expr]) -> tvm.Object:
+    return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
+
+
+def _is_true(predicate: tirx.Expr) -> bool:
+    return isinstance(predicate, tirx.IntImm) and bool(predicate.value)
+
+
+def sequence(stmts: Iterable[tirx.Stmt]) -> tirx.Stmt:
+    listed = list(stmts)
+    return listed[0] if len(listed) == 1 else tirx.SeqStmt(listed)
+
+
+def around_loops(loops: Sequence[tirx.For], stmt: tirx.Stmt) -> tirx.Stmt:
+    """Loops like `loops` around a statement; their variables are new."""
+    for loop in reversed(loops):
+        stmt = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stmt)
+    return substitute(
+        stmt, {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in loops}
+    )
+
+
+def with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The same, but for the variables that are defined in it."""
+    defined: list[tirx.Var] = []
+
+    def look(block: SBlock) -> None:
+        defined.extend(iterator.var for iterator in block.iter_vars)
+        defined.extend(block.alloc_buffers)
+
+    callbacks = [
+        (tirx.For, lambda loop: defined.append(loop.loop_var)),
+        (tirx.Bind, lambda bind: defined.append(bind.var)),
+        (SBlock, look),
+    ]
+    structural_walk(stmt, callbacks)
+    return substitute(stmt, {var: tirx.Var(var.name, var.ty) for var in defined})

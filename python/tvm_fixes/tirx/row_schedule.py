@@ -1,0 +1,302 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Kernels that reduce rows, such as norms and softmax: one row after the other."""
+
+from collections.abc import Sequence
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import detect_linear_equation
+from tvm_ffi import structural_map, structural_walk
+
+from .loop_nest import uses
+from .parallel import is_worth_threads, parallelize
+from .transform.lower_elementary_functions import nests_functions
+from .util import count_of, is_one
+
+# Smaller groups are rather the windows of a pooling.
+_LEAST_GROUP = 8
+
+# Calls that are no more work than a load.
+_CHEAP = ("tirx.isnan", "tirx.fabs", "tirx.reinterpret", "tirx.likely")
+
+
+def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """Schedule a PrimFunc so that all that is computed of a row is, before the next row.
+
+    Where reductions run across the rows of their data, as in a sum over the first axis, all columns
+    are one row.
+
+    Parameters
+    ----------
+    function : tirx.PrimFunc
+        Of blocks that nobody has scheduled.
+
+    Returns
+    -------
+    tirx.PrimFunc or None
+        None for a PrimFunc of another kind: one without a reduction, or whose result is not of
+        rows.
+    """
+    # What covers a result of unknown extents cannot be proved.
+    sch = Schedule(function, enable_check=False)
+    reductions = [block for block in _blocks(sch) if sch.get(block).init is not None]
+    if not reductions:
+        return None
+    row_counts = [count_of(sch.get(block).writes[0].source.shape) for block in reductions]
+    _inline(sch, row_counts)
+    *before, result = _blocks(sch)
+    rows = _rows(sch, result)
+    if rows is None or _is_of_elements(sch, rows, result, row_counts):
+        return None
+    work = _work(sch, reductions[0])
+    across = {_is_across(sch.get(block)) for block in reductions}
+    if len(across) > 1 or None in across or (True in across and not rows):
+        return None
+    if True in across:
+        rows.pop()
+    if rows:
+        of_rows = [sch.get(loop) for loop in rows]
+        others = [
+            loop
+            for loop in sch.get_loops(result)
+            if not any(sch.get(loop).same_as(known) for known in of_rows)
+        ]
+        sch.reorder(*rows, *others)
+        for block in reversed(before):
+            sch.compute_at(block, rows[-1], preserve_unit_loops=True)
+        if is_worth_threads(work):
+            parallelize(sch, rows)
+    return _in_place(sch.mod["main"])
+
+
+def _blocks(sch: Schedule) -> list[SBlockRV]:
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def _inline(sch: Schedule, row_counts: Sequence[tirx.Expr]) -> None:
+    """Compute what is cheap where it is read, and what is read once.
+
+    What is computed once a row is not: that is one of `row_counts` times.
+    """
+    for block in _blocks(sch):
+        node = sch.get(block)
+        consumers = sch.get_consumers(block)
+        if node.init is not None or not isinstance(node.body, tirx.BufferStore) or not consumers:
+            continue
+        buffer = node.body.buffer
+        size = count_of(buffer.shape)
+        if any(tvm_ffi.structural_equal(size, count) for count in row_counts):
+            continue
+        readers = [sch.get(consumer) for consumer in consumers]
+        if not all(_reads_only(reader, buffer) for reader in readers):
+            continue
+        if any(nests_functions(node.body, reader.body) for reader in readers):
+            continue
+        if _is_cheap(node.body.value) or _is_read_once(buffer, size, readers):
+            sch.compute_inline(block)
+
+
+def _is_read_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBlock]) -> bool:
+    """Whether each of the `size` elements of `buffer` is."""
+    if sum(_loads(reader).count(buffer) for reader in readers) != 1:
+        return False
+    (reader,) = readers
+    return tvm_ffi.structural_equal(count_of(i.dom.extent for i in reader.iter_vars), size)
+
+
+def _loads(node: SBlock) -> list[tirx.Var]:
+    """The buffers that a block reads, once for each place where it does."""
+    found: list[tirx.Var] = []
+    structural_walk(node.body, (tvm.ir.TensorLoad, lambda load: found.append(load.source)))
+    return found
+
+
+def _is_cheap(value: tirx.Expr) -> bool:
+    calls: list[str] = []
+    structural_walk(value, (tvm.ir.Call, lambda call: calls.append(str(call.op.name))))
+    return all(name in _CHEAP for name in calls)
+
+
+def _rows(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
+    """The loops of `result` over rows; those of groups are split off."""
+    node, loops = sch.get(result), sch.get_loops(result)
+    if len(loops) != len(node.iter_vars):
+        return None
+    if node.init is not None:
+        return [
+            loop
+            for loop, iterator in zip(loops, node.iter_vars, strict=True)
+            if iterator.iter_type == tirx.IterVar.DataPar
+        ]
+    divisors = _row_variables(node, sch.get(sch.get_sblock("root")).alloc_buffers)
+    if divisors is None:
+        return None
+    rows = []
+    for loop, iterator in zip(loops, node.iter_vars, strict=True):
+        divisor = divisors.get(iterator.var)
+        if divisor is not None:
+            rows.append(loop if divisor == 1 else sch.split(loop, [None, divisor])[0])
+    return rows
+
+
+def _is_of_elements(
+    sch: Schedule, rows: Sequence[LoopRV], result: SBlockRV, row_counts: Sequence[tirx.Expr]
+) -> bool:
+    """Whether what is taken for a row is one of its elements.
+
+    That is where a result is made of others that have as many elements, and not of reductions.
+    """
+    node = sch.get(result)
+    if node.init is not None or len(rows) < len(sch.get_loops(result)):
+        return False
+    count = count_of(iterator.dom.extent for iterator in node.iter_vars)
+    return not any(tvm_ffi.structural_equal(count, own) for own in row_counts)
+
+
+def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var, int] | None:
+    """The iterators of the result that tell rows, and how many of an iterator's values share one.
+
+    They are what the intermediate results are read by that have fewer elements than the result;
+    None if these differ.
+    """
+    wide = {iterator.var for iterator in node.iter_vars if not is_one(iterator.dom.extent)}
+    found: list[dict[tirx.Var, int]] = []
+    reads_known: list[bool] = []
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if load.source not in allocated:
+            return
+        used: dict[tirx.Var, int] = {}
+        for index in load.indices:
+            divisor = 1
+            if isinstance(index, tirx.FloorDiv) and isinstance(index.b, tirx.IntImm):
+                index, divisor = index.a, int(index.b)
+            if index in wide:
+                used[index] = divisor
+            elif uses(index, wide):
+                reads_known.append(False)
+        found.append(used)
+
+    structural_walk(node.body, (tvm.ir.TensorLoad, look))
+    partial = [used for used in found if set(used) != wide or any(d != 1 for d in used.values())]
+    if reads_known or any(used != partial[0] for used in partial):
+        return None
+    return partial[0] if partial else dict.fromkeys(wide, 1)
+
+
+def _is_across(node: SBlock) -> bool | None:
+    """Whether a block reduces elements that are apart; None where some are apart, others adjacent.
+
+    Windows of elements are neither; those of groups of channels are adjacent.
+    """
+    kept: set[tirx.Var] = set()
+    reduced: set[tirx.Var] = set()
+    for iterator in node.iter_vars:
+        if not is_one(iterator.dom.extent):
+            reduces = iterator.iter_type == tirx.IterVar.CommReduce
+            (reduced if reduces else kept).add(iterator.var)
+    ends: set[str] = set()
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if not any(uses(index, reduced) for index in load.indices):
+            return
+        last = next((i for i in reversed(load.indices) if uses(i, kept | reduced)), None)
+        of_kept, of_reduced = uses(last, kept), uses(last, reduced)
+        is_window = of_kept and of_reduced and not _is_group(last, node)
+        ends.add("window" if is_window else "along" if of_reduced else "across")
+
+    structural_walk(node.body, (tvm.ir.TensorLoad, look))
+    return {frozenset(["along"]): False, frozenset(["across"]): True}.get(frozenset(ends))
+
+
+def _is_group(index: tirx.Expr, node: SBlock) -> bool:
+    """Whether `index` is that of an element of one of the groups of a norm."""
+    used: list[tirx.Var] = []
+    structural_walk(index, (tirx.Var, used.append))
+    extents = {
+        i.var: i.dom.extent for i in node.iter_vars if i.iter_type == tirx.IterVar.CommReduce
+    }
+    reduced = [var for var in used if var in extents]
+    if len(used) != 2 or len(reduced) != 1 or not isinstance(extents[reduced[0]], tirx.IntImm):
+        return False
+    (group,) = (var for var in used if var not in extents)
+    size = extents[reduced[0]].value
+    step = detect_linear_equation(index, [group, reduced[0]])
+    is_adjacent = bool(step) and [getattr(factor, "value", None) for factor in step[:2]] == [
+        size,
+        1,
+    ]
+    return is_adjacent and size >= _LEAST_GROUP
+
+
+def _in_place(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Let what is computed of each element of a row be where the result will be."""
+    root = function.body.block
+    blocks: list[SBlock] = []
+    structural_walk(root.body, (SBlock, blocks.append))
+    result = blocks[-1]
+    if result.init is not None or not isinstance(result.body, tirx.BufferStore):
+        return function
+    out, indices = result.body.buffer, result.body.indices
+    if any(out in _loads(block) for block in blocks):
+        return function
+    replaced = next(
+        (
+            buffer
+            for buffer in root.alloc_buffers
+            if _has_same_elements(buffer, out)
+            and _reads_only(result, buffer, indices)
+            and all(_reads_only(block, buffer) for block in blocks)
+        ),
+        None,
+    )
+    if replaced is None:
+        return function
+    kept = [buffer for buffer in root.alloc_buffers if not buffer.same_as(replaced)]
+    root = SBlock([], [], [], root.name_hint, root.body, alloc_buffers=kept)
+    body = structural_map(
+        SBlockRealize([], True, root),
+        (tirx.Var, lambda var: out if var.same_as(replaced) else var),
+    )
+    return function.with_body(body)
+
+
+def _has_same_elements(one: tirx.Var, other: tirx.Var) -> bool:
+    return str(one.dtype) == str(other.dtype) and tvm_ffi.structural_equal(one.shape, other.shape)
+
+
+def _reads_only(
+    block: SBlock, buffer: tirx.Var, indices: Sequence[tirx.Expr] | None = None
+) -> bool:
+    """Whether a block reads `buffer` at its own iterators alone; at `indices` if they are given."""
+    variables = [iterator.var for iterator in block.iter_vars]
+    fits: list[bool] = []
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if not load.source.same_as(buffer):
+            return
+        if indices is not None:
+            fits.append(tvm_ffi.structural_equal(load.indices, indices))
+        else:
+            fits.append(all(i in variables or isinstance(i, tirx.IntImm) for i in load.indices))
+
+    structural_walk(block.body, (tvm.ir.TensorLoad, look))
+    return all(fits)
+
+
+def _work(sch: Schedule, reduction: SBlockRV) -> tirx.Expr:
+    return count_of(iterator.dom.extent for iterator in sch.get(reduction).iter_vars)

@@ -1,0 +1,35 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The passes on PrimFuncs, one per file."""
+
+from .apply_gpu_schedule import ApplyGpuSchedule
+from .decompose_reduction import DecomposeReduction
+from .guard_float_arithmetic import GuardFloatArithmetic
+from .guard_integer_division import GuardIntegerDivision
+from .guard_long_loops import GuardLongLoops
+from .inline_elementwise import InlineElementwise
+from .lower_elementary_functions import LowerElementaryFunctions
+from .schedule_elementwise import ScheduleElementwise
+from .schedule_reductions import ScheduleReductions
+
+__all__ = [
+    "ApplyGpuSchedule",
+    "DecomposeReduction",
+    "GuardFloatArithmetic",
+    "GuardIntegerDivision",
+    "GuardLongLoops",
+    "InlineElementwise",
+    "LowerElementaryFunctions",
+    "ScheduleElementwise",
+    "ScheduleReductions",
+]

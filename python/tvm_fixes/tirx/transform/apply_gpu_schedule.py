@@ -1,0 +1,145 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""ApplyGpuSchedule: TVM's schedules for a GPU, and one that always fits where they do not.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A grouped convolution, or an argmax with a reducer other than TVM's own, for a GPU.  A product
+    of 16-bit matrices.
+Symptom
+    ``relax.build`` fails with "Cross-thread reduction requires …", "No matched reducer" or "Cannot
+    allocate global memory".  The first product of matrices takes minutes to compile.
+Mechanism
+    A schedule shares a reduction among threads in a way that the lowering refuses later, or leaves
+    an intermediate result in global memory.  TVM's tensor intrinsics are parsed when they are first
+    wanted, and for each of them Python looks for the sources of the importing frames among all
+    modules.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, and take ``ApplyDefaultSchedule``
+    from TVM's passes in :mod:`tvm_fixes.pipeline` again, and the fix id ``gpu-schedule``.
+"""
+
+import inspect
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir.dlight import normalize_prim_func, try_inline
+from tvm_ffi import structural_walk
+
+from ...support import switches
+from . import decompose_reduction
+
+FIX_ID = "gpu-schedule"
+
+# Python's frames of an import, whose sources it would look for.
+_IMPORTERS = ("importlib._bootstrap", "importlib._bootstrap_external")
+
+
+def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
+    """Schedule the kernels for a GPU.
+
+    Parameters
+    ----------
+    schedule : tvm.transform.Pass
+        TVM's ``ApplyDefaultSchedule`` with its rules for the target.  What it makes of a kernel is
+        kept if it can be lowered, and gives a result where a reduction has no elements.  Otherwise
+        each thread computes one element of the result, and all that leads to it.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs that are not scheduled yet; it runs in the scope of the
+        target.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return schedule(mod)
+        _prepare_import_of_intrinsics()
+        target = tvm.target.Target.current()
+        # TVM's pass changes the module that it is given.
+        before = dict(mod.functions_items())
+        scheduled = schedule(mod)
+        for variable, function in list(scheduled.functions_items()):
+            is_new = isinstance(function, tirx.PrimFunc) and not function.same_as(before[variable])
+            if is_new and not (_lowers(function) and _sets_every_result(function)):
+                simple = _one_element_a_thread(before[variable], target)
+                if switches.enabled(decompose_reduction.FIX_ID):
+                    simple = decompose_reduction.decompose(simple)
+                scheduled.update_func(variable, simple.with_attr("tirx.is_scheduled", True))
+                switches.note(FIX_ID)
+        return scheduled
+
+    return tvm.transform.module_pass(run, opt_level=0, name="ApplyGpuSchedule")
+
+
+def _prepare_import_of_intrinsics() -> None:
+    for name in _IMPORTERS:
+        inspect.modulesbyfile.setdefault(f"<frozen {name}>", name)
+
+
+def _lowers(function: tirx.PrimFunc) -> bool:
+    """Whether TVM can lower what is shared among threads, and no kernel allocates global memory."""
+    passes = [
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+    ]
+    try:
+        lowered = tvm.transform.Sequential(passes)(tvm.IRModule({"main": function}))
+    except Exception:
+        return False
+    scopes: list[str] = []
+
+    def look(loop: tirx.For) -> None:
+        if loop.thread_binding is not None:
+            structural_walk(loop.body, (SBlock, lambda block: scopes.extend(_scopes(block))))
+
+    structural_walk(lowered["main"].body, (tirx.For, look))
+    return "global" not in scopes
+
+
+def _sets_every_result(function: tirx.PrimFunc) -> bool:
+    """Whether a reduction over nothing has a result; where the fix for that is off, nobody asks."""
+    if not switches.enabled(decompose_reduction.FIX_ID):
+        return True
+    return not decompose_reduction.possibly_empty(Schedule(function))
+
+
+def _scopes(block: SBlock) -> list[str]:
+    return [buffer.scope() for buffer in block.alloc_buffers]
+
+
+def _one_element_a_thread(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """Schedule a kernel so that no thread waits for another; intermediate results are its own."""
+    schedule = Schedule(function)
+    *producers, result = try_inline(schedule, normalize_prim_func(schedule))
+    spatial = [loop.loop_rv for loop in result.iters if loop.kind == "S"]
+    reduced = [loop.loop_rv for loop in result.iters if loop.kind != "S"]
+    schedule.reorder(*spatial, *reduced)
+    every = schedule.fuse(*spatial) if spatial else schedule.add_unit_loop(result.block_rv)
+    outer, inner = schedule.split(every, [None, int(target.attrs["max_num_threads"])])
+    schedule.bind(outer, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")
+    for producer in reversed(producers):
+        schedule.compute_at(producer.block_rv, inner)
+    allocated = schedule.get(schedule.get_sblock("root")).alloc_buffers
+    for block in (*producers, result):
+        for index, region in enumerate(schedule.get(block.block_rv).writes):
+            if any(region.source.same_as(buffer) for buffer in allocated):
+                schedule.set_scope(block.block_rv, index, "local")
+    return schedule.mod["main"]

@@ -1,0 +1,135 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DecomposeReduction: a result of no elements is set before the loop over them.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A sum, product, maximum, matrix product or any other reduction along an axis that has no
+    elements, be that known or seen at run time.
+Symptom
+    The result is what was in its memory, silently.
+Mechanism
+    The initial value is set in the first iteration of the innermost loop, of which there is none.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``decompose-reduction``.
+"""
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
+
+from ...support import switches
+
+FIX_ID = "decompose-reduction"
+
+
+def DecomposeReduction() -> tvm.transform.Pass:
+    """Set the initial value of each reduction that may have no elements in a loop of its own.
+
+    A reduction has elements if the extents of its loops are proved to be positive; those that have
+    some stay as they are.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs.  The kinds of patterns by which they are fused change; so
+        it has its place behind the fusion.  For a GPU, whose schedules need whole reductions, it
+        changes nothing: :func:`~tvm_fixes.relax.transform.ApplyGpuSchedule` decomposes them.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        if not switches.enabled(FIX_ID) or (target is not None and "gpu" in target.keys):
+            return mod
+        decomposed = {}
+        for variable, function in mod.functions_items():
+            if isinstance(function, tirx.PrimFunc) and _may_be_empty(function):
+                decomposed[variable] = decompose(function)
+        if not decomposed:
+            return mod
+        switches.note(FIX_ID)
+        mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in decomposed.items():
+            mod.update_func(variable, function)
+        return mod
+
+    return tvm.transform.module_pass(run, opt_level=0, name="DecomposeReduction")
+
+
+def _may_be_empty(function: tirx.PrimFunc) -> bool:
+    """Whether a PrimFunc reduces in a loop that is not proved to have an iteration.
+
+    Without a schedule, which TVM cannot make of every extent, such as an ``if_then_else``.
+    """
+    extents: dict[tirx.Var, tirx.Expr] = {}
+    variables: list[tirx.Var] = []
+    callbacks = [
+        (tirx.For, lambda loop: extents.update({loop.loop_var: loop.extent})),
+        (SBlockRealize, lambda node: variables.extend(_reduced(node.block, node.iter_values))),
+    ]
+    structural_walk(function.body, callbacks)
+    return not all(_is_positive(extents[each]) for each in variables if each in extents)
+
+
+def _is_positive(extent: tirx.Expr) -> bool:
+    return bool(Analyzer().can_prove(extent > 0))
+
+
+def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Decompose the reductions of a PrimFunc that may have no elements."""
+    schedule = Schedule(function)
+    # All of them are found first: where one is decomposed the blocks around it are new.
+    for block, outermost in possibly_empty(schedule):
+        schedule.decompose_reduction(block, outermost)
+    return schedule.mod["main"]
+
+
+def possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
+    """The blocks that set an initial value in a loop which may have no iteration, and that loop."""
+    bound = {}
+
+    def remember(realize: SBlockRealize) -> None:
+        bound[realize.block] = realize.iter_values
+
+    structural_walk(schedule.mod["main"].body, (SBlockRealize, remember))
+    found = []
+    pending = [schedule.get_sblock("root")]
+    while pending:
+        block = pending.pop()
+        pending += schedule.get_child_blocks(block)
+        variables = _reduced(schedule.get(block), bound[schedule.get(block)])
+        loops = [
+            loop
+            for loop in schedule.get_loops(block)
+            if any(schedule.get(loop).loop_var.same_as(variable) for variable in variables)
+        ]
+        if not all(_is_positive(schedule.get(loop).extent) for loop in loops):
+            found.append((block, loops[0]))
+    return found
+
+
+def _reduced(block: SBlock, values: Sequence[tirx.Expr]) -> list[tirx.Var]:
+    """The variables of the loops over which a block, bound to `values`, reduces."""
+    variables: list[tirx.Var] = []
+    if block.init is not None:
+        for value, iterator in zip(values, block.iter_vars, strict=True):
+            if iterator.iter_type == tirx.IterVar.CommReduce:
+                structural_walk(value, (tirx.Var, variables.append))
+    return variables

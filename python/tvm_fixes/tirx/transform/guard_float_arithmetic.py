@@ -1,0 +1,159 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Floating-point arithmetic as it is written, whatever TVM's simplifier makes of numbers.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Elementwise operators fused into ``x - x``, ``(x + y) - y``, ``x - (x + y)``, ``f(x) == f(x)``,
+    ``not x < y``, and a product or quotient with zeros.
+Symptom
+    Wrong numbers, silently: infinity less infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
+    infinity is 0, NaN equals NaN, and ``not x < y`` is false of NaN.  A division by zeros does not
+    build.
+Mechanism
+    The simplifier applies the laws of integers to floats.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its lines in
+    :mod:`tvm_fixes.pipeline` and :mod:`tvm_fixes.relax.constants.evaluate`, and the fix id
+    ``float-arithmetic``.
+"""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm_ffi import structural_map
+
+from ..util import prim_func_pass
+
+FIX_ID = "float-arithmetic"
+
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+_ZERO = tirx.const(0, "int8")
+_REWRITTEN = (tirx.Sub, tirx.Mul, tirx.Div, tirx.EQ, tirx.NE, tirx.Not)
+
+
+def GuardFloatArithmetic() -> tvm.transform.Pass:
+    """Write floating-point arithmetic such that TVM's simplifier leaves it alone.
+
+    Before::
+
+        y[i] = x[i] + T.float32(1) - x[i]
+        z[i] = not x[i] < y[i]
+
+    and after::
+
+        y[i] = x[i] + T.float32(1) + x[i] * T.float32(-1)
+        z[i] = T.Cast("int8", x[i] < y[i]) == T.int8(0)
+
+    The values are the same, and so is LLVM's code: it turns the product and the sum into a
+    difference.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs.  It runs behind all schedules.
+    """
+    return prim_func_pass("GuardFloatArithmetic", FIX_ID, _guard, any_target=True)
+
+
+def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
+    return structural_map(function, (_REWRITTEN, _rewritten))
+
+
+def _rewritten(node: tirx.Expr) -> tirx.Expr:
+    if isinstance(node, tirx.Not):
+        is_of_floats = isinstance(node.a, _COMPARISONS) and _is_float(node.a.a)
+        return tirx.Cast("int8", node.a) == _ZERO if is_of_floats else node
+    if not _is_float(node.a):
+        return node
+    if isinstance(node, tirx.Sub):
+        return _difference(node)
+    if isinstance(node, tirx.Mul | tirx.Div):
+        factors = [_opaque_zero(each) for each in (node.a, node.b)]
+        is_same = factors[0].same_as(node.a) and factors[1].same_as(node.b)
+        return node if is_same else type(node)(*factors)
+    if not isinstance(_simplified(node), tirx.IntImm):
+        return node
+    # Numbers are at most each other if they are equal; NaN is not.
+    equal = tirx.And(tirx.LE(node.a, node.b), tirx.LE(node.b, node.a))
+    return equal if isinstance(node, tirx.EQ) else tirx.Cast("int8", equal) == _ZERO
+
+
+def _is_float(expr: tirx.Expr) -> bool:
+    return "float" in str(expr.ty)
+
+
+def _difference(node: tirx.Sub) -> tirx.Expr:
+    if not _cancels(node):
+        return node
+    dtype = str(node.ty)
+    if not dtype.startswith("bfloat16"):
+        return tirx.Add(node.a, _negated(node.b))
+    # Each step of bfloat16 is rounded by several instructions.
+    wide = dtype.replace("bfloat16", "float32")
+    return tirx.Cast(dtype, tirx.Add(tirx.Cast(wide, node.a), _negated(tirx.Cast(wide, node.b))))
+
+
+def _cancels(node: tirx.Sub) -> bool:
+    """Whether the simplifier finds one of the operands in the other."""
+    left = _simplified(node)
+    if not isinstance(left, tirx.Sub):
+        return True
+    return isinstance(left.a, tirx.FloatImm) and not isinstance(node.a, tirx.FloatImm)
+
+
+def _simplified(node: tirx.Expr) -> tirx.Expr:
+    """What becomes of `node` if indices of a buffer are equal, as they may be within the loops."""
+
+    def at_origin(load: tvm.ir.TensorLoad) -> tirx.Expr:
+        return tirx.BufferLoad(load.source, [tirx.const(0, "int64")] * len(load.indices))
+
+    return Analyzer().simplify(structural_map(node, (tvm.ir.TensorLoad, at_origin)))
+
+
+def _negated(expr: tirx.Expr) -> tirx.Expr:
+    if isinstance(expr, tirx.FloatImm):
+        return tirx.FloatImm(expr.ty, -expr.value)
+    return tirx.Mul(expr, tirx.const(-1.0, str(expr.ty)))
+
+
+def _opaque_zero(expr: tirx.Expr) -> tirx.Expr:
+    """A constant 0 as its bits; anything else as it is."""
+    if isinstance(expr, tirx.Broadcast):
+        inner = _opaque_zero(expr.value)
+        return expr if inner.same_as(expr.value) else tirx.Broadcast(inner, expr.lanes)
+    constant = Analyzer().simplify(expr) if _is_of_numbers(expr) else expr
+    if not isinstance(constant, tirx.FloatImm) or constant.value != 0:
+        return expr
+    dtype = str(expr.ty)
+    minus_zero = np.array(-0.0, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    bits = f"int{8 * minus_zero.itemsize}"
+    # TVM takes bits that are 0 for a null pointer.
+    opaque = tirx.reinterpret(dtype, tirx.const(int(minus_zero.view(bits)), bits))
+    return opaque if math.copysign(1, constant.value) < 0 else _negated(opaque)
+
+
+def _is_of_numbers(expr: tirx.Expr) -> bool:
+    """Whether it is a number, or sums, products and casts of numbers."""
+    if isinstance(expr, tirx.Cast):
+        return _is_of_numbers(expr.value)
+    if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
+        return _is_of_numbers(expr.a) and _is_of_numbers(expr.b)
+    return isinstance(expr, tirx.FloatImm | tirx.IntImm)

@@ -1,0 +1,218 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Integer divisions that no operand can make trap.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A division or remainder of integers, on a CPU, by what is not a constant: ``divide``,
+    ``floor_divide``, ``mod`` and ``floor_mod`` of tensors, and extents that are quotients.
+Symptom
+    A divisor of 0 ends the process by SIGFPE, and so does the least integer divided by -1.
+Mechanism
+    The instruction of x86 traps on both, and LLVM leaves both undefined.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its lines in
+    :mod:`tvm_fixes.pipeline` and :mod:`tvm_fixes.relax.constants.evaluate`, and the fix id
+    ``integer-division``.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
+
+from ..util import contains, in_scalars, prim_func_pass
+
+FIX_ID = "integer-division"
+
+_MESSAGE = "integer division by zero"
+
+_QUOTIENTS = (tirx.Div, tirx.FloorDiv)
+_DIVISIONS = (*_QUOTIENTS, tirx.Mod, tirx.FloorMod)
+
+
+def GuardIntegerDivision() -> tvm.transform.Pass:
+    """Check the divisors of a CPU's integer divisions, unless they are constants.
+
+    Before::
+
+        y[i] = T.truncdiv(a[i], b[i])
+
+    and after::
+
+        assert b[i] != 0, "integer division by zero"
+        divisor = T.Select(b[i] == 0 or b[i] == -1, 1, b[i])
+        y[i] = T.Select(b[i] == -1, 0 - a[i], T.truncdiv(a[i], divisor))
+
+    The least integer divided by -1 is itself, and its remainder 0: they wrap as sums do.  A divisor
+    that is proved to be neither costs nothing.  Others are checked element by element, so that the
+    loop around them has no vectors: the functions that are fused with a division take two to three
+    times as long, and an int8 ``floor_divide`` five times.  Where an index is divided by an extent,
+    the loops around it are empty if the extent is 0; that stays as it is.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs of a target that is a CPU.  It runs behind all schedules.
+    """
+    return prim_func_pass("GuardIntegerDivision", FIX_ID, _guard)
+
+
+def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
+    if not contains(function.body, _DIVISIONS, _may_trap):
+        return function
+    bound: set[tirx.Var] = set()
+    structural_walk(function.body, ((tirx.Let, tirx.Bind), lambda node: bound.add(node.var)))
+    guarded = structural_map(function, (tirx.BufferStore, lambda store: _guard_store(store, bound)))
+    return structural_map(guarded, (tirx.For, _in_scalars))
+
+
+def _in_scalars(loop: tirx.For) -> tirx.For:
+    """A loop over lanes with a check, which TVM does not write out, as one over elements."""
+    return in_scalars(loop, lambda body: contains(body, tirx.AssertStmt))
+
+
+def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:
+    expressions = [store.value, *store.indices]
+    divisors = [divisor for e in expressions for divisor in _divisors(e, bound)]
+    divisors += _computed_with(store.value)
+    if not divisors:
+        return store
+    checks = [check for e in expressions for check in _checks(e, divisors)]
+    value, *indices = [
+        structural_map(e, (_DIVISIONS, lambda node: _guarded(node, divisors))) for e in expressions
+    ]
+    result: tirx.Stmt = tirx.BufferStore(store.buffer, value, indices)
+    for check in reversed(checks):
+        # The constructor takes the condition first, whatever its parameters are called.
+        failed = tirx.AssertStmt(
+            check, tvm.ir.StringImm("RuntimeError"), [tvm.ir.StringImm(_MESSAGE)]
+        )
+        result = tirx.SeqStmt([failed, result])
+    return result
+
+
+def _may_trap(division: tirx.Expr) -> bool:
+    """Whether a division is of integers, and its divisor is not proved to be harmless."""
+    dtype = str(division.ty)
+    if not dtype.startswith(("int", "uint")):
+        return False
+    divisor = division.b
+    if isinstance(divisor, tirx.IntImm):  # TVM refuses 0, and LLVM divides by no other constant
+        return False
+    analyzer = Analyzer()
+    if analyzer.can_prove(divisor > 0):
+        return False
+    return dtype.startswith("int") or not analyzer.can_prove(divisor != 0)
+
+
+def _divisors(expression: tirx.Expr, bound: set[tirx.Var]) -> list[tirx.Expr]:
+    """The divisors that may trap and are made of elements of tensors."""
+    found: list[tirx.Expr] = []
+
+    def look(division: tirx.Expr) -> None:
+        is_data = contains(division.b, tvm.ir.TensorLoad) or contains(
+            division.b, tirx.Var, lambda var: var in bound
+        )
+        if is_data and _may_trap(division):
+            found.append(division.b)
+
+    structural_walk(expression, (_DIVISIONS, look))
+    return found
+
+
+def _computed_with(value: tirx.Expr) -> list[tirx.Expr]:
+    """The divisors of a value, not of the indices in it, that may trap."""
+    found: list[tirx.Expr] = []
+
+    def look(node: tirx.Expr) -> WalkResult | None:
+        if isinstance(node, tvm.ir.TensorLoad):
+            return WalkResult.SKIP
+        if _may_trap(node):
+            found.append(node.b)
+        return None
+
+    structural_walk(value, ((*_DIVISIONS, tvm.ir.TensorLoad), look), order="pre")
+    return found
+
+
+def _is_one_of(divisor: tirx.Expr, divisors: Sequence[tirx.Expr]) -> bool:
+    return any(structural_equal(divisor, other) for other in divisors)
+
+
+def _checks(expression: tirx.Expr, divisors: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """Conditions without any division by 0, where the expression is evaluated."""
+    found: list[tirx.Expr] = []
+
+    def look(node: tirx.Expr) -> WalkResult | None:
+        if isinstance(node, tirx.Let):
+            found.extend(_checks(node.value, divisors))
+            inner = _all(_checks(node.body, divisors))
+            if inner is not None:
+                found.append(_let(node, inner))
+            return WalkResult.SKIP
+        if isinstance(node, tvm.ir.Call):
+            if getattr(node.op, "name", None) != "prim.if_then_else":
+                return None
+            condition, *branches = node.args
+            found.extend(_checks(condition, divisors))
+            inner_checks = [_all(_checks(branch, divisors)) for branch in branches]
+            if any(check is not None for check in inner_checks):
+                true = tirx.const(True, "bool")
+                sides = [true if check is None else check for check in inner_checks]
+                found.append(tirx.if_then_else(condition, *sides))
+            return WalkResult.SKIP
+        if isinstance(node, _DIVISIONS) and _is_one_of(node.b, divisors):
+            found.append(node.b != tirx.const(0, node.b.ty))
+        return None
+
+    structural_walk(expression, ((*_DIVISIONS, tirx.Let, tvm.ir.Call), look), order="pre")
+    # A condition may divide too.
+    return [
+        structural_map(check, (_DIVISIONS, lambda node: _guarded(node, divisors)))
+        for check in found
+    ]
+
+
+def _all(checks: Sequence[tirx.Expr]) -> tirx.Expr | None:
+    return functools.reduce(tirx.all, checks) if checks else None
+
+
+def _let(let: tirx.Let, check: tirx.Expr) -> tirx.Expr:
+    """`check` of the variable of `let`, under another name: a variable is bound once."""
+    var = tirx.Var(let.var.name, let.var.ty)
+    renamed = structural_map(check, (tirx.Var, lambda v: var if v.same_as(let.var) else v))
+    return tirx.Let(var, let.value, renamed)
+
+
+def _guarded(division: tirx.Expr, divisors: Sequence[tirx.Expr]) -> tirx.Expr:
+    """A division with 1 in the place of a divisor of 0 or -1."""
+    divisor, dtype = division.b, str(division.ty)
+    if not (_may_trap(division) and _is_one_of(divisor, divisors)):
+        return division
+    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+    if dtype.startswith("uint"):
+        return type(division)(division.a, tirx.Select(divisor == zero, one, divisor))
+    minus_one = tirx.const(-1, dtype)
+    traps = tirx.any(divisor == zero, divisor == minus_one)
+    safe = type(division)(division.a, tirx.Select(traps, one, divisor))
+    if not isinstance(division, _QUOTIENTS):
+        return safe
+    return tirx.Select(divisor == minus_one, operator.sub(zero, division.a), safe)

@@ -1,0 +1,278 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""InlineElementwise: what a kernel does to each element, it does in one pass over the memory.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An operator of several steps, such as gelu, or operators that are fused, for a CPU.
+Symptom
+    A gelu allocates the memory of five results, and takes twice as long as PyTorch's.
+Mechanism
+    TVM's pipeline for CPUs schedules nothing: each step is a loop of its own, whose result goes
+    through memory.
+How to remove
+    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
+    tests, its line in :mod:`tvm_fixes.pipeline` and the fix id ``inline-elementwise``.
+"""
+
+from collections.abc import Callable
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, Schedule, ScheduleError
+from tvm.s_tir.schedule import SBlockRV
+from tvm.sym import Analyzer
+from tvm_ffi import structural_map, structural_walk
+
+from ..util import contains, count_of, prim_func_pass
+from .lower_elementary_functions import is_elementary_function, nests_functions, repeats_functions
+
+FIX_ID = "inline-elementwise"
+
+# So many nodes of an expression are too many: what is read twice doubles with each step.
+_MOST_NODES = 512
+# What is nested deeper takes the simplifier, and TVM's other passes, far longer than it saves.
+_MOST_STEPS = 16
+# TVM's simplifier looks so often at the condition of a choice, and as often again at a condition
+# within that.
+_LOOKS_AT_CONDITION = 15
+_MOST_LOOKS = 100_000
+# An elementary function is written out later, by so many.
+_NODES_OF_FUNCTION = 32
+
+
+def InlineElementwise() -> tvm.transform.Pass:
+    """Inline the elementwise steps of a CPU's kernels into each other, and into tiled kernels.
+
+    Before::
+
+        for i, j in T.grid(n, m): a[i, j] = x[i, j] * T.float32(2)
+        for i, j in T.grid(n, m): y[i, j] = T.exp(a[i, j])
+
+    and after::
+
+        for i, j in T.grid(n, m): y[i, j] = T.exp(x[i, j] * T.float32(2))
+
+    What follows a kernel in tiles, such as the addition of a bias, is done where its tiles are
+    written; and what a transposition gives is written where a reshape, or another copy behind it,
+    would put it.  A value that is read more often than it is computed, as in a broadcast, a window
+    or a reduction, stays in memory; so does one that a transposition reads, unless it is a copy
+    itself, and the result of an elementary function that is compared or read twice, or to which
+    another one is applied.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs, for a target that is a CPU.  Its place is behind the
+        fusion.
+    """
+
+    return prim_func_pass("InlineElementwise", FIX_ID, _inline)
+
+
+def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
+    if not contains(function.body, SBlock, lambda block: len(block.alloc_buffers) > 0):
+        return function
+    try:
+        # What covers what cannot be proved for tiles of unknown extents.
+        schedule = Schedule(function, enable_check=False)
+    except tvm.error.InternalError:
+        # The region of an index that is cast from a float has no end.
+        return function
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    names = [schedule.get(block).name_hint for block in blocks]
+    if len(set(names)) < len(names):
+        return function
+    is_changed = False
+    steps = dict.fromkeys(names, 0)
+    for name in names:
+        block = schedule.get_sblock(name)
+        if steps[name] < _MOST_STEPS and _is_read_where_computed(schedule, block):
+            readers = [schedule.get(reader).name_hint for reader in schedule.get_consumers(block)]
+            if _is_done(schedule.compute_inline, block):
+                is_changed = True
+                for reader in readers:
+                    steps[reader] = max(steps[reader], steps[name] + 1)
+        elif _follows_tiles(schedule, block) or _reshapes_transposed(schedule, block):
+            is_changed |= _is_done(schedule.reverse_compute_inline, block)
+    return schedule.mod["main"] if is_changed else function
+
+
+def _is_done(step: Callable[[SBlockRV], None], block: SBlockRV) -> bool:
+    """Whether TVM does a step of a schedule; otherwise nothing has changed."""
+    try:
+        step(block)
+    except (ScheduleError, tvm.error.InternalError):
+        # It raises the second where axes of 1 leave a part of a read's index without a range.
+        return False
+    return True
+
+
+def _is_read_where_computed(schedule: Schedule, producer: SBlockRV) -> bool:
+    """Whether each element is read by one element of all its readers, near those of its own."""
+    block = schedule.get(producer)
+    stored = _stored(block)
+    consumers = [schedule.get(consumer) for consumer in schedule.get_consumers(producer)]
+    if stored is None or not consumers or _shares_loops(schedule, producer):
+        return False
+    for consumer in consumers:
+        reader = _stored(consumer)
+        if reader is None or not _has_fewer(consumer, block):
+            return False
+        if _grows_large(stored, reader):
+            return False
+        reads = _reads_of(stored.buffer, reader.value)
+        innermost = consumer.iter_vars[-1].var if consumer.iter_vars else None
+        if innermost is None or all(_ends_in(read, innermost) for read in reads):
+            continue
+        if not (_is_copy(stored) and all(_is_permuted(read, consumer) for read in reads)):
+            return False
+    return True
+
+
+def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
+    """Whether a block reads, element by element, what the tiles of another are put into."""
+    only = _only_producer(schedule, consumer)
+    if only is None or not _shares_loops(schedule, only):
+        return False
+    producer, block = schedule.get(only), schedule.get(consumer)
+    stored, reader = _stored(producer), _stored(block)
+    if stored is None or reader is None or _grows_large(stored, reader):
+        return False
+    return _has_fewer(producer, block)
+
+
+def _only_producer(schedule: Schedule, consumer: SBlockRV) -> SBlockRV | None:
+    """The one whose result a block reads, if that is a single one, and no other block reads it."""
+    producers = schedule.get_producers(consumer)
+    if len(producers) != 1 or len(schedule.get_consumers(producers[0])) != 1:
+        return None
+    return producers[0]
+
+
+def _reshapes_transposed(schedule: Schedule, consumer: SBlockRV) -> bool:
+    """Whether a block alone reads what another one has transposed, and reshapes it."""
+    only = _only_producer(schedule, consumer)
+    block = schedule.get(consumer)
+    reader = _stored(block)
+    if only is None or reader is None or not _is_copy(reader):
+        return False
+    if _is_permuted(reader.value, block) or _shares_loops(schedule, only):
+        return False
+    producer = schedule.get(only)
+    stored = _stored(producer)
+    if stored is None or not _has_fewer(producer, block):
+        return False
+    loads: list[tvm.ir.TensorLoad] = []
+    structural_walk(stored.value, (tvm.ir.TensorLoad, loads.append))
+    order = [iterator.var for iterator in producer.iter_vars]
+
+    def is_transposed(load: tvm.ir.TensorLoad) -> bool:
+        places = [order.index(index) for index in load.indices if index in order]
+        return _is_permuted(load, producer) and places != sorted(places)
+
+    return any(map(is_transposed, loads))
+
+
+def _is_copy(stored: tirx.BufferStore) -> bool:
+    """Whether elements are stored as they are, in an order that is known."""
+    value = stored.value
+    return isinstance(value, tvm.ir.TensorLoad) and not any(
+        contains(index, tvm.ir.TensorLoad) for index in value.indices
+    )
+
+
+def _is_permuted(read: tvm.ir.TensorLoad, consumer: SBlock) -> bool:
+    """Whether a block reads at its own iterators, in any order."""
+    variables = [iterator.var for iterator in consumer.iter_vars]
+    return all(index in variables or isinstance(index, tirx.IntImm) for index in read.indices)
+
+
+def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:
+    """Whether `reader` is too large with what is stored in the place of what it reads of that."""
+    reads = _reads_of(stored.buffer, reader.value)
+    count = _node_count(reader.value) + len(reads) * _node_count(stored.value)
+    if count > _MOST_NODES or _looks(_inlined(stored, reader)) > _MOST_LOOKS:
+        return True
+    return nests_functions(stored, reader.value) or repeats_functions(stored, reader.value)
+
+
+def _inlined(stored: tirx.BufferStore, reader: tirx.BufferStore) -> tirx.Expr:
+    """What is read, with what is stored in the place of each read, whichever element that is."""
+
+    def replace(load: tvm.ir.TensorLoad) -> tirx.Expr:
+        return stored.value if load.source.same_as(stored.buffer) else load
+
+    return structural_map(reader.value, (tvm.ir.TensorLoad, replace))
+
+
+def _looks(value: tirx.Expr, most: int = _MOST_LOOKS) -> int:
+    """How many nodes the simplifier looks at, or more than `most`."""
+    looks = [_node_count(value)]
+
+    def look(choice: tirx.Select) -> None:
+        left = (most - sum(looks)) // _LOOKS_AT_CONDITION
+        looks.append(_LOOKS_AT_CONDITION * (_looks(choice.condition, left) if left > 0 else 1))
+
+    structural_walk(value, (tirx.Select, look))
+    return sum(looks)
+
+
+def _shares_loops(schedule: Schedule, block: SBlockRV) -> bool:
+    """Whether other blocks are computed in the same loops, as in a schedule by tiles."""
+    loops = schedule.get_loops(block)
+    return bool(loops) and len(schedule.get_child_blocks(loops[0])) > 1
+
+
+def _stored(block: SBlock) -> tirx.BufferStore | None:
+    """What a block stores, if that is one element that no other block stores, and all it does."""
+    is_spatial = all(axis.iter_type == tirx.IterVar.DataPar for axis in block.iter_vars)
+    if not is_spatial or block.init is not None or not isinstance(block.body, tirx.BufferStore):
+        return None
+    return None if _reads_of(block.body.buffer, block.body.value) else block.body
+
+
+def _has_fewer(few: SBlock, many: SBlock) -> bool:
+    """Whether one block is proved to compute no more elements than another."""
+    counts = [count_of(axis.dom.extent for axis in block.iter_vars) for block in (few, many)]
+    return bool(Analyzer().can_prove(counts[0] <= counts[1]))
+
+
+def _reads_of(buffer: tirx.Buffer, value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
+    found: list[tvm.ir.TensorLoad] = []
+
+    def look(load: tvm.ir.TensorLoad) -> None:
+        if load.source.same_as(buffer):
+            found.append(load)
+
+    structural_walk(value, (tvm.ir.TensorLoad, look))
+    return found
+
+
+def _ends_in(read: tvm.ir.TensorLoad, innermost: tirx.Var) -> bool:
+    """Whether neighbours are read by neighbours, as vectors need it; a scalar is no vector."""
+    return not read.indices or read.indices[-1].same_as(innermost)
+
+
+def _node_count(value: tirx.Expr) -> int:
+    found: list[int] = []
+
+    def look(node: tirx.Expr) -> None:
+        is_function = isinstance(node, tvm.ir.Call) and is_elementary_function(node)
+        found.append(_NODES_OF_FUNCTION if is_function else 1)
+
+    structural_walk(value, (tirx.Expr, look))
+    return sum(found)

@@ -1,0 +1,254 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""ScheduleElementwise: transpositions in tiles, and large elementwise kernels in parallel, on CPUs.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An elementwise operator, a pooling, or any other kernel of plain loops, of many elements, for a
+    CPU.
+Symptom
+    It runs on one core, however many there are.  A transposition of large matrices takes three
+    times as long as ONNX Runtime's.
+Mechanism
+    TVM's pipeline for CPUs schedules nothing.  Elements that a transposition writes side by side
+    are read from as many pages, one by one.
+How to remove
+    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
+    ``transposition.py``, ``repetition.py`` and ``streaming.py``, their tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``elementwise-schedule``.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.sym import Analyzer
+
+from ...target.cpu import vector_registers
+from ..loop_nest import Nest, substitute, unfused, uses, with_new_variables
+from ..loop_partition import split_index_sets
+from ..non_temporal import stream
+from ..parallel import WORTH_THREADS
+from ..repetition import split_repetition
+from ..tiled_transpose import in_tiles
+from ..util import count_of, is_zero, prim_func_pass
+from ..vectorize import elementwise, int64, serial_loop
+
+FIX_ID = "elementwise-schedule"
+
+# So many parallel iterations, if there are as many, are shared evenly by the cores of a CPU.
+_ENOUGH = 64
+
+# Of fewer elements LLVM unrolls the loops; with vectors in them, its SLP vectorizer writes what its
+# verifier refuses then ("Instruction does not dominate all uses").
+_LEAST_VECTORIZED = 64
+
+# A loop that is the only one is split into parts of so many iterations.
+_PART = 1 << 14
+_PART_OF_TILES = 64
+
+
+def ScheduleElementwise() -> tvm.transform.Pass:
+    """Transpose in tiles, and run large kernels of plain loops in parallel.
+
+    Before::
+
+        for i, j in T.grid(4096, 4096): y[i, j] = x[i, j] * T.float32(2)
+
+    and after::
+
+        for i in T.parallel(4096):
+            for j in range(4096): y[i, j] = x[i, j] * T.float32(2)
+
+    The tiles are those of :func:`~tvm_fixes.tirx.tiled_transpose.in_tiles`; what reads each
+    element several times in a row is split by
+    :func:`~tvm_fixes.tirx.repetition.split_repetition`.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs, for a target that is a CPU: it changes their outermost
+        loops that nobody has scheduled.  Its place is behind the other schedules.
+    """
+
+    return prim_func_pass("ScheduleElementwise", FIX_ID, _schedule)
+
+
+def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    realize = function.body
+    if not isinstance(realize, SBlockRealize):
+        return function
+    size, _ = vector_registers(target)
+    root = realize.block
+    stmts = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    split = [part for stmt in stmts for part in _split(stmt)]
+    scheduled = [_schedule_loop(stmt, size, root.alloc_buffers) for stmt in split]
+    scheduled = [
+        new if new.same_as(old) else stream(new, function, target)
+        for new, old in zip(scheduled, split, strict=True)
+    ]
+    is_same = len(scheduled) == len(stmts)
+    if is_same and all(new.same_as(old) for new, old in zip(scheduled, stmts, strict=True)):
+        return function
+    body = scheduled[0] if len(scheduled) == 1 else tirx.SeqStmt(scheduled)
+    new = SBlock(
+        root.iter_vars,
+        root.reads,
+        root.writes,
+        root.name_hint,
+        body,
+        root.init,
+        root.alloc_buffers,
+        root.match_buffers,
+        root.annotations,
+    )
+    return function.with_body(SBlockRealize(realize.iter_values, realize.predicate, new))
+
+
+def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
+    if not isinstance(stmt, tirx.For):
+        return [stmt]
+    return [split_repetition(part) for part in split_index_sets(stmt)]
+
+
+def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) -> tirx.Stmt:
+    nest = Nest.of(stmt) if isinstance(stmt, tirx.For) else None
+    if nest is None:
+        return stmt
+    work = count_of(loop.extent for loop in nest.loops)
+    if is_zero(work):
+        return stmt
+    tiles = in_tiles(stmt, size, allocated)
+    if isinstance(work, tirx.IntImm):
+        return _scheduled(stmt, nest, tiles, size, work.value)
+    many = _scheduled(stmt, nest, tiles, size, WORTH_THREADS)
+    # DecomposeReduction asks for one writer of a result.
+    if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
+        return many
+    return tirx.IfThenElse(work >= WORTH_THREADS, many, with_new_variables(stmt))
+
+
+def _scheduled(
+    loop: tirx.For, nest: Nest, tiles: tirx.Stmt | None, size: int, work: int
+) -> tirx.Stmt:
+    """The nest `loop`, or its `tiles`, in parallel where `work` is worth it."""
+    is_large = work >= WORTH_THREADS
+    if tiles is None:
+        return loop if work < _LEAST_VECTORIZED else _rows(loop, nest, size, is_large)
+    if not is_large:
+        return tiles
+    if isinstance(tiles, tirx.For):
+        return _tiles_in_parallel(tiles)
+    return tirx.IfThenElse(tiles.condition, _tiles_in_parallel(tiles.then_case), tiles.else_case)
+
+
+def _rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tirx.Stmt:
+    """The rows of an elementwise kernel in vectors, or a reduction; in parallel if it is large."""
+    independent = _independent(nest)
+    outer = _enough(nest.loops[: min(independent, len(nest.loops) - 1)]) if is_large else 0
+    vectors = None
+    if nest.block.init is None and independent == len(nest.loops):
+        # Those of one row at most, if that is as long as is seen at run time: TVM cannot divide by
+        # its extent.
+        unknown = [i for i, row in enumerate(nest.loops) if not isinstance(row.extent, tirx.IntImm)]
+        vectors = elementwise(nest, size, max([outer, *unknown]))
+    if not is_large:
+        return loop if vectors is None else vectors
+    rows = nest.loops[:outer]
+    are_known = all(isinstance(row.extent, tirx.IntImm) for row in rows)
+    if vectors is None or (are_known and _iterations(rows) < _ENOUGH):
+        return _in_parallel(loop, independent, _PART)
+    return _in_parallel(vectors, outer)
+
+
+def _tiles_in_parallel(loop: tirx.For) -> tirx.For:
+    return _in_parallel(loop, len(_nested(loop)), _PART_OF_TILES)
+
+
+def _nested(loop: tirx.For) -> list[tirx.For]:
+    """A loop, the only one in it, and so on."""
+    loops = []
+    stmt: tirx.Stmt = loop
+    while isinstance(stmt, tirx.For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops
+
+
+def _iterations(loops: Sequence[tirx.For]) -> int:
+    """How many iterations nested loops have, as far as their extents are known."""
+    known = [loop.extent.value for loop in loops if isinstance(loop.extent, tirx.IntImm)]
+    return math.prod(known)
+
+
+def _enough(loops: Sequence[tirx.For]) -> int:
+    """How many of the outermost ones have enough iterations; all of them, if these are too few.
+
+    Only the first has an extent that is seen at run time: TVM cannot divide by others.
+    """
+    counts = range(len(loops))
+    enough = next((n for n in counts if _iterations(loops[:n]) >= _ENOUGH), len(loops))
+    inner = range(1, enough)
+    return next((n for n in inner if not isinstance(loops[n].extent, tirx.IntImm)), enough)
+
+
+def _independent(nest: Nest) -> int:
+    """How many of the outermost loops have iterations that write elements of their own."""
+    iterators = nest.block.iter_vars
+    kinds = {iterator.iter_type for iterator in iterators}
+    if nest.reduced is None or not kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
+        return 0
+    own = [
+        value
+        for value, iterator in zip(nest.values, iterators, strict=True)
+        if iterator.iter_type == tirx.IterVar.DataPar
+    ]
+    count = 0
+    for loop in nest.loops[: len(nest.loops) - nest.reduced]:
+        if not any(uses(value, [loop.loop_var]) for value in own):
+            break
+        count += 1
+    return count
+
+
+def _in_parallel(loop: tirx.For, count: int, part: int | None = None) -> tirx.For:
+    """As many of the first `count` loops as are enough in one parallel loop.
+
+    If that takes the innermost one, its iterations are done in parts of `part`, if it is given.
+    """
+    nested = _nested(loop)[:count]
+    loops = nested[: _enough(nested)]
+    if not loops:
+        return loop
+    body = loops[-1].body
+    position = outer = tirx.Var("parallel", "int64")
+    extents = [inner.extent for inner in loops]
+    if part is not None and not isinstance(body, tirx.For):
+        last = loops.pop()
+        extent = last.extent.astype("int64")
+        parts = tirx.ceildiv(extent, part)
+        start = (tirx.floormod(position, parts) if loops else position) * part
+        within = tirx.Var("within", "int64")
+        at = (start + within).astype(last.loop_var.ty)
+        count_of_part = Analyzer().simplify(tirx.min(extent - start, part))
+        body = serial_loop(within, count_of_part, substitute(body, {last.loop_var: at}))
+        extents[-1] = parts
+        outer = tirx.floordiv(position, parts)
+    if loops:
+        body = substitute(body, unfused(loops, outer))
+    return tirx.For(position, int64(0), count_of(extents), tirx.ForKind.PARALLEL, body)

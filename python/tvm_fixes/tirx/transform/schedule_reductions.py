@@ -1,0 +1,86 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""ScheduleReductions: norms, softmax and other reductions on CPUs, row by row and in vectors.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A softmax, a norm, or a sum, mean or extremum along any axes of many elements, for a CPU.
+Symptom
+    It takes up to eight times as long as PyTorch's.  Of a large number and many small ones the sum
+    is the large one.
+Mechanism
+    TVM's pipeline for CPUs schedules nothing: a sum is one addition after the other, which LLVM
+    must not change the order of; and what is computed for the rows of the data goes through memory
+    for all rows before the next step begins.
+How to remove
+    When TVM passes the tests of this package, and ``make bench`` shows no difference, delete the
+    package, its tests, its line in :mod:`tvm_fixes.pipeline` and the fix id ``reduction-schedule``.
+"""
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, ScheduleError
+
+from ..non_temporal import stream
+from ..row_schedule import by_rows
+from ..util import contains, prim_func_pass
+from ..vectorize import vectorize
+
+FIX_ID = "reduction-schedule"
+
+
+def ScheduleReductions() -> tvm.transform.Pass:
+    """Schedule the kernels that reduce adjacent elements, or the columns of matrices.
+
+    All steps are done for one row after the other, rows in parallel, and each in vectors: see
+    :func:`~tvm_fixes.tirx.row_schedule.by_rows`, :func:`~tvm_fixes.tirx.vectorize.vectorize`, and
+    :func:`~tvm_fixes.tirx.non_temporal.stream` for large tensors.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs that nobody has scheduled, for a target that is a CPU.
+        Fusion knows reductions by their initial values, which are gone then; so it has its place
+        behind the fusion.  Kernels of other forms stay as they are.
+    """
+
+    return prim_func_pass("ScheduleReductions", FIX_ID, _schedule)
+
+
+def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """`function` itself where TVM refuses a step of the schedule, or vectors do not fit."""
+    if not _is_unscheduled(function) or not _has_reduction(function):
+        return function
+    try:
+        rows = by_rows(function)
+    except (ScheduleError, tvm.error.InternalError):
+        return function
+    if rows is None:
+        return function
+    vectorized = vectorize(rows, target)
+    # Of a reduction that is left, DecomposeReduction would have to know the loops.
+    if _has_reduction(vectorized):
+        return function
+    return vectorized.with_body(stream(vectorized.body, vectorized, target))
+
+
+def _is_unscheduled(function: tirx.PrimFunc) -> bool:
+    """Whether a PrimFunc has nothing but plain loops."""
+    return not contains(function.body, tirx.For, lambda loop: loop.kind != tirx.ForKind.SERIAL)
+
+
+def _has_reduction(function: tirx.PrimFunc) -> bool:
+    return contains(function.body, SBlock, lambda block: block.init is not None)

@@ -1,0 +1,196 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What passes and schedules of PrimFuncs have in common."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import tvm
+from tvm import te, tirx
+from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
+
+from ..support import switches
+from ..target.cpu import is_cpu
+
+Node = TypeVar("Node", bound=tvm.Object)
+
+OPAQUE = 8
+"""The kind of pattern that no other kernel is fused with."""
+
+
+def prim_func_pass(
+    name: str,
+    fix_id: str,
+    rewrite: Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc],
+    *,
+    any_target: bool = False,
+) -> tvm.transform.Pass:
+    """Make a module pass over the PrimFuncs, for a target that is a CPU.
+
+    Parameters
+    ----------
+    fix_id : str
+        The fix that the pass is; while that is off, and for other targets, it changes nothing.
+    rewrite : callable
+        Makes of a PrimFunc and the target a new one, or gives back the same.
+    any_target : bool
+        Whether the pass is for other targets, too.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        The same module comes back where nothing is rewritten.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        target = tvm.target.Target.current(allow_none=True)
+        if not switches.enabled(fix_id) or target is None:
+            return mod
+        if not (any_target or is_cpu(target)):
+            return mod
+        rewritten = {}
+        for variable, function in mod.functions_items():
+            if isinstance(function, tirx.PrimFunc):
+                new = rewrite(function, target)
+                if not new.same_as(function):
+                    rewritten[variable] = new
+        if not rewritten:
+            return mod
+        switches.note(fix_id)
+        return tvm.IRModule({**dict(mod.functions_items()), **rewritten}, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(run, opt_level=0, name=name)
+
+
+def contains(
+    node: tvm.Object,
+    kind: type[Node] | tuple[type[Node], ...],
+    predicate: Callable[[Node], bool] = lambda _: True,
+) -> bool:
+    """Whether there is a node of a kind, or of one of several, in `node`, with `predicate`."""
+    found: list[bool] = []
+    structural_walk(node, (kind, lambda inner: found.append(predicate(inner))))
+    return any(found)
+
+
+def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
+    """The product of extents, an int64."""
+    count: tirx.Expr = tirx.const(1, "int64")
+    for extent in extents:
+        count = count * extent.astype("int64")
+    return Analyzer().simplify(count)
+
+
+def extern(
+    name: str,
+    operands: Sequence[te.Tensor],
+    shape: Sequence[tirx.Expr],
+    dtype: str,
+    body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
+) -> te.Tensor:
+    """A tensor that `body` computes of the buffers of operands, into the one buffer of the result.
+
+    The buffers have no layout, as those of ``te.compute`` and other than ``te.extern`` makes them:
+    fusion joins kernels whose buffers are alike.
+    """
+    return te.extern(
+        [shape],
+        operands,
+        body,
+        dtype=[dtype],
+        in_buffers=[
+            tirx.decl_buffer(one.shape, one.dtype, one.op.name, layout=None) for one in operands
+        ],
+        out_buffers=[tirx.decl_buffer(shape, dtype, name, layout=None)],
+        name=name,
+    )
+
+
+def fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
+    """Raise an ``AssertionError``, in a kernel of a CPU; `message` has a ``{}`` for each value."""
+    call = tirx.call_packed("relax.run.assert_op", tirx.const(False, "bool"), message, *values)
+    return tirx.Evaluate(call)
+
+
+def checked_copy(name: str, source: te.Tensor, checks: Sequence[tirx.Stmt]) -> te.Tensor:
+    """A copy of `source`, made behind `checks`, which may raise."""
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        index, zero = tirx.Var("i", "int64"), tirx.const(0, "int64")
+        position = unravel(index, source.shape)
+        copy = tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
+        loop = tirx.For(index, zero, count_of(source.shape), tirx.ForKind.SERIAL, copy)
+        return tirx.SeqStmt([*checks, loop])
+
+    return extern(name, [source], source.shape, str(source.dtype), body)
+
+
+def in_scalars(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.For:
+    """A loop over lanes as one over elements if its body needs it; any other loop as it is."""
+    if loop.kind != tirx.ForKind.VECTORIZED or not is_needed(loop.body):
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
+def is_zero(extent: tirx.Expr) -> bool:
+    """Whether an extent is the constant 0."""
+    return isinstance(extent, tirx.IntImm) and extent.value == 0
+
+
+def is_one(extent: tirx.Expr) -> bool:
+    """Whether an extent is proved to be 1."""
+    return bool(Analyzer().can_prove_equal(extent, 1))
+
+
+def factor_of(whole: tirx.Expr, part: tirx.Expr) -> int | None:
+    """The positive integer times which `part` is proved to be `whole`, None if there is none."""
+    analyzer = Analyzer()
+    factor = None if is_zero(part) else analyzer.simplify(tirx.floordiv(whole, part))
+    if not isinstance(factor, tirx.IntImm) or factor.value < 1:
+        return None
+    return factor.value if analyzer.can_prove_equal(whole, part * factor) else None
+
+
+def divides(divisor: int, extent: tirx.Expr) -> bool:
+    """Whether an extent is proved to be a multiple of `divisor`."""
+    return bool(Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0))
+
+
+def repeated_at(position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """Where in a tensor of `extents` the element is that broadcasting puts at `position`.
+
+    An extent of 1 is repeated, and so is what there is for each of the first axes of `position`.
+    """
+    own = position[len(position) - len(extents) :]
+    return [
+        tirx.const(0, "int64") if is_one(extent) else index
+        for index, extent in zip(own, extents, strict=True)
+    ]
+
+
+def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """The position of an element that is counted through all axes of `shape`."""
+    position: list[tirx.Expr] = []
+    for extent in reversed(shape[1:]):
+        if is_zero(extent):
+            extent = tirx.const(1, "int64")  # there is no element to count
+        position.insert(0, tirx.floormod(index, extent))
+        index = tirx.floordiv(index, extent)
+    return [index, *position] if shape else []
+
+
+def widened_bfloat16(value: tirx.Expr) -> tirx.Expr:
+    """A bfloat16 as the float32 that it is the upper half of, without a conversion."""
+    bits = tirx.reinterpret("uint16", value).astype("uint32")
+    return tirx.reinterpret("float32", bits << tirx.const(16, "uint32"))

@@ -1,0 +1,382 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Loops over adjacent elements, in vectors of explicit lanes."""
+
+from collections.abc import Callable, Sequence
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm_ffi import structural_mutate
+
+from ..target.cpu import vector_registers
+from .loop_nest import Nest, Run, Update, around_loops, run_of, sequence, sources, updates_of, uses
+from .util import contains, is_zero
+
+# Whether a lane has not been done before.
+IsNew = Callable[[tirx.Expr], tirx.Expr]
+
+# So many vectors are summed side by side, that an addition need not wait for the one before.
+_VECTORS = 4
+
+# With fewer lanes it is not worth it.
+_FEWEST = 4
+
+
+def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """Let the blocks of a PrimFunc that read and write adjacent elements do so in vectors.
+
+    Before::
+
+        for k in range(n):
+            with T.sblock("total"):
+                with T.init():
+                    total[i] = 0.0
+                total[i] = total[i] + x[i, k]
+
+    and after, with 64 lanes in 4 vectors::
+
+        lanes[0:64] = 0.0
+        for k in range(n // 64):
+            lanes[0:64] = lanes[0:64] + x[i, k * 64 : k * 64 + 64]
+        for k in range(n % 64 // 16):
+            lanes[0:16] = lanes[0:16] + x[i, n // 64 * 64 + k * 16 : …]
+        # The last 16 elements, of which n % 16 are new.
+        lanes[0:16] = T.Select(0:16 >= 16 - n % 16, lanes[0:16] + x[i, n - 16 : n], lanes[0:16])
+        lanes[0:32] = lanes[0:32] + lanes[32:64]
+        …
+        total[i] = lanes[0]
+
+    With fewer elements than lanes in a vector, if that is seen at run time alone, they are summed
+    one by one.
+
+    Parameters
+    ----------
+    function : tirx.PrimFunc
+        Of blocks; those that are not recognised stay as they are.
+    target : tvm.target.Target
+        A CPU; says how long its vectors are.
+
+    Returns
+    -------
+    tirx.PrimFunc
+    """
+    size, _ = vector_registers(target)
+
+    def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
+        nest = Nest.of(loop)
+        if nest is None:
+            return mutator.default_mutate(loop)
+        new = _reduction(nest, size) if nest.block.init is not None else elementwise(nest, size)
+        return loop if new is None else new
+
+    body = structural_mutate(function.body, (tirx.For, rewrite))
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+def _reduction(nest: Nest, size: int) -> tirx.Stmt | None:
+    """The reduction of `nest` with vectors of `size` bytes, None where it does not fit."""
+    stores, reduced = nest.stores, nest.reduced
+    if not stores or not reduced:
+        return None
+    updates = updates_of(nest, stores)
+    if updates is None:
+        return None
+    return _along(nest, updates, reduced, size) or _across(nest, updates, reduced, size)
+
+
+def _along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
+    """A reduction of adjacent elements: each lane has a part of the sum."""
+    loops = nest.loops[len(nest.loops) - reduced :]
+    run = run_of(loops, [update.element for update in updates])
+    parts = None if run is None else _Parts.of(run, updates, size)
+    if run is None or parts is None:
+        return None
+
+    def fold(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:
+        def in_lane(lane: tirx.Expr) -> tirx.Stmt:
+            def element(update: Update) -> tirx.Expr:
+                return run.at(update.element, start + lane)
+
+            return parts.fold(lane, element, None if is_new is None else is_new(lane))
+
+        return vector_loop(count, in_lane)
+
+    within = sequence(_in_vectors(run.extent, parts.lanes, parts.vectors, fold))
+    body = [
+        parts.begin(),
+        around_loops(loops[: reduced - run.count], within),
+        *parts.halve(),
+        parts.end(),
+    ]
+    return nest.around(len(nest.loops) - reduced, body, parts.buffers)
+
+
+def _across(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
+    """A reduction of elements that are apart: each lane has a result of its own."""
+    outer, loops = nest.loops[: len(nest.loops) - reduced], nest.loops[len(nest.loops) - reduced :]
+    targets = [tirx.BufferLoad(u.target.buffer, u.target.indices) for u in updates]
+    run = run_of(outer, [update.element for update in updates], targets)
+    parts = None if run is None else _Parts.of(run, updates, size)
+    if run is None or parts is None:
+        return None
+
+    def reduce(start: tirx.Expr, count: int, _is_new: IsNew | None = None) -> tirx.Stmt:
+        def fold(lane: tirx.Expr) -> tirx.Stmt:
+            return parts.fold(lane, lambda update: run.at(update.element, start + lane))
+
+        def end(lane: tirx.Expr) -> tirx.Stmt:
+            return parts.store(lane, lambda target: run.at(target, start + lane))
+
+        return tirx.SeqStmt(
+            [
+                parts.begin(count),
+                around_loops(loops, vector_loop(count, fold)),
+                vector_loop(count, end),
+            ]
+        )
+
+    body = _in_vectors(run.extent, parts.lanes, parts.vectors, reduce)
+    return nest.around(len(outer) - run.count, body, parts.buffers)
+
+
+def _vectors(extent: tirx.Expr, lanes: int, updates: list[Update]) -> int:
+    """How many vectors to reduce side by side."""
+    if any(contains(update.element, tvm.ir.Call) for update in updates):
+        return 1
+    if not isinstance(extent, tirx.IntImm):
+        return _VECTORS
+    return min(_VECTORS, _power_of_two(extent.value // lanes))
+
+
+class _Parts:
+    """The lanes of each of some results that are updated together."""
+
+    def __init__(self, updates: Sequence[Update], lanes: int, vectors: int) -> None:
+        self.lanes = lanes
+        self.vectors = vectors
+        self._count = count = vectors * lanes
+        # As many bytes as TVM puts on the stack, from where LLVM takes them into registers.
+        self.buffers = [
+            tirx.decl_buffer([int64(count)], update.dtype, "lanes", layout=None)
+            for update in updates
+        ]
+        self._parts = list(zip(self.buffers, updates, strict=True))
+
+    @classmethod
+    def of(cls, run: Run, updates: list[Update], size: int) -> "_Parts | None":
+        """Those of a run in vectors of `size` bytes; None where it has too few elements."""
+        lanes = lanes_of([run.extent], size, [update.dtype for update in updates])
+        if lanes is None:
+            return None
+        return cls(updates, lanes, _vectors(run.extent, lanes, updates))
+
+    def begin(self, count: int | None = None) -> tirx.Stmt:
+        def initial(lane: tirx.Expr) -> tirx.Stmt:
+            return sequence(
+                tirx.BufferStore(buffer, update.initial, [lane]) for buffer, update in self._parts
+            )
+
+        return vector_loop(self._count if count is None else count, initial)
+
+    def fold(
+        self,
+        lane: tirx.Expr,
+        element: Callable[[Update], tirx.Expr],
+        is_new: tirx.Expr | None = None,
+    ) -> tirx.Stmt:
+        """Take an element into a lane; where there is a condition, only if it holds."""
+        stmts = []
+        for buffer, update in self._parts:
+            old = tirx.BufferLoad(buffer, [lane])
+            new = update.combine(old, element(update))
+            if is_new is not None:
+                new = tirx.Select(is_new, new, old)
+            stmts.append(tirx.BufferStore(buffer, new, [lane]))
+        return sequence(stmts)
+
+    def halve(self) -> list[tirx.Stmt]:
+        """Take one half of the lanes into the other, until one is left."""
+        stmts = []
+        half = self._count // 2
+        while half:
+
+            def fold_half(lane: tirx.Expr, half: int = half) -> tirx.Stmt:
+                return sequence(
+                    tirx.BufferStore(
+                        buffer,
+                        update.combine(
+                            tirx.BufferLoad(buffer, [lane]), tirx.BufferLoad(buffer, [lane + half])
+                        ),
+                        [lane],
+                    )
+                    for buffer, update in self._parts
+                )
+
+            stmts.append(vector_loop(half, fold_half))
+            half //= 2
+        return stmts
+
+    def end(self) -> tirx.Stmt:
+        """Store the first lane."""
+        return self.store(int64(0), lambda target: target)
+
+    def store(self, lane: tirx.Expr, position: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Stmt:
+        """Store a lane at a position of the result."""
+        return sequence(
+            tirx.BufferStore(
+                update.target.buffer,
+                tirx.BufferLoad(buffer, [lane]).astype(str(update.target.value.ty)),
+                [position(index) for index in update.target.indices],
+            )
+            for buffer, update in self._parts
+        )
+
+
+def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
+    """The loops of an elementwise kernel, the innermost ones in vectors.
+
+    Parameters
+    ----------
+    nest : Nest
+    size : int
+        Of a vector, in bytes.
+    outer : int
+        So many of the outermost loops stay as they are.
+
+    Returns
+    -------
+    tirx.Stmt or None
+        None where vectors do not fit.
+    """
+    stores = nest.stores
+    if not nest.loops or stores is None or len(stores) != 1:
+        return None
+    (store,) = stores
+    target = tirx.BufferLoad(store.buffer, store.indices)
+    run = run_of(nest.loops[outer:], [store.value], [target])
+    if run is None:
+        return None
+    variables = [loop.loop_var for loop in run.loops]
+    # TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
+    # it, which it refuses to vectorize; and a vector of equal elements it stores as no integers.
+    is_equal = not uses(store.value, variables)
+    if str(store.value.ty) == "bfloat16" and (is_equal or contains(store.value, tvm.ir.Call)):
+        return None
+    lanes = lanes_of([run.extent], size, [str(store.value.ty)])
+    if lanes is None:
+        return None
+    is_in_place = store.buffer in sources(store.value)
+    # What is hoisted must not be written in between.
+    value, constants = (store.value, []) if is_in_place else _hoist(store.value, variables)
+
+    def assign(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:
+        def in_lane(lane: tirx.Expr) -> tirx.Stmt:
+            new, old = run.at(value, start + lane), run.at(target, start + lane)
+            # What is done already may have taken the place of what it is made of: TVM puts a result
+            # into the memory of an intermediate one that nobody reads any more.
+            if is_new is not None:
+                new = tirx.Select(is_new(lane), new, old)
+            return tirx.BufferStore(store.buffer, new, old.indices)
+
+        return vector_loop(count, in_lane)
+
+    body = [*constants, *_in_vectors(run.extent, lanes, 1, assign)]
+    return nest.around(len(nest.loops) - run.count, body)
+
+
+def _in_vectors(
+    extent: tirx.Expr, lanes: int, vectors: int, body: Callable[..., tirx.Stmt]
+) -> list[tirx.Stmt]:
+    """Do `body` for `extent` elements.
+
+    It is called with the first element and the number of lanes; and where the first ones of these
+    have been done, with what tells of a lane whether it has not.
+    """
+    stmts: list[tirx.Stmt] = []
+    done: tirx.Expr = int64(0)
+    for count in (vectors * lanes, lanes) if vectors > 1 else (lanes,):
+        full = _simplified(tirx.floordiv(extent - done, count))
+        if not is_zero(full):
+            outer = tirx.Var("vector", "int64")
+            stmts.append(serial_loop(outer, full, body(done + outer * count, count)))
+            done = _simplified(done + full * count)
+    left = _simplified(tirx.floormod(extent, lanes))
+    if is_zero(left):
+        return stmts
+    last = body(extent - lanes, lanes, lambda lane: lane >= lanes - left)
+    if isinstance(extent, tirx.IntImm):
+        return [*stmts, last]
+    single = tirx.Var("single", "int64")
+    few = serial_loop(single, extent, body(single, 1))
+    # TVM's simplifier refuses a branch that is known to be for an extent of 0, and divides by it.
+    factors = Analyzer().modular_set(extent)
+    if factors.base == 0 and factors.coeff >= lanes:
+        few = None
+    return [*stmts, tirx.IfThenElse(extent >= lanes, last, few)]
+
+
+def _hoist(value: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[tirx.Expr, list[tirx.Stmt]]:
+    """`value` with the calls that are the same for all `variables`, which are bound before."""
+    constants: list[tirx.Stmt] = []
+
+    def hoist(call: tvm.ir.Call, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
+        # TVM's BF16ComputeLegalize gives the value another dtype than the variable.
+        if uses(call, variables) or "bfloat16" in str(call.ty):
+            return mutator.default_mutate(call)
+        constant = tirx.Var("constant", call.ty)
+        constants.append(tirx.Bind(constant, call))
+        return constant
+
+    def keep(load: tvm.ir.TensorLoad, _: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
+        # TVM computes the extents of intermediate buffers from their indices, above the loops.
+        return load
+
+    rewrites = ((tvm.ir.Call, hoist), (tvm.ir.TensorLoad, keep))
+    return structural_mutate(value, rewrites), constants
+
+
+def lanes_of(extents: Sequence[tirx.Expr], size: int, dtypes: Sequence[str]) -> int | None:
+    """How many elements a vector of `size` bytes has along axes of `extents`; None for too few."""
+    if "bool" in dtypes:
+        return None
+    lanes = size // max(tvm.DataType(dtype).bits // 8 for dtype in dtypes)
+    for extent in extents:
+        if isinstance(extent, tirx.IntImm):
+            lanes = min(lanes, _power_of_two(extent.value))
+    return lanes if lanes >= _FEWEST else None
+
+
+def _power_of_two(count: int) -> int:
+    """The largest one that is no larger than `count`."""
+    return 1 << max(count.bit_length() - 1, 0)
+
+
+def _simplified(expr: tirx.Expr) -> tirx.Expr:
+    return Analyzer().simplify(expr)
+
+
+def int64(value: int) -> tirx.IntImm:
+    return tirx.const(value, "int64")
+
+
+def vector_loop(lanes: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
+    if lanes == 1:
+        return body(int64(0))
+    lane = tirx.Var("lane", "int64")
+    return tirx.For(lane, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body(lane))
+
+
+def serial_loop(var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt) -> tirx.Stmt:
+    return tirx.For(var, int64(0), extent, tirx.ForKind.SERIAL, body)

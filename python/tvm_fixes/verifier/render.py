@@ -1,0 +1,249 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Findings as text, with the lines of TVMScript that they are about."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax
+from tvm_ffi.access_path import AccessKind, AccessPath, AccessStep
+
+from ..support.isolate import OutcomeKind, run_forked
+
+if TYPE_CHECKING:
+    from .diagnostic import Diagnostic
+
+# A function of more bindings is not printed for the sake of one of its lines, nor is a module.
+_PRINTED_BINDINGS = 200
+_PRINTED_FUNCTIONS = 20
+# So many findings are shown with their line; it is the same fault a hundred times by then.
+_SHOWN_LINES = 50
+_WIDTH = 100
+_SECONDS = 30.0
+
+# TVM's printer may crash on these.
+_UNPRINTABLE = frozenset({"ir.malformed", "type.missing"})
+
+
+def path_text(path: AccessPath) -> str:
+    """A place as Python finds it: ``functions["main"].body.blocks[0].bindings[1].value``."""
+    return _steps_text(path.to_steps())
+
+
+def text(module: tvm.IRModule, found: Sequence["Diagnostic"]) -> str:
+    """The findings in `module`, and how many they are."""
+    return "\n".join([*texts(module, found, unprintable_functions(found)), count_text(found)])
+
+
+def texts(
+    module: tvm.IRModule,
+    found: Sequence["Diagnostic"],
+    unprintable: Set[str],
+    describe: Callable[["Diagnostic"], list[str]] = lambda _: [],
+) -> list[str]:
+    """Each finding as text, with its line where that can be printed.
+
+    Parameters
+    ----------
+    unprintable : set of str
+        The functions that must not be printed.
+    describe : callable
+        Gives further lines of a finding in a function that can be printed.
+
+    Notes
+    -----
+    TVM's printer crashes on some IR that no rule is about: what prints runs in a forked child, and
+    leaves other functions out at its second try.
+    """
+    printable = [one.function not in unprintable for one in found[:_SHOWN_LINES]]
+    printable += [False] * (len(found) - len(printable))
+
+    def lines(alone: bool) -> list[tuple[list[str], list[str]]]:
+        return [
+            (excerpt(module, one.path, alone), describe(one)) if may_print else ([], [])
+            for one, may_print in zip(found, printable, strict=True)
+        ]
+
+    printed: Any = [([], [])] * len(found)
+    for alone in (False, True) if any(printable) else ():
+        outcome = run_forked(partial(lines, alone or bool(unprintable)), timeout=_SECONDS)
+        if outcome.kind is OutcomeKind.VALUE:
+            printed = outcome.value
+            break
+    return [_one_text(one, *extra) for one, extra in zip(found, printed, strict=True)]
+
+
+def unprintable_functions(found: Iterable["Diagnostic"]) -> set[str]:
+    """The functions that must not be printed, for what is found in them."""
+    return {one.function for one in found if one.rule in _UNPRINTABLE}
+
+
+def count_text(found: Iterable["Diagnostic"]) -> str:
+    """How many errors and warnings there are: ``1 error, 2 warnings``."""
+    severities = [one.severity for one in found]
+    counts = [(severities.count(name), name) for name in ("error", "warning", "note")]
+    parts = [f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count]
+    return ", ".join(parts) or "no errors"
+
+
+def _one_text(found: "Diagnostic", line: list[str], description: list[str]) -> str:
+    lines = [str(found), f"  path: {path_text(found.path)}", *(f"  {part}" for part in line)]
+    for note in found.notes:
+        where = "" if note.path is None else f" ({_short_text(note.path)})"
+        lines.append(f"  note: {note.message}{where}")
+    if found.hint:
+        lines.append(f"  hint: {found.hint}")
+    return "\n".join([*lines, *description])
+
+
+def excerpt(module: tvm.IRModule, path: AccessPath, alone: bool = False) -> list[str]:
+    """The line of TVMScript that a place is in, and a line of carets below it.
+
+    The number of the line is that in ``module.script()``; in the script of the function where the
+    module is large or must not be printed (`alone`); and there is none where the function is large,
+    too.
+    """
+    steps = list(path.to_steps())
+    function = _function_at(module, steps)
+    if function is None:
+        return []
+    if len(steps) == 4 and steps[2].key == "params":
+        path = path.attr("ty")  # what the printer has a place for
+        steps = list(path.to_steps())
+    if isinstance(function, relax.Function) and _bindings(function) > _PRINTED_BINDINGS:
+        depth = _binding_depth(steps)
+        if depth is None:
+            return []
+        binding = node_at(module, steps[:depth])
+        return _underlined(binding, _path_of(steps[depth:]), is_numbered=False)
+    if not alone and _is_small(module):
+        return _underlined(module, path)
+    return _underlined(function, _path_of(steps[2:]))
+
+
+def binding_at(module: tvm.IRModule, path: AccessPath) -> relax.Binding | None:
+    """The innermost binding that a place is in."""
+    steps = list(path.to_steps())
+    depth = _binding_depth(steps)
+    return None if depth is None else node_at(module, steps[:depth])
+
+
+def binding_text(binding: relax.Binding) -> str:
+    """A binding as TVMScript, on one line where it fits."""
+    # The lines before are those of its free variables.
+    lines = [line for line in str(binding.script()).splitlines() if not line.startswith("#")]
+    target = f"{binding.var.name}:"
+    starts = [i for i, line in enumerate(lines) if line.startswith(target) and " = " in line]
+    return "\n".join(lines[starts[0] if starts else -1 :])
+
+
+def node_at(root: tvm.runtime.Object, steps: Iterable[AccessStep]) -> tvm.runtime.Object:
+    """The node that `steps` lead to from `root`."""
+    for step in steps:
+        root = getattr(root, step.key) if step.kind == AccessKind.ATTR else root[step.key]
+    return root
+
+
+def _function_at(module: tvm.IRModule, steps: Sequence[AccessStep]) -> tvm.ir.BaseFunc | None:
+    if len(steps) < 2 or steps[0].key != "functions":
+        return None
+    return module.functions.get(steps[1].key)
+
+
+def _binding_depth(steps: Sequence[AccessStep]) -> int | None:
+    """How many steps lead to the innermost binding, None outside of bindings."""
+    depths = [i + 2 for i, step in enumerate(steps[:-1]) if step.key == "bindings"]
+    return depths[-1] if depths else None
+
+
+def _bindings(function: relax.Function) -> int:
+    return sum(len(block.bindings) for block in function.body.blocks)
+
+
+def _is_small(module: tvm.IRModule) -> bool:
+    functions = list(module.functions.values())
+    if len(functions) > _PRINTED_FUNCTIONS:
+        return False
+    relax_functions = [one for one in functions if isinstance(one, relax.Function)]
+    return sum(map(_bindings, relax_functions)) <= _PRINTED_BINDINGS
+
+
+def _path_of(steps: Iterable[AccessStep]) -> AccessPath:
+    path = AccessPath.root()
+    for step in steps:
+        if step.kind == AccessKind.ATTR:
+            path = path.attr(step.key)
+        elif step.kind == AccessKind.ARRAY_ITEM:
+            path = path.array_item(step.key)
+        else:
+            path = path.map_item(step.key)
+    return path
+
+
+def _underlined(node: tvm.runtime.Object, path: AccessPath, is_numbered: bool = True) -> list[str]:
+    """The first line that `path` underlines in the script of `node`, and the carets."""
+    # What comes first is about the path.
+    lines = str(node.script(path_to_underline=[path], show_meta=False)).splitlines()
+    number, label, code = 0, 0, ""
+    for line in lines[lines.index("") + 1 :]:
+        if not re.fullmatch(r" *\^+", line):
+            # TVM counts no empty lines, and puts one before the carets of a PrimFunc's last line.
+            number += 1
+            code, label = (line, number) if line else (code, label)
+            continue
+        indent = len(code) - len(code.lstrip())
+        # Of what is many lines long, such as a function, the first says which; decorators do not.
+        if code.startswith("@", indent):
+            continue
+        code, begin, end = _clip(code[indent:], line.index("^") - indent, len(line) - indent)
+        return [
+            f"{label if is_numbered else '':>4} |  {code}",
+            f"{'':>4} |  {' ' * begin}{'^' * (end - begin)}",
+        ]
+    return []
+
+
+def _clip(code: str, begin: int, end: int) -> tuple[str, int, int]:
+    """The part of a long line about what is underlined."""
+    if len(code) <= _WIDTH:
+        return code, begin, end
+    first = max(0, min(begin - _WIDTH // 4, len(code) - _WIDTH))
+    last = first + _WIDTH
+    begin, end = begin - first, min(end, last) - first
+    part = code[first:last]
+    return (
+        ("…" + part[1:] if first else part)[: _WIDTH - 1] + ("…" if last < len(code) else part[-1]),
+        begin,
+        end,
+    )
+
+
+def _short_text(path: AccessPath) -> str:
+    """A place within its function: ``body.blocks[0].bindings[1]``."""
+    steps = list(path.to_steps())
+    return _steps_text(steps[2:] or steps)
+
+
+def _steps_text(steps: Iterable[AccessStep]) -> str:
+    parts = []
+    for step in steps:
+        if step.kind in (AccessKind.ATTR, AccessKind.ATTR_MISSING):
+            parts.append(f".{step.key}")
+        elif isinstance(step.key, tvm.ir.GlobalVar):
+            parts.append(f'["{step.key.name_hint}"]')
+        else:
+            parts.append(f"[{step.key!r}]")
+    return "".join(parts).removeprefix(".")

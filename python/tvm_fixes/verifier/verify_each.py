@@ -1,0 +1,191 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The verifier after each pass: which pass broke a module, and what it changed there."""
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+from ..errors import VerifyError
+from ..relax import analysis
+from . import render
+from .diagnostic import Diagnostic, verify
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a pass has brought into a module.
+
+    Attributes
+    ----------
+    pass_name : str or None
+        The pass; None where the module was wrong before the pass `found_before` ran.
+    found_before : str or None
+        As above; None where a pass is at fault.
+    diagnostic : Diagnostic
+        What is wrong.
+    text : str
+        The diagnostic with its line, who is at fault, and the binding before and after.
+    """
+
+    pass_name: str | None
+    found_before: str | None
+    diagnostic: Diagnostic
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_Key = tuple[str, str, str]
+
+
+class VerifyEach(tvm.ir.instrument.PassInstrument):
+    """Verify a module before the first pass and after each that changes it.
+
+    >>> with tvm.transform.PassContext(instruments=[tvm_fixes.VerifyEach()]):
+    ...     mod = pipeline(mod)
+
+    A pass that gives back the functions that it got is not checked, so that a sequence is not
+    blamed for what a pass in it has done.
+
+    Parameters
+    ----------
+    raise_on_error : bool
+        Raise at the first pass after which there is an error that was not there before; else
+        collect.
+
+    Attributes
+    ----------
+    findings : list of Finding
+        The new errors and warnings since the context was entered, in the order of the passes.
+
+    Raises
+    ------
+    VerifyError
+        From the pass, where `raise_on_error` is set: every new error, the pass that introduced it,
+        and the binding before and after.
+    """
+
+    # TVM's objects have no place for attributes of their own.
+    __slots__ = ("__dict__",)
+
+    def __init__(self, *, raise_on_error: bool = True):
+        super().__init__()
+        self.raise_on_error = raise_on_error
+        self.findings: list[Finding] = []
+        self._forget()
+
+    def enter_pass_ctx(self) -> None:
+        """Begin anew."""
+        self.findings = []
+        self._forget()
+
+    def exit_pass_ctx(self) -> None:
+        """Let go of the modules."""
+        self._forget()
+
+    def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        """Verify a module that comes from elsewhere than the pass before."""
+        name = str(info.name)
+        if not self._is_verified(mod):
+            self._verify(mod, None, found_before=name)
+        # A pass in Python may change the module itself.
+        self._running.append((name, mod.clone()))
+
+    def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        """Verify what the pass has changed."""
+        before = self._pop(str(info.name))
+        if not self._is_verified(mod):
+            self._verify(mod, before, pass_name=str(info.name))
+
+    def _forget(self) -> None:
+        # The functions that were verified last: a reference that is held keeps TVM from changing
+        # their table in place.
+        self._verified: tvm.runtime.Object | None = None
+        self._running: list[tuple[str, tvm.IRModule]] = []
+        self._known: set[_Key] = set()
+
+    def _pop(self, name: str) -> tvm.IRModule | None:
+        """The module that the pass `name` got; a pass within it that raised was never ended."""
+        while self._running:
+            running, mod = self._running.pop()
+            if running == name:
+                return mod
+        return None
+
+    def _is_verified(self, mod: tvm.IRModule) -> bool:
+        return self._verified is not None and self._verified.same_as(mod.functions)
+
+    def _verify(
+        self,
+        mod: tvm.IRModule,
+        before: tvm.IRModule | None,
+        *,
+        pass_name: str | None = None,
+        found_before: str | None = None,
+    ) -> None:
+        found = verify(mod)
+        self._verified = mod.functions
+        # A place moves when something before it goes; what is said of it stays.
+        new = [one for one in found if one.severity != "note" and _key(one) not in self._known]
+        self._known.update(map(_key, new))
+        if pass_name is None:
+            who = f"  there before the pass {found_before}"
+        else:
+            who = f"  introduced by the pass {pass_name}"
+        texts = render.texts(
+            mod, new, render.unprintable_functions(found), lambda one: _change(one, before, mod)
+        )
+        findings = [
+            Finding(pass_name, found_before, one, "\n".join([text, who]))
+            for one, text in zip(new, texts, strict=True)
+        ]
+        self.findings += findings
+        errors = [one for one in findings if one.diagnostic.severity == "error"]
+        if self.raise_on_error and errors:
+            counts = render.count_text(one.diagnostic for one in errors)
+            raise VerifyError("\n".join([*(one.text for one in errors), counts]))
+
+
+def _key(found: Diagnostic) -> _Key:
+    return found.rule, found.function, found.message
+
+
+def _change(one: Diagnostic, before: tvm.IRModule | None, mod: tvm.IRModule) -> list[str]:
+    """The binding that a finding is about, as it was and as it is."""
+    binding = render.binding_at(mod, one.path)
+    if binding is None or before is None:
+        return []
+    earlier = _binding_of(before, one.function, binding.var)
+    text = "no such binding" if earlier is None else _indent(render.binding_text(earlier))
+    return [f"  before: {text}", f"  after:  {_indent(render.binding_text(binding))}"]
+
+
+def _indent(text: str) -> str:
+    return text.replace("\n", "\n          ")
+
+
+def _binding_of(mod: tvm.IRModule, function: str, var: relax.Var) -> relax.Binding | None:
+    """The binding of a variable, or of one of its name, in the function of that name."""
+    by_name = None
+    for global_var, candidate in mod.functions_items():
+        if global_var.name_hint != function or not isinstance(candidate, relax.Function):
+            continue
+        for binding in analysis.bindings(candidate):
+            if binding.var.same_as(var):
+                return binding
+            if by_name is None and binding.var.name == var.name:
+                by_name = binding
+    return by_name

@@ -1,0 +1,151 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The reference in a process of its own."""
+
+import itertools
+import os
+import signal
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm.testing
+from onnx import helper
+
+from helpers.compiling import fails
+from helpers.models import onnx_model
+from tvm_fixes.debug.reference_process import ReferenceProcess
+from tvm_fixes.errors import UsageError
+
+INPUTS = [np.arange(4, dtype="float32")]
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_outputs_and_times():
+    def run(values):
+        x = values[0]
+        wide = np.broadcast_to(x, (3, 4))
+        return [
+            wide,
+            x.astype(ml_dtypes.bfloat16),
+            x[:0],
+            np.array(os.getpid()),
+            x > 1,
+        ]
+
+    process = ReferenceProcess(lambda: ("a reference", run), INPUTS)
+    try:
+        assert process.name == "a reference"
+        wide, half, none, pid, booleans = process.outputs()
+        np.testing.assert_array_equal(wide, [INPUTS[0]] * 3)
+        assert half.dtype == ml_dtypes.bfloat16 and half.tolist() == [0, 1, 2, 3]
+        assert none.shape == (0,) and pid.shape == () and booleans.tolist() == [0, 0, 1, 1]
+        assert pid != os.getpid()
+        assert 0 < process.median_seconds(3, 1.0) < 1
+    finally:
+        process.close()
+    assert not is_alive(int(pid))
+
+
+def test_outputs_stay_what_they_are():
+    calls = itertools.count()
+    process = ReferenceProcess(
+        lambda: ("", lambda values: [np.full(4, float(next(calls)))]), INPUTS
+    )
+    first, second = process.outputs(), process.outputs()
+    process.close()
+    assert (first[0].tolist(), second[0].tolist()) == ([0] * 4, [1] * 4)
+
+
+def test_without_a_child_nothing_stays_open(monkeypatch):
+    def no_fork(_serve):
+        raise BlockingIOError("no processes left")
+
+    monkeypatch.setattr("tvm_fixes.debug.reference_process.start_forked", no_fork)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BlockingIOError):
+        ReferenceProcess(lambda: ("", lambda values: []), INPUTS)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_errors_stay_what_they_are():
+    def lacking():
+        raise UsageError("comparing needs a package")
+
+    with pytest.raises(UsageError, match="needs a package"):
+        ReferenceProcess(lacking, INPUTS)
+
+    def failing(values):
+        raise KeyError("x")
+
+    process = ReferenceProcess(lambda: ("", failing), INPUTS)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="KeyError: 'x'"):
+            process.outputs()
+    process.close()
+
+
+@pytest.mark.parametrize("when", ["make", "run"])
+def test_a_crash(when):
+    def crash(*_):
+        signal.raise_signal(signal.SIGFPE)
+
+    make = crash if when == "make" else lambda: ("", crash)
+    with pytest.raises(RuntimeError, match="SIGFPE: crashed"):
+        ReferenceProcess(make, INPUTS).outputs()
+
+
+def test_ctrl_c_ends_it():
+    process = ReferenceProcess(lambda: ("", lambda values: threading.Event().wait()), INPUTS)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        process.outputs()
+    process.close()
+    timer.join()
+
+
+def test_what_is_no_tensor():
+    process = ReferenceProcess(lambda: ("", lambda values: [[1, 2]]), INPUTS)
+    with pytest.raises(RuntimeError, match="output 0 is of list"):
+        process.outputs()
+    process.close()
+
+
+def test_onnx_runtime_divides_the_least_integer():
+    """-2**31 / -1 has no result in int32; ONNX Runtime dies of it."""
+    values = [
+        helper.make_tensor(name, 6, [2], [value] * 2)
+        for name, value in (("a", -(2**31)), ("b", -1))
+    ]
+    nodes = [helper.make_node("Constant", [], [value.name], value=value) for value in values]
+    nodes += [
+        helper.make_node("Div", ["a", "b"], ["c"]),
+        helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
+    model = onnx_model(nodes, [("x", 6, [2])], [("y", 6, [2])])
+    assert "the reference cannot run it with inputs x (2): its process ended: SIGFPE" in fails(
+        model
+    )
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

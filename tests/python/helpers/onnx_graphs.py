@@ -1,0 +1,240 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""ONNX models of one node, run by ONNX Runtime and by TVM."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx import compose, helper, parser
+from tvm import relax
+
+from helpers.models import onnx_model
+from helpers.relax_modules import call, run
+from tvm_fixes import verify
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def node_model(
+    operator: str,
+    inputs: Arrays,
+    attributes: Mapping[str, object] | None = None,
+    *,
+    constants: Arrays | None = None,
+    operands: Sequence[str] | None = None,
+    shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+    outputs: Mapping[str, tuple[str, int]] | None = None,
+    opset: int = 18,
+) -> onnx.ModelProto:
+    """A model of one node named ``node``, from `inputs` and `constants` to ``y``.
+
+    Parameters
+    ----------
+    inputs, constants : mapping of str to np.ndarray
+        Operands that are inputs and initializers.
+    operands : sequence of str, optional
+        The node's operands; by default the inputs, then the constants.
+    shapes : mapping, optional
+        What the model says of the shapes of inputs; by default those of the arrays.
+    outputs : mapping, optional
+        Dtype and rank of each output by name; by default ``y`` is of the type of the first input.
+    """
+    constants, shapes = constants or {}, shapes or {}
+    element = {name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in inputs.items()}
+    first = next(iter(inputs.values()))
+    outputs = outputs or {"y": (str(first.dtype), first.ndim)}
+    node = helper.make_node(
+        operator,
+        operands or [*inputs, *constants],
+        list(outputs),
+        name="node",
+        **(attributes or {}),
+    )
+    return onnx_model(
+        [node],
+        [(name, element[name], shapes.get(name, a.shape)) for name, a in inputs.items()],
+        [
+            (name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [None] * rank)
+            for name, (dtype, rank) in outputs.items()
+        ],
+        dict(constants),
+        opset=opset,
+    )
+
+
+def side_by_side(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
+    """One model of the outputs of all, which is built faster; of one opset.
+
+    The names of a model, except those of dims, get its own name and ``case_`` as prefix.
+    """
+    graph = onnx.GraphProto(name="side_by_side")
+    for name, model in models.items():
+        part = compose.add_prefix(model, re.sub(r"\W", "_", f"case_{name}_")).graph
+        graph.node.extend(part.node)
+        graph.input.extend(part.input)
+        graph.output.extend(part.output)
+        graph.initializer.extend(part.initializer)
+    whole = helper.make_model(graph, opset_imports=next(iter(models.values())).opset_import)
+    whole.ir_version = 9
+    return whole
+
+
+def text_model(text: str, opset: int = 18) -> onnx.ModelProto:
+    """The model of a graph in ONNX's text form, ``(float[n] x) => (float[n] y) { ... }``."""
+    return parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> graph {text}')
+
+
+def onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray]:
+    """The outputs of `model` in ONNX Runtime; its inputs in their order."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [value.name for value in session.get_inputs()]
+    return session.run(None, dict(zip(names, inputs, strict=True)))
+
+
+def refused_by_onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> bool:
+    try:
+        onnx_runtime(model, *inputs)
+    except Exception:  # its exceptions have no base of their own
+        return True
+    return False
+
+
+def imported_and_run(
+    from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
+    model: onnx.ModelProto,
+    *inputs: np.ndarray,
+) -> list[np.ndarray]:
+    """The outputs of `model` in TVM, in which the verifier finds no error."""
+    mod = from_onnx(model)
+    verify(mod).raise_if_errors()
+    result = run(mod, *inputs)
+    return result if isinstance(result, list) else [result]
+
+
+def assert_as_onnx_runtime(
+    from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
+    cases: Mapping[str, tuple[onnx.ModelProto, Arrays]],
+    rtol: float = 0.0,
+) -> None:
+    """Import and build all `cases` at once; each gives what ONNX Runtime gives.
+
+    Parameters
+    ----------
+    cases : mapping
+        Models of one opset, without named dims, and their inputs.
+    rtol : float
+        What an element may be off by, relative to the largest of its output; 0 for equality.
+    """
+    model = side_by_side({name: model for name, (model, _) in cases.items()})
+    inputs = [array for _, arrays in cases.values() for array in arrays.values()]
+    names = [name for name, (part, _) in cases.items() for _ in part.graph.output]
+    results = imported_and_run(from_onnx, model, *inputs)
+    for name, got, expected in zip(names, results, onnx_runtime(model, *inputs), strict=True):
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype), name
+        if rtol == 0:
+            np.testing.assert_array_equal(got, expected, err_msg=name)
+        else:
+            atol = rtol * np.abs(expected.astype("float64")).max(initial=0)
+            np.testing.assert_allclose(got, expected, rtol=0, atol=atol, err_msg=name)
+
+
+def assert_refused(
+    from_onnx: Callable[[onnx.ModelProto], tvm.IRModule], model: onnx.ModelProto, message: str
+) -> None:
+    """Importing `model` fails with a message that contains `message`."""
+    with pytest.raises(tvm.error.OpAttributeInvalid) as error:
+        from_onnx(model)
+    assert message in str(error.value)
+
+
+def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def integers(*shape: int, seed: int = 0, most: int = 4, dtype: str = "float32") -> np.ndarray:
+    """Whole numbers up to `most`, of which sums and products are exact in any order."""
+    return np.random.default_rng(seed).integers(-most, most + 1, shape).astype(dtype)
+
+
+def program(
+    nodes: Mapping[str, tuple],
+    inputs: Mapping[str, tuple[str, Sequence[int | str | None]]],
+    constants: Arrays | None = None,
+    outputs: Mapping[str, str] | Sequence[str] = ("y",),
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model of the `nodes`, (operator, operands[, attributes]) by name of the result.
+
+    Parameters
+    ----------
+    nodes : mapping
+        In their order; a node is named after its result, which may be several, with commas.
+    inputs : mapping
+        Dtype and shape by name.
+    outputs : mapping or sequence of str
+        Dtypes by name; float32 where there are names alone.
+    """
+    if not isinstance(outputs, Mapping):
+        outputs = dict.fromkeys(outputs, "float32")
+    element = lambda dtype: helper.np_dtype_to_tensor_dtype(np.dtype(dtype))  # noqa: E731
+    return onnx_model(
+        [
+            helper.make_node(
+                operator, operands, results.split(","), name=results, **dict(*attributes)
+            )
+            for results, (operator, operands, *attributes) in nodes.items()
+        ],
+        [(name, element(dtype), shape) for name, (dtype, shape) in inputs.items()],
+        [(name, element(dtype), None) for name, dtype in outputs.items()],
+        dict(constants or {}),
+        opset=opset,
+    )
+
+
+def assert_follows_onnx_runtime(
+    from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
+    model: onnx.ModelProto,
+    *runs: Sequence[np.ndarray],
+    pipeline: str = "default",
+) -> None:
+    """One build of `model` gives what ONNX Runtime gives, for the inputs of each of the `runs`.
+
+    The verifier finds no error in it.
+
+    What ONNX Runtime refuses, an error of a check refuses.
+    """
+    mod = from_onnx(model)
+    verify(mod).raise_if_errors()
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline), tvm.cpu())
+    for inputs in runs:
+        name = f"of {[array.shape if array.dtype.kind == 'f' else array for array in inputs]}"
+        if refused_by_onnx_runtime(model, *inputs):
+            with pytest.raises(RuntimeError, match="match_cast error"):
+                call(vm, "main", *inputs)
+            continue
+        results = call(vm, "main", *inputs)
+        results = results if isinstance(results, list) else [results]
+        for output, got, expected in zip(
+            model.graph.output, results, onnx_runtime(model, *inputs), strict=True
+        ):
+            assert (got.shape, got.dtype) == (expected.shape, expected.dtype), output.name + name
+            np.testing.assert_array_equal(got, expected, err_msg=output.name + name)

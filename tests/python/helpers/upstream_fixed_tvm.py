@@ -1,0 +1,51 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A pytest plugin: tests of TVM's run against a TVM with this project's fixes.
+
+Operators are corrected once `tvm_fixes` is imported. What has an entry point of its own here, an
+importer or a pass, stands under TVM's name while the tests are imported: they bind the name then,
+and this project's code goes on to find TVM's own. In a test of the staging area the fixes of its
+pull request alone are on.
+"""
+
+import os
+
+import pytest
+import tvm.relax.frontend.onnx
+import tvm.relax.frontend.torch
+
+import tvm_fixes
+from tvm_fixes.support import switches
+from upstream import tool as upstream
+
+_SUBSTITUTES = (
+    (tvm.relax.frontend.onnx, tvm_fixes.frontend.onnx, "from_onnx"),
+    (tvm.relax.frontend.torch, tvm_fixes.frontend.torch, "from_exported_program"),
+    (tvm.relax.frontend.torch, tvm_fixes.frontend.torch, "from_fx"),
+    (tvm.relax.transform, tvm_fixes.transform, "LiftTransformParams"),
+)
+
+_patch = pytest.MonkeyPatch()
+for _tvm, _ours, _name in _SUBSTITUTES:
+    _patch.setattr(_tvm, _name, getattr(_ours, _name))
+
+
+def pytest_collection_finish() -> None:
+    _patch.undo()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    name = item.path.relative_to(item.config.rootpath).parts[0]
+    request = upstream.read_pull_request(item.config.rootpath, name)
+    others = [fix for fix in switches.FIX_IDS if fix not in request.fixes]
+    os.environ[switches.ENVIRONMENT_VARIABLE] = ",".join(others)

@@ -1,0 +1,214 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Convolutions of small groups, in vectors along the columns."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import tirx
+
+from helpers.conv_cases import AXES, Case
+from helpers.conv_checks import (
+    CPU,
+    allocations,
+    assert_close,
+    assert_computes,
+    assert_reference_equals_pytorch,
+    legalized,
+    live_allocations,
+    loops,
+    module,
+    prim_func,
+)
+from helpers.grids import batched
+from helpers.relax_modules import run
+
+# 4 lanes of SSE2, 8 of AVX, 16 of AVX-512.
+WIDTHS = (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 50, 80, 112)
+
+
+def depthwise(width: int, **changes: object) -> Case:
+    """A call with `width` columns, all of whose channels are groups."""
+    case = Case(
+        kernel_layout="OIHW",
+        stride=(1, 1),
+        kernel=(3, 3),
+        padding=(1, 1, 1, 1),
+        groups=4,
+        channels=4,
+        group_out=1,
+        extent=(5, width),
+        transposed=False,
+    )
+    return replace(case, **changes)
+
+
+GEOMETRIES = [
+    {},
+    {"kernel": (7, 7), "padding": (3, 3, 3, 3)},
+    {"kernel": (5, 1), "padding": (2, 0, 2, 0), "stride": (2, 1)},
+    {"kernel": (1, 4), "padding": (0, 3, 0, 1)},
+    {"dilation": (2, 3), "padding": (2, 3, 2, 3)},
+    {"stride": (3, 1), "padding": (0, 1, 2, 1), "extent": (11, 9)},
+    {"stride": (2, 2), "extent": (9, 9)},
+    {"stride": (1, 2), "kernel": (2, 5), "dilation": (1, 3), "padding": (0, 6, 1, 7)},
+    {"stride": (2, 2), "groups": 2, "channels": 6, "group_out": 3, "kernel": (1, 1)},
+    {"groups": 2, "channels": 6, "group_out": 2},
+    {"groups": 2, "channels": 20, "group_out": 7},
+    {"groups": 3, "channels": 3, "group_out": 4},
+]
+
+
+def is_by_columns(case: Case) -> bool:
+    """Whether the columns are what is vectorized: the last axis of data that is channels-first."""
+    func = prim_func(legalized(module(case), CPU))
+    vectors = [loop for loop in loops(func) if loop.kind == tirx.ForKind.VECTORIZED]
+    _, padded = live_allocations(func)
+    return bool(vectors) and int(padded.shape[1]) == case.channels // case.groups
+
+
+@pytest.mark.parametrize("changes", GEOMETRIES, ids=str)
+def test_widths_around_those_of_vectors(changes: dict) -> None:
+    changes = dict(changes)
+    height = changes.pop("extent", (5, 0))[0]
+    cases = [depthwise(width, extent=(height, width), **changes) for width in WIDTHS]
+    assert is_by_columns(cases[-1])
+    assert_computes(cases)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])
+@pytest.mark.parametrize("extent", [(14, 14), (1, 56), (57, 200)], ids=str)
+def test_sums_stay_in_registers(mcpu: str, extent: tuple[int, int]) -> None:
+    target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu})
+    func = prim_func(legalized(module(depthwise(0, extent=extent)), target))
+    sums, _ = live_allocations(func)
+    size = np.prod([int(e) for e in sums.shape]) * 4
+    registers = {"x86-64": 16 * 16, "haswell": 16 * 32, "skylake-avx512": 32 * 64}[mcpu]
+    assert size < min(registers, 1024)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])
+@pytest.mark.parametrize("width", [40, 80, 96, 112, 150, None])
+def test_lanes_are_powers_of_two(mcpu: str, width: int | None) -> None:
+    """LLVM makes others, of 112 columns, for one element after the other."""
+    target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu})
+    case = depthwise(width or 40, dynamic=width is None)
+    func = prim_func(legalized(module(case), target))
+    lanes = [int(loop.extent) for loop in loops(func) if loop.kind == tirx.ForKind.VECTORIZED]
+    assert lanes
+    assert all(count.bit_count() == 1 for count in lanes)
+
+
+@pytest.mark.parametrize("rank", AXES)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_ranks_and_dtypes(rank: int, dynamic: bool, dtype: str) -> None:
+    cases = [
+        depthwise(
+            width,
+            data_layout=f"NC{AXES[rank]}",
+            kernel_layout=f"OI{AXES[rank]}",
+            out_layout=f"NC{AXES[rank]}",
+            stride=(2, 1, 2)[3 - rank :],
+            dilation=(1,) * rank,
+            output_padding=(0,) * rank,
+            kernel=(2, 3, 5)[3 - rank :],
+            padding=((0, 1, 2)[3 - rank :]) * 2,
+            extent=(3, 6, width)[3 - rank :],
+            dynamic=dynamic,
+            dtype=dtype,
+        )
+        for width in (1, 8, 13, 40)
+    ]
+    assert_computes(cases)
+
+
+@batched(5)
+@given(data=st.data())
+def test_random(data: st.DataObject) -> None:
+    def draw_case() -> Case:
+        number = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
+        groups, group_in = number(2, 5), number(1, 3)
+        extent, kernel = (number(1, 20), number(1, 40)), (number(1, 5), number(1, 7))
+        dilation = (number(1, 2), number(1, 3))
+        reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+        before = number(0, reach[0]), number(0, reach[1])
+        after = [
+            max(r - e - b, 0) + number(0, 2) for r, e, b in zip(reach, extent, before, strict=True)
+        ]
+        return depthwise(
+            0,
+            groups=groups,
+            channels=groups * group_in,
+            group_out=number(1, 4),
+            extent=extent,
+            kernel=kernel,
+            dilation=dilation,
+            stride=(number(1, 3), number(1, 3)),
+            padding=(*before, *after),
+            dynamic=number(0, 3) == 0,
+            dtype=data.draw(st.sampled_from(["float32", "float64", "bfloat16"])),
+        )
+
+    cases = [draw_case() for _ in range(5)]
+    assert_reference_equals_pytorch(cases)
+    assert_computes(cases)
+
+
+def test_transposed() -> None:
+    """With a stride of 1 it is a convolution like any other."""
+    cases = [
+        depthwise(width, transposed=True, kernel_layout="IOHW", kernel=kernel, padding=(1, 1, 0, 1))
+        for width, kernel in itertools.product((4, 9, 20), [(3, 3), (2, 5)])
+    ]
+    assert is_by_columns(cases[-1])
+    assert_computes(cases)
+
+
+def test_infinity_and_nan_stay_where_they_are() -> None:
+    case = depthwise(20)
+    data, kernel = case.arrays()
+    data[0, 1, 2, 7], data[1, 3, 0, 19] = np.nan, np.inf
+    got, expected = run(module(case), data, kernel), case.reference(data, kernel)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(expected))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+
+
+def test_constant_kernel() -> None:
+    case = depthwise(20)
+    data, kernel = case.arrays()
+    assert_close(case, run(module(case, constant_kernel=kernel), data), data, kernel)
+
+
+def test_a_copy_of_padding_is_not_made() -> None:
+    """Between the elements of a kernel that reach far lies mostly padding."""
+    case = depthwise(8, dilation=(300, 200), padding=(300, 200, 300, 200))
+    assert allocations(prim_func(legalized(module(case), CPU))) == []
+    assert_computes([case])
+
+
+def test_columns_of_large_strides_are_left_to_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    mod = module(depthwise(20, stride=(1, 3)))
+    ours = legalized(mod, CPU)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "conv-legalize")
+    tvm.ir.assert_structural_equal(ours, legalized(mod, CPU))
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,170 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The choice of a layout."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+
+from helpers.relax_modules import build, calls, run, tensor
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.transform import choose_layout
+from tvm_fixes.relax.transform.choose_layout import FIX_ID, ChooseLayout
+from tvm_fixes.support import switches
+
+AVX512 = {"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-linux-gnu"}
+AVX2 = {"kind": "llvm", "mcpu": "znver3", "mtriple": "x86_64-linux-gnu"}
+RNG = np.random.default_rng(0)
+KERNELS = [RNG.standard_normal((32, c, 3, 3)).astype("float32") / 9 for c in (3, 32, 32)]
+
+
+def choose(mod, target=AVX512):
+    with tvm.target.Target(target):
+        return ChooseLayout()(mod)
+
+
+def network(between=lambda x: relax.op.nn.relu(x), shape=(1, 3, 9, 10), count=3, dtype="float32"):
+    """Convolutions with something between them, and a mean over the pixels at the end."""
+
+    def emit(builder, x):
+        for kernel in KERNELS[:count]:
+            weight = relax.const(kernel.astype(dtype))
+            x = builder.emit(relax.op.nn.conv2d(x, weight, padding=1))
+            x = builder.emit(between(x))
+        return relax.op.mean(x, [2, 3])
+
+    return build({"x": tensor(*shape, dtype=dtype)}, emit)
+
+
+def layouts(mod):
+    return [str(call.attrs.data_layout) for call in calls(mod, "relax.nn.conv2d")]
+
+
+def test_channels_stay_in_blocks():
+    """But for those of the input, of which there are three."""
+    assert layouts(choose(network())) == ["NCHW", "NCHW16c", "NCHW16c"]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: relax.op.add(x, relax.op.tanh(x)),
+        lambda x: relax.op.nn.max_pool2d(x, 2, 1),
+        lambda x: relax.op.nn.leakyrelu(x),
+    ],
+)
+def test_what_blocks_pass_through(between):
+    assert "NCHW16c" in layouts(choose(network(between)))
+
+
+KEPT = {
+    "one convolution": network(count=1),
+    "a norm": network(
+        lambda x: relax.op.nn.instance_norm(
+            x,
+            relax.const(np.ones(32, "float32")),
+            relax.const(np.zeros(32, "float32")),
+            channel_axis=1,
+            axes=[2, 3],
+        )
+    ),
+    "a softmax over rows of pixels": network(
+        lambda x: relax.op.reshape(
+            relax.op.nn.softmax(relax.op.reshape(x, (1, 320, 9)), -1), (1, 32, 9, 10)
+        )
+    ),
+    "float16": network(dtype="float16"),
+    "extents that are seen at run time": network(shape=(1, 3, tirx.Var("h", "int64"), 10)),
+}
+
+
+@pytest.mark.parametrize("reason", KEPT)
+def test_the_layout_is_kept(reason):
+    assert choose(KEPT[reason]).same_as(KEPT[reason])
+
+
+def test_other_machines_and_the_switch_keep_it(monkeypatch):
+    mod = network()
+    assert choose(mod, AVX2).same_as(mod)
+    assert choose(mod, "cuda").same_as(mod)
+    assert ChooseLayout()(mod).same_as(mod)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
+    assert choose(mod).same_as(mod)
+
+
+def test_a_conversion_that_is_dropped_is_no_fix_in_force():
+    with switches.collect() as fixes:
+        choose(KEPT["a softmax over rows of pixels"])
+    assert not fixes
+    with switches.collect() as fixes:
+        choose(network())
+    assert FIX_ID in fixes
+
+
+def test_a_conversion_that_fails_is_dropped(monkeypatch):
+    def fail(_layout):
+        raise tvm.error.InternalError("for the test")
+
+    monkeypatch.setattr(choose_layout, "convert_layout", fail)
+    mod = network()
+    assert choose(mod).same_as(mod)
+
+
+def test_results_whose_bounds_are_lost_keep_the_layout(caplog):
+    """Without k >= 0 the extent of the slice has another form, and TVM refuses to change it."""
+    k = tirx.Var("k", "int64")
+    kernel = relax.const(np.ones((3, 2, 1, 1), "float32"))
+
+    def emit(builder, x, y):
+        one = tirx.min(tirx.const(1, "int64"), k)
+        part = builder.emit(relax.op.strided_slice(y, [0], [one], [k]))
+        return relax.Tuple([builder.emit(relax.op.nn.conv2d(x, kernel)), part])
+
+    mod = build({"x": tensor(1, 2, 4, 4), "y": tensor(k)}, emit)
+    x, y = RNG.standard_normal((1, 2, 4, 4)).astype("float32"), np.arange(5, dtype="float32")
+    got, part = run(mod, x, y, pipeline=pipeline(layout="NHWC"))
+    np.testing.assert_allclose(got, np.repeat(x.sum(1, keepdims=True), 3, 1), rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(part, y[1:])
+    assert "the convolutions stay as they are" in caplog.text
+
+
+def test_a_module_without_convolutions_stays_as_it_is():
+    """ConvertLayout infers types without the bounds of dims: that of the output would change."""
+    s, t = (tirx.Var(name, "int64") for name in "st")
+    shorter = relax.ShapeExpr([tirx.max(tirx.const(0, "int64"), tirx.min(s, t))])
+
+    def emit(builder, x):
+        whole = builder.emit(relax.op.permute_dims(x))
+        return builder.emit(relax.op.strided_slice(whole, [0], [0], list(shorter.values)))
+
+    mod = build({"x": tensor(s, t)}, emit)
+    assert choose_layout.convert_layout("NHWC")(mod).same_as(mod)
+    x = RNG.standard_normal((2, 5)).astype("float32")
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline(layout="NHWC")), x.T[:2])
+
+
+@pytest.mark.parametrize("batch", [1, 2, "n"])
+def test_results_are_the_same(batch, monkeypatch):
+    mod = network(shape=(tirx.Var(batch, "int64") if batch == "n" else batch, 3, 9, 10))
+    chosen = choose(mod)
+    assert not chosen.same_as(mod)
+    x = RNG.standard_normal((3 if batch == "n" else batch, 3, 9, 10)).astype("float32")
+    np.testing.assert_allclose(
+        run(chosen, x, pipeline=pipeline()), run(mod, x, pipeline=pipeline()), rtol=1e-5, atol=1e-6
+    )
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

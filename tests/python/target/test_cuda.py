@@ -1,0 +1,185 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.target.cuda, and models that are compiled for a GPU; none of it needs one."""
+
+import json
+import shutil
+import struct
+
+import numpy as np
+import pytest
+import torch
+import tvm
+import tvm.testing
+from torch import nn
+
+from tvm_fixes import CompiledModel, _ffi
+from tvm_fixes import compile as compile_model
+from tvm_fixes.errors import ArtifactError, CompileError, UsageError
+from tvm_fixes.target import cuda
+
+SOURCE = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+
+CUDA = 190
+"""The e_machine of an ELF file for a GPU."""
+
+
+def compiles() -> bool:
+    try:
+        cuda.find_compiler("sm_90")
+    except CompileError:
+        return False
+    return True
+
+
+needs_compiler = pytest.mark.skipif(not compiles(), reason="neither NVRTC nor nvcc is installed")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 4, 4, stride=2)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, image):
+        return self.head(self.up(image).relu().mean((2, 3)))
+
+
+def net() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    torch.manual_seed(0)
+    return Net().eval(), (torch.ones(1, 3, 6, 6),)
+
+
+def machines(library: bytes) -> set[int]:
+    """The e_machine of each ELF file in `library`."""
+    found, start = set(), library.find(b"\x7fELF")
+    while start >= 0:
+        found.add(struct.unpack_from("<H", library, start + 18)[0])
+        start = library.find(b"\x7fELF", start + 1)
+    return found
+
+
+@needs_compiler
+def test_an_artifact_holds_code_and_no_source(tmp_path):
+    compile_model(net(), target="cuda/sm_90", compare=False, output=tmp_path / "out")
+    library = (tmp_path / "out" / "model.so").read_bytes()
+    assert CUDA in machines(library)
+    assert b"__global__" not in library
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["target"]["kind"] == "cuda"
+    assert manifest["target"]["arch"] == "sm_90"
+
+
+@needs_compiler
+@pytest.mark.skipif(not cuda.has_device(), reason="there is no GPU")
+@pytest.mark.parametrize("weights", ["inside", "outside"])
+def test_on_the_gpu_of_this_machine(weights, tmp_path):
+    model = compile_model(net(), target="cuda", weights=weights, output=tmp_path / "out")
+    assert model.report.equal
+    module, inputs = net()
+    loaded = CompiledModel.load(tmp_path / "out")
+    torch.testing.assert_close(loaded.run(*inputs), module(*inputs).detach())
+
+
+@needs_compiler
+def test_weights_outside(tmp_path):
+    options = {"target": "cuda/sm_90", "compare": False, "weights": "outside"}
+    module = nn.Linear(64, 64).eval(), (torch.ones(3, 64),)
+    model = compile_model(module, output=tmp_path / "out", **options)
+    assert model.manifest.weights.size > 64 * 64 * 4
+
+
+@needs_compiler
+@pytest.mark.skipif(cuda.has_device(), reason="there is a GPU")
+def test_where_there_is_no_gpu(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot compare what cannot run here: .*(CUDA|GPU)"):
+        compile_model(net(), target="cuda/sm_90")
+    model = compile_model(net(), target="cuda/sm_90", compare=False, output=tmp_path / "out")
+    with pytest.raises(ArtifactError, match="cannot run here"):
+        model.run(np.ones((1, 3, 6, 6), "float32"))
+    with pytest.raises(ArtifactError, match="cannot run here"):
+        CompiledModel.load(tmp_path / "out")
+
+
+def test_no_compiler_is_an_error_before_the_work(monkeypatch):
+    monkeypatch.setattr(cuda, "_nvrtc_loads", lambda: False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    steps = []
+    with pytest.raises(CompileError) as error:
+        compile_model(net(), target="cuda/sm_90", compare=False, progress=steps.append)
+    assert error.value.message == (
+        "there is no CUDA compiler: install NVRTC and its headers with pip install "
+        "'tvm-fixes[cuda]', or the toolkit of CUDA 13, with nvcc on PATH"
+    )
+    assert {step.name for step in steps} == {"load"}
+
+
+@needs_compiler
+def test_a_compiler_compiles_and_refuses():
+    compiler = cuda.find_compiler("sm_90")
+    assert machines(compiler(SOURCE)) == {CUDA}
+    with pytest.raises(CompileError, match=r"does not compile the kernels: .*error.*missing"):
+        compiler('extern "C" __global__ void wrong() { missing(); }')
+
+
+@needs_compiler
+def test_the_sine_is_not_the_hardwares_approximation():
+    """TVM's own compilation takes that; precisely, a large angle is brought into range first."""
+    kernel = 'extern "C" __global__ void kernel(float* x) {{ x[0] = {}(x[1]); }}'
+    compiler = cuda.find_compiler("sm_90")
+    precise, fast = (len(compiler(kernel.format(sine))) for sine in ("sinf", "__sinf"))
+    assert precise > fast + 500
+
+
+@pytest.mark.parametrize(
+    "arch, fits",
+    [("sm_90", True), ("sm_90a", True), ("sm_86", False), ("sm_100", False), ("sm_89", False)],
+)
+def test_the_gpu_that_code_runs_on(monkeypatch, arch, fits):
+    class Device:
+        compute_version = "9.0"
+
+    monkeypatch.setattr(cuda, "_has_runtime", lambda: True)
+    monkeypatch.setattr(cuda, "has_device", lambda: True)
+    monkeypatch.setattr(tvm, "cuda", Device)
+    assert cuda.why_not_here(arch) == (None if fits else f"it is for {arch}, the GPU is sm_90")
+
+
+def test_older_code_of_the_same_generation_runs_but_not_its_variants(monkeypatch):
+    class Device:
+        compute_version = "8.9"
+
+    monkeypatch.setattr(cuda, "_has_runtime", lambda: True)
+    monkeypatch.setattr(cuda, "has_device", lambda: True)
+    monkeypatch.setattr(tvm, "cuda", Device)
+    assert cuda.why_not_here("sm_86") is None
+    assert cuda.why_not_here("sm_86a") is not None
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(cuda, "_has_runtime", lambda: False)
+    monkeypatch.setattr(cuda, "_loads", lambda library: library == "libcudart.so.13")
+    assert cuda.why_not_here("sm_90") == (
+        "TVM's CUDA runtime does not load without libcuda.so.1 (of the driver of a GPU)"
+    )
+
+
+def test_only_modules_of_cuda_are_compiled():
+    library = tvm.tirx.build(tvm.IRModule({}), "llvm")
+    compile_module = _ffi.get("tvm_fixes.runtime.CompileCudaModule")
+    with pytest.raises(Exception, match=r"SaveToBytes|expected a module of CUDA"):
+        compile_module(library, "cubin", lambda source: b"")
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.target."""
+
+import pytest
+import tvm
+import tvm.testing
+
+from tvm_fixes import target
+from tvm_fixes.errors import UsageError
+from tvm_fixes.target import cuda
+
+
+def test_native():
+    native = target.native()
+    assert native.attrs["mcpu"] == tvm.target.codegen.llvm_get_system_cpu()
+    assert target.missing_features(target.instruction_sets(native)) == []
+
+
+def test_a_withheld_instruction_set_is_switched_off(monkeypatch):
+    if not target.instruction_sets(target.native()):
+        pytest.skip("the instruction sets of this architecture are not told apart")
+    flags = target._linux_cpu_flags() - {"avx2", "fma"}
+    monkeypatch.setattr(target, "_linux_cpu_flags", lambda: flags)
+    native = target.native()
+    assert {"-avx2", "-fma"} <= set(map(str, native.attrs["mattr"]))
+    assert not {"avx2", "fma"} & set(target.instruction_sets(native))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "llvm",
+        {"kind": "llvm", "mattr": ["+fma"]},
+        '{"kind": "llvm"}',
+        tvm.target.Target("llvm"),
+    ],
+)
+def test_forms(value):
+    assert target.resolve(value).kind.name == "llvm"
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        ('{"kind": "llvm", ', "Failed to parse target JSON config"),
+        ("nonsense", '"nonsense" is not defined'),
+        ({"kind": "llvm", "mcpu": "zork"}, "LLVM knows no mcpu 'zork' for"),
+        ({"kind": "llvm", "zork": 1}, "zork"),
+        ("vulkan", "one for a CPU (kind llvm) or one for a GPU with CUDA (kind cuda), got kind"),
+        ("cuda/sm_50", "expected an architecture of CUDA 13, from sm_75 on, got sm_50"),
+        ("cuda/sm_9", "expected an architecture of CUDA 13, from sm_75 on, got sm_9"),
+        ("cuda/zork", "invalid CUDA arch: -arch=zork"),
+        (tvm.target.Target({"kind": "cuda", "arch": "sm_70"}), "from sm_75 on, got sm_70"),
+    ],
+)
+def test_wrong_target(value, message):
+    with pytest.raises(UsageError) as raised:
+        target.resolve(value)
+    assert message in raised.value.message
+    assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "value, arch",
+    [
+        ("cuda/sm_90", "sm_90"),
+        ({"kind": "cuda", "arch": "sm_100a"}, "sm_100a"),
+        ('{"kind": "cuda", "arch": "sm_75"}', "sm_75"),
+        ("nvidia/nvidia-a100", "sm_80"),
+    ],
+)
+def test_a_gpu_has_this_kind_of_machine_as_its_host(value, arch):
+    resolved = target.resolve(value)
+    assert (resolved.kind.name, resolved.attrs["arch"]) == ("cuda", arch)
+    assert target.triple_of(resolved) == tvm.target.codegen.llvm_get_system_triple()
+    # Any CPU of this kind runs it.
+    assert target.missing_features(target.instruction_sets(resolved)) == []
+    assert "mcpu" not in target.cpu_of(resolved).attrs
+
+
+def test_a_host_of_ones_own_stays():
+    host = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
+    resolved = target.resolve({"kind": "cuda", "arch": "sm_90", "host": host})
+    assert target.triple_of(resolved) == "aarch64-linux-gnu"
+
+
+@pytest.mark.parametrize("value", ["cuda", {"kind": "cuda"}, '{"kind": "cuda"}'])
+def test_no_architecture_is_made_up(monkeypatch, value):
+    monkeypatch.setattr(cuda, "has_device", lambda: False)
+    with pytest.raises(UsageError, match=r"no CUDA device here .* as in 'cuda/sm_90'"):
+        target.resolve(value)
+
+
+def test_a_kind_that_will_not_do():
+    with pytest.raises(UsageError, match=r"expected one for a CPU \(kind llvm\), got kind cuda"):
+        target.resolve("cuda/sm_90", kinds=["llvm"])
+
+
+def test_why_not_here_asks_for_the_gpu(monkeypatch):
+    monkeypatch.setattr(cuda, "why_not_here", lambda arch: f"no {arch}")
+    config = target.to_json(target.resolve("cuda/sm_90"))
+    triple = target.triple_of(target.native())
+    assert target.why_not_here(config, triple, []) == "no sm_90"
+    assert target.why_not_here({"kind": "llvm"}, triple, []) is None
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

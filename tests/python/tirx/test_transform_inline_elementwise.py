@@ -1,0 +1,286 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+from tvm.script import ir as I
+from tvm.script import tirx as T
+from tvm_ffi import structural_walk
+
+from helpers.relax_modules import build, run, tensor
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.target import resolve
+from tvm_fixes.tirx.transform import InlineElementwise
+
+torch = pytest.importorskip("torch")
+
+
+def inline(mod: tvm.IRModule, target: str = "llvm") -> tvm.IRModule:
+    with tvm.target.Target(target):
+        return InlineElementwise()(mod)
+
+
+def lowered(mod: tvm.IRModule) -> tvm.IRModule:
+    with resolve("native"):
+        return pipeline()(mod)
+
+
+def block_names(mod: tvm.IRModule) -> list[str]:
+    """The names of the blocks of the kernels of a module, without the roots."""
+    names: list[str] = []
+    for _, function in mod.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            structural_walk(
+                function.body, (tvm.s_tir.SBlock, lambda block: names.append(str(block.name_hint)))
+            )
+    return [name for name in names if name != "root"]
+
+
+@I.ir_module
+class Steps:
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((4, 8), "float32"), y: T.Buffer((4, 8), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        doubled = T.sblock_alloc_buffer((4, 8))
+        shifted = T.sblock_alloc_buffer((4, 8))
+        for i, j in T.grid(4, 8):
+            with T.sblock("doubled"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                doubled[vi, vj] = x[vi, vj] * T.float32(2)
+        for i, j in T.grid(4, 8):
+            with T.sblock("shifted"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                shifted[vi, vj] = doubled[vi, vj] + T.float32(1)
+        for i, j in T.grid(4, 8):
+            with T.sblock("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = T.exp(shifted[vi, vj]) - doubled[vi, vj]
+
+
+def test_steps_become_one():
+    @I.ir_module
+    class Expected:
+        @T.prim_func(s_tir=True)
+        def main(x: T.Buffer((4, 8), "float32"), y: T.Buffer((4, 8), "float32")):
+            T.func_attr({"tirx.noalias": True})
+            for i, j in T.grid(4, 8):
+                with T.sblock("y"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi, vj] = T.exp(x[vi, vj] * T.float32(2) + T.float32(1)) - x[
+                        vi, vj
+                    ] * T.float32(2)
+
+    tvm.ir.assert_structural_equal(inline(Steps), Expected)
+
+
+def test_other_machines_and_the_switch_leave_the_steps(monkeypatch):
+    assert InlineElementwise()(Steps).same_as(Steps)
+    assert inline(Steps, "cuda").same_as(Steps)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "inline-elementwise")
+    assert inline(Steps).same_as(Steps)
+
+
+STAYING = {
+    # What is computed once, and read by each row, by each window, or by another row.
+    "broadcast": lambda x: relax.op.add(x, relax.op.exp(relax.op.strided_slice(x, [0], [0], [1]))),
+    "pool": lambda x: relax.op.nn.avg_pool1d(relax.op.expand_dims(relax.op.exp(x), 0), 3),
+    "transpose": lambda x: relax.op.permute_dims(relax.op.exp(x)),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_what_is_read_elsewhere_stays(name):
+    mod = lowered(build({"x": tensor(6, 40)}, lambda _builder, x: STAYING[name](x)))
+    assert len(block_names(mod)) > 1
+
+
+def square_often(_builder, x):
+    for _ in range(40):
+        x = relax.op.multiply(x, x)
+    return x
+
+
+def test_a_chain_behind_tiles_does_not_grow_without_end():
+    product = lambda x: relax.op.matmul(x, relax.const(np.eye(16, dtype="float32")))  # noqa: E731
+    mod = build({"x": tensor(3, 16)}, lambda builder, x: square_often(builder, product(x)))
+    data = np.random.default_rng(0).uniform(0.9, 1, (3, 16)).astype("float32")
+    np.testing.assert_allclose(
+        run(mod, data, pipeline=pipeline()), data.astype("float64") ** 2.0**40, atol=1e-6
+    )
+
+
+def test_a_chain_does_not_grow_without_end():
+    mod = build({"x": tensor(3, 5)}, square_often)
+    assert 1 < len(block_names(lowered(mod))) < 40
+    data = np.random.default_rng(0).uniform(0.9, 1, (3, 5)).astype("float32")
+    np.testing.assert_allclose(
+        run(mod, data, pipeline=pipeline()), data.astype("float64") ** 2.0**40, atol=1e-6
+    )
+
+
+def test_a_long_chain_is_several_blocks():
+    """The simplifier takes minutes for what is nested a hundred deep."""
+
+    def emit(_builder, x):
+        for _ in range(40):
+            x = relax.op.nn.relu(relax.op.negative(x))
+        return x
+
+    names = block_names(lowered(build({"x": tensor(3, 5)}, emit)))
+    assert 4 < len(names) < 20
+
+
+def test_choices_that_decide_each_other_are_several_blocks():
+    """The simplifier takes 15 times as long with each of them."""
+
+    def emit(_builder, x):
+        for bound in range(8):
+            is_more = relax.op.greater(x, relax.const(bound, "float32"))
+            x = relax.op.where(is_more, relax.op.negative(x), x)
+        return x
+
+    mod = build({"x": tensor(64)}, emit)
+    assert 2 < len(block_names(lowered(mod))) < 16
+    data = np.linspace(-9, 9, 64, dtype="float32")
+    want = data
+    for bound in range(8):
+        want = np.where(want > bound, -want, want)
+    np.testing.assert_array_equal(run(mod, data, pipeline=pipeline()), want)
+
+
+def test_a_function_of_a_function_is_a_step_of_its_own():
+    """TVM takes minutes to compile them in one expression."""
+    nested = build({"x": tensor(3, 5)}, lambda _, x: relax.op.nn.silu(relax.op.nn.gelu(x)))
+    assert len(block_names(lowered(nested))) == 2
+    beside = build(
+        {"x": tensor(3, 5)}, lambda _, x: relax.op.add(relax.op.tanh(x), relax.op.erf(x))
+    )
+    assert len(block_names(lowered(beside))) == 1
+
+
+def test_a_function_that_is_compared_and_read_again_is_a_step_of_its_own():
+    """TVM takes minutes to compile the four of them in one expression."""
+
+    def clip(builder, x):
+        out = builder.emit(relax.op.erf(x))
+        for bound, compare in ((-0.5, relax.op.less), (0.5, relax.op.greater)):
+            limit = relax.const(bound, "float32")
+            out = builder.emit(relax.op.where(compare(out, limit), limit, out))
+        return out
+
+    mod = build({"x": tensor(64)}, clip)
+    assert len(block_names(lowered(mod))) == 2
+    data = np.linspace(-2, 2, 64, dtype="float32")
+    want = torch.erf(torch.from_numpy(data)).clip(-0.5, 0.5).numpy()
+    np.testing.assert_allclose(run(mod, data, pipeline=pipeline()), want, rtol=1e-6)
+
+
+def test_squeeze_and_excitation():
+    """What follows a convolution of one pixel: axes of 1, of which TVM's inlining loses track."""
+    weight = np.random.default_rng(0).standard_normal((144, 6, 1, 1)).astype("float32")
+    bias = np.random.default_rng(1).standard_normal((1, 144, 1, 1)).astype("float32")
+
+    def excite(builder, squeezed, data):
+        excited = builder.emit(relax.op.nn.conv2d(squeezed, relax.const(weight)))
+        excited = builder.emit(relax.op.add(excited, relax.const(bias)))
+        return relax.op.multiply(data, builder.emit(relax.op.sigmoid(excited)))
+
+    mod = build({"squeezed": tensor(1, 6, 1, 1), "data": tensor(1, 144, 9, 9)}, excite)
+    rng = np.random.default_rng(2)
+    squeezed, data = (
+        rng.standard_normal(shape).astype("float32") for shape in ((1, 6, 1, 1), (1, 144, 9, 9))
+    )
+    excited = np.einsum("oi,bi->bo", weight[..., 0, 0], squeezed[..., 0, 0])[..., None, None] + bias
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = relax.VirtualMachine(executable, tvm.cpu())["main"](
+        tvm.runtime.tensor(squeezed), tvm.runtime.tensor(data)
+    )
+    np.testing.assert_allclose(got.numpy(), data / (1 + np.exp(-excited)), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_read_twice_is_not_put_elsewhere():
+    """The transposed value is read by a concatenation, as it is and reversed."""
+
+    def emit(builder, x):
+        x = builder.emit(relax.op.permute_dims(x))
+        both = builder.emit(relax.op.concat([x, builder.emit(relax.op.flip(x, 0))], 0))
+        return relax.op.multiply(both, relax.const(2, "float32"))
+
+    x = np.arange(600, dtype="float32").reshape(20, 30)
+    got = run(build({"x": tensor(20, 30)}, emit), x, pipeline=pipeline())
+    np.testing.assert_array_equal(got, 2 * np.concatenate([x.T, x.T[::-1]]))
+
+
+def test_tiles_that_are_read_twice_are_written():
+    """As by hardswish: the value, and what it is clipped to."""
+    weight = np.random.default_rng(0).standard_normal((16, 16, 1, 1)).astype("float32")
+
+    def emit(builder, x):
+        y = builder.emit(relax.op.sigmoid(builder.emit(relax.op.nn.conv2d(x, relax.const(weight)))))
+        return relax.op.multiply(y, builder.emit(relax.op.clip(y, 0.25, 0.75)))
+
+    x = np.random.default_rng(1).standard_normal((1, 16, 13, 9)).astype("float32")
+    y = 1 / (1 + np.exp(-np.einsum("oi,bihw->bohw", weight[..., 0, 0], x)))
+    got = run(build({"x": tensor(*x.shape)}, emit), x, pipeline=pipeline())
+    np.testing.assert_allclose(got, y * np.clip(y, 0.25, 0.75), rtol=1e-5, atol=1e-6)
+
+
+def test_blocks_of_one_name_are_left():
+    steps = Steps["main"].script().replace('"shifted"', '"doubled"', 1)
+    mod = tvm.IRModule({"main": tvm.script.from_source(steps)})
+    assert inline(mod).same_as(mod)
+
+
+WEIGHT = np.random.default_rng(1).standard_normal((16, 8, 3, 3)).astype("float32")
+
+
+def _residual(x: relax.Expr) -> relax.Expr:
+    conv = relax.op.nn.conv2d(x, relax.const(WEIGHT), padding=1)
+    biased = relax.op.add(conv, relax.const(np.arange(16, dtype="float32").reshape(1, 16, 1, 1)))
+    return relax.op.nn.relu(biased)
+
+
+@pytest.mark.parametrize("width", [1, 5, 12, None])
+def test_what_follows_a_convolution_is_done_in_its_tiles(width):
+    extent = tirx.Var("w", "int64") if width is None else width
+    mod = build({"x": tensor(1, 8, 6, extent)}, lambda _builder, x: _residual(x))
+    padded, _begin, _sum, out = block_names(lowered(mod))
+    assert (padded, out) == ("padded", "out")
+    data = np.random.default_rng(0).standard_normal((1, 8, 6, width or 7)).astype("float32")
+    got = run(mod, data, pipeline=pipeline())
+    conv = torch.nn.functional.conv2d(*map(torch.from_numpy, (data, WEIGHT)), padding=1)
+    want = torch.relu(conv + torch.arange(16.0).reshape(1, 16, 1, 1)).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 7, None])
+def test_what_follows_a_product_is_done_in_its_tiles(rows):
+    weight = np.random.default_rng(1).standard_normal((24, 40)).astype("float32")
+    bias = np.arange(40, dtype="float32")
+
+    def linear(_builder, x):
+        product = relax.op.matmul(x, relax.const(weight))
+        return relax.op.nn.gelu(relax.op.add(product, relax.const(bias)))
+
+    extent = tirx.Var("n", "int64") if rows is None else rows
+    mod = build({"x": tensor(extent, 24)}, linear)
+    data = np.random.default_rng(0).standard_normal((rows or 9, 24)).astype("float32")
+    want = torch.nn.functional.gelu(torch.from_numpy(data @ weight + bias)).numpy()
+    np.testing.assert_allclose(run(mod, data, pipeline=pipeline()), want, rtol=1e-5, atol=1e-4)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,301 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, te, tirx
+from tvm.script import ir as I
+from tvm.script import tirx as T
+
+from helpers import grids
+from helpers.relax_modules import build, call, run, tensor
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.target import resolve
+from tvm_fixes.tirx.transform import LowerElementaryFunctions
+
+torch = pytest.importorskip("torch")
+
+CHUNK = 1 << 20
+
+# By target: with and without fused multiply-add, whose roundings differ.
+TARGETS = ("native", "llvm")
+
+# The largest error, in units in the last place of float32.
+FUNCTIONS: dict[str, tuple[Callable[..., tirx.Expr], float]] = {
+    "exp": (tirx.exp, 1.1),
+    "erf": (tirx.erf, 4),
+    "tanh": (tirx.tanh, 2),
+    "sigmoid": (tirx.sigmoid, 3),
+}
+
+
+BF16 = "bfloat16"
+
+
+def lower(mod: tvm.IRModule, target: str = "llvm") -> tvm.IRModule:
+    with tvm.target.Target(target):
+        return LowerElementaryFunctions()(mod)
+
+
+def kernel(function: Callable[..., tirx.Expr], target: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The function of :data:`CHUNK` elements of float32, compiled."""
+    x = te.placeholder((CHUNK,), "float32", name="x")
+    y = te.compute((CHUNK,), lambda i: function(x[i]), name="y")
+    mod = tvm.IRModule({"main": te.create_prim_func([x, y])})
+    resolved = resolve(target)
+    with resolved:
+        compiled = tvm.compile(LowerElementaryFunctions()(mod), target=resolved)
+
+    def compute(data: np.ndarray) -> np.ndarray:
+        out = tvm.runtime.empty((CHUNK,), "float32")
+        compiled(tvm.runtime.tensor(data), out)
+        return out.numpy()
+
+    return compute
+
+
+def truth(name: str, data: np.ndarray) -> np.ndarray:
+    """The function by PyTorch in float64."""
+    with np.errstate(invalid="ignore"):
+        return getattr(torch, name)(torch.from_numpy(data.astype("float64"))).numpy()
+
+
+def error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """How many units in the last place of float32 `got` is off; infinite where NaN is not NaN."""
+    with np.errstate(all="ignore"):
+        rounded = want.astype("float32")
+        off = np.abs(got - want) / np.spacing(np.abs(rounded)).astype("float64")
+    same = (got == rounded) & np.isinf(rounded) | np.isnan(got) & np.isnan(rounded)
+    return np.where(same, 0, np.where(np.isnan(off), np.inf, off))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_error_is_less_than_what_is_stated(name, target):
+    """Of numbers of every exponent and sign, infinities and NaN among them."""
+    function, most = FUNCTIONS[name]
+    compute = kernel(function, target)
+    step = 64 if grids.is_full() else 2048
+    bits = np.arange(0, 1 << 32, step, dtype="uint64").astype("uint32")
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 88.7228, -103.9, 59.306038], "float32")
+    bits[: len(special)] = special.view("uint32")
+    for begin in range(0, len(bits), CHUNK):
+        data = bits[begin : begin + CHUNK].view("float32")
+        got = compute(data)
+        want = truth(name, data)
+        off = error(got, want)
+        worst = off.argmax()
+        assert off[worst] < most, (data[worst], got[worst], want[worst])
+        zeros = (got == 0) & (np.abs(want) < np.finfo("float32").smallest_subnormal / 2)
+        np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(want[zeros]))
+
+
+def test_small_powers_are_products():
+    @I.ir_module
+    class Before:
+        @T.prim_func
+        def main(
+            x: T.Buffer((4,), "float32", layout=None), y: T.Buffer((4,), "float32", layout=None)
+        ):
+            for i in range(4):
+                y[i] = T.pow(x[i], T.float32(3)) + T.pow(x[i], T.float32(2))
+
+    @I.ir_module
+    class Expected:
+        @T.prim_func
+        def main(
+            x: T.Buffer((4,), "float32", layout=None), y: T.Buffer((4,), "float32", layout=None)
+        ):
+            for i in range(4):
+                a = T.float32()
+                b = T.float32()
+                y[i] = T.Let(a * a * a, where={a: x[i]}) + T.Let(b * b, where={b: x[i]})
+
+    tvm.ir.assert_structural_equal(lower(Before), Expected)
+
+
+@I.ir_module
+class Exp:
+    @T.prim_func
+    def main(x: T.Buffer((4,), "float32", layout=None)):
+        for i in range(4):
+            x[i] = T.exp(x[i])
+
+
+def test_other_powers_other_dtypes_and_other_machines_stay():
+    @I.ir_module
+    class Before:
+        @T.prim_func
+        def main(
+            x: T.Buffer((4,), "float32", layout=None), y: T.Buffer((4,), "float64", layout=None)
+        ):
+            for i in range(4):
+                x[i] = T.pow(x[i], x[0]) + T.pow(x[i], T.float32(4))
+                y[i] = T.exp(y[i])
+
+    assert lower(Before).same_as(Before)
+
+    assert LowerElementaryFunctions()(Exp).same_as(Exp)
+    assert lower(Exp, "cuda").same_as(Exp)
+    assert not lower(Exp).same_as(Exp)
+
+
+def test_the_switch_leaves_the_functions(monkeypatch):
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "elementary-functions")
+    assert lower(Exp).same_as(Exp)
+
+
+OPERATORS = {
+    "gelu": (relax.op.nn.gelu, torch.nn.functional.gelu),
+    "silu": (relax.op.nn.silu, torch.nn.functional.silu),
+    "tanh": (relax.op.tanh, torch.tanh),
+    "cube": (lambda x: relax.op.power(x, relax.const(3, "float32")), lambda x: x**3),
+    # Each of another, which is not computed in one expression.
+    "tanh of sigmoid of erf": (
+        lambda x: relax.op.tanh(relax.op.sigmoid(relax.op.erf(x))),
+        lambda x: torch.tanh(torch.sigmoid(torch.erf(x))),
+    ),
+    "sum of exp of sigmoid": (
+        lambda x: relax.op.sum(relax.op.exp(relax.op.sigmoid(x)), 1),
+        lambda x: torch.exp(torch.sigmoid(x)).sum(1),
+    ),
+    "softmax": (lambda x: relax.op.nn.softmax(x, -1), lambda x: torch.softmax(x, -1)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_those_of_pytorch(name):
+    emit, expected = OPERATORS[name]
+    mod = build({"x": tensor(7, 33)}, lambda builder, x: emit(x))
+    data = np.random.default_rng(0).standard_normal((7, 33), "float32") * 4
+    data[0, :3] = np.inf, -np.inf, np.nan
+    data[1, 0], data[2, 0] = -np.inf, np.nan
+    got = run(mod, data, pipeline=pipeline())
+    want = expected(torch.from_numpy(data.astype("float64"))).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_16_bits_are_computed_in_32(dtype, name):
+    emit = relax.op.sigmoid if name == "sigmoid" else getattr(relax.op, name)
+    numbers = np.append(np.linspace(-20, 20, 1001), [-0.0, 1e-3, 1e-5, -1e-6, np.inf]).astype(
+        ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    )
+    mod = build({"x": tensor(len(numbers), dtype=dtype)}, lambda builder, x: emit(x))
+    got = run(mod, numbers, pipeline=pipeline())
+    with np.errstate(over="ignore"):
+        want = truth(name, numbers).astype(numbers.dtype)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
+def test_bfloat16_behind_a_convolution(name):
+    """Whose tiles are stored in vectors, of which TVM cannot round those functions."""
+    emit = getattr(relax.op if name in ("sigmoid", "tanh") else relax.op.nn, name)
+    inputs = {
+        "x": tensor(1, 16, 14, 14, dtype="bfloat16"),
+        "w": tensor(32, 16, 3, 3, dtype="bfloat16"),
+    }
+    mod = build(inputs, lambda bb, x, w: emit(bb.emit(relax.op.nn.conv2d(x, w, padding=1))))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, 14, 14)).astype(ml_dtypes.bfloat16)
+    w = (rng.standard_normal((32, 16, 3, 3)) / 12).astype(ml_dtypes.bfloat16)
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, w)
+    wide = torch.nn.functional.conv2d(
+        *(torch.from_numpy(a.astype("float64")) for a in (x, w)), padding=1
+    )
+    functions = {
+        "gelu": torch.nn.functional.gelu,
+        "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
+        "silu": torch.nn.functional.silu,
+        "sigmoid": torch.sigmoid,
+        "tanh": torch.tanh,
+    }
+    # The convolution is rounded, and each step of a gelu: half a unit is 2^-9.
+    np.testing.assert_allclose(
+        got.astype("float64"), functions[name](wide).numpy(), rtol=2**-6, atol=2**-6
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["cosh", "sinh"])
+def test_functions_of_vectors(dtype, name):
+    """Behind a convolution, in tiles of vectors, of which TVM has neither."""
+    inputs = {"x": tensor(1, 16, 8, 8, dtype=dtype), "w": tensor(16, 16, 3, 3, dtype=dtype)}
+    emit = getattr(relax.op, name)
+    mod = build(inputs, lambda bb, x, w: emit(bb.emit(relax.op.nn.conv2d(x, w))))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, 8, 8)).astype(dtype)
+    w = (rng.standard_normal((16, 16, 3, 3)) / 12).astype(dtype)
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, w)
+    wide = torch.nn.functional.conv2d(*(torch.from_numpy(a.astype("float64")) for a in (x, w)))
+    np.testing.assert_allclose(got, getattr(torch, name)(wide).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_that_a_kernel_keeps_to_itself():
+    """Between two functions, one of float32 and one of bfloat16."""
+
+    def emit(builder, x, y):
+        wide = builder.emit(relax.op.exp(builder.emit(relax.op.astype(x, "float32"))))
+        product = builder.emit(relax.op.multiply(builder.emit(relax.op.astype(wide, BF16)), y))
+        return relax.op.tanh(product)
+
+    for shape in ((4, 17), (40, 256)):
+        mod = build({name: tensor(*shape, dtype=BF16) for name in "xy"}, emit)
+        rng = np.random.default_rng(0)
+        x, y = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for _ in range(2))
+        executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+        got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, y)
+        product = np.exp(x.astype("float32")).astype(ml_dtypes.bfloat16) * y
+        np.testing.assert_allclose(
+            got.astype("float64"), np.tanh(product.astype("float64")), rtol=2**-7, atol=2**-9
+        )
+
+
+@pytest.mark.parametrize("steps", [("asinh", "exp"), ("abs", "atan", "negative", "sigmoid")])
+def test_bfloat16_behind_functions_of_float32(steps):
+    """Which read it inside the value of a Let."""
+
+    def emit(builder, x):
+        for step in steps:
+            x = builder.emit(getattr(relax.op, step)(x))
+        return x
+
+    x = np.linspace(-4, 4, 64).astype(ml_dtypes.bfloat16)
+    got = run(build({"x": tensor(64, dtype=BF16)}, emit), x, pipeline=pipeline())
+    want = torch.from_numpy(x.astype("float64"))
+    for step in steps:
+        want = getattr(torch, step)(want)
+    # Each step may be rounded: half a unit is 2^-9.
+    np.testing.assert_allclose(got.astype("float64"), want.numpy(), rtol=2**-6)
+
+
+def test_kernels_hold_no_call_of_the_c_library():
+    mod = build({"x": tensor(64, 64)}, lambda builder, x: relax.op.nn.gelu(x))
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    assembly = "".join(module.inspect_source("s") for module in executable.mod.imports)
+    assert "gelu" in assembly
+    assert "erff" not in assembly
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
