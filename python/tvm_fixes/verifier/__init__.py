@@ -12,7 +12,8 @@
 # and limitations under the License.
 """The verifier: everything that is wrong with a module, found before it is built."""
 
-from .diagnostic import Diagnostic, Diagnostics, Note, verify
+from .diagnostic import Diagnostic, Note
+from .diagnostics import Diagnostics, verify
 from .verify_each import Finding, VerifyEach
 
 __all__ = ["Diagnostic", "Diagnostics", "Finding", "Note", "VerifyEach", "verify"]

@@ -15,16 +15,15 @@
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import relax
 from tvm_ffi.access_path import AccessKind, AccessPath, AccessStep
 
 from ..support.isolate import OutcomeKind, run_forked
-
-if TYPE_CHECKING:
-    from .diagnostic import Diagnostic
+from .diagnostic import Diagnostic
+from .paths import node_at, path_text, short_text
 
 # A function of more bindings is not printed for the sake of one of its lines, nor is a module.
 _PRINTED_BINDINGS = 200
@@ -38,21 +37,16 @@ _SECONDS = 30.0
 _UNPRINTABLE = frozenset({"ir.malformed", "type.missing"})
 
 
-def path_text(path: AccessPath) -> str:
-    """A place as Python finds it: ``functions["main"].body.blocks[0].bindings[1].value``."""
-    return _steps_text(path.to_steps())
-
-
-def text(module: tvm.IRModule, found: Sequence["Diagnostic"]) -> str:
+def text(module: tvm.IRModule, found: Sequence[Diagnostic]) -> str:
     """The findings in `module`, and how many they are."""
     return "\n".join([*texts(module, found, unprintable_functions(found)), count_text(found)])
 
 
 def texts(
     module: tvm.IRModule,
-    found: Sequence["Diagnostic"],
+    found: Sequence[Diagnostic],
     unprintable: Set[str],
-    describe: Callable[["Diagnostic"], list[str]] = lambda _: [],
+    describe: Callable[[Diagnostic], list[str]] = lambda _: [],
 ) -> list[str]:
     """Each finding as text, with its line where that can be printed.
 
@@ -86,12 +80,12 @@ def texts(
     return [_one_text(one, *extra) for one, extra in zip(found, printed, strict=True)]
 
 
-def unprintable_functions(found: Iterable["Diagnostic"]) -> set[str]:
+def unprintable_functions(found: Iterable[Diagnostic]) -> set[str]:
     """The functions that must not be printed, for what is found in them."""
     return {one.function for one in found if one.rule in _UNPRINTABLE}
 
 
-def count_text(found: Iterable["Diagnostic"]) -> str:
+def count_text(found: Iterable[Diagnostic]) -> str:
     """How many errors and warnings there are: ``1 error, 2 warnings``."""
     severities = [one.severity for one in found]
     counts = [(severities.count(name), name) for name in ("error", "warning", "note")]
@@ -99,10 +93,10 @@ def count_text(found: Iterable["Diagnostic"]) -> str:
     return ", ".join(parts) or "no errors"
 
 
-def _one_text(found: "Diagnostic", line: list[str], description: list[str]) -> str:
+def _one_text(found: Diagnostic, line: list[str], description: list[str]) -> str:
     lines = [str(found), f"  path: {path_text(found.path)}", *(f"  {part}" for part in line)]
     for note in found.notes:
-        where = "" if note.path is None else f" ({_short_text(note.path)})"
+        where = "" if note.path is None else f" ({short_text(note.path)})"
         lines.append(f"  note: {note.message}{where}")
     if found.hint:
         lines.append(f"  hint: {found.hint}")
@@ -148,13 +142,6 @@ def binding_text(binding: relax.Binding) -> str:
     target = f"{binding.var.name}:"
     starts = [i for i, line in enumerate(lines) if line.startswith(target) and " = " in line]
     return "\n".join(lines[starts[0] if starts else -1 :])
-
-
-def node_at(root: tvm.runtime.Object, steps: Iterable[AccessStep]) -> tvm.runtime.Object:
-    """The node that `steps` lead to from `root`."""
-    for step in steps:
-        root = getattr(root, step.key) if step.kind == AccessKind.ATTR else root[step.key]
-    return root
 
 
 def _function_at(module: tvm.IRModule, steps: Sequence[AccessStep]) -> tvm.ir.BaseFunc | None:
@@ -229,21 +216,3 @@ def _clip(code: str, begin: int, end: int) -> tuple[str, int, int]:
         begin,
         end,
     )
-
-
-def _short_text(path: AccessPath) -> str:
-    """A place within its function: ``body.blocks[0].bindings[1]``."""
-    steps = list(path.to_steps())
-    return _steps_text(steps[2:] or steps)
-
-
-def _steps_text(steps: Iterable[AccessStep]) -> str:
-    parts = []
-    for step in steps:
-        if step.kind in (AccessKind.ATTR, AccessKind.ATTR_MISSING):
-            parts.append(f".{step.key}")
-        elif isinstance(step.key, tvm.ir.GlobalVar):
-            parts.append(f'["{step.key.name_hint}"]')
-        else:
-            parts.append(f"[{step.key!r}]")
-    return "".join(parts).removeprefix(".")

@@ -20,7 +20,8 @@ from tvm import relax
 from ..errors import VerifyError
 from ..relax import analysis
 from . import render
-from .diagnostic import Diagnostic, verify
+from .diagnostic import Diagnostic
+from .diagnostics import verify
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,25 @@ def test_one_symbolic_axis_grows() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *cases, pipeline=pipeline())
 
 
+def test_an_axis_grows_beside_a_symbolic_one() -> None:
+    """TVM computes both extents in floats, by which it cannot bound the tiles of a softmax."""
+    model = text_model(
+        """(float[m,4,m,n] x) => (float[?,?,?,?] y) <float[4] scales = {1, 1, 1, 4}> {
+        grown = Resize <mode = "linear", coordinate_transformation_mode = "asymmetric">
+            (x, "", scales)
+        opposite = Neg (grown)
+        y = Softmax <axis = -2> (opposite) }""",
+        20,
+    )
+    vm = relax.VirtualMachine(
+        relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline()), tvm.cpu()
+    )
+    for m, n in ((2, 5), (1, 1), (5, 3)):
+        x = image(m, 4, m, n)
+        [expected] = onnx_runtime(model, x)
+        np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_resize_behind_another_one() -> None:
     """The first reads at an index that is cast from a float, whose region TVM cannot bound."""
     model = text_model(

@@ -182,6 +182,22 @@ def test_a_mask_is_made_of_its_positions():
     )
 
 
+def test_reductions_of_no_elements():
+    """Each is the initial value of its reduction; none is what was in the memory of the result."""
+
+    def emit(b, x):
+        empty = b.emit(op.zeros((0, 3), "float32"))
+        found = [b.emit(reduce(empty)) for reduce in (op.sum, op.prod, op.min, op.max)]
+        return op.add(x, b.emit(op.stack(found)))
+
+    mod = build({"x": tensor(4)}, emit)
+    with tvm.target.Target("llvm"):
+        folded = transform.FoldConstant(1.0)(mod)
+    assert constants(folded) == [(4,)]
+    got = run(mod, np.zeros(4, "float32"), pipeline=pipeline())
+    np.testing.assert_array_equal(got, [0, 1, np.inf, -np.inf])
+
+
 def test_what_depends_on_a_large_tensor_without_operands():
     """Such a tensor is not folded, but a small value that is computed of it is."""
 

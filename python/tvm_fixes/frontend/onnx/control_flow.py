@@ -30,16 +30,12 @@ How to remove
     and the fix id ``onnx-if``.
 """
 
-from typing import TYPE_CHECKING
-
 import onnx
 from tvm import relax, tirx
 
 from ...support import switches
+from .graph import GraphImporter
 from .values import Extent, KnownValues, Value, extents_of
-
-if TYPE_CHECKING:
-    from .importer import ONNXGraphImporter
 
 __all__ = ["IF", "convert_if"]
 
@@ -47,7 +43,7 @@ IF = "onnx-if"
 
 
 def convert_if(
-    importer: "ONNXGraphImporter",
+    importer: GraphImporter,
     condition: relax.Expr,
     then_branch: onnx.GraphProto,
     else_branch: onnx.GraphProto,
@@ -80,7 +76,7 @@ def convert_if(
     ]
 
 
-def _block(importer: "ONNXGraphImporter", graph: onnx.GraphProto) -> relax.SeqExpr:
+def _block(importer: GraphImporter, graph: onnx.GraphProto) -> relax.SeqExpr:
     """A branch whose bindings are its own."""
     builder = importer.bb
     builder.begin_scope()
@@ -96,9 +92,7 @@ def _block(importer: "ONNXGraphImporter", graph: onnx.GraphProto) -> relax.SeqEx
     return builder.normalize(relax.SeqExpr([block], body))
 
 
-def _joined(
-    importer: "ONNXGraphImporter", result: relax.Expr, types: list[relax.Type]
-) -> relax.Expr:
+def _joined(importer: GraphImporter, result: relax.Expr, types: list[relax.Type]) -> relax.Expr:
     """`result` with the dimensions that the `types` of both branches have in common."""
     if extents_of(result) is not None or not all(
         isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr) for ty in types

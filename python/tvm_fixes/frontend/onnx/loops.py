@@ -29,7 +29,7 @@ How to remove
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -37,11 +37,9 @@ import tvm
 from tvm import relax, tirx
 
 from ...support import switches
+from .graph import GraphImporter
 from .recursion import LoopTypeError, scan
 from .values import Element, Extent, Value, extents_of
-
-if TYPE_CHECKING:
-    from .importer import ONNXGraphImporter
 
 __all__ = ["LOOPS", "convert_loop", "convert_scan", "has_branches"]
 
@@ -58,7 +56,7 @@ _FOREVER = np.iinfo("int64").max
 
 
 def convert_loop(
-    importer: "ONNXGraphImporter",
+    importer: GraphImporter,
     name: str,
     operands: Sequence[Operand | None],
     body: onnx.GraphProto,
@@ -85,7 +83,7 @@ class _Loop:
 
     def __init__(
         self,
-        importer: "ONNXGraphImporter",
+        importer: GraphImporter,
         name: str,
         body: onnx.GraphProto,
         trips: Operand | None,
@@ -235,7 +233,7 @@ class _Loop:
 
 
 def convert_scan(
-    importer: "ONNXGraphImporter",
+    importer: GraphImporter,
     name: str,
     operands: Sequence[Operand | None],
     attributes: Mapping[str, Any],
@@ -260,9 +258,7 @@ def convert_scan(
 class _Scan:
     """A Scan on its way to Relax."""
 
-    def __init__(
-        self, importer: "ONNXGraphImporter", name: str, attributes: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, importer: GraphImporter, name: str, attributes: Mapping[str, Any]) -> None:
         self.importer = importer
         self.name = name
         self.body: onnx.GraphProto = attributes["body"]
@@ -381,7 +377,7 @@ class _Captured:
         Tensors, and shapes of the elements of values.
     """
 
-    def __init__(self, importer: "ONNXGraphImporter", body: onnx.GraphProto) -> None:
+    def __init__(self, importer: GraphImporter, body: onnx.GraphProto) -> None:
         self._importer = importer
         self._constant: dict[str, Value] = {}
         self._values: dict[str, Value] = {}

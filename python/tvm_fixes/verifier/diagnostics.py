@@ -1,0 +1,175 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What the verifier finds."""
+
+import json
+from collections.abc import Iterable
+
+import tvm
+from tvm import relax
+from tvm_ffi.access_path import AccessPath
+
+from .. import _ffi
+from ..support import switches
+from . import render
+from .diagnostic import Diagnostic, Note
+from .paths import node_at
+
+SCHEMA_VERSION = 1
+
+_FIX_OF_RULE = {
+    "call_tir": "verify-call-tir",
+    "call_tir_inplace": "verify-call-tir",
+    "call": "verify-functions",
+    "global": "verify-functions",
+    "op": "verify-operators",
+    "tir": "verify-prim-func",
+    "if": "verify-types",
+    "shape": "verify-types",
+    "type": "verify-types",
+}
+"""The fix by whose switch a rule is left out, by the rule's family.
+
+A family that is not here, TVM's check knows as well.
+"""
+
+
+class Diagnostics(list[Diagnostic]):
+    """All findings in a module, function by function in the order of their names.
+
+    Parameters
+    ----------
+    found : iterable of Diagnostic
+        The findings.
+    module : tvm.IRModule
+        What they are about.
+
+    Attributes
+    ----------
+    module : tvm.IRModule
+        As given; what :meth:`text` prints lines of.
+    """
+
+    def __init__(self, found: Iterable[Diagnostic], module: tvm.IRModule):
+        super().__init__(found)
+        self.module = module
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        """What is wrong."""
+        return [found for found in self if found.severity == "error"]
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        """What is unknown, and may be wrong."""
+        return [found for found in self if found.severity == "warning"]
+
+    def text(self) -> str:
+        """The findings for a person to read: each with its place, its line of TVMScript and its
+        notes, and their count last."""
+        return render.text(self.module, self)
+
+    def json(self) -> str:
+        """The findings as one JSON object.
+
+        Returns
+        -------
+        document : str
+            ``version`` (:data:`SCHEMA_VERSION`), the numbers of ``errors`` and ``warnings``, and
+            ``diagnostics``, an array of objects with ``severity``, ``rule``, ``function``,
+            ``path``, ``message``, ``notes`` (objects with ``message`` and ``path``, which may be
+            null) and ``hint``.  Later versions add members, and change none without a new
+            ``version``.
+        """
+        return json.dumps(
+            {
+                "version": SCHEMA_VERSION,
+                "errors": len(self.errors),
+                "warnings": len(self.warnings),
+                "diagnostics": [found.to_dict() for found in self],
+            },
+            indent=2,
+        )
+
+    def raise_if_errors(self) -> None:
+        """Raise what is wrong, if anything is.
+
+        Raises
+        ------
+        VerifyError
+            If there are errors; its text is that of :meth:`text` without the warnings.  A single
+            one carries the node that it is about: within a pass, TVM adds the name of the pass and
+            the lines around that node.
+        """
+        errors = Diagnostics(self.errors, self.module)
+        if errors:
+            place = _place(self.module, errors[0].path) if len(errors) == 1 else None
+            _ffi.get("tvm_fixes.analysis.RaiseVerifyError")(errors.text(), place)
+
+
+def verify(mod: tvm.IRModule) -> Diagnostics:
+    """Find everything that is wrong with a module.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module, at any stage of compilation.
+
+    Returns
+    -------
+    Diagnostics
+        All findings, function by function in the order of their names.
+
+    Raises
+    ------
+    TypeError
+        If `mod` is no IRModule.  Nothing is raised for what is found.
+    """
+    found = (
+        Diagnostic(
+            severity=str(one["severity"]),
+            rule=str(one["rule"]),
+            function=str(one["function"]),
+            path=one["path"],
+            message=str(one["message"]),
+            notes=tuple(Note(str(text), path) for text, path in one["notes"]),
+            hint=str(one["hint"]),
+        )
+        for one in _ffi.get("tvm_fixes.analysis.Verify")(mod)
+    )
+    off = switches.disabled()
+    return Diagnostics((one for one in found if fix_of(one.rule) not in off), mod)
+
+
+def fix_of(rule: str) -> str | None:
+    """The fix by whose switch the findings of a rule are left out, if there is one."""
+    if rule == "op.attrs":
+        return "verify-attributes"
+    return _FIX_OF_RULE.get(rule.split(".")[0])
+
+
+def _place(module: tvm.IRModule, path: AccessPath) -> tvm.runtime.Object | None:
+    """The innermost node on the way to a place that stands nowhere else, as a variable may.
+
+    TVM takes the first place where it finds a node.
+    """
+    place = None
+    value = module
+    for step in path.to_steps():
+        try:
+            value = node_at(value, [step])
+        except (AttributeError, IndexError, KeyError, TypeError):
+            break
+        if isinstance(value, relax.Binding | relax.Call | relax.Function | tvm.tirx.PrimFunc):
+            place = value
+    return place

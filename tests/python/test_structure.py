@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The order of the packages: imports go down, and never in a circle."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import tvm.testing
+
+ROOT = Path(__file__).parents[2] / "python"
+
+LAYERS = (
+    "errors",
+    "support",
+    "_ffi",
+    "target",
+    "tirx",
+    "relax",
+    "verifier",
+    "frontend",
+    "runtime",
+    "source",
+    "debug",
+    "transform pipeline",
+    "compiler lifting testing",
+    "fixes",
+    "doctor console",
+    "__init__",
+    "__main__",
+)
+"""The modules and packages of tvm_fixes: each imports what stands above it, or in its own line."""
+
+
+def modules():
+    """The file of each module by its name."""
+    found = {}
+    for path in (ROOT / "tvm_fixes").rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def base_of(node, module):
+    """The package or module that a ``from`` statement names."""
+    if not node.level:
+        return node.module
+    is_package = MODULES[module].name == "__init__.py"
+    package = module.split(".")
+    package = package[: len(package) - node.level + is_package]
+    return ".".join([*package, *filter(None, [node.module])])
+
+
+def imports(module):
+    """The modules of tvm_fixes that `module` imports, also within functions and for types."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            base = base_of(node, module)
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                if name in MODULES or base in MODULES:
+                    yield name if name in MODULES else base
+
+
+GRAPH = {module: {other for other in imports(module) if other != module} for module in MODULES}
+
+
+def layer_of(module):
+    name = module.split(".")[1] if "." in module else "__init__"
+    [layer] = [index for index, names in enumerate(LAYERS) if name in names.split()]
+    return layer
+
+
+def test_every_module_is_found():
+    assert len(GRAPH) > 200
+    assert "tvm_fixes.tirx.util" in GRAPH["tvm_fixes.relax.legalize.scatter"]
+
+
+def test_imports_go_down():
+    upward = {
+        (module, other)
+        for module, others in GRAPH.items()
+        for other in others
+        if layer_of(other) > layer_of(module)
+    }
+    assert not upward
+
+
+def test_no_circle():
+    """A package is run before its modules are, and imports some of them."""
+    graphlib.TopologicalSorter(GRAPH).prepare()
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
