@@ -35,6 +35,11 @@ def number(value, dtype="float32"):
     return relax.const(value, dtype)
 
 
+def difference_with_itself(x):
+    n = op.astype(x, "int64")
+    return op.subtract(n, n)
+
+
 @np.errstate(all="ignore")
 def divided(x, y):
     return x / y
@@ -66,6 +71,10 @@ EXPRESSIONS = {
     ),
     "x / cast zeros": lambda x, y: (
         op.divide(x, op.astype(op.zeros((8,), "int64"), "float32")),
+        divided(X, np.zeros(8, "f4")),
+    ),
+    "x / cast (n - n)": lambda x, y: (
+        op.divide(x, op.astype(difference_with_itself(op.less(x, y)), "float32")),
         divided(X, np.zeros(8, "f4")),
     ),
     "not x < y": lambda x, y: (op.logical_not(op.less(x, y)), ~(X < Y)),

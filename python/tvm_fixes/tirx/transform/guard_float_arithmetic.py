@@ -151,9 +151,9 @@ def _opaque_zero(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _is_of_numbers(expr: tirx.Expr) -> bool:
-    """Whether it is a number, or sums, products and casts of numbers."""
+    """Whether it is a number, or sums, products and casts of numbers and of integers."""
     if isinstance(expr, tirx.Cast):
-        return _is_of_numbers(expr.value)
+        return not _is_float(expr.value) or _is_of_numbers(expr.value)
     if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
         return _is_of_numbers(expr.a) and _is_of_numbers(expr.b)
     return isinstance(expr, tirx.FloatImm | tirx.IntImm)
