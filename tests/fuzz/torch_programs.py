@@ -205,7 +205,7 @@ def _kernels_agree(
     inputs: tuple[torch.Tensor, ...],
     wanted: Sequence[np.ndarray],
 ) -> bool:
-    """Whether PyTorch's kernels of attention have numbers at the same places; of NaN they differ."""
+    """Whether PyTorch's attention kernels have numbers at the same places; of NaN they differ."""
     if not any("scaled_dot_product_attention" in line for line in p.lines):
         return True
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
