@@ -27,7 +27,7 @@ Mechanism
 How to remove
     When TVM's pass has a limit on what a constant may grow by, use it in
     :mod:`tvm_fixes.pipeline`; delete this file, ``fold_plan``, ``fold_evaluation``,
-    ``read_transposed_weights``, ``src/relax/transform/rebind.cc``, their tests and the fix id
+    ``read_transposed_weights``, ``src/relax/ir/rebind.cc``, their tests and the fix id
     ``fold-constant``.
 """
 
