@@ -89,13 +89,15 @@ class GlobalFunction {
   mutable std::atomic<const Function*> function_{nullptr};
 };
 
-/*! \brief Whether `TVM_FIXES_DISABLE` leaves a fix in force (python/tvm_fixes/support/switches.py). */
+/*! \brief Whether `TVM_FIXES_DISABLE` leaves a fix in force (python/tvm_fixes/support/switches.py).
+ */
 bool IsEnabled(const char* fix_id);
 
 /*! \brief Record that a fix has acted, for the report of a compilation. */
 void NoteUse(const char* fix_id);
 
-/*! \brief Whether somebody reads the debug messages of a pass (python/tvm_fixes/support/logs.py). */
+/*! \brief Whether somebody reads the debug messages of a pass (python/tvm_fixes/support/logs.py).
+ */
 bool LogsDebug(const char* pass);
 
 void LogDebug(const char* pass, const std::string& message);

@@ -24,7 +24,7 @@
  *     w1 = R.broadcast_to(w, [16, 64, 96])
  *     y = R.matmul(x, w1)                    =>   y = R.matmul(x, w)
  *
- * Removal: delete this file and broadcast_view.* when TVM keeps the weights of these small.
+ * Removal: delete this file and analysis/broadcast_view.* when TVM keeps these weights small.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -37,12 +37,12 @@
 #include <vector>
 
 #include "../../ffi/registration.h"
+#include "../analysis/broadcast_view.h"
+#include "../analysis/rearrangement.h"
 #include "../ir/build.h"
+#include "../ir/dead_code.h"
 #include "../ir/mutator.h"
 #include "../ir/visitor.h"
-#include "broadcast_view.h"
-#include "dead_code.h"
-#include "rearrangement.h"
 
 namespace tvm_fixes {
 namespace {

@@ -25,8 +25,8 @@
  * A rewrite rests on what holds for all inputs. What would hold for some is left to the run time:
  * as it was, or as a match_cast that checks it.
  *
- * Removal: delete this file, dynamic_to_static_rules.cc, dead_code.cc and the shape values under
- * analysis/ when TVM propagates shapes through tensors of integers.
+ * Removal: delete this file, and shape_resolution.* and shape_values* under analysis/, when TVM
+ * propagates shapes through tensors of integers.
  */
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -37,13 +37,13 @@
 #include <utility>
 
 #include "../../ffi/registration.h"
+#include "../analysis/shape_resolution.h"
 #include "../analysis/shape_values.h"
 #include "../ir/build.h"
+#include "../ir/dead_code.h"
 #include "../ir/mutator.h"
 #include "../ir/substitution.h"
 #include "../ir/visitor.h"
-#include "dead_code.h"
-#include "dynamic_to_static_rules.h"
 #include "refresh_types.h"
 
 namespace tvm_fixes {

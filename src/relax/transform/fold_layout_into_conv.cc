@@ -44,11 +44,11 @@
 #include <vector>
 
 #include "../../ffi/registration.h"
+#include "../analysis/rearrangement.h"
 #include "../ir/build.h"
 #include "../ir/mutator.h"
 #include "../ir/visitor.h"
 #include "../op/infer_layout.h"
-#include "rearrangement.h"
 
 namespace tvm_fixes {
 namespace {

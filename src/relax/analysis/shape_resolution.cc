@@ -13,10 +13,11 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/dynamic_to_static_rules.cc
- * \brief The rewrites of DynamicToStatic that concern one call.
+ * \file src/relax/analysis/shape_resolution.cc
+ * \brief Shapes, reshapes, slices and squeezes of one call, from values that are known at compile
+ *        time.
  */
-#include "dynamic_to_static_rules.h"
+#include "shape_resolution.h"
 
 #include <algorithm>
 #include <vector>

@@ -13,15 +13,16 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/dynamic_to_static_rules.h
- * \brief The rewrites of DynamicToStatic that concern one call.
+ * \file src/relax/analysis/shape_resolution.h
+ * \brief Shapes, reshapes, slices and squeezes of one call, from values that are known at compile
+ *        time.
  */
-#ifndef TVM_FIXES_RELAX_TRANSFORM_DYNAMIC_TO_STATIC_RULES_H_
-#define TVM_FIXES_RELAX_TRANSFORM_DYNAMIC_TO_STATIC_RULES_H_
+#ifndef TVM_FIXES_RELAX_ANALYSIS_SHAPE_RESOLUTION_H_
+#define TVM_FIXES_RELAX_ANALYSIS_SHAPE_RESOLUTION_H_
 
 #include <optional>
 
-#include "../analysis/shape_values.h"
+#include "shape_values.h"
 
 namespace tvm_fixes {
 
@@ -53,4 +54,4 @@ std::optional<Array<ObjectRef>> ShapeOfSqueezed(const Scalars& scalars, const Ob
 
 }  // namespace tvm_fixes
 
-#endif  // TVM_FIXES_RELAX_TRANSFORM_DYNAMIC_TO_STATIC_RULES_H_
+#endif  // TVM_FIXES_RELAX_ANALYSIS_SHAPE_RESOLUTION_H_

@@ -13,18 +13,18 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/broadcast_view.h
+ * \file src/relax/analysis/broadcast_view.h
  * \brief What broadcasts, repetitions, permutes and reshapes in a row make of a smaller tensor.
  */
-#ifndef TVM_FIXES_RELAX_TRANSFORM_BROADCAST_VIEW_H_
-#define TVM_FIXES_RELAX_TRANSFORM_BROADCAST_VIEW_H_
+#ifndef TVM_FIXES_RELAX_ANALYSIS_BROADCAST_VIEW_H_
+#define TVM_FIXES_RELAX_ANALYSIS_BROADCAST_VIEW_H_
 
 #include <optional>
 #include <vector>
 
-#include "../analysis/scalars.h"
 #include "../ir/views.h"
 #include "axis_permutation.h"
+#include "scalars.h"
 
 namespace tvm_fixes {
 
@@ -75,4 +75,4 @@ std::optional<BroadcastStep> FollowStep(const Scalars& scalars, const BroadcastV
 
 }  // namespace tvm_fixes
 
-#endif  // TVM_FIXES_RELAX_TRANSFORM_BROADCAST_VIEW_H_
+#endif  // TVM_FIXES_RELAX_ANALYSIS_BROADCAST_VIEW_H_

@@ -13,11 +13,11 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/axis_permutation.h
+ * \file src/relax/analysis/axis_permutation.h
  * \brief The permutation of axes that a permute_dims or a layout_transform is.
  */
-#ifndef TVM_FIXES_RELAX_TRANSFORM_AXIS_PERMUTATION_H_
-#define TVM_FIXES_RELAX_TRANSFORM_AXIS_PERMUTATION_H_
+#ifndef TVM_FIXES_RELAX_ANALYSIS_AXIS_PERMUTATION_H_
+#define TVM_FIXES_RELAX_ANALYSIS_AXIS_PERMUTATION_H_
 
 #include <optional>
 #include <vector>
@@ -42,4 +42,4 @@ std::optional<AxisPermutation> AsAxisPermutation(const CallView& call);
 
 }  // namespace tvm_fixes
 
-#endif  // TVM_FIXES_RELAX_TRANSFORM_AXIS_PERMUTATION_H_
+#endif  // TVM_FIXES_RELAX_ANALYSIS_AXIS_PERMUTATION_H_

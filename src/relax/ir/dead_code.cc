@@ -13,7 +13,7 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/dead_code.cc
+ * \file src/relax/ir/dead_code.cc
  * \brief Removal of what a rewrite of a function has made dead.
  */
 #include "dead_code.h"
@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "../../ffi/registration.h"
-#include "../ir/mutator.h"
-#include "../ir/visitor.h"
+#include "mutator.h"
+#include "visitor.h"
 
 namespace tvm_fixes {
 

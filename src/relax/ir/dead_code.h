@@ -13,11 +13,11 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/dead_code.h
+ * \file src/relax/ir/dead_code.h
  * \brief Removal of what a rewrite of a function has made dead.
  */
-#ifndef TVM_FIXES_RELAX_TRANSFORM_DEAD_CODE_H_
-#define TVM_FIXES_RELAX_TRANSFORM_DEAD_CODE_H_
+#ifndef TVM_FIXES_RELAX_IR_DEAD_CODE_H_
+#define TVM_FIXES_RELAX_IR_DEAD_CODE_H_
 
 #include "../../ffi/node_layout.h"
 
@@ -34,4 +34,4 @@ ObjectRef RemoveMadeDead(const ObjectRef& rewritten, const ObjectRef& original,
 
 }  // namespace tvm_fixes
 
-#endif  // TVM_FIXES_RELAX_TRANSFORM_DEAD_CODE_H_
+#endif  // TVM_FIXES_RELAX_IR_DEAD_CODE_H_

@@ -13,7 +13,7 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/rearrangement.cc
+ * \file src/relax/analysis/rearrangement.cc
  * \brief What reshapes, permutes and layout transforms in a row do to the order of the elements.
  */
 #include "rearrangement.h"

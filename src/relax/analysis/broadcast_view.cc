@@ -13,7 +13,7 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/broadcast_view.cc
+ * \file src/relax/analysis/broadcast_view.cc
  * \brief What broadcasts, repetitions, permutes and reshapes in a row make of a smaller tensor.
  */
 #include "broadcast_view.h"

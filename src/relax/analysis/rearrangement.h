@@ -13,11 +13,11 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/rearrangement.h
+ * \file src/relax/analysis/rearrangement.h
  * \brief What reshapes, permutes and layout transforms in a row do to the order of the elements.
  */
-#ifndef TVM_FIXES_RELAX_TRANSFORM_REARRANGEMENT_H_
-#define TVM_FIXES_RELAX_TRANSFORM_REARRANGEMENT_H_
+#ifndef TVM_FIXES_RELAX_ANALYSIS_REARRANGEMENT_H_
+#define TVM_FIXES_RELAX_ANALYSIS_REARRANGEMENT_H_
 
 #include <optional>
 #include <vector>
@@ -114,4 +114,4 @@ class Rearrangement {
 
 }  // namespace tvm_fixes
 
-#endif  // TVM_FIXES_RELAX_TRANSFORM_REARRANGEMENT_H_
+#endif  // TVM_FIXES_RELAX_ANALYSIS_REARRANGEMENT_H_

@@ -13,7 +13,7 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/axis_permutation.cc
+ * \file src/relax/analysis/axis_permutation.cc
  * \brief The permutation of axes that a permute_dims or a layout_transform is.
  */
 #include "axis_permutation.h"

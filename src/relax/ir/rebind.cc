@@ -13,15 +13,15 @@
  * and limitations under the License.
  */
 /*!
- * \file src/relax/transform/rebind.cc
+ * \file src/relax/ir/rebind.cc
  * \brief Other values for some variables of a function, for the passes that are written in Python.
  */
 #include <tvm/ffi/reflection/registry.h>
 
 #include "../../ffi/registration.h"
-#include "../ir/build.h"
-#include "../ir/mutator.h"
+#include "build.h"
 #include "dead_code.h"
+#include "mutator.h"
 
 namespace tvm_fixes {
 namespace {
