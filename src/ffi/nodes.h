@@ -88,7 +88,7 @@ struct StringImmNode : NodeLayout {
   Field<String> value{this, {"value"}};
 };
 
-/*! rief Base of all types; a type of just this class stands for one that is missing. */
+/*! \brief Base of all types; a type of just this class stands for one that is missing. */
 struct TypeNode : NodeLayout {
   TypeNode() : NodeLayout(Kind::kOther, {"ir.Type"}) {}
   Field<ObjectRef> span{this, {"span"}};
