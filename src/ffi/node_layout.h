@@ -18,15 +18,19 @@
  *
  * The wheel of TVM ships no compiler headers. Its reflection tables however give the offset and
  * the size of every field by name, so that a node can be read with one load and no assumption
- * about the order of its fields. A class declares what it needs:
+ * about the order of its fields. A class declares what it needs, in any file of the library, and a
+ * global of that class, which registers itself when the library is loaded:
  *
- *     struct TupleNode : NodeLayout {
- *       TupleNode() : NodeLayout(Kind::kTuple, {"ir.Tuple", "relax.expr.Tuple"}) {}
- *       Field<Array<ObjectRef>> fields{this, {"fields"}};
+ *     struct PadAttrsNode : NodeLayout {
+ *       PadAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PadAttrs"}) {}
+ *       Field<Array<int64_t>> pad_width{this, {"pad_width"}};
  *     };
  *
- * and NodeLayout::Bind fills in the offsets, or says which class or field does not fit. The names
- * in a list are aliases of which the first that TVM knows is taken.
+ *     inline PadAttrsNode pad_attrs;
+ *
+ * `init` calls NodeLayout::Bind before it registers anything with TVM. Bind fills in the offsets of
+ * all layouts, or says which class or field does not fit. The names in a list are aliases: the
+ * first one that TVM knows is taken.
  */
 #ifndef TVM_FIXES_FFI_NODE_LAYOUT_H_
 #define TVM_FIXES_FFI_NODE_LAYOUT_H_
@@ -116,7 +120,12 @@ class Field : public FieldLayout {
   const T& operator()(const Object* node) const { return *static_cast<const T*>(Address(node)); }
 };
 
-/*! \brief The layout of one node class of TVM. Instances live as long as the library. */
+/*!
+ * \brief The layout of one node class of TVM.
+ *
+ * Instances are globals and not const: one that is made after Bind, such as a static of a function,
+ * is never bound.
+ */
 class NodeLayout {
  public:
   NodeLayout(const NodeLayout&) = delete;

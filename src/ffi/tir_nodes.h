@@ -192,7 +192,7 @@ struct StmtNode : NodeLayout {
   StmtNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
 };
 
-/*! \brief All layouts of this file, bound with the others when the library is loaded. */
+/*! \brief All layouts of this file. */
 struct TirNodes {
   BinaryOpNode add{"prim.Add", "tir.Add"};
   BinaryOpNode sub{"prim.Sub", "tir.Sub"};

@@ -29,6 +29,20 @@
 namespace tvm_fixes {
 namespace {
 
+struct LayoutTransformAttrsNode : NodeLayout {
+  LayoutTransformAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.LayoutTransformAttrs"}) {}
+  Field<ObjectRef> index_map{this, {"index_map"}};
+};
+
+struct IndexMapNode : NodeLayout {
+  IndexMapNode() : NodeLayout(Kind::kOther, {"tirx.IndexMap"}) {}
+  Field<Array<ObjectRef>> initial_indices{this, {"initial_indices"}};
+  Field<Array<ObjectRef>> final_indices{this, {"final_indices"}};
+};
+
+LayoutTransformAttrsNode layout_transform_attrs;
+IndexMapNode index_map;
+
 /*! \brief The digit `index // lower % extent` of the index of an axis, times `scale`. */
 struct Digit {
   size_t axis;
@@ -212,13 +226,13 @@ std::optional<AxisPermutation> AsAxisPermutation(const CallView& call) {
     return AxisPermutation{*shape, *axes};
   }
   const Object* attrs = call.attrs().get();
-  if (!call.IsOp("relax.layout_transform") || !nodes.layout_transform_attrs.IsInstance(attrs)) {
+  if (!call.IsOp("relax.layout_transform") || !layout_transform_attrs.IsInstance(attrs)) {
     return std::nullopt;
   }
-  const ObjectRef& map = nodes.layout_transform_attrs.index_map(attrs);
-  if (!nodes.index_map.IsInstance(map.get())) return std::nullopt;
-  return PermutationOf(nodes.index_map.initial_indices(map.get()),
-                       nodes.index_map.final_indices(map.get()), *shape);
+  const ObjectRef& map = layout_transform_attrs.index_map(attrs);
+  if (!index_map.IsInstance(map.get())) return std::nullopt;
+  return PermutationOf(index_map.initial_indices(map.get()), index_map.final_indices(map.get()),
+                       *shape);
 }
 
 }  // namespace tvm_fixes

@@ -22,6 +22,7 @@
 #include <numeric>
 #include <utility>
 
+#include "../op/manipulate_attrs.h"
 #include "../op/permute_dims.h"
 #include "rearrangement.h"
 
@@ -73,9 +74,9 @@ Axes Tile(const BroadcastView& operand, const Array<ObjectRef>& from, const Arra
 
 Axes Repeat(const BroadcastView& operand, const CallView& call) {
   const Object* attrs = call.attrs().get();
-  if (!nodes.repeat_attrs.IsInstance(attrs)) return std::nullopt;
-  const auto given = nodes.repeat_attrs.axis(attrs).try_cast<int64_t>();
-  const int64_t times = nodes.repeat_attrs.repeats(attrs);
+  if (!repeat_attrs.IsInstance(attrs)) return std::nullopt;
+  const auto given = repeat_attrs.axis(attrs).try_cast<int64_t>();
+  const int64_t times = repeat_attrs.repeats(attrs);
   if (!given) return std::nullopt;
   const int64_t axis = NormalizeAxis(*given, operand.axes.size());
   if (axis < 0 || axis >= static_cast<int64_t>(operand.axes.size())) return std::nullopt;

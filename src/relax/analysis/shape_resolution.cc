@@ -24,7 +24,8 @@
 
 #include "../../ffi/registration.h"
 #include "../ir/build.h"
-
+#include "../op/index_attrs.h"
+#include "../op/manipulate_attrs.h"
 namespace tvm_fixes {
 
 namespace {
@@ -161,8 +162,8 @@ std::optional<std::vector<AxisSlice>> ResolveSlices(const ShapeValues& values,
   if (!slices) return std::nullopt;
   const Scalars& scalars = values.scalars();
   const Object* attrs = call.attrs().get();
-  if (nodes.strided_slice_attrs.IsInstance(attrs) &&
-      nodes.strided_slice_attrs.assume_inbound(attrs) && !BreaksPromise(scalars, *slices)) {
+  if (strided_slice_attrs.IsInstance(attrs) && strided_slice_attrs.assume_inbound(attrs) &&
+      !BreaksPromise(scalars, *slices)) {
     return std::nullopt;
   }
   const Dims inferred = ShapeOf(call.ref());
@@ -244,7 +245,7 @@ std::optional<ObjectRef> ResolveSlice(const ShapeValues& values, const CallView&
   const bool is_static =
       IsLiteral(begins) && IsLiteral(ends) && IsLiteral(*ShapeOf(call.args()[0]));
   const ObjectRef attrs =
-      MakeByReflection(nodes.strided_slice_attrs, {{"assume_inbound", is_forwards && !is_static}});
+      MakeByReflection(strided_slice_attrs, {{"assume_inbound", is_forwards && !is_static}});
   return MakeOpCall(
       "relax.strided_slice",
       {call.args()[0], MakeTuple(axes), MakeTuple(begins), MakeTuple(ends), MakeTuple(steps)},
@@ -253,8 +254,8 @@ std::optional<ObjectRef> ResolveSlice(const ShapeValues& values, const CallView&
 
 Dims ShapeOfSqueezed(const Scalars& scalars, const ObjectRef& data, const ObjectRef& attrs) {
   const Dims shape = ShapeOf(data);
-  if (!shape || !nodes.squeeze_attrs.IsInstance(attrs.get())) return std::nullopt;
-  const Array<int64_t>& axes = nodes.squeeze_attrs.axis(attrs.get());
+  if (!shape || !squeeze_attrs.IsInstance(attrs.get())) return std::nullopt;
+  const Array<int64_t>& axes = squeeze_attrs.axis(attrs.get());
   if (!axes.defined()) return std::nullopt;
   std::vector<ObjectRef> dims(shape->begin(), shape->end());
   bool is_proved = true;

@@ -22,6 +22,7 @@
 #include <optional>
 #include <vector>
 
+#include "../op/axis_attrs.h"
 #include "shape_values.h"
 
 namespace tvm_fixes {

@@ -18,6 +18,7 @@
  */
 #include <utility>
 
+#include "../op/statistical_attrs.h"
 #include "shape_values.h"
 #include "shape_values_operands.h"
 
@@ -53,9 +54,9 @@ template <Reduction reduction>
 Value EvaluateReduction(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0);
   const Object* attrs = call.attrs().get();
-  if (!value || !nodes.statistical_attrs.IsInstance(attrs) || !IsOfInts(call)) return std::nullopt;
+  if (!value || !statistical_attrs.IsInstance(attrs) || !IsOfInts(call)) return std::nullopt;
   std::vector<bool> is_reduced(value->shape.size(), true);
-  if (const Array<int64_t>& axes = nodes.statistical_attrs.axis(attrs); axes.defined()) {
+  if (const Array<int64_t>& axes = statistical_attrs.axis(attrs); axes.defined()) {
     is_reduced.assign(value->shape.size(), false);
     for (int64_t given : axes) {
       auto axis = AxisOf(given, value->shape.size());
@@ -82,7 +83,7 @@ Value EvaluateReduction(const ShapeValues& values, const CallView& call) {
                           : element;
     has_begun[target] = true;
   }
-  if (!nodes.statistical_attrs.keepdims(attrs)) {
+  if (!statistical_attrs.keepdims(attrs)) {
     Index shape;
     for (size_t i = 0; i < kept_shape.size(); ++i) {
       if (!is_reduced[i]) shape.push_back(kept_shape[i]);
@@ -96,9 +97,9 @@ template <Reduction reduction>
 Value EvaluateScan(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0);
   if (!value || !IsOfInts(call)) return std::nullopt;
-  const auto axis = AxisOrFlatten(nodes.scanop_attrs, call, &*value);
+  const auto axis = AxisOrFlatten(scanop_attrs, call, &*value);
   if (!axis) return std::nullopt;
-  const bool is_exclusive = nodes.scanop_attrs.exclusive(call.attrs().get());
+  const bool is_exclusive = scanop_attrs.exclusive(call.attrs().get());
   const ObjectRef neutral = Scalars::Int(reduction == Reduction::kSum ? 0 : 1);
   ShapeValue result = *value;
   for (size_t place = 0; place < value->elements.size(); ++place) {

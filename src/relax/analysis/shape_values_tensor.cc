@@ -21,12 +21,17 @@
 #include <numeric>
 #include <utility>
 
+#include "../op/axis_attrs.h"
+#include "../op/index_attrs.h"
+#include "../op/manipulate_attrs.h"
 #include "shape_values.h"
 #include "shape_values_operands.h"
 
 namespace tvm_fixes {
 
 namespace {
+
+WideAxisAttrsNode flip_attrs{"relax.attrs.FlipAttrs"};
 
 using Value = std::optional<ShapeValue>;
 using Fields = std::optional<std::vector<Value>>;
@@ -107,10 +112,10 @@ Value EvaluateArange(const ShapeValues& values, const CallView& call) {
 
 Value EvaluatePermuteDims(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0);
-  if (!value || !nodes.permute_dims_attrs.IsInstance(call.attrs().get())) return std::nullopt;
+  if (!value || !permute_dims_attrs.IsInstance(call.attrs().get())) return std::nullopt;
   const size_t ndim = value->shape.size();
   std::vector<size_t> axes(ndim);
-  const Array<int64_t>& given = nodes.permute_dims_attrs.axes(call.attrs().get());
+  const Array<int64_t>& given = permute_dims_attrs.axes(call.attrs().get());
   if (given.defined() && given.size() != ndim) return std::nullopt;
   Index shape(ndim);
   for (size_t i = 0; i < ndim; ++i) {
@@ -129,8 +134,8 @@ Value EvaluatePermuteDims(const ShapeValues& values, const CallView& call) {
 
 Value EvaluateFlip(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0);
-  if (!value || !nodes.flip_attrs.IsInstance(call.attrs().get())) return std::nullopt;
-  const auto axis = AxisOf(nodes.flip_attrs.axis(call.attrs().get()), value->shape.size());
+  if (!value || !flip_attrs.IsInstance(call.attrs().get())) return std::nullopt;
+  const auto axis = AxisOf(flip_attrs.axis(call.attrs().get()), value->shape.size());
   if (!axis) return std::nullopt;
   return Rearrange(*value, value->shape, [&](Index index) {
     index[*axis] = value->shape[*axis] - 1 - index[*axis];
@@ -168,9 +173,9 @@ Value EvaluateTile(const ShapeValues& values, const CallView& call) {
 
 Value EvaluateRepeat(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0);
-  if (!value || !nodes.repeat_attrs.IsInstance(call.attrs().get())) return std::nullopt;
-  const int64_t repeats = nodes.repeat_attrs.repeats(call.attrs().get());
-  const Any& attr = nodes.repeat_attrs.axis(call.attrs().get());
+  if (!value || !repeat_attrs.IsInstance(call.attrs().get())) return std::nullopt;
+  const int64_t repeats = repeat_attrs.repeats(call.attrs().get());
+  const Any& attr = repeat_attrs.axis(call.attrs().get());
   std::optional<size_t> axis = 0;
   if (attr == nullptr) {
     value->shape = {static_cast<int64_t>(value->elements.size())};
@@ -198,9 +203,9 @@ std::optional<int64_t> Locate(int64_t position, int64_t extent, const std::strin
 Value EvaluateTake(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0), indices = Operand(values, call, 1);
   if (!value || !indices) return std::nullopt;
-  const auto axis = AxisOrFlatten(nodes.take_attrs, call, &*value);
+  const auto axis = AxisOrFlatten(take_attrs, call, &*value);
   if (!axis) return std::nullopt;
-  const std::string mode(nodes.take_attrs.mode(call.attrs().get()));
+  const std::string mode(take_attrs.mode(call.attrs().get()));
   const auto split = static_cast<int64_t>(*axis);
   const auto num_axes = static_cast<int64_t>(indices->shape.size());
   ShapeValue result{{value->shape.begin(), value->shape.begin() + split}, {}};
@@ -224,8 +229,8 @@ Value EvaluateTake(const ShapeValues& values, const CallView& call) {
 Value EvaluateGatherElements(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0), indices = Operand(values, call, 1);
   const Object* attrs = call.attrs().get();
-  if (!value || !indices || !nodes.gather_elements_attrs.IsInstance(attrs)) return std::nullopt;
-  const auto axis = AxisOf(nodes.gather_elements_attrs.axis(attrs), value->shape.size());
+  if (!value || !indices || !gather_elements_attrs.IsInstance(attrs)) return std::nullopt;
+  const auto axis = AxisOf(gather_elements_attrs.axis(attrs), value->shape.size());
   if (!axis || indices->shape.size() != value->shape.size()) return std::nullopt;
   ShapeValue result{indices->shape, {}};
   for (int64_t place = 0; place < NumElements(result.shape); ++place) {
@@ -246,11 +251,11 @@ Value EvaluateScatterElements(const ShapeValues& values, const CallView& call) {
   auto updates = Operand(values, call, 2);
   const Object* attrs = call.attrs().get();
   if (!value || !indices || !updates) return std::nullopt;
-  if (!nodes.scatter_elements_attrs.IsInstance(attrs) || updates->shape != indices->shape ||
-      nodes.scatter_elements_attrs.reduction(attrs) != "update") {
+  if (!scatter_elements_attrs.IsInstance(attrs) || updates->shape != indices->shape ||
+      scatter_elements_attrs.reduction(attrs) != "update") {
     return std::nullopt;
   }
-  const auto axis = AxisOf(nodes.scatter_elements_attrs.axis(attrs), value->shape.size());
+  const auto axis = AxisOf(scatter_elements_attrs.axis(attrs), value->shape.size());
   auto positions = indices->AsInts();
   if (!axis || !positions || indices->shape.size() != value->shape.size()) return std::nullopt;
   for (size_t place = 0; place < positions->size(); ++place) {
@@ -272,7 +277,7 @@ Value EvaluateConcat(const ShapeValues& values, const CallView& call) {
   std::optional<size_t> axis;
   for (Value part : *fields) {
     if (!part) return std::nullopt;
-    axis = AxisOrFlatten(nodes.concat_attrs, call, &*part);
+    axis = AxisOrFlatten(concat_attrs, call, &*part);
     if (!axis) return std::nullopt;
     parts.push_back(*std::move(part));
   }
@@ -300,11 +305,11 @@ Value EvaluateConcat(const ShapeValues& values, const CallView& call) {
 
 Value EvaluateStack(const ShapeValues& values, const CallView& call) {
   const Object* attrs = call.attrs().get();
-  if (call.args().empty() || !nodes.stack_attrs.IsInstance(attrs)) return std::nullopt;
+  if (call.args().empty() || !stack_attrs.IsInstance(attrs)) return std::nullopt;
   const auto fields = values.FieldsOf(call.args()[0]);
   if (!fields || fields->empty() || !fields->front()) return std::nullopt;
   const Index part_shape = fields->front()->shape;
-  const Any& attr = nodes.stack_attrs.axis(attrs);
+  const Any& attr = stack_attrs.axis(attrs);
   const auto axis =
       AxisOf(attr == nullptr ? 0 : attr.try_cast<int64_t>().value_or(0), part_shape.size() + 1);
   if (!axis) return std::nullopt;
@@ -373,11 +378,11 @@ Value EvaluateStridedSlice(const ShapeValues& values, const CallView& call) {
 Fields EvaluateSplit(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0);
   const Object* attrs = call.attrs().get();
-  if (!value || !nodes.split_attrs.IsInstance(attrs)) return std::nullopt;
-  const auto axis = AxisOf(nodes.split_attrs.axis(attrs), value->shape.size());
+  if (!value || !split_attrs.IsInstance(attrs)) return std::nullopt;
+  const auto axis = AxisOf(split_attrs.axis(attrs), value->shape.size());
   if (!axis) return std::nullopt;
   const int64_t extent = value->shape[*axis];
-  const ObjectRef& given = nodes.split_attrs.indices_or_sections(attrs);
+  const ObjectRef& given = split_attrs.indices_or_sections(attrs);
   Index ends;
   if (auto sections = AsInt(given)) {
     if (*sections < 1 || *sections > ShapeValues::kMaxElements) return std::nullopt;

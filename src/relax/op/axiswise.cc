@@ -24,15 +24,23 @@
 
 #include "../../ffi/registration.h"
 #include "../ir/build.h"
+#include "axis_attrs.h"
 #include "follow_layout.h"
+#include "index_attrs.h"
+#include "statistical_attrs.h"
 
 namespace tvm_fixes {
 namespace {
 
+OptionalAxisAttrsNode argmax_attrs{"relax.attrs.ArgmaxArgminAttrs"};
+AxisAttrsNode argsort_attrs{"relax.attrs.ArgsortAttrs"};
+AxisAttrsNode quantize_attrs{"relax.attrs.QuantizeAttrs"};
+AxisAttrsNode sort_attrs{"relax.attrs.SortAttrs"};
+AxisAttrsNode topk_attrs{"relax.attrs.TopKAttrs"};
+
 /*! \brief The axis along which a call acts; nothing if it flattens its data first. */
-template <auto kAttrs>
+template <auto& type>
 std::optional<int64_t> AxisOf(const CallView& call) {
-  const auto& type = nodes.*kAttrs;
   if (!type.IsInstance(call.attrs().get())) return std::nullopt;
   return Any(type.axis(call.attrs().get())).template try_cast<int64_t>();
 }
@@ -58,9 +66,9 @@ std::optional<int64_t> RankOf(const ObjectRef& type) {
  * The other axes stay as they are, so that the rank of the result tells how many axes this one
  * becomes: none for a reduction, as many as the indices have for a take.
  */
-template <auto kAttrs>
+template <auto& type>
 ObjectRef FollowAxis(const CallView& call, const std::string& layout) {
-  auto axis = AxisOf<kAttrs>(call);
+  auto axis = AxisOf<type>(call);
   auto ndim = RankOf(TypeOf(call.args()[0]));
   auto out_ndim = RankOf(TypeOf(call.ref()));
   auto position = axis ? PositionOf(*axis, layout) : std::nullopt;
@@ -80,23 +88,23 @@ ObjectRef FollowAxis(const CallView& call, const std::string& layout) {
 ObjectRef FollowQuantized(const CallView& call, const std::string& layout) {
   const Array<ObjectRef>& args = call.args();
   if (!std::all_of(args.begin() + 1, args.end(), IsSingleElement)) {
-    return FollowAxis<&Nodes::quantize_attrs>(call, layout);
+    return FollowAxis<quantize_attrs>(call, layout);
   }
   return FollowData(call, layout, layout, WithAxis(call, 0));
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  RegisterLayoutRule("relax.argmax", FollowAxis<&Nodes::argmax_attrs>);
-  RegisterLayoutRule("relax.argmin", FollowAxis<&Nodes::argmax_attrs>);
-  RegisterLayoutRule("relax.argsort", FollowAxis<&Nodes::argsort_attrs>);
-  RegisterLayoutRule("relax.cumprod", FollowAxis<&Nodes::scanop_attrs>);
-  RegisterLayoutRule("relax.cumsum", FollowAxis<&Nodes::scanop_attrs>);
+  RegisterLayoutRule("relax.argmax", FollowAxis<argmax_attrs>);
+  RegisterLayoutRule("relax.argmin", FollowAxis<argmax_attrs>);
+  RegisterLayoutRule("relax.argsort", FollowAxis<argsort_attrs>);
+  RegisterLayoutRule("relax.cumprod", FollowAxis<scanop_attrs>);
+  RegisterLayoutRule("relax.cumsum", FollowAxis<scanop_attrs>);
   RegisterLayoutRule("relax.dequantize", FollowQuantized);
-  RegisterLayoutRule("relax.nn.log_softmax", FollowAxis<&Nodes::softmax_attrs>);
+  RegisterLayoutRule("relax.nn.log_softmax", FollowAxis<softmax_attrs>);
   RegisterLayoutRule("relax.quantize", FollowQuantized);
-  RegisterLayoutRule("relax.sort", FollowAxis<&Nodes::sort_attrs>);
-  RegisterLayoutRule("relax.take", FollowAxis<&Nodes::take_attrs>);
-  RegisterLayoutRule("relax.topk", FollowAxis<&Nodes::topk_attrs>);
+  RegisterLayoutRule("relax.sort", FollowAxis<sort_attrs>);
+  RegisterLayoutRule("relax.take", FollowAxis<take_attrs>);
+  RegisterLayoutRule("relax.topk", FollowAxis<topk_attrs>);
 }
 
 }  // namespace

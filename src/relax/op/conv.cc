@@ -41,6 +41,7 @@
 
 #include "../../ffi/registration.h"
 #include "../ir/build.h"
+#include "conv_attrs.h"
 #include "infer_layout.h"
 #include "op_attr.h"
 
@@ -61,8 +62,7 @@ struct Convolution {
     return transposed ? "conv-transpose-legalize" : "conv-legalize";
   }
   const ConvAttrsNode& attrs() const {
-    return transposed ? nodes.conv_transpose_attrs[spatial_axes - 1]
-                      : nodes.conv_attrs[spatial_axes - 1];
+    return transposed ? conv_transpose_attrs[spatial_axes - 1] : conv_attrs[spatial_axes - 1];
   }
   /*! \brief The axis of the kernel that has the channels of all groups. */
   char kernel_channels() const { return transposed ? 'I' : 'O'; }

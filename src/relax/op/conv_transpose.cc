@@ -28,6 +28,7 @@
 #include <string>
 
 #include "../ir/build.h"
+#include "conv_attrs.h"
 #include "op_attr.h"
 
 namespace tvm_fixes {
@@ -57,7 +58,7 @@ ObjectRef InferType(size_t spatial_axes, const ObjectRef& call_ref, const Object
   const StockOpAttr& rule = stock_rules[spatial_axes - 1];
   auto stock = [&](const ObjectRef& call) { return rule(call, builder); };
   auto call = As<CallView>(call_ref);
-  const ConvTransposeAttrsNode& fields = nodes.conv_transpose_attrs[spatial_axes - 1];
+  const ConvTransposeAttrsNode& fields = conv_transpose_attrs[spatial_axes - 1];
   if (!call || !fields.IsInstance(call->attrs().get())) return stock(call_ref);
   const Object* attrs = call->attrs().get();
   const Array<int64_t>& output_padding = fields.output_padding(attrs);

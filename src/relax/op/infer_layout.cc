@@ -28,6 +28,30 @@
 namespace tvm_fixes {
 namespace {
 
+struct SLayoutNode : NodeLayout {
+  SLayoutNode() : NodeLayout(Kind::kOther, {"s_tir.SLayout"}) {}
+  Field<String> name{this, {"name"}};
+};
+
+struct LayoutDecisionNode : NodeLayout {
+  LayoutDecisionNode() : NodeLayout(Kind::kOther, {"relax.transform.LayoutDecision"}) {}
+  Field<ObjectRef> layout{this, {"layout"}};
+  Field<bool> is_unknown_dim{this, {"is_unknown_dim"}};
+};
+
+/*! \brief What an operator answers. */
+struct InferLayoutOutputNode : NodeLayout {
+  InferLayoutOutputNode() : NodeLayout(Kind::kOther, {"relax.transform.InferLayoutOutput"}) {}
+  Field<ObjectRef> input_layouts{this, {"input_layouts"}};
+  Field<ObjectRef> output_layouts{this, {"output_layouts"}};
+  Field<ObjectRef> new_attrs{this, {"new_attrs"}};
+  Field<ObjectRef> new_args{this, {"new_args"}};
+};
+
+SLayoutNode s_layout;
+LayoutDecisionNode layout_decision;
+InferLayoutOutputNode infer_layout_output;
+
 // Unlike those of the C library, these do not depend on the locale.
 bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
 bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
@@ -38,7 +62,7 @@ char ToLower(char c) { return static_cast<char>(c - 'A' + 'a'); }
 ObjectRef MakeSLayout(const std::string& layout) {
   // TVM's constructor gives null for the layout of a scalar, which its passes take for unknown.
   if (layout.empty()) {
-    return MakeByReflection(nodes.s_layout, {{"name", String()}, {"axes", Array<Any>()}});
+    return MakeByReflection(s_layout, {{"name", String()}, {"axes", Array<Any>()}});
   }
   static const GlobalFunction s_layout("s_tir.SLayout");
   static const GlobalFunction prim_type("ir.PrimType");
@@ -46,7 +70,7 @@ ObjectRef MakeSLayout(const std::string& layout) {
 }
 
 ObjectRef MakeLayoutDecision(const std::optional<std::string>& layout) {
-  return MakeByReflection(nodes.layout_decision,
+  return MakeByReflection(layout_decision,
                           {{"layout", layout ? MakeSLayout(*layout) : ObjectRef(nullptr)},
                            {"is_unknown_dim", !layout.has_value()}});
 }
@@ -84,11 +108,11 @@ bool IsComplete(const std::string& layout) {
  */
 std::optional<std::string> LayoutOfDecision(const Any& value, const ObjectRef& type) {
   auto decision = value.try_cast<ObjectRef>();
-  if (!decision || !nodes.layout_decision.IsInstance(decision->get())) return std::nullopt;
-  if (nodes.layout_decision.is_unknown_dim(decision->get())) return std::nullopt;
-  const ObjectRef& layout = nodes.layout_decision.layout(decision->get());
-  if (!nodes.s_layout.IsInstance(layout.get())) return std::nullopt;
-  const std::string name = nodes.s_layout.name(layout.get());
+  if (!decision || !layout_decision.IsInstance(decision->get())) return std::nullopt;
+  if (layout_decision.is_unknown_dim(decision->get())) return std::nullopt;
+  const ObjectRef& layout = layout_decision.layout(decision->get());
+  if (!s_layout.IsInstance(layout.get())) return std::nullopt;
+  const std::string name = s_layout.name(layout.get());
   auto initial = InitialLayoutOfType(type);
   const bool fits = IsComplete(name) && (!initial || initial->size() == PrimalRank(name));
   return fits ? std::optional(name) : std::nullopt;
@@ -101,10 +125,10 @@ Any MakeInitialDecision(const ObjectRef& type) {
 /*! \brief The answer of a call, of layouts that may be nested as its arguments and result are. */
 ObjectRef MakeNestedOutput(const Array<Any>& inputs, const Any& output, const ObjectRef& attrs,
                            const Map<ObjectRef, ObjectRef>& new_args = {}) {
-  return MakeByReflection(nodes.infer_layout_output, {{"input_layouts", inputs},
-                                                      {"output_layouts", Array<Any>{output}},
-                                                      {"new_attrs", attrs},
-                                                      {"new_args", new_args}});
+  return MakeByReflection(infer_layout_output, {{"input_layouts", inputs},
+                                                {"output_layouts", Array<Any>{output}},
+                                                {"new_attrs", attrs},
+                                                {"new_args", new_args}});
 }
 
 Array<Any> InitialDecisions(const CallView& call) {

@@ -29,7 +29,9 @@
 #include <vector>
 
 #include "../ir/build.h"
+#include "axis_attrs.h"
 #include "layout_guards.h"
+#include "manipulate_attrs.h"
 
 namespace tvm_fixes {
 namespace {
@@ -99,7 +101,7 @@ std::optional<int64_t> AxisOf(const OptionalAxisAttrsNode& type, const CallView&
 
 ObjectRef Concat(const CallView& call, const VarLayouts& var_layouts) {
   auto parts = PartsOf(call, var_layouts);
-  auto axis = AxisOf(nodes.concat_attrs, call);
+  auto axis = AxisOf(concat_attrs, call);
   if (!parts || !axis) return kStock;
   const auto is_packed = [](const Part& part) { return IsPacked(part.layout); };
   if (std::none_of(parts->begin(), parts->end(), is_packed)) return kStock;
@@ -112,7 +114,7 @@ ObjectRef Concat(const CallView& call, const VarLayouts& var_layouts) {
 
 ObjectRef Stack(const CallView& call, const VarLayouts& var_layouts) {
   auto parts = PartsOf(call, var_layouts);
-  auto axis = AxisOf(nodes.stack_attrs, call);
+  auto axis = AxisOf(stack_attrs, call);
   auto result = InitialLayoutOf(call.ref());
   if (!axis) return kStock;
   if (!parts || !result) return RestoreLayouts(call);
@@ -132,7 +134,7 @@ ObjectRef Stack(const CallView& call, const VarLayouts& var_layouts) {
 }
 
 ObjectRef Split(const CallView& call, const VarLayouts& var_layouts) {
-  const auto& type = nodes.split_attrs;
+  const auto& type = split_attrs;
   const ObjectRef results = TypeOf(call.ref());
   // One section is the tensor itself, of which TVM's rule raises in any layout.
   auto known = LayoutOf(call.args()[0], var_layouts);

@@ -34,7 +34,9 @@
 #include <vector>
 
 #include "../ir/build.h"
-
+#include "axis_attrs.h"
+#include "manipulate_attrs.h"
+#include "norm_attrs.h"
 namespace tvm_fixes {
 namespace {
 
@@ -96,7 +98,7 @@ ObjectRef Dropout(const CallView& call, const VarLayouts& var_layouts) {
 }
 
 ObjectRef Repeat(const CallView& call, const std::string& /*layout*/) {
-  const auto& type = nodes.repeat_attrs;
+  const auto& type = repeat_attrs;
   if (!type.IsInstance(call.attrs().get())) return ObjectRef(nullptr);
   return type.axis(call.attrs().get()) == nullptr ? RestoreLayouts(call) : ObjectRef(nullptr);
 }
@@ -117,7 +119,7 @@ ObjectRef StridedSlice(const CallView& call, const VarLayouts& /*var_layouts*/) 
 }
 
 ObjectRef Softmax(const CallView& call, const std::string& layout) {
-  const auto& type = nodes.softmax_attrs;
+  const auto& type = softmax_attrs;
   if (!IsPacked(layout) || !type.IsInstance(call.attrs().get())) return ObjectRef(nullptr);
   auto position = PositionOf(type.axis(call.attrs().get()), layout);
   if (!position) return ObjectRef(nullptr);
@@ -125,7 +127,7 @@ ObjectRef Softmax(const CallView& call, const std::string& layout) {
 }
 
 ObjectRef PRelu(const CallView& call, const VarLayouts& var_layouts) {
-  const auto& type = nodes.prelu_attrs;
+  const auto& type = prelu_attrs;
   if (!type.IsInstance(call.attrs().get()) || call.args().size() != 2) return ObjectRef(nullptr);
   const ObjectRef& slopes = call.args()[1];
   if (LayoutOf(slopes, var_layouts) == InitialLayoutOf(slopes)) return ObjectRef(nullptr);

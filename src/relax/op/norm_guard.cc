@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "layout_guards.h"
+#include "norm_attrs.h"
 
 namespace tvm_fixes {
 namespace {
@@ -56,14 +57,14 @@ bool KeepsOrder(const Array<int64_t>& axes, const std::string& layout) {
 }
 
 ObjectRef LayerNorm(const CallView& call, const std::string& layout) {
-  const auto& type = nodes.layer_norm_attrs;
+  const auto& type = layer_norm_attrs;
   const Object* attrs = call.attrs().get();
   if (!type.IsInstance(attrs)) return ObjectRef(nullptr);
   return KeepsOrder(type.axes(attrs), layout) ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
 ObjectRef RMSNorm(const CallView& call, const std::string& layout) {
-  const auto& type = nodes.rms_norm_attrs;
+  const auto& type = rms_norm_attrs;
   const Object* attrs = call.attrs().get();
   if (!type.IsInstance(attrs)) return ObjectRef(nullptr);
   if (!KeepsOrder(type.axes(attrs), layout)) return RestoreLayouts(call);
@@ -73,17 +74,17 @@ ObjectRef RMSNorm(const CallView& call, const std::string& layout) {
   return are_last ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
-template <auto kAttrs>
+template <auto& type>
 ObjectRef ChannelNorm(const CallView& call, const std::string& layout) {
-  const bool follows = !IsPacked(layout) || !(nodes.*kAttrs).IsInstance(call.attrs().get());
+  const bool follows = !IsPacked(layout) || !type.IsInstance(call.attrs().get());
   return follows ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
 LayoutGuard guards[] = {
     {"relax.nn.layer_norm", LayerNorm},
     {"relax.nn.rms_norm", RMSNorm},
-    {"relax.nn.group_norm", ChannelNorm<&Nodes::group_norm_attrs>},
-    {"relax.nn.instance_norm", ChannelNorm<&Nodes::instance_norm_attrs>},
+    {"relax.nn.group_norm", ChannelNorm<group_norm_attrs>},
+    {"relax.nn.instance_norm", ChannelNorm<instance_norm_attrs>},
 };
 
 }  // namespace

@@ -21,13 +21,14 @@
 #include "../../ffi/registration.h"
 #include "../ir/build.h"
 #include "follow_layout.h"
+#include "pad_attrs.h"
 
 namespace tvm_fixes {
 namespace {
 
 ObjectRef FollowPad(const CallView& call, const std::string& layout) {
-  if (!nodes.pad_attrs.IsInstance(call.attrs().get())) return ObjectRef(nullptr);
-  const Array<int64_t>& given = nodes.pad_attrs.pad_width(call.attrs().get());
+  if (!pad_attrs.IsInstance(call.attrs().get())) return ObjectRef(nullptr);
+  const Array<int64_t>& given = pad_attrs.pad_width(call.attrs().get());
   Array<int64_t> moved;
   for (const LayoutAxis& axis : AxesOf(layout)) {
     const size_t primal = axis.primal();

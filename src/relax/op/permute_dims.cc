@@ -39,6 +39,7 @@
 
 #include "../ir/build.h"
 #include "infer_layout.h"
+#include "manipulate_attrs.h"
 #include "op_attr.h"
 
 namespace tvm_fixes {
@@ -46,12 +47,12 @@ namespace tvm_fixes {
 std::optional<std::vector<int64_t>> PermutedAxes(const CallView& call) {
   if (!call.IsOp("relax.permute_dims") || call.args().size() != 1) return std::nullopt;
   auto type = As<TensorTypeView>(TypeOf(call.args()[0]));
-  if (!type || type->ndim() < 0 || !nodes.permute_dims_attrs.IsInstance(call.attrs().get())) {
+  if (!type || type->ndim() < 0 || !permute_dims_attrs.IsInstance(call.attrs().get())) {
     return std::nullopt;
   }
   const auto ndim = static_cast<size_t>(type->ndim());
   std::vector<int64_t> axes(ndim);
-  const Array<int64_t>& given = nodes.permute_dims_attrs.axes(call.attrs().get());
+  const Array<int64_t>& given = permute_dims_attrs.axes(call.attrs().get());
   if (!given.defined()) {
     std::iota(axes.rbegin(), axes.rend(), 0);
     return axes;

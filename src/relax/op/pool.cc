@@ -27,9 +27,25 @@
 
 #include "../ir/build.h"
 #include "op_attr.h"
+#include "pool_attrs.h"
 
 namespace tvm_fixes {
 namespace {
+
+/*! \brief The attributes of a pooling with windows. */
+struct PoolWindowAttrsNode : PoolAttrsNode {
+  using PoolAttrsNode::PoolAttrsNode;
+  Field<Array<int64_t>> pool_size{this, {"pool_size"}};
+  Field<Array<int64_t>> strides{this, {"strides"}};
+  /*! \brief Before each spatial axis, then after each. */
+  Field<Array<int64_t>> padding{this, {"padding"}};
+  Field<Array<int64_t>> dilation{this, {"dilation"}};
+  Field<bool> ceil_mode{this, {"ceil_mode"}};
+};
+
+/*! \brief By spatial axes less one. */
+PoolWindowAttrsNode pool_window_attrs[3] = {"relax.attrs.Pool1DAttrs", "relax.attrs.Pool2DAttrs",
+                                            "relax.attrs.Pool3DAttrs"};
 
 constexpr const char* kAttr = "FInferType";
 constexpr const char* kFixId = "pool-ceil-mode";
@@ -79,7 +95,7 @@ ObjectRef InferType(const StockOpAttr& rule, size_t axes, const ObjectRef& call_
                     const ObjectRef& builder) {
   const ObjectRef type = rule(call_ref, builder);
   auto call = As<CallView>(call_ref);
-  const PoolWindowAttrsNode& fields = nodes.pool_window_attrs[axes - 1];
+  const PoolWindowAttrsNode& fields = pool_window_attrs[axes - 1];
   if (!call || !fields.IsInstance(call->attrs().get()) || !HasCall(type)) return type;
   if (!fields.ceil_mode(call->attrs().get()) || !IsEnabled(kFixId)) return type;
   const ObjectRef attrs = RoundedDown(call->attrs(), fields, axes);

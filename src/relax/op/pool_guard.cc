@@ -30,6 +30,7 @@
 
 #include "../ir/build.h"
 #include "layout_guards.h"
+#include "pool_attrs.h"
 
 namespace tvm_fixes {
 namespace {
@@ -44,10 +45,10 @@ bool SplitsChannels(const String& names, const std::string& layout) {
 
 ObjectRef Pool(const CallView& call, const VarLayouts& var_layouts) {
   const Object* attrs = call.attrs().get();
-  const auto type = std::find_if(std::begin(nodes.pool_attrs), std::end(nodes.pool_attrs),
+  const auto type = std::find_if(std::begin(pool_attrs), std::end(pool_attrs),
                                  [&](const auto& node) { return node.IsInstance(attrs); });
   auto layout = LayoutOf(call.args()[0], var_layouts);
-  if (type == std::end(nodes.pool_attrs) || !layout) return ObjectRef(nullptr);
+  if (type == std::end(pool_attrs) || !layout) return ObjectRef(nullptr);
   const String& names = type->layout(attrs);
   const String& out_names = type->out_layout(attrs);
   if (IsPacked(names) || IsPacked(out_names) || names.size() != PrimalRank(*layout)) {
@@ -84,11 +85,11 @@ ObjectRef FollowResize(const CallView& call, const VarLayouts& var_layouts, cons
 }
 
 ObjectRef Resize2D(const CallView& call, const VarLayouts& var_layouts) {
-  return FollowResize(call, var_layouts, {nodes.resize2d_attrs, "NCHW", "NHWC"});
+  return FollowResize(call, var_layouts, {resize2d_attrs, "NCHW", "NHWC"});
 }
 
 ObjectRef Resize3D(const CallView& call, const VarLayouts& var_layouts) {
-  return FollowResize(call, var_layouts, {nodes.resize3d_attrs, "NCDHW", "NDHWC"});
+  return FollowResize(call, var_layouts, {resize3d_attrs, "NCDHW", "NDHWC"});
 }
 
 LayoutGuard guards[] = {

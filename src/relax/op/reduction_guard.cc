@@ -28,6 +28,7 @@
 #include "../ir/build.h"
 #include "broadcast.h"
 #include "layout_guards.h"
+#include "statistical_attrs.h"
 
 namespace tvm_fixes {
 namespace {
@@ -47,7 +48,7 @@ Array<int64_t> PartsOf(const Array<int64_t>& axes, const std::string& layout) {
 }
 
 ObjectRef Reduction(const CallView& call, const VarLayouts& var_layouts) {
-  const auto& type = nodes.statistical_attrs;
+  const auto& type = statistical_attrs;
   const Object* attrs = call.attrs().get();
   auto layout = LayoutOf(call.args()[0], var_layouts);
   if (!layout || !type.IsInstance(attrs)) return ObjectRef(nullptr);

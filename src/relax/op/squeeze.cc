@@ -27,6 +27,7 @@
 
 #include "../ir/build.h"
 #include "infer_layout.h"
+#include "manipulate_attrs.h"
 #include "op_attr.h"
 
 namespace tvm_fixes {
@@ -43,7 +44,7 @@ std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
   if (!shape) return std::nullopt;
   const auto ndim = static_cast<int64_t>(shape->size());
   std::vector<bool> removed(ndim, false);
-  const Array<int64_t>& axes = nodes.squeeze_attrs.axis(call.attrs().get());
+  const Array<int64_t>& axes = squeeze_attrs.axis(call.attrs().get());
   if (!axes.defined()) {
     for (int64_t axis = 0; axis < ndim; ++axis) {
       if (!AsInt((*shape)[axis])) return std::nullopt;
@@ -64,7 +65,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
                       const VarLayouts& var_layouts) {
   auto call = As<CallView>(call_ref);
   const bool usable =
-      call && call->args().size() == 1 && nodes.squeeze_attrs.IsInstance(call->attrs().get());
+      call && call->args().size() == 1 && squeeze_attrs.IsInstance(call->attrs().get());
   if (!usable || !IsEnabled(kFixId)) {
     return stock_infer_layout(call_ref, desired_layouts, var_layouts);
   }

@@ -40,7 +40,7 @@
 #include "../../ffi/registration.h"
 #include "../ir/build.h"
 #include "../ir/mutator.h"
-
+#include "../op/norm_attrs.h"
 namespace tvm_fixes {
 namespace {
 
@@ -94,12 +94,11 @@ class Decomposer : public Mutator {
     if (call->IsOp("relax.nn.prelu")) return DecomposePRelu(*call);
     if (call->IsOp("relax.nn.batch_norm")) return DecomposeBatchNorm(*call);
     if (call->IsOp("relax.nn.instance_norm")) {
-      return DecomposeChannelNorm(*call, nodes.instance_norm_attrs, std::nullopt);
+      return DecomposeChannelNorm(*call, instance_norm_attrs, std::nullopt);
     }
-    if (call->IsOp("relax.nn.group_norm") &&
-        nodes.group_norm_attrs.IsInstance(call->attrs().get())) {
-      return DecomposeChannelNorm(*call, nodes.group_norm_attrs,
-                                  nodes.group_norm_attrs.num_groups(call->attrs().get()));
+    if (call->IsOp("relax.nn.group_norm") && group_norm_attrs.IsInstance(call->attrs().get())) {
+      return DecomposeChannelNorm(*call, group_norm_attrs,
+                                  group_norm_attrs.num_groups(call->attrs().get()));
     }
     return value;
   }
@@ -107,14 +106,14 @@ class Decomposer : public Mutator {
  private:
   /*! \brief `where(data > 0, data, data * alpha)`, which keeps a NaN. */
   ObjectRef DecomposePRelu(const CallView& call) {
-    if (!nodes.prelu_attrs.IsInstance(call.attrs().get()) || call.args().size() != 2) {
+    if (!prelu_attrs.IsInstance(call.attrs().get()) || call.args().size() != 2) {
       return call.ref();
     }
     const ObjectRef& data = call.args()[0];
     auto slopes = ShapeOf(call.args()[1]);
     if (!IsKnown(data) || !slopes || slopes->size() != 1) return call.ref();
     const Array<ObjectRef> shape = *ShapeOf(data);
-    const int64_t axis = NormalizeAxis(nodes.prelu_attrs.axis(call.attrs().get()), shape.size());
+    const int64_t axis = NormalizeAxis(prelu_attrs.axis(call.attrs().get()), shape.size());
     // One slope for all channels is a scalar, which every layout takes.
     const ObjectRef alpha = IsOne((*slopes)[0]) ? Apply(kReshape, call.args()[1], MakeShapeExpr({}))
                                                 : PerChannel(shape, axis, call.args()[1]);
@@ -127,7 +126,7 @@ class Decomposer : public Mutator {
   }
 
   ObjectRef DecomposeBatchNorm(const CallView& call) {
-    const auto& attrs = nodes.batch_norm_attrs;
+    const auto& attrs = batch_norm_attrs;
     const Object* node = call.attrs().get();
     if (!attrs.IsInstance(node) || attrs.training(node) || call.args().size() != 5) {
       return call.ref();

@@ -48,6 +48,7 @@
 #include "../ir/build.h"
 #include "../ir/mutator.h"
 #include "../ir/visitor.h"
+#include "../op/conv_attrs.h"
 #include "../op/infer_layout.h"
 
 namespace tvm_fixes {
@@ -70,8 +71,8 @@ struct Convolution {
 const ConvAttrsNode* ConvAttrsOf(const CallView& call) {
   for (size_t i = 0; i < 3; ++i) {
     const std::string op = "relax.nn.conv" + std::to_string(i + 1) + "d";
-    const ConvAttrsNode& forward = nodes.conv_attrs[i];
-    const ConvAttrsNode& transposed = nodes.conv_transpose_attrs[i];
+    const ConvAttrsNode& forward = conv_attrs[i];
+    const ConvAttrsNode& transposed = conv_transpose_attrs[i];
     if (call.IsOp(op.c_str()) && IsEnabled("conv-legalize")) return &forward;
     if (call.IsOp((op + "_transpose").c_str()) && IsEnabled("conv-transpose-legalize")) {
       return &transposed;

@@ -45,6 +45,7 @@
 #include "../ir/mutator.h"
 #include "../ir/visitor.h"
 #include "../op/permute_dims.h"
+#include "../op/pixel_shuffle_attrs.h"
 
 namespace tvm_fixes {
 namespace {
@@ -302,8 +303,8 @@ class Simplifier : public Mutator {
     const Object* attrs = call.attrs().get();
     auto in_shape = ShapeOf(call.args()[0]);
     auto out_shape = ShapeOf(call.ref());
-    if (!in_shape || !out_shape || !nodes.pixel_shuffle_attrs.IsInstance(attrs)) return call.ref();
-    const ObjectRef factor = MakeIntImm("int64", nodes.pixel_shuffle_attrs.upscale_factor(attrs));
+    if (!in_shape || !out_shape || !pixel_shuffle_attrs.IsInstance(attrs)) return call.ref();
+    const ObjectRef factor = MakeIntImm("int64", pixel_shuffle_attrs.upscale_factor(attrs));
     const auto channel = static_cast<int64_t>(in_shape->size()) - 3;
     Array<ObjectRef> split;
     Array<int64_t> axes;

@@ -29,6 +29,13 @@ namespace verifier {
 
 namespace {
 
+struct CallTIRInplaceAttrsNode : NodeLayout {
+  CallTIRInplaceAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.CallTIRInplaceAttrs"}) {}
+  Field<Array<int64_t>> inplace_indices{this, {"inplace_indices"}};
+};
+
+CallTIRInplaceAttrsNode call_tir_inplace_attrs;
+
 /*! \brief A call of a primitive function, taken apart. */
 struct PrimCall {
   const Call& call;
@@ -130,9 +137,9 @@ void CheckBuffers(Verifier* verifier, const PrimCall& call) {
 bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t num_outputs,
                  std::vector<int64_t>* inplace) {
   const Object* attrs = call.view.attrs().get();
-  if (!nodes.call_tir_inplace_attrs.IsInstance(attrs)) return true;
+  if (!call_tir_inplace_attrs.IsInstance(attrs)) return true;
   const Path path = call.path.Attr("attrs").Attr("inplace_indices");
-  const Array<int64_t>& indices = nodes.call_tir_inplace_attrs.inplace_indices(attrs);
+  const Array<int64_t>& indices = call_tir_inplace_attrs.inplace_indices(attrs);
   if (indices.size() != num_outputs) {
     verifier->Error("call_tir_inplace.index", path,
                     "the number of indices is " + std::to_string(indices.size()) + ", of results " +
@@ -240,7 +247,7 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
     return;
   }
   const TypeId out = verifier->types().Intern(call.view.ty_args()[0]);
-  const bool is_inplace = nodes.call_tir_inplace_attrs.IsInstance(call.view.attrs().get());
+  const bool is_inplace = call_tir_inplace_attrs.IsInstance(call.view.attrs().get());
   std::string key = KeyOf(verifier, call, args->fields(), out);
   if (!is_inplace && verifier->sound_calls().count(key) != 0) return;
   const size_t num_found = verifier->diagnostics().size();

@@ -18,6 +18,7 @@
  */
 #include <algorithm>
 
+#include "../../../op/manipulate_attrs.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
@@ -59,7 +60,7 @@ void CheckAgree(Obligations* obligations, int first, std::optional<int> joined) 
 void Concat(Obligations* obligations) {
   const int first = FirstTensor(obligations);
   if (first < 0) return;
-  const auto attr = nodes.concat_attrs.axis(obligations->attrs()).try_cast<int64_t>();
+  const auto attr = concat_attrs.axis(obligations->attrs()).try_cast<int64_t>();
   const int ndim = obligations->Tensor(0, first)->ndim;
   const auto axis = obligations->Axis(attr.value_or(0), ndim);
   if (axis) CheckAgree(obligations, first, axis);
@@ -68,7 +69,7 @@ void Concat(Obligations* obligations) {
 void Stack(Obligations* obligations) {
   const int first = FirstTensor(obligations);
   if (first < 0) return;
-  const auto attr = nodes.stack_attrs.axis(obligations->attrs()).try_cast<int64_t>();
+  const auto attr = stack_attrs.axis(obligations->attrs()).try_cast<int64_t>();
   if (!obligations->Axis(attr.value_or(0), obligations->Tensor(0, first)->ndim + 1)) return;
   CheckAgree(obligations, first, std::nullopt);
 }
@@ -106,10 +107,10 @@ void Split(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   if (data == nullptr) return;
   const Object* attrs = obligations->attrs();
-  const auto axis = obligations->Axis(nodes.split_attrs.axis(attrs), data->ndim);
+  const auto axis = obligations->Axis(split_attrs.axis(attrs), data->ndim);
   if (!axis) return;
   const Extent extent = obligations->Dim(0, *axis);
-  const ObjectRef& parts = nodes.split_attrs.indices_or_sections(attrs);
+  const ObjectRef& parts = split_attrs.indices_or_sections(attrs);
   if (auto count = AsInt(parts)) return CheckSections(obligations, extent, *count);
   const Any value = parts;
   if (auto points = value.try_cast<Array<ObjectRef>>()) {

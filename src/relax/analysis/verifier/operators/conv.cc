@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "../../../op/conv_attrs.h"
 #include "layouts.h"
 
 namespace tvm_fixes {
@@ -35,9 +36,9 @@ struct Conv {
 /*! \brief What is said of the attributes of a convolution. */
 std::optional<Conv> ConvOf(const Object* attrs) {
   for (size_t i = 0; i < 3; ++i) {
-    if (nodes.conv_attrs[i].IsInstance(attrs)) return Conv{&nodes.conv_attrs[i], i + 1, false};
-    if (nodes.conv_transpose_attrs[i].IsInstance(attrs)) {
-      return Conv{&nodes.conv_transpose_attrs[i], i + 1, true};
+    if (conv_attrs[i].IsInstance(attrs)) return Conv{&conv_attrs[i], i + 1, false};
+    if (conv_transpose_attrs[i].IsInstance(attrs)) {
+      return Conv{&conv_transpose_attrs[i], i + 1, true};
     }
   }
   return std::nullopt;

@@ -23,12 +23,27 @@
 #include <algorithm>
 
 #include "../../../../ffi/registration.h"
+#include "../../../op/axis_attrs.h"
+#include "../../../op/index_attrs.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
 namespace verifier {
 
 namespace {
+
+struct GatherNDAttrsNode : NodeLayout {
+  GatherNDAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.GatherNDAttrs"}) {}
+  Field<int64_t> batch_dims{this, {"batch_dims"}};
+};
+
+struct OneHotAttrsNode : AxisAttrsNode {
+  OneHotAttrsNode() : AxisAttrsNode("relax.attrs.OneHotAttrs") {}
+  Field<int32_t> depth{this, {"depth"}};
+};
+
+GatherNDAttrsNode gather_nd_attrs;
+OneHotAttrsNode one_hot_attrs;
 
 /*! \brief Whether the kernels of all operators count a negative index from the end. */
 bool AllCountFromEnd() { return IsEnabled("index-legalize"); }
@@ -37,14 +52,14 @@ void Take(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   if (data == nullptr) return;
   const Object* attrs = obligations->attrs();
-  const auto attr = nodes.take_attrs.axis(attrs).try_cast<int64_t>();
+  const auto attr = take_attrs.axis(attrs).try_cast<int64_t>();
   if (!attr && data->ndim != 1) {
     obligations->HasRank(0, 1, ", as no axis is given");
     return;
   }
   const auto axis = obligations->Axis(attr.value_or(0), data->ndim);
   // The other modes clip an index, wrap it, or give a NaN.
-  if (!axis || nodes.take_attrs.mode(attrs) != "fast") return;
+  if (!axis || take_attrs.mode(attrs) != "fast") return;
   obligations->Indices(obligations->Dim(0, *axis), 1, -1, AllCountFromEnd());
 }
 
@@ -62,12 +77,11 @@ void CheckElements(Obligations* obligations, int64_t attr, bool counts_from_end)
 }
 
 void GatherElements(Obligations* obligations) {
-  CheckElements(obligations, nodes.gather_elements_attrs.axis(obligations->attrs()),
-                AllCountFromEnd());
+  CheckElements(obligations, gather_elements_attrs.axis(obligations->attrs()), AllCountFromEnd());
 }
 
 void ScatterElements(Obligations* obligations) {
-  CheckElements(obligations, nodes.scatter_elements_attrs.axis(obligations->attrs()), true);
+  CheckElements(obligations, scatter_elements_attrs.axis(obligations->attrs()), true);
   const TypeInfo* indices = obligations->Tensor(1);
   if (indices == nullptr || obligations->Tensor(2) == nullptr) return;
   if (!obligations->HasRank(2, indices->ndim, ", the rank of argument 1")) return;
@@ -112,7 +126,7 @@ void GatherND(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   const TypeInfo* indices = obligations->Tensor(1);
   if (data == nullptr || indices == nullptr) return;
-  const int64_t batch_dims = nodes.gather_nd_attrs.batch_dims(obligations->attrs());
+  const int64_t batch_dims = gather_nd_attrs.batch_dims(obligations->attrs());
   const int most = std::min(data->ndim, std::max(indices->ndim - 1, 0));
   if (batch_dims < 0 || batch_dims > most) {
     return obligations->Fail(-1, "batch_dims: expected 0 to " + std::to_string(most) + ", got " +
@@ -176,12 +190,12 @@ void IndexPut(Obligations* obligations) { CheckIndexTuple(obligations, true); }
 
 void OneHot(Obligations* obligations) {
   const Object* attrs = obligations->attrs();
-  const int64_t depth = nodes.one_hot_attrs.depth(attrs);
+  const int64_t depth = one_hot_attrs.depth(attrs);
   if (depth < 1) {
     obligations->Fail(-1, "depth: expected at least 1, got " + std::to_string(depth));
   }
   const TypeInfo* indices = obligations->Tensor(0);
-  if (indices != nullptr) obligations->Axis(nodes.one_hot_attrs.axis(attrs), indices->ndim + 1);
+  if (indices != nullptr) obligations->Axis(one_hot_attrs.axis(attrs), indices->ndim + 1);
 }
 
 TVM_FIXES_INIT_BLOCK() {

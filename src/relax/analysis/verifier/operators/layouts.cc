@@ -21,6 +21,9 @@
 #include <algorithm>
 #include <cctype>
 
+#include "../../../op/pixel_shuffle_attrs.h"
+#include "../../../op/pool_attrs.h"
+
 namespace tvm_fixes {
 namespace verifier {
 
@@ -75,15 +78,15 @@ namespace {
 /*! \brief The layout that the attributes of an operator of `ndim` plain axes name. */
 std::optional<Layout> LayoutOfAttrs(const Object* attrs) {
   static const char* const letters[] = {"NCW", "NCHW", "NCDHW"};
-  for (size_t i = 0; i < std::size(nodes.pool_attrs); ++i) {
-    if (!nodes.pool_attrs[i].IsInstance(attrs)) continue;
-    return Layout::Parse(nodes.pool_attrs[i].layout(attrs), letters[i % 3]);
+  for (size_t i = 0; i < std::size(pool_attrs); ++i) {
+    if (!pool_attrs[i].IsInstance(attrs)) continue;
+    return Layout::Parse(pool_attrs[i].layout(attrs), letters[i % 3]);
   }
-  if (nodes.resize2d_attrs.IsInstance(attrs)) {
-    return Layout::Parse(nodes.resize2d_attrs.layout(attrs), letters[1]);
+  if (resize2d_attrs.IsInstance(attrs)) {
+    return Layout::Parse(resize2d_attrs.layout(attrs), letters[1]);
   }
-  if (nodes.resize3d_attrs.IsInstance(attrs)) {
-    return Layout::Parse(nodes.resize3d_attrs.layout(attrs), letters[2]);
+  if (resize3d_attrs.IsInstance(attrs)) {
+    return Layout::Parse(resize3d_attrs.layout(attrs), letters[2]);
   }
   return std::nullopt;
 }
@@ -95,7 +98,7 @@ void CheckLayout(Obligations* obligations) {
 
 /*! \brief (…, c r r, h, w) to (…, c, h r, w r). */
 void PixelShuffle(Obligations* obligations) {
-  const int64_t factor = nodes.pixel_shuffle_attrs.upscale_factor(obligations->attrs());
+  const int64_t factor = pixel_shuffle_attrs.upscale_factor(obligations->attrs());
   if (factor < 1) {
     return obligations->Fail(-1,
                              "upscale_factor: expected at least 1, got " + std::to_string(factor));

@@ -18,6 +18,7 @@
  */
 #include <algorithm>
 
+#include "../../../op/norm_attrs.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
@@ -43,15 +44,15 @@ void CheckAxesNorm(Obligations* obligations, const Array<int64_t>& attr, const c
 }
 
 void BatchNorm(Obligations* obligations) {
-  CheckAxesNorm(obligations, {nodes.batch_norm_attrs.axis(obligations->attrs())}, "axis");
+  CheckAxesNorm(obligations, {batch_norm_attrs.axis(obligations->attrs())}, "axis");
 }
 
 void LayerNorm(Obligations* obligations) {
-  CheckAxesNorm(obligations, nodes.layer_norm_attrs.axes(obligations->attrs()), "axes");
+  CheckAxesNorm(obligations, layer_norm_attrs.axes(obligations->attrs()), "axes");
 }
 
 void RMSNorm(Obligations* obligations) {
-  CheckAxesNorm(obligations, nodes.rms_norm_attrs.axes(obligations->attrs()), "axes");
+  CheckAxesNorm(obligations, rms_norm_attrs.axes(obligations->attrs()), "axes");
 }
 
 /*! \brief A norm for each channel: the channel axis is none of those that it is taken over. */
@@ -71,16 +72,14 @@ std::optional<int> CheckChannelNorm(Obligations* obligations, const ChannelNormA
   return channel;
 }
 
-void InstanceNorm(Obligations* obligations) {
-  CheckChannelNorm(obligations, nodes.instance_norm_attrs);
-}
+void InstanceNorm(Obligations* obligations) { CheckChannelNorm(obligations, instance_norm_attrs); }
 
 void GroupNorm(Obligations* obligations) {
-  const int64_t groups = nodes.group_norm_attrs.num_groups(obligations->attrs());
+  const int64_t groups = group_norm_attrs.num_groups(obligations->attrs());
   if (groups < 1) {
     return obligations->Fail(-1, "num_groups: expected at least 1, got " + std::to_string(groups));
   }
-  const auto channel = CheckChannelNorm(obligations, nodes.group_norm_attrs);
+  const auto channel = CheckChannelNorm(obligations, group_norm_attrs);
   if (!channel) return;
   obligations->MultipleOf(obligations->Dim(0, *channel),
                           obligations->Attribute(groups, "num_groups"));
@@ -91,7 +90,7 @@ void PRelu(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   const TypeInfo* slope = obligations->Tensor(1);
   if (data == nullptr || slope == nullptr) return;
-  const auto axis = obligations->Axis(nodes.prelu_attrs.axis(obligations->attrs()), data->ndim);
+  const auto axis = obligations->Axis(prelu_attrs.axis(obligations->attrs()), data->ndim);
   if (axis && slope->ndim == 1) {
     obligations->BroadcastTo(obligations->Dim(1, 0), obligations->Dim(0, *axis));
   }

@@ -18,6 +18,7 @@
  */
 #include <algorithm>
 
+#include "../../../op/pad_attrs.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
@@ -29,7 +30,7 @@ void Pad(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   if (data == nullptr) return;
   const Object* attrs = obligations->attrs();
-  const Array<int64_t>& widths = nodes.pad_attrs.pad_width(attrs);
+  const Array<int64_t>& widths = pad_attrs.pad_width(attrs);
   if (static_cast<int64_t>(widths.size()) != 2 * static_cast<int64_t>(data->ndim)) {
     return obligations->Fail(-1, "pad_width: expected " + std::to_string(2 * data->ndim) +
                                      " values, 2 for each axis of argument 0, got " +
@@ -37,7 +38,7 @@ void Pad(Obligations* obligations) {
   }
   // A shape that is wholly unknown is not read.
   if (data->shape_var != nullptr && !obligations->HasExtents(0)) return;
-  const String& mode = nodes.pad_attrs.pad_mode(attrs);
+  const String& mode = pad_attrs.pad_mode(attrs);
   const bool reflects = mode == "reflect";
   if (!reflects && mode != "circular" && mode != "replicate") return;
   for (int axis = 0; axis < data->ndim; ++axis) {

@@ -16,6 +16,7 @@
  * \file src/relax/analysis/verifier/operators/repeat.cc
  * \brief Repeated elements.
  */
+#include "../../../op/manipulate_attrs.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
@@ -25,7 +26,7 @@ namespace {
 
 /*! \brief TVM has a type, but no kernel, for fewer than one. */
 void Repeat(Obligations* obligations) {
-  const int64_t repeats = nodes.repeat_attrs.repeats(obligations->attrs());
+  const int64_t repeats = repeat_attrs.repeats(obligations->attrs());
   if (repeats >= 1) return;
   obligations->Fail(-1, "repeats: expected at least 1, got " + std::to_string(repeats));
 }

@@ -18,12 +18,21 @@
  */
 #include <algorithm>
 
+#include "../../../op/manipulate_attrs.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
 namespace verifier {
 
 namespace {
+
+struct ExpandDimsAttrsNode : NodeLayout {
+  ExpandDimsAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.ExpandDimsAttrs"}) {}
+  /*! \brief Axes of the result, which may be negative. */
+  Field<Array<int64_t>> axis{this, {"axis"}};
+};
+
+ExpandDimsAttrsNode expand_dims_attrs;
 
 /*! \brief The number of elements of a tensor or a shape of these extents. */
 Extent Elements(Obligations* obligations, size_t arg, const char* what) {
@@ -44,7 +53,7 @@ void Reshape(Obligations* obligations) {
 }
 
 void PermuteDims(Obligations* obligations) {
-  const Array<int64_t>& axes = nodes.permute_dims_attrs.axes(obligations->attrs());
+  const Array<int64_t>& axes = permute_dims_attrs.axes(obligations->attrs());
   const TypeInfo* data = obligations->Tensor(0);
   if (!axes.defined() || data == nullptr) return;
   if (static_cast<int32_t>(axes.size()) != data->ndim) {
@@ -57,7 +66,7 @@ void PermuteDims(Obligations* obligations) {
 
 /*! \brief An axis of a known extent other than 1 stays; one of an unknown extent is cut to 1. */
 void Squeeze(Obligations* obligations) {
-  const Array<int64_t>& attr = nodes.squeeze_attrs.axis(obligations->attrs());
+  const Array<int64_t>& attr = squeeze_attrs.axis(obligations->attrs());
   const TypeInfo* data = obligations->Tensor(0);
   if (!attr.defined() || data == nullptr) return;
   const auto axes = obligations->Axes(attr, data->ndim, "axis");
@@ -70,7 +79,7 @@ void Squeeze(Obligations* obligations) {
 }
 
 void ExpandDims(Obligations* obligations) {
-  const Array<int64_t>& axes = nodes.expand_dims_attrs.axis(obligations->attrs());
+  const Array<int64_t>& axes = expand_dims_attrs.axis(obligations->attrs());
   const TypeInfo* data = obligations->Tensor(0);
   if (data != nullptr) {
     obligations->Axes(axes, data->ndim + static_cast<int32_t>(axes.size()), "axis");

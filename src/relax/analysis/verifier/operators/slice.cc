@@ -18,6 +18,7 @@
  */
 #include <algorithm>
 
+#include "../../../op/index_attrs.h"
 #include "obligations.h"
 
 namespace tvm_fixes {
@@ -71,8 +72,8 @@ void StridedSlice(Obligations* obligations) {
       if (AsInt(stride) == 0) return obligations->Fail(4, "strides: expected none to be 0, got 0");
     }
   }
-  if (!nodes.strided_slice_attrs.IsInstance(obligations->attrs()) ||
-      !nodes.strided_slice_attrs.assume_inbound(obligations->attrs())) {
+  if (!strided_slice_attrs.IsInstance(obligations->attrs()) ||
+      !strided_slice_attrs.assume_inbound(obligations->attrs())) {
     return;
   }
   for (size_t arg : {2, 3}) {

@@ -1,0 +1,35 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relax/op/pixel_shuffle_attrs.h
+ * \brief Attributes of pixel_shuffle.
+ */
+#ifndef TVM_FIXES_RELAX_OP_PIXEL_SHUFFLE_ATTRS_H_
+#define TVM_FIXES_RELAX_OP_PIXEL_SHUFFLE_ATTRS_H_
+
+#include "../../ffi/node_layout.h"
+
+namespace tvm_fixes {
+
+struct PixelShuffleAttrsNode : NodeLayout {
+  PixelShuffleAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PixelShuffleAttrs"}) {}
+  Field<int32_t> upscale_factor{this, {"upscale_factor"}};
+};
+
+inline PixelShuffleAttrsNode pixel_shuffle_attrs;
+
+}  // namespace tvm_fixes
+
+#endif  // TVM_FIXES_RELAX_OP_PIXEL_SHUFFLE_ATTRS_H_
