@@ -77,7 +77,7 @@ ElfFile::ElfFile(Range bytes) : bytes_(bytes) {
                       std::to_string(sizeof(Elf64_Shdr)) + " bytes, got " +
                       std::to_string(header.e_shentsize));
   }
-  // Numbers that do not fit the header stand in the first section's.
+  // Numbers that do not fit the header are in the header of the first section.
   const auto first = ReadAt<Elf64_Shdr>(bytes_, header.e_shoff, "section headers");
   const uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
   const uint64_t names = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;

@@ -32,7 +32,7 @@ namespace tvm_fixes::artifact {
 struct Section {
   std::string name;
   uint32_t type;
-  /*! \brief Where it lies when it is loaded; 0 where it is not. */
+  /*! \brief Its address when it is loaded; 0 if it is not loaded. */
   uint64_t address;
   uint64_t offset;
   /*! \brief Its size when it is loaded. */
@@ -50,14 +50,14 @@ class ElfFile {
   /*!
    * \brief Read the headers of its sections.
    * \param bytes The file, which must outlive this object.
-   * \throws FormatError if it is no such file, or not a whole one.
+   * \throws FormatError if it is not such a file, or is truncated.
    */
   explicit ElfFile(Range bytes);
 
   const std::vector<Section>& sections() const { return sections_; }
 
   /*!
-   * \brief The bytes of a dynamic symbol with data; nothing where there is none of this name.
+   * \brief The bytes of a dynamic symbol with data; nothing if no symbol has this name.
    * \throws FormatError if what the symbol says does not fit the file.
    */
   std::optional<Range> FindData(std::string_view name) const;

@@ -60,7 +60,7 @@ uint64_t CheckedBytes(const Constant& tensor, const std::string& what) {
 
 std::vector<int64_t> ToShape(const Range& extents) {
   std::vector<int64_t> shape(extents.size / sizeof(int64_t));
-  // Of a scalar there is nothing to copy, and no place to copy it to.
+  // A scalar has no extents to copy, and nowhere to copy them to.
   if (!shape.empty()) std::memcpy(shape.data(), extents.data, extents.size);
   return shape;
 }

@@ -30,8 +30,7 @@ namespace tvm_fixes::artifact {
 
 /*! \brief A module that is serialized within the library. */
 struct PackedModule {
-  /*! \brief Such as ``relax.VMExecutable``; ``_lib`` is the library's own code, and has no bytes.
-   */
+  /*! \brief Such as ``relax.VMExecutable``; ``_lib``, the library's own code, has no bytes. */
   std::string kind;
   uint64_t offset;
   uint64_t size;
@@ -53,8 +52,7 @@ struct Constant {
 /*! \brief The contents of the symbol that holds the packed modules. */
 struct Contents {
   std::vector<PackedModule> modules;
-  /*! \brief In the order of the virtual machine's pool; of several executables, one after another.
-   */
+  /*! \brief In the order of the virtual machine's pool, executable by executable. */
   std::vector<Constant> constants;
 };
 

@@ -31,7 +31,7 @@ class MappedFile {
   /*!
    * \brief Map the file `path`.
    * \throws std::system_error if it cannot be opened.
-   * \throws FormatError if it is no regular file, or empty.
+   * \throws FormatError if it is not a regular file, or empty.
    */
   explicit MappedFile(const std::string& path);
   ~MappedFile();

@@ -61,8 +61,7 @@ struct Range {
 /*!
  * \brief Reads little-endian values one after the other.
  *
- * What a file says of sizes allocates nothing: a size is held against what is left before it is
- * believed.
+ * A size in the file never allocates memory before it is compared with the number of bytes left.
  */
 class Reader {
  public:

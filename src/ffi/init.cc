@@ -97,14 +97,14 @@ void Init(const String& tvm_version, const Map<String, int64_t>& size_overrides)
                                 << " does not fit this build of tvm-fixes:" << text;
   }
   for (void (*block)() : InitBlocks()) block();
-  // Registered last: that it is there says that all else is.
+  // Registered last: its presence shows that everything else is registered.
   tvm::ffi::reflection::GlobalDef().def(kLayoutFunction, NodeLayout::Describe);
 }
 
 #ifdef TVM_FIXES_SANITIZE
 /*! \brief Read one element past a heap array: what the address sanitizer must report. */
 int DeliberateFault() {
-  // A size that the compiler knew would be caught by the other sanitizer first.
+  // The other sanitizer would catch a size that the compiler knows.
   volatile size_t size = 4;
   std::unique_ptr<volatile int[]> array(new volatile int[size]());
   return array[size];

@@ -16,7 +16,7 @@
  * \file src/ffi/node_layout.h
  * \brief Where the fields of TVM's node classes lie, found by name when the library is loaded.
  *
- * The wheel of TVM ships no compiler headers. Its reflection tables however give the offset and
+ * The wheel of TVM ships no compiler headers. But its reflection tables give the offset and
  * the size of every field by name, so that a node can be read with one load and no assumption
  * about the order of its fields. A class declares what it needs, in any file of the library, and a
  * global of that class, which registers itself when the library is loaded:
@@ -54,7 +54,7 @@ using tvm::ffi::Object;
 using tvm::ffi::ObjectRef;
 using tvm::ffi::String;
 
-/*! \brief What a node is, for dispatch by table in place of a chain of type tests. */
+/*! \brief What a node is, for dispatch by table instead of a chain of type tests. */
 enum class Kind : uint8_t {
   kOther,
   kVar,
@@ -134,15 +134,15 @@ class NodeLayout {
   /*! \brief Whether `node` is of this class or of one derived from it; false for null. */
   bool IsInstance(const Object* node) const;
 
-  /*! \brief The class's name in the TVM at hand. */
+  /*! \brief The name of the class in the loaded TVM. */
   const std::string& type_key() const { return type_key_; }
   const TVMFFITypeInfo* type_info() const { return info_; }
 
   /*!
    * \brief Bind all layouts of the library.
-   * \param size_overrides Sizes to believe in place of TVM's own, by "type_key.field": a test's
-   *        way to stand before a TVM that does not fit.
-   * \return What does not fit, one entry a class or field; empty if all of it does.
+   * \param size_overrides Sizes to use instead of TVM's own, by "type_key.field", for tests of a
+   * TVM that does not fit.
+   * \return What does not fit, one entry per class or field; empty if everything fits.
    */
   static std::vector<std::string> Bind(const Map<String, int64_t>& size_overrides);
 

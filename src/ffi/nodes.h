@@ -90,7 +90,7 @@ struct StringImmNode : NodeLayout {
   Field<String> value{this, {"value"}};
 };
 
-/*! \brief Base of all types; a type of just this class stands for one that is missing. */
+/*! \brief Base of all types; a type of exactly this class stands for a missing type. */
 struct TypeNode : NodeLayout {
   TypeNode() : NodeLayout(Kind::kOther, {"ir.Type"}) {}
   Field<ObjectRef> span{this, {"span"}};
@@ -104,7 +104,7 @@ struct TupleTypeNode : NodeLayout {
 struct OpNode : NodeLayout {
   OpNode() : NodeLayout(Kind::kOp, {"ir.Op"}) {}
   Field<String> name{this, {"name"}};
-  /*! \brief Empty for an operator that has no attributes, or that does not say which. */
+  /*! \brief Empty for an operator that has no attributes, or does not declare them. */
   Field<String> attrs_type_key{this, {"attrs_type_key"}};
   /*! \brief -1 for any number. */
   Field<int32_t> num_inputs{this, {"num_inputs"}};

@@ -33,8 +33,8 @@ using tvm::ffi::Function;
 /*!
  * \brief Blocks to run once, after the layouts are bound.
  *
- * A registration in a static initialiser could neither be refused nor be reported: an error there
- * ends the process.
+ * A registration in a static initializer could not be rejected or reported: an error there ends the
+ * process.
  */
 std::vector<void (*)()>& InitBlocks();
 
@@ -42,7 +42,7 @@ struct InitBlock {
   explicit InitBlock(void (*block)()) { InitBlocks().push_back(block); }
 };
 
-/*! \brief Something of TVM's that the library cannot do without. Instances are statics. */
+/*! \brief Something in TVM that the library needs. Instances are statics. */
 class Requirement {
  public:
   Requirement();
@@ -89,15 +89,13 @@ class GlobalFunction {
   mutable std::atomic<const Function*> function_{nullptr};
 };
 
-/*! \brief Whether `TVM_FIXES_DISABLE` leaves a fix in force (python/tvm_fixes/support/switches.py).
- */
+/*! \brief Whether `TVM_FIXES_DISABLE` leaves a fix enabled (tvm_fixes/support/switches.py). */
 bool IsEnabled(const char* fix_id);
 
-/*! \brief Record that a fix has acted, for the report of a compilation. */
+/*! \brief Record that a fix was applied, for the report of a compilation. */
 void NoteUse(const char* fix_id);
 
-/*! \brief Whether somebody reads the debug messages of a pass (python/tvm_fixes/support/logs.py).
- */
+/*! \brief Whether debug messages of a pass are enabled (tvm_fixes/support/logs.py). */
 bool LogsDebug(const char* pass);
 
 void LogDebug(const char* pass, const std::string& message);

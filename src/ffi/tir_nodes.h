@@ -58,7 +58,7 @@ struct BufferTypeNode : NodeLayout {
   BufferTypeNode() : NodeLayout(Kind::kOther, {"tirx.BufferType"}) {}
   Field<ObjectRef> dtype{this, {"dtype"}};
   Field<Array<ObjectRef>> shape{this, {"shape"}};
-  /*! \brief Empty for a buffer whose elements lie in a row. */
+  /*! \brief Empty for a contiguous buffer. */
   Field<Array<ObjectRef>> strides{this, {"strides"}};
 };
 
@@ -89,7 +89,7 @@ struct BroadcastNode : NodeLayout {
   Field<ObjectRef> value{this, {"value"}};
 };
 
-/*! \brief A vector of elements of others. */
+/*! \brief A vector made of elements of other vectors. */
 struct ShuffleNode : NodeLayout {
   ShuffleNode() : NodeLayout(Kind::kOther, {"prim.Shuffle"}) {}
   Field<Array<ObjectRef>> vectors{this, {"vectors"}};
@@ -187,7 +187,7 @@ struct WhileNode : NodeLayout {
   Field<ObjectRef> body{this, {"body"}};
 };
 
-/*! \brief A statement of which no field is read. */
+/*! \brief A statement whose fields are not read. */
 struct StmtNode : NodeLayout {
   StmtNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
 };

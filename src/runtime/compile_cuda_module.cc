@@ -14,11 +14,11 @@
  */
 /*!
  * \file src/runtime/compile_cuda_module.cc
- * \brief Compiled code in the place of CUDA source, where TVM has no CUDA runtime.
+ * \brief Compiled code instead of CUDA source, where TVM has no CUDA runtime.
  *
- * TVM: seen in 0.27. Trigger: relax.build for CUDA on a machine without a GPU's driver, as a build
- * server or `docker build` is. Symptom: the library holds CUDA source, which is compiled each time
- * that the library is loaded, and not at all where there is no CUDA compiler. Mechanism: the
+ * TVM: seen in 0.27. Trigger: relax.build for CUDA on a machine without a GPU driver, such as a
+ * build server or `docker build`. Symptom: the library holds CUDA source, which is compiled each
+ * time that the library is loaded, and cannot be loaded without a CUDA compiler. Mechanism: the
  * placeholder that TVM's code generator makes of the source, libtvm_runtime_cuda.so not being
  * loaded, knows no compiler.
  *

@@ -63,7 +63,7 @@ std::optional<int64_t> Multiply(int64_t lhs, int64_t rhs) {
 bool IsDense(const Digits& digits) {
   std::optional<int64_t> scale = 1;
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
-    // What follows a symbolic extent has no scale that is known.
+    // Outside a symbolic extent, the scale is unknown.
     if (!scale || digit->scale != *scale) return false;
     auto extent = AsInt(digit->extent);
     scale = extent ? Multiply(*scale, *extent) : std::nullopt;

@@ -26,7 +26,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief A tensor seen in another shape of as many elements, with the axes of that permuted. */
+/*! \brief A tensor viewed in a shape with the same number of elements, and then permuted. */
 struct AxisPermutation {
   Array<ObjectRef> shape;
   /*! \brief For each axis of the result, the axis of `shape` that it is. */
@@ -34,9 +34,9 @@ struct AxisPermutation {
 };
 
 /*!
- * \brief A permute_dims or a layout_transform as the permutation of axes that it is.
+ * \brief A permute_dims or a layout_transform as a permutation of axes.
  * \return Nothing for any other call, for a shape that is not known dim by dim, and for a
- *         layout_transform that pads, or whose map is no product of splits and merges of axes.
+ *         layout_transform that pads, or whose map is not made of splits and merges of axes.
  */
 std::optional<AxisPermutation> AsAxisPermutation(const CallView& call);
 

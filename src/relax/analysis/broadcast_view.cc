@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/broadcast_view.cc
- * \brief What broadcasts, repetitions, permutes and reshapes in a row make of a smaller tensor.
+ * \brief A tensor as broadcasts, repetitions, permutes and reshapes of a smaller one.
  */
 #include "broadcast_view.h"
 
@@ -55,7 +55,7 @@ Axes Broadcast(const Scalars& scalars, const BroadcastView& operand, const Array
   return axes;
 }
 
-/*! \brief A tile, whose numbers of repetitions follow from the shapes; they are not negative. */
+/*! \brief A tile; the shapes determine its repetitions, which are not negative. */
 Axes Tile(const BroadcastView& operand, const Array<ObjectRef>& from, const Array<ObjectRef>& to) {
   if (to.size() < from.size()) return std::nullopt;
   std::vector<AxisParts> axes(to.size());
@@ -106,7 +106,7 @@ Axes Reshape(const BroadcastView& operand, const Array<ObjectRef>& to) {
 std::optional<BroadcastStep> Permute(const BroadcastView& operand,
                                      const std::vector<int64_t>& permuted) {
   BroadcastStep step;
-  // The parts that vary, by the axis that they are of and their place among all.
+  // The parts that vary: for each axis, their positions among all of them.
   std::vector<std::vector<int64_t>> places(operand.axes.size());
   int64_t num_varying = 0;
   for (size_t axis = 0; axis < operand.axes.size(); ++axis) {

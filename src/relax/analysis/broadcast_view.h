@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/broadcast_view.h
- * \brief What broadcasts, repetitions, permutes and reshapes in a row make of a smaller tensor.
+ * \brief A tensor as broadcasts, repetitions, permutes and reshapes of a smaller one.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_BROADCAST_VIEW_H_
 #define TVM_FIXES_RELAX_ANALYSIS_BROADCAST_VIEW_H_
@@ -67,8 +67,8 @@ AxisParts MergeParts(const Scalars& scalars, const AxisParts& parts, const Objec
 bool IsBroadcastStep(const CallView& call);
 
 /*!
- * \brief The result of a call of which `operand` is the view of the first argument.
- * \return Nothing if it is no view, or if the extents do not tell.
+ * \brief The result of a call whose first argument is the view `operand`.
+ * \return Nothing if it is not a view, or if the extents leave that open.
  */
 std::optional<BroadcastStep> FollowStep(const Scalars& scalars, const BroadcastView& operand,
                                         const CallView& call);

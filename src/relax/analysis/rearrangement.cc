@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/rearrangement.cc
- * \brief What reshapes, permutes and layout transforms in a row do to the order of the elements.
+ * \brief The effect of a sequence of reshapes, permutes and layout transforms on element order.
  */
 #include "rearrangement.h"
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/rearrangement.h
- * \brief What reshapes, permutes and layout transforms in a row do to the order of the elements.
+ * \brief The effect of a sequence of reshapes, permutes and layout transforms on element order.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_REARRANGEMENT_H_
 #define TVM_FIXES_RELAX_ANALYSIS_REARRANGEMENT_H_
@@ -35,9 +35,9 @@ struct CommonFactor {
 };
 
 /*!
- * \brief The common factors of the axes of two shapes of as many elements, in order.
+ * \brief The common factors of the axes of two shapes with equally many elements, in order.
  * \param in Extents other than 1.
- * \return Nothing if there are none, or if symbolic extents do not tell.
+ * \return Nothing if there are none, or if symbolic extents leave that open.
  */
 std::optional<std::vector<CommonFactor>> CommonFactors(const Array<ObjectRef>& in,
                                                        const Array<ObjectRef>& out);
@@ -45,9 +45,9 @@ std::optional<std::vector<CommonFactor>> CommonFactors(const Array<ObjectRef>& i
 /*!
  * \brief The order of the elements of a value, in terms of an earlier one, its source.
  *
- * The axes of the source are split into atoms: factors of which every axis of every value on the
- * way is a product. A reshape leaves the order of the atoms, and a permute changes nothing else. A
- * symbolic extent is an atom, or a product of atoms that some shape on the way spells out.
+ * The axes of the source are split into atoms: every axis of every value in the sequence is a
+ * product of them. A reshape leaves the order of the atoms, and a permute changes nothing else. A
+ * symbolic extent is an atom, or a product of atoms that some shape in the sequence spells out.
  */
 class Rearrangement {
  public:
@@ -99,8 +99,7 @@ class Rearrangement {
   /*! \brief The extents of the atoms, in the order of the value. */
   Array<ObjectRef> Extents() const;
 
-  /*! \brief The common factors of atoms and axes of `shape`, in order; nothing if there are none.
-   */
+  /*! \brief The common factors of atoms and axes of `shape`, in order; nothing without any. */
   std::optional<std::vector<Factor>> FactorAtoms(const Array<ObjectRef>& shape) const;
 
   ObjectRef source_;

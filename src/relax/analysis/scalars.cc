@@ -36,7 +36,7 @@ namespace {
 
 constexpr DLDataType kUnknownDType = {kDLOpaqueHandle, 0, 0};
 
-/*! \brief Expressions of more parts are not followed: TVM's time for one may double with each. */
+/*! \brief Expressions of more parts are not followed: each may double TVM's time. */
 constexpr size_t kMaxParts = 40;
 
 ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
@@ -70,10 +70,10 @@ std::optional<Literals<double>> AsFloats(const ObjectRef& lhs, const ObjectRef& 
   return Literals<double>{*left, *right};
 }
 
-/*! \brief Whether `op` can be applied: TVM's constructors refuse operands of unequal types. */
+/*! \brief Whether `op` can be applied: TVM's constructors reject operands of unequal types. */
 bool AreInt64(const ObjectRef& lhs, const ObjectRef& rhs) { return IsInt64(lhs) && IsInt64(rhs); }
 
-/*! \brief The operands of an expression, none of what has no operands. */
+/*! \brief The operands of an expression; empty if it has none. */
 std::vector<ObjectRef> OperandsOf(const Object* node) {
   const TirNodes& tir = tir_nodes;
   for (const BinaryOpNode* binary :
@@ -149,7 +149,7 @@ void Scalars::MarkNonNegative(const ObjectRef& expr) {
 ObjectRef Scalars::Simplify(const ObjectRef& expr) const {
   static const GlobalFunction simplify("sym.AnalyzerSimplify");
   if (!expr.defined() || AsInt(expr) || VarView::Is(expr.get()) || IsLarge(expr)) return expr;
-  // The analyzer refuses what it has no rules for.
+  // The analyzer rejects what it has no rules for.
   try {
     return Ref(simplify(analyzer_, expr, 2));
   } catch (const tvm::ffi::Error&) {
@@ -352,7 +352,7 @@ ObjectRef Scalars::Cast(const ObjectRef& value, DLDataType dtype) const {
     case ScalarKind::kInt: {
       if (integer) return Int(*integer);
       if (!real) return IsBool(value) ? ObjectRef(nullptr) : value;
-      // Beyond this, what a conversion gives depends on the processor.
+      // Beyond this, the result of a conversion depends on the processor.
       if (!(std::abs(*real) < 0x1p62)) return ObjectRef(nullptr);
       return Int(static_cast<int64_t>(*real));
     }

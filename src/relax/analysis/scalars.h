@@ -28,7 +28,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief What the elements of a tensor are, as far as they are followed. */
+/*! \brief The kinds of elements that are followed. */
 enum class ScalarKind : uint8_t { kInt, kBool, kFloat, kOther };
 
 ScalarKind KindOfDType(DLDataType dtype);
@@ -52,11 +52,11 @@ class Scalars {
  public:
   Scalars();
 
-  /*! \brief Know from now on that `expr` is not negative, where that tells of a variable. */
+  /*! \brief Record that `expr` is not negative, if that says something about a variable. */
   void MarkNonNegative(const ObjectRef& expr);
 
   ObjectRef Simplify(const ObjectRef& expr) const;
-  /*! \brief Whether a condition holds, or does not, for all values of its variables. */
+  /*! \brief Whether a condition holds, or fails, for all values of its variables. */
   std::optional<bool> Decide(const ObjectRef& condition) const;
   bool Proves(const ObjectRef& condition) const { return Decide(condition) == true; }
   /*! \brief Whether `condition` holds wherever `premise` does. */
@@ -68,7 +68,7 @@ class Scalars {
   /*!
    * \brief Whether an expression may stand in the place of a symbol that is bound to it.
    *
-   * A choice may not: what follows chooses again, and repeats each part of it once more.
+   * A choice may not: each use would repeat all of its parts.
    */
   static bool IsRepeatable(const ObjectRef& expr);
 

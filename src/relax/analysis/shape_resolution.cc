@@ -32,7 +32,7 @@ namespace {
 
 using Dims = std::optional<Array<ObjectRef>>;
 
-/*! \brief A bound that no extent reaches: an exporter's word for "to the end". */
+/*! \brief A bound that no extent reaches: exporters write it for "to the end". */
 constexpr int64_t kBeyondAllExtents = int64_t{1} << 62;
 
 ObjectRef MakeOpCall(const char* name, const Array<ObjectRef>& args, const ObjectRef& attrs,
@@ -171,7 +171,7 @@ std::optional<std::vector<AxisSlice>> ResolveSlices(const ShapeValues& values,
   for (AxisSlice& slice : *slices) {
     if (!Resolve(scalars, &slice)) return std::nullopt;
     if (inferred && scalars.ProvesEqual((*inferred)[slice.axis], slice.length)) continue;
-    // The bounds of a slice backwards are those that were given: there is nothing to gain.
+    // The bounds of a backward slice stay as given: there is nothing to gain.
     if (inferred && slice.step < 0 && !AsInt(slice.length)) return std::nullopt;
     is_right = false;
   }
@@ -204,7 +204,7 @@ Dims ResolveShape(const ShapeValues& values, const CallView& call) {
   }
   if (!value || value->shape.size() != 1 || !value->IsKnown()) return std::nullopt;
   for (const ObjectRef& dim : value->elements) {
-    // No extent: what reads the shape knows what it means.
+    // Not an extent: what reads the shape knows its meaning.
     if (values.scalars().ProvesNegative(dim)) return std::nullopt;
   }
   return Array<ObjectRef>(value->elements.begin(), value->elements.end());
@@ -241,7 +241,7 @@ std::optional<ObjectRef> ResolveSlice(const ShapeValues& values, const CallView&
     steps.push_back(Scalars::Int(slice.step));
     is_forwards &= slice.step > 0;
   }
-  // Where all is literal TVM computes the same bounds, and it has no words for -1 but to clamp.
+  // If all is literal, TVM computes the same bounds, and it can express -1 only by clamping.
   const bool is_static =
       IsLiteral(begins) && IsLiteral(ends) && IsLiteral(*ShapeOf(call.args()[0]));
   const ObjectRef attrs =

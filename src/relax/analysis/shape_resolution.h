@@ -26,7 +26,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief The extents that a type of a tensor or of a shape names, nothing if it names none. */
+/*! \brief The extents that the type of a tensor or of a shape names; nothing if it names none. */
 std::optional<Array<ObjectRef>> DimsOfType(const ObjectRef& type);
 
 /*! \brief The extents that a `shape_of` or a `tensor_to_shape` gives, where all are known. */
@@ -36,8 +36,7 @@ std::optional<Array<ObjectRef>> ResolveShape(const ShapeValues& values, const Ca
 std::optional<ObjectRef> ResolveReshape(const ShapeValues& values, const CallView& call);
 
 /*!
- * \brief A slice with bounds that lie within its operand, for one whose bounds are known, and may
- *        not.
+ * \brief A slice whose bounds are known, with bounds that lie within its operand.
  *
  * A `dynamic_strided_slice` becomes a `strided_slice`. A `strided_slice` keeps its bounds where
  * they are right; `assume_inbound` is a promise, and is believed unless it is proved to be false.

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values.cc
- * \brief What is known, when a model is compiled, of small tensors that shapes are made of.
+ * \brief The compile-time values of small tensors that shapes are computed from.
  */
 #include "shape_values.h"
 
@@ -97,7 +97,7 @@ ShapeValue OfDims(const Array<ObjectRef>& dims) {
   return {{static_cast<int64_t>(dims.size())}, {dims.begin(), dims.end()}};
 }
 
-/*! \brief A tensor of which no element is known, nothing for what is not followed. */
+/*! \brief A tensor without known elements; nothing for what is not followed. */
 std::optional<ShapeValue> UnknownOf(const ObjectRef& type) {
   auto shape = StaticShapeOf(type);
   if (!shape || KindOfDType(DTypeOf(type)) == ScalarKind::kOther) return std::nullopt;
@@ -192,7 +192,7 @@ std::optional<ShapeValue> ShapeValues::ValueOfCall(const CallView& call) const {
   const bool is_shape = nodes.shape_type.IsInstance(type.get());
   const auto unknown = ValueOfType(type);
   if (!nodes.op.IsInstance(call.op().get()) || !call.args().defined()) return unknown;
-  // Nothing that is followed gives a tensor of unknown type, or more elements than are followed.
+  // No followed operator gives a tensor of unknown type, or with too many elements.
   const DLDataType dtype = DTypeOf(type);
   if (!is_shape && KindOfDType(dtype) == ScalarKind::kOther) return unknown;
   if (auto shape = StaticShapeOf(type); shape && NumElements(*shape) > kMaxElements) return unknown;

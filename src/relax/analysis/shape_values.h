@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values.h
- * \brief What is known, when a model is compiled, of small tensors that shapes are made of.
+ * \brief The compile-time values of small tensors that shapes are computed from.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_SHAPE_VALUES_H_
 #define TVM_FIXES_RELAX_ANALYSIS_SHAPE_VALUES_H_
@@ -48,8 +48,8 @@ int64_t NumElements(const std::vector<int64_t>& shape);
  *        with few elements, and of shapes.
  *
  * An element is an expression over the symbols that are in scope where the variable is bound, or a
- * literal: an integer of any width is one of int64, a float is held in double precision. Floats
- * are followed as literals only.
+ * literal: integers of any width are held as int64, floats in double precision. Floats are
+ * followed only as literals.
  */
 class ShapeValues {
  public:
@@ -69,7 +69,7 @@ class ShapeValues {
   /*! \brief The values of the fields of a tuple, nothing where the fields are not known. */
   std::optional<std::vector<std::optional<ShapeValue>>> FieldsOf(const ObjectRef& tuple) const;
 
-  /*! \brief Know that `var` is bound to `value`. */
+  /*! \brief Record that `var` is bound to `value`. */
   void Bind(const ObjectRef& var, const ObjectRef& value);
 
   const Scalars& scalars() const { return *scalars_; }
@@ -82,11 +82,11 @@ class ShapeValues {
   std::unordered_map<const Object*, std::vector<std::optional<ShapeValue>>> fields_;
 };
 
-/*! \brief The value of a call of an operator, nothing where it cannot be told. */
+/*! \brief The value of a call of an operator; nothing if it is unknown. */
 using ShapeEvaluator = std::optional<ShapeValue> (*)(const ShapeValues& values,
                                                      const CallView& call);
 
-/*! \brief The evaluators of operators that compute each element from others at its place. */
+/*! \brief The evaluators of operators that compute each element from those at the same index. */
 const std::unordered_map<std::string, ShapeEvaluator>& ElementwiseEvaluators();
 
 /*! \brief The evaluators of reductions, of scans, and of nonzero. */
@@ -95,7 +95,7 @@ const std::unordered_map<std::string, ShapeEvaluator>& ReductionEvaluators();
 /*! \brief The evaluators of operators that move, select or make elements. */
 const std::unordered_map<std::string, ShapeEvaluator>& TensorEvaluators();
 
-/*! \brief The parts of a split; nothing where they cannot be told. */
+/*! \brief The parts of a split; nothing if they are unknown. */
 std::optional<std::vector<std::optional<ShapeValue>>> EvaluateSplit(const ShapeValues& values,
                                                                     const CallView& call);
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values_elementwise.cc
- * \brief The values of operators that compute each element from others at its place.
+ * \brief The values of operators that compute each element from those at the same index.
  */
 #include <algorithm>
 #include <cmath>

@@ -34,7 +34,7 @@ inline std::optional<ShapeValue> Operand(const ShapeValues& values, const CallVi
   return values.ValueOf(call.args()[index]);
 }
 
-/*! \brief The element of a tensor that has one, null for any other. */
+/*! \brief The element of a tensor of one element; null for any other. */
 inline ObjectRef OnlyElement(const ShapeValue& value) {
   return value.elements.size() == 1 ? value.elements[0] : ObjectRef(nullptr);
 }

@@ -115,7 +115,7 @@ Value EvaluateScan(const ShapeValues& values, const CallView& call) {
   return result;
 }
 
-/*! \brief Where the elements are that are not zero: a row an axis, a column an element. */
+/*! \brief The indices of the nonzero elements: one row per axis, one column per element. */
 Value EvaluateNonzero(const ShapeValues& values, const CallView& call) {
   auto value = Operand(values, call, 0);
   auto elements = value ? value->AsInts() : std::nullopt;

@@ -46,7 +46,7 @@ Value Reshaped(Value value, const std::optional<Index>& shape) {
   return value;
 }
 
-/*! \brief An operator that keeps the order of the elements: the type of its result says all. */
+/*! \brief An operator that keeps the order of the elements; the type gives the new shape. */
 Value EvaluateReshape(const ShapeValues& values, const CallView& call) {
   return Reshaped(Operand(values, call, 0), StaticShapeOf(TypeOf(call.ref())));
 }

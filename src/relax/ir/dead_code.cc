@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/dead_code.cc
- * \brief Removal of what a rewrite of a function has made dead.
+ * \brief Removal of the bindings that a rewrite of a function made dead.
  */
 #include "dead_code.h"
 
@@ -38,9 +38,9 @@ class UseCounter : public Visitor {
   explicit UseCounter(const ObjectRef& function) { VisitExpr(function); }
 
   std::unordered_map<const Object*, int> num_uses;
-  /*! \brief By variable; a check at run time is none of these. */
+  /*! \brief By variable; without the checks at run time. */
   std::unordered_map<const Object*, ObjectRef> bound;
-  /*! \brief In the order of the bindings, for the order of removal not to be that of pointers. */
+  /*! \brief In the order of the bindings, so that removal does not depend on pointers. */
   std::vector<const Object*> vars;
 
  protected:
@@ -77,12 +77,12 @@ class UseCounter : public Visitor {
   }
 };
 
-/*! \brief Whether a binding may go: a scalar stays, since expressions of any class may name it. */
+/*! \brief Whether a binding may be removed: a scalar stays, since any expression may name it. */
 bool CanGo(const ObjectRef& var, const ObjectRef& value) {
   static const GlobalFunction contains_impure_call("relax.analysis.contains_impure_call");
   const ObjectRef type = TypeOf(var);
   if (!IsTensorOrTuple(type) && !nodes.shape_type.IsInstance(type.get())) return false;
-  // TVM's analysis refuses what is not well-formed.
+  // TVM's analysis rejects what is not well-formed.
   try {
     return !contains_impure_call(value, nullptr).cast<bool>();
   } catch (const tvm::ffi::Error&) {
@@ -112,7 +112,7 @@ ObjectRef RemoveMadeDead(const ObjectRef& rewritten, const ObjectRef& original,
   const UseCounter before(original);
   UseCounter now(rewritten);
   std::unordered_set<const Object*> dead;
-  // A use stands behind what it reads, so that one walk backwards finds all that becomes dead.
+  // A use comes after what it reads, so one walk backwards finds everything that becomes dead.
   for (auto it = now.vars.rbegin(); it != now.vars.rend(); ++it) {
     const Object* var = *it;
     if (now.num_uses[var] != 0) continue;

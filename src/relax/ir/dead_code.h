@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/dead_code.h
- * \brief Removal of what a rewrite of a function has made dead.
+ * \brief Removal of the bindings that a rewrite of a function made dead.
  */
 #ifndef TVM_FIXES_RELAX_IR_DEAD_CODE_H_
 #define TVM_FIXES_RELAX_IR_DEAD_CODE_H_
@@ -26,8 +26,7 @@ namespace tvm_fixes {
 /*!
  * \brief `rewritten` without the bindings that nothing reads.
  *
- * What has an effect stays, and so do a check at run time and what nothing read in `original`
- * either.
+ * Values with an effect, checks at run time, and values that `original` did not read either, stay.
  */
 ObjectRef RemoveMadeDead(const ObjectRef& rewritten, const ObjectRef& original,
                          const ObjectRef& mod);

@@ -151,7 +151,7 @@ ObjectRef Mutator::RewriteSeqExpr(const SeqExprView& seq) {
   if (IsSame(blocks, seq.blocks()) && body.same_as(seq.body())) return seq.ref();
   const ObjectRef new_seq =
       MakeSeqExpr(Array<ObjectRef>(blocks.begin(), blocks.end()), body, nodes.expr.span(seq.get()));
-  // The old type holds if that of the body does; inferring it anew walks the whole expression.
+  // The old type holds if that of the body does; inferring it again walks the whole expression.
   if (StructuralEqual(TypeOf(body), TypeOf(seq.body()))) {
     SetType(new_seq, TypeOf(seq.ref()));
     return new_seq;
@@ -258,7 +258,7 @@ ObjectRef Mutator::BoundValue(const ObjectRef& var) const {
 }
 
 bool Mutator::CanReplace(const VarView& var, const ObjectRef& value) const {
-  // What a block gives out must be bound in it: the value may be a DataflowVar.
+  // The output of a block must be bound in it: the value may be a DataflowVar.
   if (in_dataflow_block_ && !var.is_dataflow()) return false;
   if (!IsTensorOrTuple(TypeOf(var.ref()))) return false;
   const Kind kind = KindOf(value.get());

@@ -37,8 +37,8 @@ bool HoldsDataflowVar(const ObjectRef& expr);
  *
  * What does not change comes back as the same object, up to the whole function. A call whose
  * arguments change has its type inferred anew, and where that differs, the variable is replaced
- * by one of the new type, in all uses that follow. A variable that is no tensor and no tuple is
- * never replaced: shapes and types may name it.
+ * by one of the new type, in all uses that follow. A variable that is not a tensor or a tuple
+ * is never replaced: shapes and types may name it.
  *
  * A pass overrides RewriteValue for a rewrite of one value, or RewriteBinding for one that
  * drops a binding or emits others.
@@ -86,9 +86,10 @@ class Mutator {
   ObjectRef BoundValue(const ObjectRef& var) const;
 
   /*!
-   * \brief As BoundValue; null also if the value names what is out of scope where `var` is read.
+   * \brief As BoundValue; null also if the value names something that is out of scope where `var`
+   * is read.
    *
-   * What a dataflow block gives out may be read behind the block, where its other values are not.
+   * The outputs of a dataflow block may be read after the block, where its other values are not.
    */
   ObjectRef ValueInScope(const ObjectRef& var) const;
 
@@ -102,7 +103,7 @@ class Mutator {
   /*! \brief Check, in the current block, that `value` is of type `ty`; returns the variable. */
   ObjectRef EmitMatchCast(const String& name, const ObjectRef& value, const ObjectRef& ty);
 
-  /*! \brief Read `value` in place of `var` in what follows. */
+  /*! \brief Read `value` instead of `var` from here on. */
   void Replace(const ObjectRef& var, const ObjectRef& value) {
     replacement_.insert_or_assign(var, value);
   }
@@ -110,7 +111,8 @@ class Mutator {
   /*!
    * \brief Rewrite a branch and put its blocks into the current sequence, at the current place.
    *
-   * The current block must not be a dataflow block: it is ended, and begun anew behind them.
+   * The current block must not be a dataflow block: it ends before them, and a new one begins after
+   * them.
    * \return What the branch evaluates to.
    */
   ObjectRef Splice(const ObjectRef& branch);
@@ -132,7 +134,7 @@ class Mutator {
   void RewriteBlock(const BlockView& block);
   void RewriteMatchCast(const BindingView& binding);
   Array<ObjectRef> RewriteParams(const Array<ObjectRef>& params);
-  /*! \brief Whether uses of `var` can read `value` in place of it. */
+  /*! \brief Whether uses of `var` can read `value` instead. */
   bool CanReplace(const VarView& var, const ObjectRef& value) const;
   Array<ObjectRef> RewriteAll(const Array<ObjectRef>& exprs);
   /*! \brief Append a binding to the current block. */
@@ -141,11 +143,11 @@ class Mutator {
   ObjectRef Retype(const VarView& var, const ObjectRef& ty);
 
   ObjectRef builder_;
-  /*! \brief What to read in place of a variable. */
+  /*! \brief What to read instead of a variable. */
   std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> replacement_;
   /*! \brief The bindings emitted so far, by variable. */
   std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> bound_;
-  /*! \brief The blocks of the current sequence, and the bindings of the block behind them. */
+  /*! \brief The blocks of the current sequence, and the bindings of the block after them. */
   std::vector<ObjectRef> blocks_;
   std::vector<ObjectRef> bindings_;
   bool in_block_ = false;

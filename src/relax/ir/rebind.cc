@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/rebind.cc
- * \brief Other values for some variables of a function, for the passes that are written in Python.
+ * \brief Binds variables of a function to other values, for the passes that are written in Python.
  */
 #include <tvm/ffi/reflection/registry.h>
 

@@ -25,7 +25,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief The array with `rewrite` done to each element; itself where none changes, and null. */
+/*! \brief The array with `rewrite` applied to each element; itself if null or none changes. */
 template <typename Rewrite>
 Array<ObjectRef> RewriteEach(const Array<ObjectRef>& elements, const Rewrite& rewrite) {
   if (!elements.defined()) return elements;

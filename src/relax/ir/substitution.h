@@ -26,7 +26,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief What to read in place of variables that are scalars or shapes. */
+/*! \brief What to read instead of variables that are scalars or shapes. */
 class Substitution {
  public:
   /*! \param simplify What to do to a scalar in which a variable was replaced. */
@@ -36,8 +36,8 @@ class Substitution {
   void Set(const ObjectRef& var, const ObjectRef& value) { values_.insert_or_assign(var, value); }
 
   /*!
-   * \brief A scalar, a shape or a type with its variables replaced; itself if it names none of
-   *        them, as anything else.
+   * \brief A scalar, a shape or a type with its variables replaced; anything else, and
+   *        what names none of them, is returned as it is.
    */
   ObjectRef operator()(const ObjectRef& node) const;
 

@@ -18,7 +18,7 @@
  *
  *     if (auto call = As<CallView>(expr)) Use(call->op(), call->args());
  *
- * A view is a pointer: it is valid as long as somebody holds the node. Any field may be null in a
+ * A view is a pointer: it is valid while a reference holds the node. Any field may be null in a
  * module that is not well-formed; As and TypeOf take null.
  */
 #ifndef TVM_FIXES_RELAX_IR_VIEWS_H_
@@ -184,7 +184,7 @@ class TensorTypeView : public View {
   int32_t ndim() const { return nodes.tensor_type.ndim(node_); }
 };
 
-/*! \brief An attribute of a function, of whose attributes `attrs` is the node; nothing if unset. */
+/*! \brief An attribute of a function, from the node `attrs` of its attributes; nothing if unset. */
 inline std::optional<Any> FunctionAttr(const ObjectRef& attrs, const char* name) {
   if (!nodes.dict_attrs.IsInstance(attrs.get())) return std::nullopt;
   const Map<String, Any>& dict = nodes.dict_attrs.dict(attrs.get());
@@ -199,7 +199,7 @@ inline ObjectRef TypeOf(const ObjectRef& expr) {
   return expr.defined() ? nodes.expr.ty(expr.get()) : ObjectRef(nullptr);
 }
 
-/*! \brief Whether a type is that of a tensor or a tuple, which no shape and no type can name. */
+/*! \brief Whether a type is that of a tensor or a tuple, which shapes and types cannot name. */
 inline bool IsTensorOrTuple(const ObjectRef& ty) {
   return nodes.tensor_type.IsInstance(ty.get()) || nodes.tuple_type.IsInstance(ty.get());
 }
@@ -238,7 +238,7 @@ inline bool IsSingleElement(const ObjectRef& expr) {
   return shape && std::all_of(shape->begin(), shape->end(), IsOne);
 }
 
-/*! \brief Whether a function becomes a kernel as a whole: no call can stand in it. */
+/*! \brief Whether a whole function becomes one kernel: no call may be inserted. */
 inline bool IsKernel(const FunctionView& function) {
   const char* const names[] = {"Primitive", "Composite", "Codegen"};
   return std::any_of(std::begin(names), std::end(names), [&](const char* name) {

@@ -24,7 +24,7 @@
 namespace tvm_fixes {
 
 /*!
- * \brief Visits every expression of a function, each where it stands.
+ * \brief Visits every expression of a function where it occurs.
  *
  * A variable is passed to VisitVarDef where it is bound and to VisitVarUse where it is read. Types
  * and scalar (TIR) expressions are not entered. Null nodes and nodes of unknown classes are

@@ -63,8 +63,8 @@ std::optional<int64_t> RankOf(const ObjectRef& type) {
 /*!
  * \brief Move the axis with the data.
  *
- * The other axes stay as they are, so that the rank of the result tells how many axes this one
- * becomes: none for a reduction, as many as the indices have for a take.
+ * The other axes stay as they are, so the rank of the result tells how many axes this one becomes:
+ * none for a reduction, the rank of the indices for a take.
  */
 template <auto& type>
 ObjectRef FollowAxis(const CallView& call, const std::string& layout) {

@@ -43,7 +43,7 @@ std::string WithUnitBlocks(const std::string& layout, const ObjectRef& expr) {
 
 namespace {
 
-/*! \brief Whether a layout splits no axis of a result in blocks of 1 but where its extent is 1. */
+/*! \brief Whether a layout splits an axis of a result in blocks of 1 only where its extent is 1. */
 bool HasBlocksOf(const std::string& layout, const ObjectRef& result) {
   auto shape = ShapeOf(result);
   const std::vector<LayoutAxis> axes = AxesOf(layout);
@@ -52,7 +52,7 @@ bool HasBlocksOf(const std::string& layout, const ObjectRef& result) {
   });
 }
 
-/*! \brief The layouts of operands that broadcast to `layout`; nothing if one has no such. */
+/*! \brief The layouts of operands that broadcast to `layout`; nothing if an operand has none. */
 std::optional<std::vector<std::optional<std::string>>> LayoutsOfOperands(
     const CallView& call, const std::string& layout, const VarLayouts& var_layouts) {
   std::vector<std::optional<std::string>> operands;
@@ -76,7 +76,7 @@ ObjectRef FollowOperands(const CallView& call, const VarLayouts& var_layouts) {
   const auto initial = InitialLayoutOf(call.ref());
   if (!initial) return ObjectRef(nullptr);
   std::vector<ObjectRef> args(call.args().begin(), call.args().end());
-  // A packed layout is one that a convolution was asked to have; any other may have come about.
+  // A packed layout was requested for a convolution; any other may not have been requested.
   std::stable_partition(args.begin(), args.end(), [&](const ObjectRef& arg) {
     auto layout = LayoutOf(arg, var_layouts);
     return layout && IsPacked(*layout);

@@ -26,7 +26,7 @@
 namespace tvm_fixes {
 
 /*!
- * \brief A layout for a tensor that has extent 1 where others have more.
+ * \brief A layout for a tensor of extent 1 along axes where others have more.
  *
  * Where these are split in blocks of 4, it is in blocks of 1: "ABCD4b", "ABCD1b".
  */
@@ -35,8 +35,8 @@ std::string WithUnitBlocks(const std::string& layout, const ObjectRef& expr);
 /*!
  * \brief The answer that brings all operands into the layout of one that has the result's rank.
  *
- * What has one element keeps its original layout, which fits any.
- * \return Null if there is no such layout but the original one.
+ * An operand of one element keeps its original layout, which fits any.
+ * \return Null if only the original layout is possible.
  */
 ObjectRef FollowOperands(const CallView& call, const VarLayouts& var_layouts);
 

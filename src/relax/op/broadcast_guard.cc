@@ -18,7 +18,7 @@
  *
  * See layout_guards.h. TVM's rule raises, or crashes,
  *
- * - for a number, which is no tensor;
+ * - for a number, which is not a tensor;
  * - for an operand that has extent 1, or no axis, where the layout of the other splits one;
  * - for two operands that are split in different ways.
  */

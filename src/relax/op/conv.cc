@@ -22,18 +22,18 @@
  *   conv3d_transpose, "Axis swap only" from the operators of one spatial axis and from conv3d;
  * - of a model in which a packed value reaches a convolution that is not listed: "Layouts must
  *   have the same size";
- * - of conv2d to a packed result of which the channels are no multiple of the block: a result of
+ * - of conv2d to a packed result whose channels are not a multiple of the block: a result of
  *   more channels, "should not rewrite or delete any global-scope Var";
  * - of conv2d to blocks that hold channels of two groups, as of every depthwise convolution:
  *   "Divide by zero" from the lowering that TVM has for Adreno.
  *
  * Mechanism: each operator has a rule of its own. Those of the transposes compare the primal rank
  * asked for with the present rank, so that 4 equals 4 although the packed layout has five axes;
- * that of conv2d looks at the extents of data and kernel alone.
+ * that of conv2d looks only at the extents of data and kernel.
  *
  * Here one rule serves all six: packed where the blocks of data, kernel and result divide the
  * channels of a group, and otherwise in a plain layout. For a CPU, where this project lowers every
- * combination of layouts, the result is packed even if the data cannot be, as of an image.
+ * combination of layouts, the result is packed even if the data, such as an image, cannot be.
  *
  * Removal: delete this file once its probes pass on the oldest TVM that is supported.
  */
@@ -139,7 +139,7 @@ Layouts FollowInputs(const Layouts& present, const CallView& call, const VarLayo
           present.out == present.data ? data : InitialLayout(present.out.size())};
 }
 
-/*! \brief Whether calls are lowered for a CPU, by this project, whatever their layouts are. */
+/*! \brief Whether this project lowers calls for a CPU, in any layouts. */
 bool IsLoweredInAnyLayouts(const Convolution& conv) {
   static const GlobalFunction current("target.TargetCurrent");
   static const GlobalFunction device_type("target.TargetGetDeviceType");

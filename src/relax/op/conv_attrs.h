@@ -41,7 +41,7 @@ struct ConvTransposeAttrsNode : ConvAttrsNode {
   Field<Array<int64_t>> output_padding{this, {"output_padding"}};
 };
 
-/*! \brief By spatial axes less one. */
+/*! \brief By the number of spatial axes, minus one. */
 inline ConvAttrsNode conv_attrs[3] = {"relax.attrs.Conv1DAttrs", "relax.attrs.Conv2DAttrs",
                                       "relax.attrs.Conv3DAttrs"};
 inline ConvTransposeAttrsNode conv_transpose_attrs[3] = {"relax.attrs.Conv1DTransposeAttrs",

@@ -17,8 +17,8 @@
  * \brief Types of relax.nn.conv1d_transpose, conv2d_transpose and conv3d_transpose.
  *
  * Upstream: #19842 (dilation). TVM: seen in 0.27. Trigger: stride <= output_padding < dilation,
- * which PyTorch and ONNX allow. Symptom: a ValueError. Mechanism: the rules ask for
- * output_padding < stride, where the bound that keeps an output element within reach of an input
+ * which PyTorch and ONNX allow. Symptom: a ValueError. Mechanism: the rules require
+ * output_padding < stride, but the bound that keeps an output element within reach of an input
  * element is the larger of stride and dilation.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
@@ -37,7 +37,7 @@ namespace {
 constexpr const char* kAttr = "FInferType";
 constexpr const char* kFixId = "conv-transpose-output-padding";
 
-/*! \brief TVM's rules, by spatial axes less one. */
+/*! \brief TVM's rules, by the number of spatial axes, minus one. */
 StockOpAttr stock_rules[] = {{"relax.nn.conv1d_transpose", kAttr},
                              {"relax.nn.conv2d_transpose", kAttr},
                              {"relax.nn.conv3d_transpose", kAttr}};
@@ -49,10 +49,10 @@ std::string Text(const Array<int64_t>& values) {
 }
 
 /*!
- * \brief TVM's rule, with output_padding moved into padding where TVM would refuse it.
+ * \brief TVM's rule, with output_padding moved into padding where TVM would reject it.
  *
  * The extent of the result is (in - 1) * stride - padding + dilation * (kernel - 1) +
- * output_padding + 1: less padding at the end gives what more output_padding does.
+ * output_padding + 1: less padding at the end has the effect of more output_padding.
  */
 ObjectRef InferType(size_t spatial_axes, const ObjectRef& call_ref, const ObjectRef& builder) {
   const StockOpAttr& rule = stock_rules[spatial_axes - 1];

@@ -14,7 +14,8 @@
  */
 /*!
  * \file src/relax/op/elementwise.cc
- * \brief Layouts of operators of which each element depends on that of the data in its place.
+ * \brief Layouts of operators whose elements each depend on the element of the data at the same
+ * index.
  *
  * See follow_layout.h.
  */

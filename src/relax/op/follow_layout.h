@@ -17,15 +17,15 @@
  * \brief Layouts of the operators for which TVM has no rule.
  *
  * TVM: seen in 0.27; #18593, #18637, #18638 and #18643 gave operators like these a rule. Trigger:
- * ConvertLayout of a model with one of them between two convolutions. Symptom: right, but two
- * transposes around the operator. Mechanism: an operator without FRelaxInferLayout gets its
- * arguments in their original layout.
+ * ConvertLayout of a model with one of them between two convolutions. Symptom: the result is right,
+ * but there are two transposes around the operator. Mechanism: an operator without
+ * FRelaxInferLayout gets its arguments in their original layout.
  *
  *     x: layout ACDB (NHWC), R.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2])
  *         =>  R.nn.pad(x, [0, 0, 1, 1, 2, 2, 0, 0]), layout ACDB
  *
- * Removal: delete the files that include this one, but reshape.cc with a probe of its own, once the
- * probe passes on the oldest TVM that is supported.
+ * Removal: delete the files that include this one once the probe passes on the oldest TVM that is
+ * supported; reshape.cc has its own probe.
  */
 #ifndef TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_
 #define TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_
@@ -39,7 +39,7 @@ namespace tvm_fixes {
 /*!
  * \brief The answer of an operator, null where it wants its arguments in their original layout.
  *
- * It is asked only if an argument does not lie so, and if the ranks of all are known.
+ * It is asked only if an argument is in another layout, and all ranks are known.
  */
 using LayoutRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
 
@@ -48,7 +48,7 @@ using DataLayoutRule = ObjectRef (*)(const CallView& call, const std::string& la
 
 constexpr const char* kOperatorsInferLayout = "operators-infer-layout";
 
-/*! \brief Give an operator a rule, in force while the fix `fix_id` is. */
+/*! \brief Give an operator a rule, used while the fix `fix_id` is enabled. */
 void RegisterLayoutRule(const char* op_name, LayoutRule rule,
                         const char* fix_id = kOperatorsInferLayout);
 void RegisterLayoutRule(const char* op_name, DataLayoutRule rule,

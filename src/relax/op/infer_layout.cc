@@ -60,7 +60,7 @@ char ToUpper(char c) { return IsLower(c) ? static_cast<char>(c - 'a' + 'A') : c;
 char ToLower(char c) { return static_cast<char>(c - 'A' + 'a'); }
 
 ObjectRef MakeSLayout(const std::string& layout) {
-  // TVM's constructor gives null for the layout of a scalar, which its passes take for unknown.
+  // TVM's constructor gives null for the layout of a scalar, which its passes treat as unknown.
   if (layout.empty()) {
     return MakeByReflection(s_layout, {{"name", String()}, {"axes", Array<Any>()}});
   }
@@ -75,7 +75,7 @@ ObjectRef MakeLayoutDecision(const std::optional<std::string>& layout) {
                            {"is_unknown_dim", !layout.has_value()}});
 }
 
-/*! \brief What `decide` gives for a type that is no tuple, in the nesting of the tuples. */
+/*! \brief What `decide` gives for each type that is not a tuple, nested like the tuples. */
 template <typename Decide>
 Any NestedDecisions(const ObjectRef& type, const Decide& decide) {
   if (!nodes.tuple_type.IsInstance(type.get())) return decide(type);

@@ -46,12 +46,12 @@ std::string InitialLayout(int64_t ndim);
 std::optional<std::string> InitialLayoutOf(const ObjectRef& expr);
 
 /*!
- * \brief The layout in which `arg` lies at the moment.
- * \return Nothing if `arg` is no tensor of a known rank, or its layout does not fit its type.
+ * \brief The current layout of `arg`.
+ * \return Nothing if `arg` is not a tensor of known rank, or its layout does not fit its type.
  */
 std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_layouts);
 
-/*! \brief As LayoutOf, of a field of a tuple of tensors. */
+/*! \brief As LayoutOf, for a field of a tuple of tensors. */
 std::optional<std::string> LayoutOfField(const ObjectRef& tuple, size_t index,
                                          const VarLayouts& var_layouts);
 
@@ -116,7 +116,7 @@ std::optional<std::string> RenameAxes(const std::string& layout,
                                       const std::vector<std::string>& axes);
 
 /*!
- * \brief The layout of the last `count` axes alone: of 3, ("ACDB") gives "BCA".
+ * \brief The layout of only the last `count` axes: for 3, "ACDB" gives "BCA".
  * \return Nothing if these are not the last in memory.
  */
 std::optional<std::string> LayoutOfLastAxes(const std::string& layout, size_t count);

@@ -19,9 +19,9 @@
  * See layout_guards.h.
  *
  * - stack names the new axis by a letter that no layout has: ConvertLayout raises.
- * - concat and split count an axis from the end of a layout that splits one, and split takes
- *   places along a split axis for places along its blocks: ConvertLayout raises.
- * - split into one section, which is no tuple: ConvertLayout raises, converted or not.
+ * - concat and split count an axis from the end of a layout that splits one, and split treats
+ *   positions along a split axis as positions along its blocks: ConvertLayout raises.
+ * - split into one section, which is not a tuple: ConvertLayout raises, converted or not.
  * - concat does not know that it can't turn one way of splitting axes into another.
  */
 #include <algorithm>
@@ -44,7 +44,7 @@ struct Part {
   std::string layout;
 };
 
-/*! \brief The tensors that a call joins; nothing if they are not known one by one. */
+/*! \brief The tensors that a call joins; nothing if they are not all known. */
 std::optional<std::vector<Part>> PartsOf(const CallView& call, const VarLayouts& var_layouts) {
   const ObjectRef type = TypeOf(call.args()[0]);
   if (!nodes.tuple_type.IsInstance(type.get())) return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<std::string> CommonLayout(const std::vector<Part>& parts) {
   return std::nullopt;
 }
 
-/*! \brief Where an axis lies, and how many of its elements a step along it is. */
+/*! \brief Where an axis lies, and how many of its elements one step there covers. */
 struct Place {
   int64_t position;
   int64_t elements;
@@ -136,7 +136,7 @@ ObjectRef Stack(const CallView& call, const VarLayouts& var_layouts) {
 ObjectRef Split(const CallView& call, const VarLayouts& var_layouts) {
   const auto& type = split_attrs;
   const ObjectRef results = TypeOf(call.ref());
-  // One section is the tensor itself, of which TVM's rule raises in any layout.
+  // One section is the tensor itself, for which TVM's rule raises in any layout.
   auto known = LayoutOf(call.args()[0], var_layouts);
   if (!known || !nodes.tuple_type.IsInstance(results.get())) return RestoreLayouts(call);
   const std::string& layout = *known;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/last_axes.cc
- * \brief Layouts of operators that act on their last axes, and to which those before are a batch.
+ * \brief Layouts of operators that act on their last axes; the axes before are a batch.
  *
  * See follow_layout.h. The axes of the batch may lie in any order.
  */

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/layout_guards.cc
- * \brief How a guard stands before TVM's rule, and the guards of single operators.
+ * \brief How a guard is asked before TVM's rule, and the guards of single operators.
  *
  * See layout_guards.h.
  *
@@ -23,10 +23,10 @@
  * - repeat without an axis flattens the elements in the order of the layout: wrong numbers.
  * - scatter_nd applies its indices to axes that have moved, and takes the indices in whatever
  *   order they lie: wrong numbers, or ConvertLayout raises.
- * - ccl.allgather grows the first axis, whichever that is by then: ConvertLayout raises.
+ * - ccl.allgather grows the first axis, which the layout may have moved: ConvertLayout raises.
  * - strided_slice along axes that are not literal: ConvertLayout raises, converted or not.
- * - softmax gives up every layout that splits an axis, even another than its own.
- * - prelu takes its slopes in blocks, if they lie so: the module does not build.
+ * - softmax gives up every layout that splits an axis, even one that it does not act on.
+ * - prelu accepts slopes in blocks: the module does not build.
  */
 #include "layout_guards.h"
 

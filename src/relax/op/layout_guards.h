@@ -14,15 +14,15 @@
  */
 /*!
  * \file src/relax/op/layout_guards.h
- * \brief Rules for operators of which TVM's own go wrong in some layouts.
+ * \brief Rules for operators whose rules in TVM are wrong in some layouts.
  *
  * TVM: seen in 0.27. Trigger: ConvertLayout of a model in which a converted value reaches one of
  * these operators. Symptom: ConvertLayout raises, or the module does not build, or its numbers are
  * wrong. Mechanism: see the files that include this one; TVM's rules follow layouts in which the
  * operator, its type rule or its code are not right.
  *
- * A guard answers in TVM's place where TVM's own rule is not right, and follows the layout where
- * it can, else restores the original ones.
+ * A guard answers instead of TVM's rule where that is wrong. It follows the layout where it can,
+ * and otherwise restores the original layouts.
  *
  * Removal: delete this file, layout_guards.cc and the files *_guard.cc once the probe passes on
  * the oldest TVM that is supported.
@@ -37,10 +37,10 @@
 
 namespace tvm_fixes {
 
-/*! \brief The answer of an operator, null where TVM's own is right. */
+/*! \brief The answer of an operator, null where TVM's own rule is right. */
 using GuardRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
 
-/*! \brief As GuardRule, asked only if the first argument lies in another layout than its own. */
+/*! \brief As GuardRule, asked only if the layout of the first argument is not the original one. */
 using DataGuardRule = ObjectRef (*)(const CallView& call, const std::string& layout);
 
 /*! \brief A rule before TVM's own for one operator. Instances are file statics. */
@@ -49,7 +49,7 @@ class LayoutGuard {
   LayoutGuard(const char* op_name, GuardRule rule);
   LayoutGuard(const char* op_name, DataGuardRule rule);
 
-  /*! \brief Put all guards in force. */
+  /*! \brief Enable all guards. */
   static void Register();
 
  private:

@@ -38,7 +38,7 @@ struct SqueezeAttrsNode : NodeLayout {
 struct RepeatAttrsNode : NodeLayout {
   RepeatAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.RepeatAttrs"}) {}
   Field<int32_t> repeats{this, {"repeats"}};
-  /*! \brief Nothing to flatten the argument first. */
+  /*! \brief None flattens the argument first. */
   Field<Any> axis{this, {"axis"}};
 };
 

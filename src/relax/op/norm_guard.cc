@@ -18,10 +18,10 @@
  *
  * See layout_guards.h.
  *
- * - layer_norm of axes of which the order changes, such as LayerNorm((C, H, W)) in NHWC, reads
+ * - layer_norm of axes whose order changes, such as LayerNorm((C, H, W)) in NHWC, reads
  *   scale and offset in their original order: wrong numbers, and reads out of bounds.
  * - rms_norm of axes that are then not the last has no lowering: the build fails.
- * - All of them take an axis that is split for the blocks alone: ConvertLayout raises, or the
+ * - All of them treat a split axis as only its blocks: ConvertLayout raises, or the
  *   numbers are wrong.
  */
 #include <algorithm>

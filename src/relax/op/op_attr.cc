@@ -30,7 +30,7 @@ std::string StockOpAttr::Bind() {
 }
 
 void OverrideOpAttr(const char* op_name, const char* key, const Function& function) {
-  // TVM registers its own at level 10, and a level can be taken only once.
+  // TVM registers its own at level 10, and each level can be used only once.
   constexpr int kLevel = 11;
   static const GlobalFunction register_attr("ir.RegisterOpAttr");
   register_attr(op_name, key, function, kLevel);

@@ -19,9 +19,9 @@
  * TVM: seen in 0.27. Trigger: ConvertLayout over a model that permutes a converted
  * value itself, as an attention block in an image model does. Symptom: the permute is carried out,
  * its result has the original order of axes, and all that follows goes back and forth between
- * layouts. Mechanism: TVM's rule keeps the operator a real transposition. But a permute moves no
- * element that anybody asked to see: it is a change of layout, and ConvertLayout already writes
- * one where an operator needs its argument in another layout.
+ * layouts. Mechanism: TVM's rule keeps the operator as a real transposition. But a permute is only
+ * a change of layout, and ConvertLayout already inserts one where an operator needs its argument in
+ * another layout.
  *
  *     x: layout ACB, R.permute_dims(x, [0, 2, 1])  =>  R.permute_dims(x, [0, 1, 2]), layout ABC
  *

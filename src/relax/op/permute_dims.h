@@ -28,7 +28,7 @@ namespace tvm_fixes {
 
 /*!
  * \brief For each axis of the result, the axis of the argument that it is.
- * \return Nothing if the call is no permute_dims of a tensor of known rank.
+ * \return Nothing if the call is not a permute_dims of a tensor of known rank.
  */
 std::optional<std::vector<int64_t>> PermutedAxes(const CallView& call);
 

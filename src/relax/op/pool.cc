@@ -19,7 +19,7 @@
  * TVM: seen in 0.27. Trigger: ceil_mode along a symbolic extent, where the last window may begin
  * beyond the data, for example windows of 2 elements with a stride of 3. Symptom: "Cannot find the
  * FInferType attribute registered to op: prim.if_then_else" in FuseOps. Mechanism: the rules leave
- * such a window out by a call of if_then_else, which Relax takes for an operator of its own.
+ * such a window out by a call of if_then_else, which Relax treats as one of its own operators.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
@@ -43,14 +43,14 @@ struct PoolWindowAttrsNode : PoolAttrsNode {
   Field<bool> ceil_mode{this, {"ceil_mode"}};
 };
 
-/*! \brief By spatial axes less one. */
+/*! \brief By the number of spatial axes, minus one. */
 PoolWindowAttrsNode pool_window_attrs[3] = {"relax.attrs.Pool1DAttrs", "relax.attrs.Pool2DAttrs",
                                             "relax.attrs.Pool3DAttrs"};
 
 constexpr const char* kAttr = "FInferType";
 constexpr const char* kFixId = "pool-ceil-mode";
 
-/*! \brief TVM's rules, by spatial axes less one, those of maxima first. */
+/*! \brief TVM's rules, by the number of spatial axes, minus one; those of maxima first. */
 StockOpAttr stock_rules[2][3] = {{{"relax.nn.max_pool1d", kAttr},
                                   {"relax.nn.max_pool2d", kAttr},
                                   {"relax.nn.max_pool3d", kAttr}},
@@ -70,7 +70,7 @@ bool HasCall(const ObjectRef& type) {
  * padded than a window reaches.
  *
  * Rounding up gives the same windows as rounding down with stride - 1 more elements of padding at
- * the end.  Of these no more are kept than a window reaches beyond its first element: each window
+ * the end. At most as many are kept as a window reaches beyond its first element: each window
  * begins in the data.
  */
 ObjectRef RoundedDown(const ObjectRef& attrs, const PoolWindowAttrsNode& fields, size_t axes) {

@@ -33,7 +33,7 @@ struct PoolAttrsNode : LayoutAttrsNode {
   Field<String> out_layout{this, {"out_layout"}};
 };
 
-/*! \brief The pools with windows by spatial axes less one, then the adaptive ones. */
+/*! \brief The pools with windows of 1, 2 and 3 spatial axes, then the adaptive pools. */
 inline PoolAttrsNode pool_attrs[6] = {
     "relax.attrs.Pool1DAttrs",         "relax.attrs.Pool2DAttrs",
     "relax.attrs.Pool3DAttrs",         "relax.attrs.AdaptivePool1DAttrs",

@@ -35,7 +35,7 @@
 namespace tvm_fixes {
 namespace {
 
-/*! \brief Whether a layout splits, of axes with these names, the channels alone. */
+/*! \brief Whether a layout splits only the channels, of axes with these names. */
 bool SplitsChannels(const String& names, const std::string& layout) {
   const std::vector<LayoutAxis> axes = AxesOf(layout);
   return std::all_of(axes.begin(), axes.end(), [&](const LayoutAxis& axis) {
@@ -61,7 +61,7 @@ ObjectRef Pool(const CallView& call, const VarLayouts& var_layouts) {
                     WithFields(call.attrs(), {{"layout", applied}, {"out_layout", applied}}));
 }
 
-/*! \brief What a resize has, and what it has code for, beside blocks of the channels innermost. */
+/*! \brief The attributes of a resize, and its layouts with code besides channel blocks. */
 struct Resize {
   const LayoutAttrsNode& type;
   const char* channels_first;

@@ -19,7 +19,7 @@
  * See layout_guards.h.
  *
  * - A reduction that keeps an axis which is split has extent 1 there, and so blocks of 1; TVM's
- *   rule says that they are as they were, and the next operator raises or does not build.
+ *   rule says that the blocks are unchanged, and the next operator raises or does not build.
  * - TVM's rule lists the axes of a reduction over all of them, for which its type rule knows less
  *   of a result whose shape is unknown: ConvertLayout raises, converted or not.
  */

@@ -33,10 +33,10 @@ struct AxisGroup {
 };
 
 /*!
- * \brief Split a reshape into the least groups of axes that keep their elements to themselves.
+ * \brief Split a reshape into the smallest groups of axes that do not exchange elements.
  *
  * An axis of extent 1 of the argument that the result lacks belongs to no group.
- * \return Nothing if symbolic extents become others, neither of which is a product of the others.
+ * \return Nothing if symbolic extents become others, unless one extent is the product of several.
  */
 std::optional<std::vector<AxisGroup>> GroupAxes(const Array<ObjectRef>& in,
                                                 const Array<ObjectRef>& out);

@@ -17,7 +17,7 @@
  * \brief Layouts of relax.squeeze.
  *
  * TVM: seen in 0.27. Trigger: ConvertLayout over a squeeze of an axis counted from the end, which
- * PyTorch's poolings and attention are full of. Symptom: std::bad_alloc, or memory overwritten.
+ * PyTorch's pooling and attention often have. Symptom: std::bad_alloc, or memory overwritten.
  * Mechanism: the rule marks the axis in a string at its index, which is negative.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.

@@ -16,10 +16,11 @@
  * \file src/relax/transform/broadcast_free_matmul.cc
  * \brief A matmul of a tensor that is repeated becomes the matmul of the tensor itself.
  *
- * TVM: seen in 0.27. Trigger: a linear layer on an input that is not contiguous, a buffer left of a
- * matmul, `W.expand` before a bmm. Symptom: the weights are written out once for each element of
- * the batch, by FoldConstant into the library or else on every call. Mechanism: PyTorch's
- * decomposition expands both operands for a bmm, and no pass sees that matmul broadcasts itself.
+ * TVM: seen in 0.27. Trigger: a linear layer on an input that is not contiguous, a buffer as the
+ * left operand of a matmul, `W.expand` before a bmm. Symptom: the weights are written out once for
+ * each element of the batch, by FoldConstant into the library or else on every call. Mechanism:
+ * PyTorch's decomposition expands both operands for a bmm, and no pass sees that matmul broadcasts
+ * itself.
  *
  *     w1 = R.broadcast_to(w, [16, 64, 96])
  *     y = R.matmul(x, w1)                    =>   y = R.matmul(x, w)
@@ -52,7 +53,7 @@ constexpr const char* kName = "BroadcastFreeMatmul";
 
 using Vars = std::unordered_set<const Object*>;
 
-/*! \brief Add to what is known of the symbols of a function that its extents are not negative. */
+/*! \brief Record that the extents of a function's parameters are not negative. */
 void MarkExtents(Scalars* scalars, const Array<ObjectRef>& params) {
   static const GlobalFunction non_negative("relax.analysis.CollectNonNegativeExpressions");
   if (!params.defined()) return;
@@ -103,11 +104,11 @@ class Planner {
     plan_.shape = shape;
   }
 
-  /*! \return Nothing if there is nothing to gain, or if extents do not tell; `why` says which. */
+  /*! \return Nothing if there is nothing to gain, or if it is unknown; `why` says which. */
   std::optional<SmallMatmul> Run(std::string* why) {
     const size_t lhs_rank = lhs_.shape.size(), rhs_rank = rhs_.shape.size();
     if (lhs_rank == 0 || rhs_rank == 0) return std::nullopt;
-    // A sum over elements that are the same is not the sum over one of them.
+    // A sum over equal elements is not the sum over one of them.
     if (IsRepeated(lhs_.axis_from_end(1))) Pin(&lhs_);
     if (IsRepeated(rhs_.axis_from_end(rhs_rank == 1 ? 1 : 2))) Pin(&rhs_);
     if (!lhs_.view.IsRepeated() && !rhs_.view.IsRepeated()) {
@@ -290,7 +291,7 @@ class Analysis : public Visitor {
 
  private:
   void Follow(const ObjectRef& var, const CallView& call) {
-    // What a dataflow block gives out may be read where the source of the view is out of scope.
+    // An output of a dataflow block may be read where the source of the view is out of scope.
     if (block_ != nullptr && !VarView(var.get()).is_dataflow()) return;
     const ObjectRef& operand = call.args()[0];
     auto known = views_.find(operand.get());
@@ -362,7 +363,7 @@ class Analysis : public Visitor {
   }
 
   /*!
-   * \brief Leave a matmul as it is if it would permute anew what is permuted for another reader.
+   * \brief Keep a matmul if it would permute again what is already permuted for another reader.
    * \return Whether there was one.
    */
   bool DropRecomputed() {
@@ -384,7 +385,7 @@ class Analysis : public Visitor {
     return !dropped.empty();
   }
 
-  /*! \brief Whether nothing reads a view any more, if so with the views behind it. */
+  /*! \brief Whether only `dead` variables and matmuls that become smaller read a view. */
   bool IsDead(const Object* view, const Vars& dead) const {
     auto readers = readers_.find(view);
     if (readers == readers_.end()) return true;
@@ -452,7 +453,7 @@ class Rewriter : public Mutator {
     ObjectRef out =
         Normalize(builder(), MakeCall(call.op(), {View(lhs, small.lhs), View(rhs, small.rhs)},
                                       call.attrs(), call.ty_args(), nodes.expr.span(call.get())));
-    // Of extents that are equal but look different TVM may forget the shape.
+    // TVM may forget the shape if extents are equal but written differently.
     if (!ShapeOf(out)) return call.ref();
     if (!StructuralEqual(small.parts, small.repeated)) {
       if (!IsBroadcastOf(*ShapeOf(out), small.parts)) out = Reshape(Emit(out), small.parts);

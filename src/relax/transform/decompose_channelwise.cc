@@ -14,11 +14,11 @@
  */
 /*!
  * \file src/relax/transform/decompose_channelwise.cc
- * \brief Norms and PReLU as arithmetic, for layouts in which the channels are no single axis.
+ * \brief Norms and PReLU as arithmetic, for layouts that split the channels.
  *
  * TVM: seen in 0.27. Trigger: ConvertLayout to a packed layout such as NCHW4c. Symptom: the
  * activation goes back to NCHW around each of these operators, or ConvertLayout throws. Mechanism:
- * they name one axis as that of the channels, which a packed layout has split.
+ * they name one axis as the channels, but a packed layout splits it.
  *
  *     y = R.nn.instance_norm(x, gamma, beta,      mean = R.mean(x, [2, 3], keepdims=True)
  *             channel_axis=1, axes=[2, 3])   =>   centered = x - mean
@@ -69,7 +69,7 @@ DLDataType DtypeOf(const ObjectRef& tensor) {
   return nodes.prim_type.dtype(type.dtype().get());
 }
 
-/*! \brief The data of a norm, and what is asked of it; axes are counted from the start. */
+/*! \brief The data of a norm and its attributes; axes are counted from the start. */
 struct Norm {
   ObjectRef data;
   Array<ObjectRef> shape;
@@ -163,7 +163,7 @@ class Decomposer : public Mutator {
   template <typename Attrs>
   std::optional<Norm> NormOf(const CallView& call, const Attrs& attrs, int64_t channel_axis) {
     const Object* node = call.attrs().get();
-    // TVM's lowerings do not agree on what becomes of an operand that is switched off.
+    // TVM's lowerings disagree about an operand that is switched off.
     if (!IsKnown(call.args()[0]) || !attrs.center(node) || !attrs.scale(node)) return std::nullopt;
     const Array<ObjectRef> shape = *ShapeOf(call.args()[0]);
     return Norm{call.args()[0],      shape,          NormalizeAxis(channel_axis, shape.size()),
@@ -181,7 +181,7 @@ class Decomposer : public Mutator {
     return Apply(kAstype, values, tvm::ffi::StringToDLDataType(norm.wide()));
   }
 
-  /*! \brief A vector, one element a channel, in the rank of data of the shape `shape`. */
+  /*! \brief A vector with one element per channel, reshaped to broadcast to `shape`. */
   ObjectRef PerChannel(const Array<ObjectRef>& shape, int64_t channel_axis,
                        const ObjectRef& vector) {
     std::vector<ObjectRef> dims(shape.size(), MakeIntImm("int64", 1));

@@ -22,8 +22,8 @@
  * branch that does not type-check although it is never taken. Mechanism: type inference reads
  * shapes only where they are literal expressions, and no pass follows the values of tensors.
  *
- * A rewrite rests on what holds for all inputs. What would hold for some is left to the run time:
- * as it was, or as a match_cast that checks it.
+ * A rewrite uses only what holds for all inputs. What may hold for some inputs is left to run time:
+ * unchanged, or as a match_cast that checks it.
  *
  * Removal: delete this file, and shape_resolution.* and shape_values* under analysis/, when TVM
  * propagates shapes through tensors of integers.
@@ -78,7 +78,7 @@ class Operands : public Visitor {
   std::unordered_set<ObjectRef, ObjectPtrHash, ObjectPtrEqual> operands_;
 };
 
-/*! \brief Makes the shapes of a function static, as far as they are known. */
+/*! \brief Makes the known shapes of a function static. */
 class ShapeResolver : public Mutator {
  public:
   ShapeResolver(const ObjectRef& mod, const FunctionView& function, const std::string& name)
@@ -95,7 +95,7 @@ class ShapeResolver : public Mutator {
   ObjectRef RewriteLeaf(const ObjectRef& leaf) override { return substitution_(leaf); }
   ObjectRef RewriteType(const ObjectRef& type) override { return substitution_(type); }
 
-  /*! \brief A symbol that a branch or a local function defines is none behind it. */
+  /*! \brief A symbol that a branch or a local function defines is not in scope after it. */
   ObjectRef RewriteScope(const Array<ObjectRef>& params, const ObjectRef& body) override {
     const Symbols outer_defined = defined_;
     const Substitution outer_substitution = substitution_;
@@ -163,7 +163,7 @@ class ShapeResolver : public Mutator {
     for (const ObjectRef& extent : extents) scalars_.MarkNonNegative(extent);
   }
 
-  /*! \brief Know what the variable that was just bound in place of `var` is. */
+  /*! \brief Record the value of the variable that was just bound in place of `var`. */
   void Follow(const ObjectRef& var) {
     const ObjectRef rewritten = RewriteExpr(var);
     const ObjectRef value = BoundValue(rewritten);
@@ -176,8 +176,7 @@ class ShapeResolver : public Mutator {
     values_.Bind(rewritten, value);
   }
 
-  /*! \brief The call with operands of which the rank alone is known: it may be one that never runs.
-   */
+  /*! \brief The call on operands of known rank only: it may be one that never runs. */
   ObjectRef ForgetShapes(const CallView& call) {
     static const GlobalFunction tensor_type("relax.TensorType");
     std::vector<ObjectRef> args(call.args().begin(), call.args().end());
@@ -212,7 +211,7 @@ class ShapeResolver : public Mutator {
     EmitVarBinding(binding, is_tensor ? value : MakeShapeExpr(*actual));
   }
 
-  /*! \brief A check of a shape reads the variable: TVM does not lower one of expressions. */
+  /*! \brief A check of a shape reads the variable: TVM cannot lower a check of expressions. */
   void KeepMatchCast(const BindingView& binding) {
     const ObjectRef original = binding.value();
     auto var = shape_vars_.find(original.get());
@@ -226,7 +225,7 @@ class ShapeResolver : public Mutator {
   /*!
    * \brief Take note of a symbol that a match_cast defines as `value`, null if that is unknown.
    *
-   * What would grow with each use keeps its name.
+   * An expression that would grow with each use keeps its name.
    */
   void Define(const ObjectRef& symbol, const ObjectRef& value, bool is_extent) {
     ObjectRef own = symbol;
@@ -234,7 +233,7 @@ class ShapeResolver : public Mutator {
     if (is_known && !scalars_.ProvesNegative(value)) {
       substitution_.Set(symbol, value);
     } else if (renames_) {
-      // The branch of an If is put behind code that may define the symbol again.
+      // The branch of an If is spliced after code that may define the symbol again.
       own = MakeVar(VarView(symbol.get()).name(), TypeOf(symbol), false);
       substitution_.Set(symbol, own);
       Log("the symbol " + Name(symbol) + " is known at run time only");
@@ -287,7 +286,7 @@ class ShapeResolver : public Mutator {
     EmitVarBinding(binding, result);
   }
 
-  /*! \brief Name the shape of what an If gives, of which TVM keeps the rank alone. */
+  /*! \brief Name the shape of the result of an If, since TVM keeps only its rank. */
   void Join(const ObjectRef& var) {
     const ObjectRef joined = RewriteExpr(var);
     auto tensor = As<TensorTypeView>(TypeOf(joined));
@@ -337,7 +336,7 @@ class ShapeResolver : public Mutator {
         dims && VarView::Is(data.get())) {
       const ObjectRef type = MakeTensorType(*dims, TensorTypeView(TypeOf(data).get()));
       const ObjectRef original = call->args()[0];
-      // For this binding alone: elsewhere the extent may be another.
+      // Only for this binding: elsewhere the extent may differ.
       Replace(original, EmitMatchCast(String(binding_ + "_squeezed"), data, type));
       Mutator::RewriteBinding(binding);
       return Replace(original, data);
@@ -367,7 +366,7 @@ class ShapeResolver : public Mutator {
   std::string binding_;
 };
 
-/*! \brief The function, stating of its result what is known of its body, if that has changed. */
+/*! \brief The function with the type of its new body as its result type, if that changed. */
 ObjectRef RefineResult(const ObjectRef& function, const ObjectRef& original) {
   const FunctionView view(function.get());
   const ObjectRef& body = FunctionView(original.get()).body();

@@ -20,16 +20,16 @@
  * TVM: seen in 0.27. Trigger: ConvertLayout, at the ends of a model and where it leaves a layout.
  * Symptom: a copy of the activation in front of a convolution or behind it. Mechanism:
  * ConvertLayout asks each convolution for one layout of data and output, and transforms what does
- * not have it. But a convolution visits each element of its data and places each of its output by
+ * not have it. But a convolution reads each element of its data and writes each of its output by
  * index in any case, and data_layout and out_layout may differ.
  *
  *     lv = R.permute_dims(x, [0, 2, 3, 1])
  *     lv1 = R.nn.conv2d(lv, w,               =>  lv1 = R.nn.conv2d(x, w,
  *             data_layout="NHWC", …)                     data_layout="NCHW", …)
  *
- * TVM itself lowers no convolution of which the layouts differ: this is for the lowerings of this
- * project. In these the layout of the data decides how a convolution in groups is vectorized, so
- * that such are left alone.
+ * TVM itself cannot lower a convolution whose layouts differ: this is for the lowerings of this
+ * project. There the layout of the data decides how a grouped convolution is vectorized, so grouped
+ * convolutions are not changed.
  *
  * Removal: delete this file when ConvertLayout chooses the layouts of data and output one by one.
  */
@@ -64,7 +64,7 @@ char Capital(char letter) {
 struct Convolution {
   std::string data_layout;
   std::string out_layout;
-  /*! \brief How many channels the data has. */
+  /*! \brief The number of channels of the data. */
   int64_t channels;
 };
 
@@ -119,7 +119,7 @@ std::optional<Move> AsMove(const CallView& call) {
   auto result = ShapeOf(call.ref());
   if (!permutation || !result) return std::nullopt;
   Rearrangement order(call.args()[0]);
-  // The identity of the result splits what is no product of its axes.
+  // Permuting by the identity splits atoms until each axis of the result is a product of some.
   AxisPermutation identity{*result, std::vector<int64_t>(result->size())};
   std::iota(identity.axes.begin(), identity.axes.end(), 0);
   if (!order.Permute(*permutation, *result) || !order.Permute(identity, *result)) {
@@ -140,7 +140,7 @@ class AxisNames {
       : order_(order) {
     const std::vector<LayoutAxis> axes = AxesOf(layout);
     is_valid_ = axes.size() == atoms.size();
-    // The blocks of an axis are its outer part, what is in one the inner part.
+    // The blocks of an axis are its outer part, the inside of a block the inner part.
     for (const bool inner : {false, true}) {
       for (size_t i = 0; is_valid_ && i < axes.size(); ++i) {
         if ((axes[i].factor > 0) != inner) continue;
@@ -152,7 +152,7 @@ class AxisNames {
 
   /*!
    * \brief The layout of the axes with the atoms `atoms`.
-   * \return Nothing if they are not, each, an axis, its blocks, or what is in one.
+   * \return Nothing unless each is an axis, its blocks, or the inside of a block.
    */
   std::optional<std::string> Name(const Rearrangement::AtomsByAxis& atoms) const {
     if (!is_valid_) return std::nullopt;
@@ -232,17 +232,17 @@ class AxisNames {
   std::vector<std::pair<char, std::vector<size_t>>> atoms_of_;
 };
 
-/*! \brief Whether TVM's lowering, which is not scheduled, is not the one for these layouts. */
+/*! \brief Whether this project lowers these layouts, not TVM, whose lowering is not scheduled. */
 bool IsLoweredHere(const std::string& data, const std::string& out) {
   return data != out || IsPacked(data);
 }
 
 /*!
- * \brief Whether data is read as fast in a layout as behind a transform.
+ * \brief Whether data is read as fast in a layout as after a transform.
  *
- * The lowering sums over the channels innermost. Where these do not lie innermost, each is in a
- * cache line of its own, and the distances between them are often powers of two: of such a cache
- * holds eight lines or so.
+ * The lowering sums over the channels innermost. If they are not innermost in memory, each is in
+ * its own cache line, and their distances are often powers of two: a cache holds about eight such
+ * lines.
  */
 bool IsReadFast(const std::string& layout, int64_t channels) {
   constexpr int64_t kFewChannels = 8;

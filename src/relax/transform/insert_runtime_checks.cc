@@ -14,13 +14,13 @@
  */
 /*!
  * \file src/relax/transform/insert_runtime_checks.cc
- * \brief What an operator asks of its operands, and the verifier can neither prove nor disprove,
- *        is checked when the model runs.
+ * \brief A model checks at run time what its operators require of their operands, and the verifier
+ *        can neither prove nor disprove.
  *
- * So is an index that is disproved: where the verifier was not asked, it would be read by in
- * silence. A check of extents that are known when the function begins stands at its begin, once;
- * any other stands before the call that it is about. It raises an AssertionError that names the
- * call and both values.
+ * It also checks an index that is disproved: without the verifier, it would be read silently. A
+ * check of extents that are known when the function begins stands at its begin, once; any other
+ * stands before the call that it is about. It raises an AssertionError that names the call and both
+ * values.
  *
  *     lv = R.matmul(x, w)           R.assert_op(k == j, k, j, format="`lv` = R.matmul: … {} … {}")
  *     # x: (4, k), w: (j, 4)   =>   lv = R.matmul(x, w)
@@ -176,7 +176,7 @@ class CheckCollector : public Visitor {
     there_.insert({WithoutName(format), expected, actual});
   }
 
-  /*! \brief Whether a check stands there; of indices one stands before each call. */
+  /*! \brief Whether a check is already there; indices are checked before each call. */
   bool IsThere(const Obligation& obligation, const std::string& format) {
     const std::string text = WithoutName(format);
     if (obligation.requirement != Requirement::kIndicesOf) {
@@ -188,15 +188,14 @@ class CheckCollector : public Visitor {
     return true;
   }
 
-  /*! \brief Whether the run is to tell. A wrong index is read in silence: it is told there too. */
+  /*! \brief Whether to check at run time; also a wrong index, which would be read silently. */
   static bool IsOpen(const Obligation& obligation) {
     return obligation.relation == verifier::Relation::kUnknown ||
            (obligation.relation == verifier::Relation::kDisproved &&
             obligation.requirement == Requirement::kIndicesOf);
   }
 
-  /*! \brief Whether TVM takes both extents as arguments: a choice such as T.if_then_else is a call.
-   */
+  /*! \brief Whether TVM takes both extents as arguments: a T.if_then_else is a call. */
   bool CanBeStated(const Obligation& obligation) const {
     return verifier_->dims().IsRead(obligation.actual.dim) &&
            verifier_->dims().IsRead(obligation.expected.dim);
@@ -352,7 +351,7 @@ ObjectRef InsertChecks(const ObjectRef& function, const ObjectRef& mod, Verifier
   CheckCollector collector(verifier, *view);
   if (collector.checks.empty()) return function;
   ObjectRef checked = CheckInserter(mod, verifier, std::move(collector.checks)).Rewrite(function);
-  // An assertion is an effect, but none that a caller has to know of.
+  // An assertion is an effect, but not one that a caller must know about.
   if (!view->is_pure()) return checked;
   return with_attr(tvm::ffi::RValueRef<ObjectRef>(std::move(checked)), String("relax.force_pure"),
                    true)
@@ -368,7 +367,7 @@ ObjectRef InsertRuntimeChecks(const ObjectRef& mod) {
   static const GlobalFunction to_non_dataflow("relax.transform.ToNonDataflow");
   static const GlobalFunction convert_to_dataflow("relax.transform.ConvertToDataflow");
   if (!IsEnabled(kFixId)) return mod;
-  // A check has an effect: it stands between dataflow blocks, which are made anew around it.
+  // A check has an effect: it goes between dataflow blocks, which are rebuilt around it.
   const ObjectRef plain = RunPass(to_non_dataflow().cast<ObjectRef>(), mod);
   Verifier verifier(plain);
   Map<ObjectRef, ObjectRef> functions;

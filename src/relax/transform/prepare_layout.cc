@@ -22,7 +22,7 @@
  * layout_transform that leaves every element where it is becomes a reshape; permutes and
  * layout_transforms in a row, with reshapes between them, become one permute, and reshapes in a row
  * one reshape; a pixel shuffle becomes reshapes around a permute; an operator that changes nothing
- * is dropped; and so is what a dataflow block then no longer needs. A call that is cast gets a
+ * is dropped; and so is what a dataflow block no longer needs then. A call that is cast gets a
  * variable, since ConvertLayout raises at a cast of anything else.
  *
  *     lv0 = R.reshape(bias, R.shape([1, 8, 1, 1]))          lv1 = R.add(x, bias_1x8x1x1)
@@ -96,8 +96,7 @@ bool HaveSameShape(const ObjectRef& lhs, const ObjectRef& rhs) {
   return lhs_shape && rhs_shape && StructuralEqual(*lhs_shape, *rhs_shape);
 }
 
-/*! \brief The element-wise operators with two operands, which broadcast a constant of lower rank.
- */
+/*! \brief The binary element-wise operators, which broadcast a constant of lower rank. */
 bool IsBroadcastingBinary(const CallView& call) {
   static const std::unordered_set<std::string> names = {
       "relax.add",          "relax.subtract", "relax.multiply",   "relax.divide",
@@ -125,13 +124,13 @@ std::optional<std::vector<int64_t>> StaticShape(const ObjectRef& expr) {
   return shape ? AsInts(*shape) : std::nullopt;
 }
 
-/*! \brief Whether a shape is known to be that of no elements. */
+/*! \brief Whether a shape is known to have no elements. */
 bool HasZero(const std::optional<Array<ObjectRef>>& shape) {
   return shape && std::any_of(shape->begin(), shape->end(),
                               [](const ObjectRef& dim) { return AsInt(dim) == 0; });
 }
 
-/*! \brief A contiguous tensor seen in another shape of as many elements. */
+/*! \brief A contiguous tensor viewed in another shape with the same number of elements. */
 tvm::ffi::Tensor ViewAs(const tvm::ffi::Tensor& tensor, const std::vector<int64_t>& shape) {
   // Never empty: the view of a scalar must have pointers too.
   std::vector<int64_t> strides(shape.size() + 1, 1);
@@ -141,7 +140,7 @@ tvm::ffi::Tensor ViewAs(const tvm::ffi::Tensor& tensor, const std::vector<int64_
                            tvm::ffi::ShapeView(strides.data(), shape.size()));
 }
 
-/*! \brief The constant `expr` seen in another static shape; null if it is none or not so. */
+/*! \brief The constant `expr` viewed in another static shape; null if that is impossible. */
 ObjectRef ReshapeConstant(const ObjectRef& expr, const std::vector<int64_t>& shape) {
   auto constant = As<ConstantView>(expr);
   auto type = As<TensorTypeView>(TypeOf(expr));
@@ -203,7 +202,7 @@ class Simplifier : public Mutator {
       return get_item.ref();
     }
     const ObjectRef field = tuple->fields()[index];
-    // A tuple that its block gives out may be read where the field itself is out of scope.
+    // A tuple that is an output of its block may be read where the field is out of scope.
     const bool may_escape = KindOf(var.get()) == Kind::kVar && HoldsDataflowVar(field);
     return may_escape || !field.defined() ? get_item.ref() : field;
   }
@@ -241,7 +240,7 @@ class Simplifier : public Mutator {
   /*! \brief How the result of a move comes from the earliest value that leads to it by moves. */
   Rearrangement Trace(const CallView& call) const {
     std::vector<CallView> steps{call};
-    // The move before is joined with those before it, if that can be; a transposition may not be.
+    // The move before is joined with those before it, if possible; a transposition may not be.
     for (bool joined = false; !joined;) {
       auto before = As<CallView>(ValueInScope(steps.back().args()[0]));
       if (!before || !ShapeOf(before->ref())) break;
@@ -270,7 +269,7 @@ class Simplifier : public Mutator {
     return reshape && reshape->args()[0].same_as(data) ? call.ref() : view;
   }
 
-  /*! \brief `data` in another shape: itself, a constant, or a reshape of what is no reshape. */
+  /*! \brief `data` in another shape: itself, a constant, or a single reshape. */
   ObjectRef View(ObjectRef data, const Array<ObjectRef>& shape) const {
     static const GlobalFunction reshape("relax.op.reshape");
     while (auto before = As<CallView>(ValueInScope(data))) {
@@ -361,7 +360,7 @@ class Simplifier : public Mutator {
 };
 
 /*!
- * \brief Whether a binding may go if nobody reads its variable.
+ * \brief Whether a binding may be removed if nothing reads its variable.
  *
  * A MatchCast checks, and may bind symbols; a scalar or a shape may be named by shapes and types.
  */

@@ -14,15 +14,15 @@
  */
 /*!
  * \file src/relax/transform/refresh_types.cc
- * \brief The types of GlobalVars made those of the functions that they name.
+ * \brief Gives GlobalVars the types of the functions that they name.
  *
  * TVM: seen in 0.27. Trigger: `mod[var] = function`, an import from PyTorch, LiftTransformParams,
  * BundleModelParams, lowering to TIR. Symptom: call_tir is checked against the function that was
- * there before. Mechanism: a GlobalVar is given its type once, and a function that takes the place
- * of another is put beneath the same GlobalVar.
+ * there before. Mechanism: a GlobalVar is given its type once, and a function that replaces
+ * another keeps the same GlobalVar.
  *
- * A GlobalVar may stand in other modules too, and TVM refuses to give one a second type: a new one
- * takes its place, as key and in all uses.
+ * A GlobalVar may be in other modules too, and TVM rejects a second type for it: a new one takes
+ * its place, as key and in all uses.
  *
  * Removal: delete this file when a module keeps the types of its GlobalVars up to date.
  */
@@ -53,7 +53,7 @@ bool IsMissing(const ObjectRef& type) {
 ObjectRef SignatureOf(const ObjectRef& function) {
   static const GlobalFunction func_type("relax.FuncType");
   auto relax_function = As<FunctionView>(function);
-  // A PrimFunc is given its type by its parameters, each time that one is made.
+  // The parameters of a PrimFunc give it its type each time that one is made.
   if (!relax_function) return IsMissing(TypeOf(function)) ? ObjectRef(nullptr) : TypeOf(function);
   if (!relax_function->params().defined() || IsMissing(relax_function->ret_ty())) {
     return ObjectRef(nullptr);

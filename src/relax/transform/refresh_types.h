@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/transform/refresh_types.h
- * \brief The types of GlobalVars made those of the functions that they name.
+ * \brief Gives GlobalVars the types of the functions that they name.
  */
 #ifndef TVM_FIXES_RELAX_TRANSFORM_REFRESH_TYPES_H_
 #define TVM_FIXES_RELAX_TRANSFORM_REFRESH_TYPES_H_
@@ -23,7 +23,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief The module with each GlobalVar of the type of its function; itself if they are. */
+/*! \brief The module with each GlobalVar of its function's type; itself if none changes. */
 ObjectRef RefreshTypes(const ObjectRef& mod);
 
 }  // namespace tvm_fixes

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/call_effect.cc
- * \brief What TVM says of the effects of operators, as far as bounds of accesses depend on it.
+ * \brief The effects of operators in TVM that bounds of accesses depend on.
  */
 #include "call_effect.h"
 

@@ -61,7 +61,7 @@ void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param
                 const char* rule, const Path& path, const std::string& what, const ObjectRef& value,
                 DimTable::Substitution* symbols) {
   const TypeId expected = verifier->types().Intern(TypeOf(param));
-  // A pointer says nothing of a shape.
+  // A pointer says nothing about a shape.
   const TypeClass type_class = verifier->types()[expected].type_class;
   if (type_class != TypeClass::kTensor && type_class != TypeClass::kPrim) return;
   const Fit fit = verifier->types().Match(expected, actual, symbols);
@@ -126,14 +126,13 @@ void CheckBuffers(Verifier* verifier, const PrimCall& call) {
     CheckParam(verifier, call, call.params[param++], call.out_types[i], "call_tir.out", out_path,
                what, ObjectRef(nullptr), &symbols);
   }
-  // Symbols of a call that does not fit say nothing.
+  // The symbols of a call that does not fit say nothing.
   if (verifier->diagnostics().size() == num_found) {
     CheckReachesAt(verifier, call.call.arg(0), symbols, call.call.path);
   }
 }
 
-/*! \brief The outputs that take an argument's memory; false if there is something wrong with them.
- */
+/*! \brief The outputs that take an argument's memory; false if they are not well-formed. */
 bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t num_outputs,
                  std::vector<int64_t>* inplace) {
   const Object* attrs = call.view.attrs().get();
@@ -160,7 +159,7 @@ bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t n
   return true;
 }
 
-/*! \brief What an in-place call writes over must be nobody else's. */
+/*! \brief Memory that an in-place call overwrites must not be shared. */
 void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
   for (int64_t index : call.inplace) {
     if (index < 0) continue;
@@ -267,7 +266,7 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
   }
   CheckBuffers(verifier, prim_call);
   CheckOverwritten(verifier, prim_call);
-  // A call in place has fewer parameters, and says nothing of others with these types.
+  // An in-place call has fewer parameters, and says nothing about other calls of these types.
   if (!is_inplace && verifier->diagnostics().size() == num_found) {
     verifier->sound_calls().insert(std::move(key));
   }

@@ -53,7 +53,7 @@ const char* NullField(const CallView& call, const OpInfo& op) {
   return name;
 }
 
-/*! \brief The first line of an error of TVM's, which may go on with a trace. */
+/*! \brief The first line of an error of TVM, which may continue with a trace. */
 std::string FirstLine(const std::string& text) {
   const size_t begin = text.find_first_not_of("\n ");
   if (begin == std::string::npos) return text;
@@ -120,7 +120,7 @@ bool FunctionVerifier::CheckAttrs(const CallView& call, const OpInfo& op, const 
 TypeId FunctionVerifier::TypeOfOpCall(const CallView& call, std::vector<TypeId> args,
                                       const Path& path) {
   const OpInfo& op = verifier_->InfoOf(call.op().get());
-  // An operator without a rule may say what it likes of its inputs: some of TVM's are wrong.
+  // The declared inputs of an operator without a rule are ignored: some of TVM's are wrong.
   if (!op.rules.empty() && static_cast<int64_t>(args.size()) < op.num_inputs) {
     verifier_->Error("op.arity", path,
                      Quote(op.name) + ": " + Count(args.size(), "argument") + ", expected " +

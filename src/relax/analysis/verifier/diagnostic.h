@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/diagnostic.h
- * \brief What the verifier says, and of which place in the module.
+ * \brief The findings of the verifier, and their places in the module.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIAGNOSTIC_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIAGNOSTIC_H_
@@ -35,8 +35,8 @@ namespace verifier {
 /*!
  * \brief A place in a module, as the steps from its root.
  *
- * Places share their first steps; one costs as much as a pointer until it is told to somebody. It
- * is valid until the visit of the binding that it was made in ends: what is to stay is a KeptPath.
+ * Places share their first steps, and cost as much as a pointer until they are reported. A place is
+ * valid until the visit of its binding ends; a KeptPath stays valid.
  */
 class Path {
  public:

@@ -34,14 +34,13 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Deeper expressions are read as one atom, so that reading them ends before the stack. */
+/*! \brief Deeper expressions are read as one atom, so that reading does not exhaust the stack. */
 constexpr int kMaxDepth = 200;
 
-/*! \brief Larger extents are not read: a product of sums, and what shares its parts, may explode.
- */
+/*! \brief Larger extents are not read: products of sums, and shared parts, may explode. */
 constexpr size_t kMaxSize = 500;
 
-/*! \brief Extents of more parts are not proved by TVM, whose time may double with each. */
+/*! \brief Extents of more parts are not given to TVM: each may double its time. */
 constexpr size_t kMaxSizeToProve = 40;
 
 bool IsIntegerType(const ObjectRef& ty) {
@@ -50,7 +49,7 @@ bool IsIntegerType(const ObjectRef& ty) {
   return code == kDLInt || code == kDLUInt;
 }
 
-/*! \brief Whether the values of an integer type go as far as extents do. */
+/*! \brief Whether an integer type can hold all extents. */
 bool IsWide(const ObjectRef& ty) { return nodes.prim_type.dtype(ty.get()).bits >= 32; }
 
 bool IsUnsigned(const ObjectRef& ty) { return nodes.prim_type.dtype(ty.get()).code == kDLUInt; }
@@ -112,7 +111,7 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
     id = binary(Op::kMax, tir_nodes.max);
   } else if (tir_nodes.cast.IsInstance(node) && IsWide(nodes.expr.ty(node))) {
     // A cast among integers keeps what an extent can be; one to 8 or 16 bits may cut an index, and
-    // what is negative is none of an unsigned type.
+    // an unsigned type cannot hold negative values.
     const ObjectRef& value = tir_nodes.cast.value(node);
     id = Compute(value, depth + 1);
     const bool may_wrap = id != kUnknownDim && IsUnsigned(nodes.expr.ty(node)) &&
@@ -268,7 +267,7 @@ std::optional<DimTable::Linear> DimTable::AsLinear(DimId dim, const Object* var)
         ++power;
         continue;
       }
-      // What is read as an atom because it is no arithmetic may hide any variable.
+      // An atom that is not arithmetic may hide any variable.
       if (atom.op == Op::kOther) return std::nullopt;
       for (DimId operand : {atom.lhs, atom.rhs}) {
         const auto& vars = dims_[operand].vars;
@@ -443,11 +442,11 @@ DimId DimTable::OfAtom(const Atom& atom) {
 bool DimTable::CanProveEqual(DimId lhs, DimId rhs) {
   static const GlobalFunction analyzer("sym.Analyzer");
   static const GlobalFunction can_prove_equal("sym.AnalyzerCanProveEqual");
-  // The analyzer walks an expression whatever its depth, and as often as a part is shared.
+  // The analyzer recurses to any depth, and visits a shared part once per use.
   for (const Dim& dim : {std::cref(dims_[lhs]), std::cref(dims_[rhs])}) {
     if (!dim.is_read || dim.size > kMaxSizeToProve) return false;
   }
-  // The analyzer refuses operands of unequal dtypes.
+  // The analyzer rejects operands of unequal dtypes.
   try {
     if (analyzer_ == nullptr) analyzer_ = analyzer();
     return can_prove_equal(analyzer_, ToExpr(lhs), ToExpr(rhs)).cast<bool>();

@@ -38,7 +38,7 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief What is known of a statement about symbols that may take any value. */
+/*! \brief What is known about a statement on symbols that may take any value. */
 enum class Relation : uint8_t { kProved, kDisproved, kUnknown };
 
 /*! \brief All of two statements: false if one is, true if both are. */
@@ -55,7 +55,7 @@ inline Relation Not(Relation relation) {
 
 /*! \brief An extent; equal ids are equal extents. */
 using DimId = uint32_t;
-/*! \brief An extent of which nothing is known. */
+/*! \brief An extent about which nothing is known. */
 constexpr DimId kUnknownDim = 0;
 
 /*! \brief What a polynomial is made of: a variable, or an operation that is not a polynomial. */
@@ -72,14 +72,14 @@ class DimTable {
  public:
   DimTable();
 
-  /*! \brief The id of a scalar expression, kUnknownDim for null and for what is no integer. */
+  /*! \brief The id of a scalar expression, kUnknownDim for null and for what is not an integer. */
   DimId Intern(const ObjectRef& expr);
   DimId FromInt(int64_t value);
 
   std::optional<int64_t> AsInt(DimId dim) const;
   /*! \brief The variable that an extent consists of, null for all other extents. */
   const Object* AsVar(DimId dim) const;
-  /*! \brief Whether all of an extent was read: what was not may hold variables too. */
+  /*! \brief Whether all of an extent was read: the unread part may hold variables too. */
   bool IsRead(DimId dim) const { return dims_[dim].is_read; }
   /*! \brief The variables that occur in what was read of an extent. */
   const std::vector<const Object*>& Vars(DimId dim) const { return dims_[dim].vars; }
@@ -90,7 +90,7 @@ class DimTable {
   /*! \brief Rounded down; the divisor is positive. */
   DimId FloorDivide(DimId lhs, int64_t divisor);
 
-  /*! \brief `coefficient * var + rest`, neither of which mentions the variable. */
+  /*! \brief `coefficient * var + rest`; neither mentions the variable. */
   struct Linear {
     DimId coefficient;
     DimId rest;
@@ -99,7 +99,7 @@ class DimTable {
   std::optional<Linear> AsLinear(DimId dim, const Object* var);
 
   Relation Equal(DimId lhs, DimId rhs);
-  /*! \brief Take a variable, if an extent consists of it, for one that is not negative. */
+  /*! \brief If an extent is a variable, record that this is not negative. */
   void MarkExtent(DimId dim) {
     if (const Object* var = AsVar(dim)) extents_.insert(var);
   }
@@ -108,7 +108,7 @@ class DimTable {
 
   /*! \brief The values of variables. */
   using Substitution = std::unordered_map<const Object*, DimId>;
-  /*! \brief The value of an extent at numbers for its variables; nothing where it has none. */
+  /*! \brief The value of an extent for numeric values of its variables; nothing if undefined. */
   std::optional<int64_t> Evaluate(DimId dim,
                                   const std::unordered_map<const Object*, int64_t>& numbers) const;
   /*! \brief The numbers that parts of an extent are divided by, by whatever operation. */

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/dims_evaluate.cc
- * \brief Extents at numbers for their variables.
+ * \brief The values of extents for numeric values of their variables.
  */
 #include <algorithm>
 

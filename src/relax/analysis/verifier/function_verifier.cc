@@ -28,10 +28,10 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Branches and functions nested deeper are left alone, before the stack ends. */
+/*! \brief Branches and functions nested deeper are skipped, to protect the stack. */
 constexpr int kMaxBodyDepth = 500;
 
-/*! \brief Whether a function's attributes say that its effects are to be overlooked. */
+/*! \brief Whether a function's attributes say to ignore its effects. */
 bool IsForcedPure(const FunctionView& function) {
   const auto value = FunctionAttr(function.attrs(), "relax.force_pure");
   return value && value->try_cast<bool>().value_or(false);
@@ -208,7 +208,7 @@ void FunctionVerifier::VisitMatchCast(const BindingView& binding, const KeptPath
   const TypeId found = TypeOfValue(binding.value(), value_path);
   const TypeId actual = CheckStated(binding.value(), found, "type.value", value_path);
   const TypeId target = types().Intern(binding.cast_ty());
-  // Symbols that are new take the value that they meet; the others are compared with it.
+  // New symbols take the value that they are matched with; others are compared with it.
   DimTable::Substitution known;
   for (const Object* var : types().Vars(target)) {
     if (verifier_->FindVariable(var) == nullptr) continue;

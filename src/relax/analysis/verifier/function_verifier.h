@@ -32,8 +32,8 @@ namespace verifier {
 /*!
  * \brief Verifies one function of a module.
  *
- * A finding is told once, where it is made: the type that a variable states is believed from there
- * on, so that one wrong binding gives one error.
+ * Each finding is reported once: from there on the type that a variable states is trusted, so that
+ * one wrong binding gives one error.
  */
 class FunctionVerifier {
  public:
@@ -58,7 +58,7 @@ class FunctionVerifier {
                           const KeptPath& path);
   void Define(const ObjectRef& var, const Object* value, const Path& path, const KeptPath& origin);
   void DefineSymbols(TypeId type, const Path& path);
-  /*! \brief Take a variable of which something was said for defined: once is enough. */
+  /*! \brief Treat a variable that was reported as defined, to report it only once. */
   void Poison(const Object* var, const Path& path);
   /*! \brief Record that a variable is this function's, and no other's. */
   void ClaimForFunction(const Object* var, const Path& path);
@@ -68,15 +68,14 @@ class FunctionVerifier {
   void LeaveScope(size_t mark);
 
   // Values (values.cc)
-  /*! \brief The type of a bound value, found from its parts; kUnknownType if one of them is wrong.
-   */
+  /*! \brief The type of a bound value, from its parts; kUnknownType if one is wrong. */
   TypeId TypeOfValue(const ObjectRef& value, const Path& path);
   /*! \brief The same for what may stand as an argument: a leaf, or a tuple of leaves. */
   TypeId TypeOfLeaf(const ObjectRef& leaf, const Path& path, int depth = 0);
   /*!
-   * \brief The type of a variable of which there is nothing to say; nothing for other expressions.
+   * \brief The type of a variable without findings; nothing for other expressions.
    *
-   * Most operands are such variables, whose place need not be made.
+   * Most operands are such variables; their places need not be built.
    */
   std::optional<TypeId> TypeInScope(const Object* expr);
   TypeId TypeOfVar(const VarView& var, const Path& path);
@@ -85,9 +84,9 @@ class FunctionVerifier {
   TypeId TypeOfGetItem(const TupleGetItemView& get_item, const Path& path);
   TypeId TypeOfGlobalVar(const Object* global_var, const Path& path);
   void VisitIf(const IfView& if_expr, const Path& path);
-  /*! \brief The type that a node states, after a look at what is wrong with it by itself. */
+  /*! \brief The type that a node states, after a check of that type by itself. */
   TypeId StatedType(const ObjectRef& type, const Path& path);
-  /*! \brief Check that what an expression states of itself is what its parts say. */
+  /*! \brief Check that the type that an expression states agrees with its parts. */
   TypeId CheckStated(const ObjectRef& expr, TypeId found, const char* rule, const Path& path);
 
   // Calls (calls.cc)
@@ -109,7 +108,7 @@ class FunctionVerifier {
   int depth_ = 0;
   /*! \brief What is in scope, in the order of definition. */
   std::vector<const Object*> scope_;
-  /*! \brief What the If visited last may give that is not its own memory. */
+  /*! \brief Memory that the result of the last If may share. */
   std::vector<const Object*> memory_of_if_;
   /*! \brief The types whose symbols were found in the present scope. */
   std::unordered_set<TypeId> types_in_scope_;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/prim_func.cc
- * \brief What is said of accesses that go out of bounds, in a PrimFunc and at its calls.
+ * \brief Findings about out-of-bounds accesses, in a PrimFunc and at its calls.
  */
 #include "prim_func.h"
 
@@ -84,10 +84,10 @@ std::vector<Reach> FindOthersAt(Verifier* verifier, const Object* global_var,
 }
 
 /*!
- * \brief Warn of what goes outside at some sizes, however they compare to one another.
+ * \brief Warn about accesses that go outside at some sizes, however these compare.
  *
- * Which sizes a function is called with is not known: of other symbols than extents, or of extents
- * that depend on one another in a way that is not written, these may be none of them.
+ * The sizes that a function is called with are unknown: symbols that are not extents, or extents
+ * with an unwritten relation, may never take these values.
  */
 void CheckReachesAtSizes(Verifier* verifier, const Object* global_var,
                          const PrimFuncReaches& reaches) {

@@ -34,10 +34,10 @@ namespace verifier {
 class Verifier;
 
 /*!
- * \brief The values that an index of a buffer takes, or the value of a block's iterator.
+ * \brief The values of an index of a buffer, or of a block's iterator.
  *
- * What stands under a condition is held in the rounds of the loops in which that is met; where it
- * asks for data, it is said that it may be reached.
+ * An access under a condition counts in the iterations that meet the condition; if that depends on
+ * data, the access may be reached.
  */
 struct Reach {
   enum class Kind : uint8_t { kLoad, kStore, kIterator };
@@ -45,17 +45,17 @@ struct Reach {
   Kind kind;
   /*! \brief The buffer, or the iterator. */
   const Object* var;
-  /*! \brief The value of an iterator counts as its only index, the extent of its domain as that
+  /*! \brief For an iterator, its value is the only index, and the extent of its domain is that
    * of the axis. */
   IndexReach index;
   KeptPath path;
-  /*! \brief Whether it is reached whatever the data are, which conditions may ask. */
+  /*! \brief Whether it is reached for all data, which conditions may depend on. */
   bool is_certain = true;
 };
 
 /*! \brief The accesses of a PrimFunc that go outside of their buffers. */
 struct PrimFuncReaches {
-  /*! \brief Outside whatever the symbols are that have no value. */
+  /*! \brief Outside for all values of the symbols that have none. */
   std::vector<Reach> outside;
   /*! \brief The symbols of the buffers, and the scalar parameters. */
   std::vector<const Object*> symbols;
@@ -67,7 +67,7 @@ struct PrimFuncReaches {
   std::map<std::vector<DimId>, std::vector<Reach>> outside_at;
 };
 
-/*! \param values What symbols of the function are taken to be; those without stand for all. */
+/*! \param values Values of symbols of the function; other symbols may take any value. */
 PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path,
                             const DimTable::Substitution& values);
 

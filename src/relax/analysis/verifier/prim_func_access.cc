@@ -29,7 +29,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The range of a vector of elements, the first of which is at `first`. */
+/*! \brief The range of a vector of elements that begins at `first`. */
 std::optional<DimRange> RangeOfLanes(DimTable* dims, const LoopNest& nest, DimId first,
                                      DimId stride, int64_t lanes) {
   auto range = nest.Taken(first);
@@ -41,14 +41,14 @@ std::optional<DimRange> RangeOfLanes(DimTable* dims, const LoopNest& nest, DimId
   return range;
 }
 
-/*! \brief A vector, the elements of which are counted over all dims of the buffer. */
+/*! \brief A vector, with elements counted over all dims of the buffer. */
 std::optional<IndexReach> ReachOfVector(DimTable* dims, LoopNest* nest, const Object* buffer_type,
                                         const Array<ObjectRef>& indices, size_t axis) {
   const auto& ramp = tir_nodes.ramp;
   const Object* node = indices[axis].get();
   const auto lanes = AsInt(ramp.lanes(node));
   const auto& strides = tir_nodes.buffer_type.strides(buffer_type);
-  // Where rows do not follow one another, what lies between them is not known.
+  // If rows are not contiguous, the elements between them are unknown.
   const bool has_gaps = indices.size() > 1 && strides.defined() && !strides.empty();
   if (!lanes || *lanes < 1 || has_gaps) return std::nullopt;
   // A vector may run on into the next row: its elements are counted from the buffer's begin.
@@ -71,17 +71,17 @@ std::optional<IndexReach> ReachOfVector(DimTable* dims, LoopNest* nest, const Ob
   return IndexReach{axis, indices.size() > 1 ? kAllDims : 0, kUnknownDim, *range, extent};
 }
 
-/*! \brief Numbers that a value is not below, and not above; nothing where there is none. */
+/*! \brief Lower and upper bounds of a value; nothing where there is none. */
 struct Bounds {
   std::optional<int64_t> least;
   std::optional<int64_t> greatest;
 };
 
-/*! \brief Expressions of more levels, and larger numbers, are not looked into. */
+/*! \brief Expressions of more levels, and larger numbers, are not read. */
 constexpr int kMaxLevels = 50;
 constexpr int64_t kMaxNumber = int64_t{1} << 60;
 
-/*! \brief What minima, maxima and sums with numbers say of a value, whatever the data are. */
+/*! \brief The bounds that minima, maxima and sums with numbers give a value for all data. */
 Bounds BoundsOf(const ObjectRef& expr, int levels = 0) {
   if (const auto number = AsInt(expr)) {
     if (*number > kMaxNumber || *number < -kMaxNumber) return {};
@@ -115,7 +115,7 @@ Bounds BoundsOf(const ObjectRef& expr, int levels = 0) {
   return {};
 }
 
-/*! \brief An index of data that is outside whatever they are; nothing if it may be inside. */
+/*! \brief An index from data that is outside for all data; nothing if it may be inside. */
 std::optional<DimRange> Outside(DimTable* dims, const ObjectRef& index, DimId extent) {
   const auto [least, greatest] = BoundsOf(index);
   const auto size = dims->AsInt(extent);

@@ -28,7 +28,7 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief Stands for an axis where the elements of all axes are counted in a row. */
+/*! \brief Stands for all axes, with their elements counted in row-major order. */
 constexpr size_t kAllDims = SIZE_MAX;
 
 /*! \brief The values that an index of a buffer takes. */
@@ -45,7 +45,7 @@ struct IndexReach {
   DimId extent;
 };
 
-/*! \brief What the indices of an access reach, those left out of which it is not known. */
+/*! \brief What the indices of an access reach, without those that are unknown. */
 std::vector<IndexReach> ReachesOfAccess(DimTable* dims, LoopNest* nest, const Object* buffer,
                                         const Array<ObjectRef>& indices);
 

@@ -34,8 +34,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Deeper and larger functions are left alone, so that the walk ends, and before the stack.
- */
+/*! \brief Deeper and larger functions are skipped: the walk ends before the stack does. */
 constexpr size_t kMaxDepth = 500;
 constexpr size_t kMaxNodes = 1000000;
 
@@ -142,7 +141,7 @@ void Walk::Visit(const ObjectRef& stmt) {
   if (!MayVisit(stmt)) return;
   auto handler = StmtHandlers().find(stmt->type_index());
   if (handler == StmtHandlers().end()) {
-    // A return, a break, a failing assertion, or a class that is not known here.
+    // A return, a break, a failing assertion, or an unknown class.
     has_jump_ = true;
     return;
   }
@@ -222,7 +221,7 @@ void Walk::VisitWhere(const ObjectRef& condition, bool expected, Visitor visit) 
     Where where(this, {condition, expected});
     return visit();
   }
-  // What would keep others from running is looked for there too.
+  // Even here there may be a statement that keeps others from running.
   Under under(this, true);
   visit();
 }
@@ -312,7 +311,7 @@ bool Walk::BindIterator(const Object* iter_var, const ObjectRef& value) {
   const Place place =
       Hold(Reach::Kind::kIterator, var, {0, 0, dims_->Intern(value), *range, *extent});
   if (place == Place::kInside || place == Place::kUnknown) return false;
-  // What the domain says is believed from here on, so that one fault is one finding.
+  // The domain is trusted from here on, so that one fault gives one finding.
   nest_.Enter(var, dims_->FromInt(0), extent, 1, "");
   return true;
 }
@@ -412,7 +411,7 @@ void Walk::VisitBroadcast(const Object* node) {
 void Walk::VisitSelect(const Object* node) {
   const ObjectRef& condition = tir_nodes.select.condition(node);
   VisitExpr(condition, "condition");
-  // TVM makes an if_then_else of a selection whose values are loaded.
+  // TVM turns a selection between loaded values into an if_then_else.
   VisitWhere(condition, true, [&] { VisitExpr(tir_nodes.select.true_value(node), "true_value"); });
   VisitWhere(condition, false,
              [&] { VisitExpr(tir_nodes.select.false_value(node), "false_value"); });

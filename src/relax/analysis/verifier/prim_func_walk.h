@@ -61,7 +61,7 @@ class Walk {
     std::vector<Step>* steps_;
   };
 
-  /*! \brief Sees to it that what is visited meanwhile counts as conditional, if it is. */
+  /*! \brief Marks what is visited meanwhile as conditional, if it is. */
   class Under {
    public:
     Under(Walk* walk, bool is_conditional) : walk_(walk), before_(walk->is_conditional_) {
@@ -106,11 +106,11 @@ class Walk {
   void VisitExpr(const ObjectRef& expr, const char* attr);
   void VisitExprs(const Array<ObjectRef>& exprs, const char* attr);
 
-  /*! \brief Visit what runs where a condition is `expected`, unless that is never. */
+  /*! \brief Visit what runs where a condition is `expected`, unless it never is. */
   template <typename Visitor>
   void VisitWhere(const ObjectRef& condition, bool expected, Visitor visit);
 
-  /*! \brief Visit the second operand of a logical operation, the first of which is `expected`. */
+  /*! \brief Visit the second operand of a logical operation whose first is `expected`. */
   void VisitAfter(const ObjectRef& first, bool expected, const std::function<void()>& visit,
                   size_t depth);
 
@@ -146,7 +146,7 @@ class Walk {
   void VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices);
   /*! \brief Hold a range that lies outside; where it was proved to lie is returned. */
   Place Hold(Reach::Kind kind, const Object* var, const IndexReach& reach);
-  /*! \brief As Hold, of the rounds of the loops in which the conditions are met. */
+  /*! \brief As Hold, for the iterations of the loops that meet the conditions. */
   Place HoldUnderConditions(Reach::Kind kind, const Object* var, const IndexReach& reach);
   void Report(Reach::Kind kind, const Object* var, const IndexReach& reach, bool is_certain);
   Path CurrentPath() const;
@@ -158,8 +158,8 @@ class Walk {
   std::vector<Step> steps_;
   size_t num_visited_ = 0;
   bool is_conditional_ = false;
-  /*! \brief What else has to hold for what is visited to run: what is neither proved nor disproved
-   * by the loops alone. */
+  /*! \brief What else must hold for what is visited to run: conditions that the loops neither prove
+   * nor disprove. */
   std::vector<Condition> conditions_;
   /*! \brief Whether some statement may keep others from running, or is not known. */
   bool has_jump_ = false;

@@ -32,8 +32,8 @@ namespace {
 
 /*!
  * \brief Raise the findings in a module.
- * \param place The node that the one finding is about: within a pass, TVM finds it in the module,
- *        names the pass and prints the lines around it. Null where there are several.
+ * \param place The node of a single finding: within a pass, TVM finds it in the module, names the
+ *        pass and prints the lines around it. Null if there are several findings.
  */
 void RaiseVerifyError(const String& text, const ObjectRef& place) {
   std::optional<ObjectRef> context;

@@ -14,8 +14,8 @@
  */
 /*!
  * \file src/relax/analysis/verifier/tir_bounds.cc
- * \brief Ranges of linear expressions, one loop at a time from the innermost outwards; of others,
- *        what they reach at points.
+ * \brief Ranges of linear expressions, one loop at a time from the innermost outwards; for other
+ *        expressions, their values at points.
  */
 #include "tir_bounds.h"
 
@@ -32,7 +32,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief At how many points a value is computed at most. */
+/*! \brief The maximum number of points at which a value is computed. */
 constexpr int64_t kMaxPoints = 256;
 
 /*! \brief Conditions of more parts are not read. */
@@ -153,7 +153,7 @@ bool LoopNest::RunOnlyWith(DimId extent) {
   }
   narrowed_.push_back({static_cast<size_t>(loop - loops_.data()), *loop->range});
   loop->range = range;
-  // The rounds that are left may vary with the loops around in their turn.
+  // The iterations that are left may depend on the loops around.
   return RunOnlyWith(dims_->Add(dims_->Subtract(range.greatest, range.least), dims_->FromInt(1)));
 }
 
@@ -239,7 +239,7 @@ std::vector<std::vector<int64_t>> LoopNest::Points(DimId value,
 
 std::optional<DimRange> LoopNest::Taken(DimId value) const {
   if (auto range = Range(value)) return range;
-  // Loops over numbers have all combinations of their values: each of them is taken.
+  // Loops over numbers run through all combinations of their values.
   std::vector<Axis> axes;
   for (const Object* var : dims_->Vars(value)) {
     const auto axis = AxisOf(var);

@@ -29,16 +29,16 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief The least and the greatest value of an expression, both of which it takes. */
+/*! \brief The least and the greatest value that an expression takes. */
 struct DimRange {
   DimId least;
   DimId greatest;
 };
 
-/*! \brief Where a range lies to the interval from 0 up to an extent, whatever the symbols are. */
+/*! \brief How a range compares with the interval from 0 up to an extent, for all symbols. */
 enum class Place : uint8_t { kInside, kBelow, kAbove, kUnknown };
 
-/*! \brief What has to be for a statement to run: an expression, or the extent of a loop. */
+/*! \brief What a statement needs to run: a true expression, or a loop of positive extent. */
 struct Condition {
   ObjectRef expr;
   bool expected = true;
@@ -63,8 +63,7 @@ class LoopNest {
   /*!
    * \brief Enter a loop over `min`, `min + step`, … below `min + extent`.
    *
-   * Of a loop that runs in some rounds of the loops around it alone, it is these rounds that count
-   * inside of it.
+   * If a loop runs only in some iterations of the loops around it, only these count inside it.
    * \param thread_tag The threads that the loop is spread over, empty for a serial loop. A loop
    *        inside another one over the same threads has its value.
    * \return Whether its body runs if all loops around it do; Leave must be called in any case.
@@ -83,8 +82,9 @@ class LoopNest {
   /*!
    * \brief A low and a high value that are taken: the range if the value is linear.
    *
-   * Divisions, remainders, minima and maxima of loops that run over numbers are computed at
-   * points: at all, if these are few, else at the corners and around multiples of the divisors.
+   * Divisions, remainders, minima and maxima over loops with numeric bounds are computed at
+   * points: at all of them if they are few, else at the corners and around multiples of the
+   * divisors.
    */
   std::optional<DimRange> Taken(DimId value) const;
 
@@ -93,8 +93,8 @@ class LoopNest {
    *        conditions are met.
    *
    * Nothing is known where the loops that matter do not run over numbers.
-   * \param is_certain Whether each condition must be of the loops' variables alone. Else what it
-   *        asks of data is taken to be met.
+   * \param is_certain Whether each condition must depend only on the loops' variables. Otherwise
+   *        conditions on data are assumed to be met.
    */
   std::optional<DimRange> TakenWhere(DimId value, DimId extent,
                                      const std::vector<Condition>& conditions, bool is_certain);
@@ -102,7 +102,7 @@ class LoopNest {
   /*! \brief Whether a condition is one of loop variables and symbols, not of data. */
   bool IsOfLoops(const ObjectRef& condition, int depth = 0);
 
-  /*! \brief Whether a condition is true in every round of the loops, or in none of them. */
+  /*! \brief Whether a condition is true in every iteration of the loops, or in none. */
   Relation Holds(const ObjectRef& condition, int depth = 0);
 
   Place Compare(const DimRange& range, DimId extent) const;
@@ -124,7 +124,7 @@ class LoopNest {
     size_t num_extents = 0;
   };
 
-  /*! \brief The range of a loop before rounds were left out. */
+  /*! \brief The range of a loop before iterations were left out. */
   struct Narrowed {
     size_t loop;
     DimRange before;
@@ -143,29 +143,28 @@ class LoopNest {
   bool IsAtLeast(DimId dim, int64_t bound) const {
     return dims_->AtLeast(dim, bound) == Relation::kProved;
   }
-  /*! \brief Leave out the rounds in which `extent` is not positive; false if that cannot be told,
-   *         or leaves none. */
+  /*! \brief Leave out the iterations in which `extent` is not positive; false if that cannot be
+   * told, or leaves none. */
   bool RunOnlyWith(DimId extent);
-  /*! \brief The only loop that `dim` varies with, null if there are none, or several. */
+  /*! \brief The only loop that `dim` varies with; null if there is none, or several. */
   Loop* OnlyLoopOf(DimId dim);
-  /*! \brief Whether `high - low` is at least `margin` in every round, or in none. */
+  /*! \brief Whether `high - low` is at least `margin` in every iteration, or in none. */
   Relation Exceeds(const ObjectRef& high, const ObjectRef& low, int64_t margin);
   /*! \brief The loop over numbers that a variable is of; nothing for any other variable. */
   std::optional<Axis> AxisOf(const Object* var) const;
   /*! \brief The first and the last value of an axis, and those around multiples of divisors. */
   static std::vector<int64_t> Ends(const Axis& axis, const std::set<int64_t>& divisors);
-  /*! \brief Values of loop variables that show how far a value reaches; empty if too many. */
+  /*! \brief Values of loop variables at which a value is extreme; empty if too many. */
   std::vector<std::vector<int64_t>> Points(DimId value, const std::vector<Axis>& axes) const;
   /*! \brief A comparison in a condition; `difference` is nothing where it is one of data. */
   struct Comparison {
     std::optional<DimId> difference;
-    /*! \brief It holds where the difference is within these, or for `is_negated` where it is not.
-     */
+    /*! \brief It holds where the difference is within these, or, if `is_negated`, outside. */
     int64_t least;
     int64_t greatest;
     bool is_negated;
   };
-  /*! \brief A condition that is not made of others; nothing if it is no comparison. */
+  /*! \brief A condition that is not made of others; nothing if it is not a comparison. */
   std::optional<Comparison> AsComparison(const ObjectRef& condition);
   /*! \brief The comparisons that a condition is made of. */
   void Comparisons(const ObjectRef& condition, int depth, std::vector<Comparison>* found);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/tir_conditions.cc
- * \brief The values that an expression takes in the rounds of loops in which conditions are met.
+ * \brief The values of an expression in the loop iterations that meet conditions.
  */
 #include <algorithm>
 #include <limits>
@@ -29,7 +29,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief At how many points a value is computed at most. */
+/*! \brief The maximum number of points at which a value is computed. */
 constexpr int64_t kMaxPoints = 4096;
 
 /*! \brief Conditions of more parts are not read. */

@@ -31,7 +31,7 @@ namespace {
 /*! \brief Record that part of two types does not fit. */
 void Note(Fit* fit, Relation relation, const std::string& where, const std::string& reason) {
   if (relation == Relation::kProved) return;
-  // What is unknown is not worth a line beside what is wrong.
+  // What is unknown is not listed next to what is wrong.
   if (relation == Relation::kDisproved && fit->relation == Relation::kUnknown) fit->reasons.clear();
   const bool is_told = relation == Relation::kDisproved || fit->relation != Relation::kDisproved;
   fit->relation = Both(fit->relation, relation);

@@ -35,9 +35,9 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Types nested deeper are malformed: nothing that is read may exhaust the stack. */
+/*! \brief Types nested deeper are malformed, so that reading them cannot exhaust the stack. */
 constexpr int kMaxDepth = 200;
-/*! \brief So are types of more parts, which types that share theirs may come to. */
+/*! \brief So are types of more parts, which shared parts can lead to. */
 constexpr size_t kMaxSize = 100000;
 
 /*! \brief Whether the type of an opaque function names a function of TVM's that is null. */
@@ -178,7 +178,7 @@ TypeId TypeTable::Read(const ObjectRef& type, int depth, std::vector<TypeProblem
     problems->push_back({"ir.malformed", "expected a type, got " + TypeKeyOf(node)});
     return kUnknownType;
   }
-  // The base class stands for a type that is missing.
+  // The base class stands for a missing type.
   if (node->type_index() == nodes.type.type_info()->type_index) return kUnknownType;
   info.type_class = TypeClass::kOther;
   info.other = node;

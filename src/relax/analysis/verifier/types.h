@@ -39,7 +39,7 @@ inline bool IsKnown(DLDataType dtype) { return dtype.bits != 0; }
 
 /*! \brief A type; equal ids are equal types. */
 using TypeId = uint32_t;
-/*! \brief The type of what has none, or one that is not well formed: nothing is said of it. */
+/*! \brief Stands for a missing or malformed type, about which nothing is reported. */
 constexpr TypeId kUnknownType = 0;
 
 enum class TypeClass : uint8_t {
@@ -64,9 +64,9 @@ struct TypeInfo {
   bool has_dims = false;
   /*! \brief The extents of a tensor or a shape. */
   std::vector<DimId> dims;
-  /*! \brief Where a tensor lies, null where it is unknown. */
+  /*! \brief The device of a tensor; null where it is unknown. */
   const Object* vdevice = nullptr;
-  /*! \brief The variable that stands for the shape of a tensor, null where there is none. */
+  /*! \brief The variable that stands for the shape of a tensor; null if there is none. */
   const Object* shape_var = nullptr;
   /*! \brief The fields of a tuple, the parameters of a function. */
   std::vector<TypeId> fields;
@@ -74,7 +74,7 @@ struct TypeInfo {
   bool has_params = false;
   TypeId ret = kUnknownType;
   bool is_pure = false;
-  /*! \brief The type of a class that is not known here. */
+  /*! \brief A type of an unknown class. */
   const Object* other = nullptr;
   /*! \brief How deep types are nested in it, and how many there are, itself included. */
   int depth = 0;
@@ -111,7 +111,7 @@ class TypeTable {
   TypeId Tuple(std::vector<TypeId> fields);
   TypeId Shape(std::vector<DimId> dims);
 
-  /*! \brief What is wrong with a type of which Intern gave kUnknownType, or with a part of it. */
+  /*! \brief What is wrong with a type for which Intern gave kUnknownType, or with a part of it. */
   const std::vector<TypeProblem>& Problems(const ObjectRef& type) const;
 
   const TypeInfo& operator[](TypeId id) const { return types_[id]; }
@@ -122,7 +122,7 @@ class TypeTable {
   /*!
    * \brief Whether a value of type `actual` may stand where `expected` is wanted.
    *
-   * Every part is compared, whatever is unknown of the others. A part that `expected` leaves open
+   * Every part is compared, even if others are unknown. A part that `expected` leaves open
    * fits; one that it states and `actual` leaves open is unknown.
    */
   Fit Compare(TypeId expected, TypeId actual);
@@ -133,7 +133,7 @@ class TypeTable {
   /*!
    * \brief Give the symbols that are extents by themselves in the expected type their values.
    *
-   * An extent such as n * m may stand before those that say what n and m are.
+   * An extent such as n * m may come before those that define n and m.
    */
   void Bind(TypeId expected, TypeId actual, DimTable::Substitution* values);
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/values.cc
- * \brief The types of values, found from the bottom up and compared with what is stated of them.
+ * \brief The types of values, found from the bottom up and compared with the stated types.
  */
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/container/tensor.h>
@@ -29,7 +29,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Tuples nested deeper are malformed: nothing that is read may exhaust the stack. */
+/*! \brief Tuples nested deeper are malformed, so that reading them cannot exhaust the stack. */
 constexpr int kMaxTupleDepth = 200;
 
 }  // namespace
@@ -197,7 +197,7 @@ TypeId FunctionVerifier::TypeOfConstant(const ConstantView& constant, const Path
   info.ndim = static_cast<int32_t>(tensor->shape().size());
   info.has_dims = true;
   for (int64_t extent : tensor->shape()) info.dims.push_back(dims().FromInt(extent));
-  // Where a constant lies is stated by its type alone.
+  // Only the type of a constant states its device.
   info.vdevice = types()[types().Intern(TypeOf(expr))].vdevice;
   return CheckStated(expr, types().Intern(std::move(info)), "type.constant", path);
 }

@@ -142,7 +142,7 @@ Variable* Verifier::FindVariable(const Object* var) {
 }
 
 const Object* Verifier::ValueOf(const Object* expr) {
-  // A variable cannot be bound to itself, but what is wrong may be wrong in that way too.
+  // A variable cannot be bound to itself, but a malformed module may have that too.
   for (int steps = 0; steps < 100; ++steps) {
     const Variable* variable = FindVariable(expr);
     if (variable == nullptr || variable->value == nullptr) break;
@@ -265,10 +265,10 @@ Diagnostic* Verifier::CheckFit(const Fit& fit, const char* rule, const Path& pat
 namespace {
 
 /*!
- * \brief What the type of a call depends on beside its operator and attributes.
+ * \brief What the type of a call depends on besides its operator and attributes.
  *
- * Of a tensor the type is all, whatever it is the result of; a literal or a variable for a scalar
- * counts by its value, since the type of an arange or a slice is made of it.
+ * Of a tensor only the type counts; a scalar literal or variable counts by its value, since the
+ * type of an arange or a slice depends on it.
  */
 void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string* key) {
   const Kind kind = KindOf(arg.get());
@@ -296,7 +296,7 @@ const Object* Verifier::CanonicalAttrs(const Object* attrs) {
   if (attrs == nullptr) return nullptr;
   auto [it, is_new] = canonical_attrs_.try_emplace(attrs, attrs);
   if (!is_new) return it->second;
-  // Each call has attributes of its own, as a rule. A class that cannot be compared raises.
+  // Most calls have their own attributes. A class that cannot be compared raises.
   try {
     const ObjectRef ref = tvm::ffi::GetRef<ObjectRef>(attrs);
     std::vector<const Object*>& alike = attrs_of_hash_[tvm::ffi::StructuralHash::Hash(ref)];
@@ -329,7 +329,7 @@ const Verifier::Inferred& Verifier::InferType(const Call& call) {
   if (!is_new) return result;
   const Array<ObjectRef> ty_args =
       call.view.ty_args().defined() ? call.view.ty_args() : Array<ObjectRef>();
-  // The rule of an operator is TVM's, and may raise an error of any class for what it dislikes.
+  // TVM's rule for an operator may raise an error of any class.
   try {
     const ObjectRef fresh =
         MakeCall(call.view.op(), call.view.args(), call.view.attrs(), ty_args, ObjectRef(nullptr));

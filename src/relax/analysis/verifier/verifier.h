@@ -18,8 +18,8 @@
  *        findings.
  *
  * The walk over a function (function_verifier.cc) visits each binding once, finds the type of its
- * value from the types of what it is made of, and hands calls to the rules. A rule is a function of
- * a call; a file of rules registers them for the operators that they are about:
+ * value from the types of what it is made of, and passes calls to the rules. A rule is a function
+ * of a call; a file of rules registers them for the operators that they are about:
  *
  *     void CheckMatmul(Verifier* verifier, const Call& call) { … verifier->Error(…) … }
  *
@@ -49,10 +49,10 @@ struct Call;
 /*! \brief A rule for the calls of an operator. */
 using Rule = void (*)(Verifier* verifier, const Call& call);
 
-/*! \brief Have `rule` see every call of an operator whose attributes and arguments are sound. */
+/*! \brief Run `rule` on every call of an operator whose attributes and arguments are sound. */
 void RegisterRule(const char* op_name, Rule rule);
 
-/*! \brief What is known of an operator. */
+/*! \brief What is known about an operator. */
 struct OpInfo {
   std::string name;
   /*! \brief The class of its attributes; empty for an operator without. */
@@ -91,7 +91,7 @@ struct Variable {
   const Object* value = nullptr;
   /*! \brief The variable whose memory it shares, itself if it has its own. */
   const Object* memory = nullptr;
-  /*! \brief Whether it is taken for defined because it was said that it is not. */
+  /*! \brief Whether it is undefined: that is reported once, and then it counts as defined. */
   bool is_poisoned = false;
 };
 
@@ -132,7 +132,7 @@ class Verifier {
   void CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path);
   /*! \brief A variable in scope, null for any other expression. */
   Variable* FindVariable(const Object* var);
-  /*! \brief Know what a variable is bound to, in a function that is not verified. */
+  /*! \brief Record what a variable is bound to, in a function that is not verified. */
   void Bind(const Object* var, const Object* value) { variables_[var].value = value; }
   /*! \brief What an expression is, seen through the variables that it is bound to. */
   const Object* ValueOf(const Object* expr);
@@ -147,7 +147,7 @@ class Verifier {
   /*! \brief A call that writes over memory. */
   struct Overwritten {
     KeptPath path;
-    /*! \brief Whether it does in any case, or as a condition is. */
+    /*! \brief Whether it always does, or only under a condition. */
     bool is_certain = true;
   };
   /*! \brief Record that a call writes its result over the memory of a variable. */
@@ -155,16 +155,16 @@ class Verifier {
   /*! \brief What has overwritten the memory of a variable, or of a field of a tuple. */
   std::optional<Overwritten> OverwrittenAt(const Object* var);
 
-  /*! \brief The calls that a rule has found right, by all that its answer depends on. */
+  /*! \brief The calls that a rule has accepted, by everything that its answer depends on. */
   std::unordered_set<std::string>& sound_calls() { return sound_calls_; }
 
-  /*! \brief What is known of an operator. */
+  /*! \brief What is known about an operator. */
   const OpInfo& InfoOf(const Object* op);
 
   /*! \brief The type that TVM infers for a call, from the types of its arguments. */
   struct Inferred {
     TypeId type = kUnknownType;
-    /*! \brief Why there is none; empty if there is one. */
+    /*! \brief Why there is no type; empty if there is one. */
     std::string problem;
   };
   const Inferred& InferType(const Call& call);
@@ -198,7 +198,7 @@ class Verifier {
   std::unordered_map<std::string, Inferred> inferred_;
   std::unordered_map<const Object*, const Object*> canonical_attrs_;
   std::unordered_map<uint64_t, std::vector<const Object*>> attrs_of_hash_;
-  /*! \brief Nodes made on the way live as long as the tables that know them by address. */
+  /*! \brief Keeps new nodes alive as long as the tables that hold their addresses. */
   std::vector<ObjectRef> kept_;
 };
 
@@ -208,9 +208,9 @@ void AppendBytes(T value, std::string* key) {
   key->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/*! \brief What is said of a name in a message: `relu`. */
+/*! \brief A name as messages write it: `relu`. */
 inline std::string Quote(const std::string& name) { return "`" + name + "`"; }
-/*! \brief The name of a variable, quoted; the class of what is none. */
+/*! \brief The name of a variable, quoted; the class of anything else. */
 inline std::string NameOf(const Object* var) {
   return As<VarView>(var) ? Quote(std::string(VarView(var).name())) : TypeKeyOf(var);
 }

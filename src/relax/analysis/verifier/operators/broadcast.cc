@@ -32,7 +32,7 @@ std::vector<Extent> DimsOf(Obligations* obligations, size_t arg) {
 
 /*! \brief All arguments broadcast; a scalar does so always. */
 void Elementwise(Obligations* obligations) {
-  // Most calls have equal types, and nothing to prove.
+  // Most calls have equal types, and there is nothing to prove.
   const std::vector<TypeId>& args = obligations->call().args;
   if (args.size() == 2 && args[0] == args[1]) return;
   std::vector<Extent> all;

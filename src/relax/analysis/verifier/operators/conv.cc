@@ -33,7 +33,7 @@ struct Conv {
   bool is_transposed;
 };
 
-/*! \brief What is said of the attributes of a convolution. */
+/*! \brief What the attributes of a convolution are. */
 std::optional<Conv> ConvOf(const Object* attrs) {
   for (size_t i = 0; i < 3; ++i) {
     if (conv_attrs[i].IsInstance(attrs)) return Conv{&conv_attrs[i], i + 1, false};
@@ -74,7 +74,7 @@ bool HaveSpatialAttrs(Obligations* obligations, const Conv& conv) {
   return are_sound;
 }
 
-/*! \brief A kernel that is larger than the data with its padding has no place to stand. */
+/*! \brief A kernel that is larger than the padded data does not fit. */
 void CheckReach(Obligations* obligations, const Conv& conv, const Layout& data,
                 const Layout& kernel) {
   const Object* attrs = obligations->attrs();
@@ -90,7 +90,7 @@ void CheckReach(Obligations* obligations, const Conv& conv, const Layout& data,
     const DimId steps = dims.Subtract(reach, dims.FromInt(1));
     const DimId needed = dims.Add(
         dims.Multiply(dims.FromInt(conv.layout->dilation(attrs)[i]), steps), dims.FromInt(1));
-    // Of symbolic data it is not asked to be as large as it has to be.
+    // Only data that is proved to be too small is an error.
     if (dims.AtLeast(dims.Subtract(padded, needed), 0) != Relation::kDisproved) continue;
     obligations->Fail(0, std::string("axis ") + axis + " of argument 0, with its padding: " +
                              "expected at least " + dims.Text(needed) +
@@ -105,7 +105,7 @@ void CheckConv(Obligations* obligations) {
   const std::string spatial = std::string("DHW").substr(3 - conv->num_spatial);
   const auto data = Layout::Parse(conv->layout->data_layout(attrs), "NC" + spatial);
   const auto kernel = Layout::Parse(conv->layout->kernel_layout(attrs), "OI" + spatial);
-  // A layout that is none is TVM's to refuse.
+  // TVM rejects what is not a layout.
   if (!data || !kernel) return;
   const bool has_ranks = HasRankOf(obligations, 0, *data) & HasRankOf(obligations, 1, *kernel);
   const bool has_attrs = HaveSpatialAttrs(obligations, *conv);

@@ -33,7 +33,7 @@ namespace {
 using Elements = std::optional<std::vector<DimId>>;
 
 constexpr size_t kMaxElements = 1024;
-/*! \brief What is computed from more values in a row is not evaluated. */
+/*! \brief A longer chain of values is not evaluated. */
 constexpr int kMaxDepth = 50;
 
 template <typename T>
@@ -120,7 +120,7 @@ class Evaluator {
     return (this->*operation->second)(*call, depth + 1);
   }
 
-  /*! \brief Whether there are as many elements as a tensor states that it has. */
+  /*! \brief Whether the number of elements is the one that the tensor's type states. */
   bool HasSize(const Object* expr, size_t size) {
     const TypeInfo& info =
         verifier_->types()[verifier_->types().Intern(TypeOf(tvm::ffi::GetRef<ObjectRef>(expr)))];
@@ -152,8 +152,7 @@ class Evaluator {
     return Arg(call, 0, depth);
   }
 
-  /*! \brief Two operands element by element; of unequal shapes only those of which one is single.
-   */
+  /*! \brief Two operands element by element; of equal shapes, or one a single element. */
   template <typename F>
   Elements Zip(const CallView& call, size_t first, int depth, F combine) {
     const Elements lhs = Arg(call, first, depth);

@@ -30,8 +30,8 @@ namespace verifier {
 /*!
  * \brief The elements of a tensor or a shape in row-major order, as extents; 0 and 1 for booleans.
  *
- * An importer that counts negative indices from the end gives where(i < 0, i + n, i), with n taken
- * of the shape: what that is of a constant i is known, if only in terms of n.
+ * An importer that counts negative indices from the end gives where(i < 0, i + n, i), with n from
+ * the shape: for a constant i the result is known in terms of n.
  * \return Nothing for what is not computed here, and for tensors of more than 1024 elements.
  */
 std::optional<std::vector<DimId>> ElementsOf(Verifier* verifier, const Object* expr);

@@ -63,7 +63,7 @@ void Take(Obligations* obligations) {
   obligations->Indices(obligations->Dim(0, *axis), 1, -1, AllCountFromEnd());
 }
 
-/*! \brief Indices that are no longer than the data, but along the axis that they index. */
+/*! \brief Indices are not longer than the data, except along the axis that they index. */
 void CheckElements(Obligations* obligations, int64_t attr, bool counts_from_end) {
   const TypeInfo* data = obligations->Tensor(0);
   const TypeInfo* indices = obligations->Tensor(1);
@@ -111,7 +111,7 @@ std::optional<int> CheckCoordinates(Obligations* obligations, int batch_dims) {
                              std::to_string(*count));
     return std::nullopt;
   }
-  // Where all coordinates are of axes alike, one range is that of all.
+  // If the axes of all coordinates have equal extents, one range serves all.
   bool are_alike = *count > 0;
   for (int i = 1; i < *count; ++i) {
     are_alike &= obligations->Dim(0, batch_dims + i).dim == obligations->Dim(0, batch_dims).dim;

@@ -28,7 +28,7 @@ namespace tvm_fixes {
 namespace verifier {
 
 std::optional<Layout> Layout::Parse(const std::string& name, const std::string& letters) {
-  // A factor of more digits is none that a tensor has.
+  // No tensor has a factor of more digits.
   constexpr size_t kMaxLength = 64;
   if (name.size() > kMaxLength) return std::nullopt;
   size_t num_digits = 0;
@@ -111,7 +111,7 @@ void PixelShuffle(Obligations* obligations) {
   }
   if (data->shape_var != nullptr && !obligations->HasExtents(0)) return;
   const Extent channels = obligations->Dim(0, data->ndim - 3);
-  // TVM's inference takes the channels for a number, and ends the process if they are none.
+  // TVM's inference assumes that the channels are a number, and ends the process otherwise.
   if (data->has_dims && !obligations->dims().AsInt(channels.dim)) {
     return obligations->Fail(
         0, channels.Text() + ": expected a number, got " + obligations->dims().Text(channels.dim));

@@ -35,9 +35,9 @@ struct Layout {
   std::vector<LayoutAxis> axes;
 
   /*!
-   * \brief A layout of some axes, each of which may be split in blocks.
-   * \param letters The axes, "NCHW"; an order and blocks are free.
-   * \return Nothing for what is no such layout.
+   * \brief A layout of some axes; each may be split in blocks.
+   * \param letters The axes, "NCHW"; order and blocks are free.
+   * \return Nothing if it is not such a layout.
    */
   static std::optional<Layout> Parse(const std::string& name, const std::string& letters);
 };

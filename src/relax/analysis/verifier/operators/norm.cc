@@ -26,7 +26,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The arguments `begin` and on have the extents of argument 0 along `axes`. */
+/*! \brief The arguments from `begin` on have the extents of argument 0 along `axes`. */
 void CheckParameters(Obligations* obligations, size_t begin, const std::vector<int>& axes) {
   for (size_t arg = begin; arg < obligations->call().args.size(); ++arg) {
     if (!obligations->HasRank(arg, static_cast<int32_t>(axes.size()))) continue;
@@ -55,7 +55,7 @@ void RMSNorm(Obligations* obligations) {
   CheckAxesNorm(obligations, rms_norm_attrs.axes(obligations->attrs()), "axes");
 }
 
-/*! \brief A norm for each channel: the channel axis is none of those that it is taken over. */
+/*! \brief A norm for each channel: it is not taken over the channel axis. */
 std::optional<int> CheckChannelNorm(Obligations* obligations, const ChannelNormAttrsNode& attrs) {
   const TypeInfo* data = obligations->Tensor(0);
   if (data == nullptr) return std::nullopt;

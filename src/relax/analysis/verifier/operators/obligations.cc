@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/obligations.cc
- * \brief Obligations decided, and what is not proved of them reported.
+ * \brief Decides obligations, and reports those that are not proved.
  */
 #include "obligations.h"
 
@@ -94,7 +94,7 @@ std::optional<std::pair<int64_t, int64_t>> RangeOf(const Object* expr) {
   return std::nullopt;
 }
 
-/*! \brief The same of elements that are numbers, all of them. */
+/*! \brief The same for elements that are all numbers. */
 std::optional<std::pair<int64_t, int64_t>> RangeOf(const std::vector<DimId>& elements,
                                                    const DimTable& dims) {
   std::optional<std::pair<int64_t, int64_t>> range;
@@ -125,7 +125,7 @@ void Report(Verifier* verifier, const Call& call) {
   const Obligation* first = nullptr;
   for (const Obligation& obligation : found) {
     if (obligation.relation != worst) continue;
-    // What an index is depends on the data as a rule, and is no reason for concern.
+    // Most indices depend on data: that is not a reason for a warning.
     if (!is_wrong && obligation.requirement == Requirement::kIndicesOf) continue;
     message += (first == nullptr ? ": " : "; ") + obligation.text;
     if (first == nullptr) first = &obligation;
@@ -216,7 +216,7 @@ Relation Obligations::Decide(Requirement requirement, DimId actual, DimId expect
 }
 
 void Obligations::Require(Requirement requirement, const Extent& actual, const Extent& expected) {
-  // A tensor whose shape is unknown says nothing to check; that it is unknown has been said.
+  // A tensor of unknown shape has nothing to check; the unknown shape is already reported.
   if (actual.dim == kUnknownDim || expected.dim == kUnknownDim || actual.dim == expected.dim)
     return;
   const Relation relation = Decide(requirement, actual.dim, expected.dim);
@@ -282,7 +282,7 @@ void Obligations::Indices(const Extent& indexed, size_t arg, int field, bool cou
     const int64_t needed =
         std::max(std::min(range->second, INT64_MAX - 1) + 1, -std::max(range->first, -INT64_MAX));
     relation = dims().AtLeast(indexed.dim, needed);
-    // An axis has an element as a rule.
+    // An axis usually has an element.
     if (relation == Relation::kUnknown && needed > 1) {
       return AtLeast(indexed,
                      {dims().FromInt(needed), static_cast<int>(arg), field, -1, "for the indices"});

@@ -14,13 +14,13 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/obligations.h
- * \brief What operators ask of their operands beyond their types: two extents that are equal, one
- *        that the other divides, indices that are in range.
+ * \brief What operators require of their operands beyond their types: equal extents, an extent
+ *        that divides another, indices in range.
  *
- * TVM's own inference refuses what it can disprove and is silent about what it cannot prove, which
- * a kernel then reads out of bounds. Here an operator states what must hold. What is disproved is
- * an error, what is unknown a warning, and what is unknown is listed in a form that a check at run
- * time can be made of. A file states the obligations of some operators and registers them:
+ * TVM's own inference rejects what it can disprove and is silent about what it cannot prove, and a
+ * kernel then reads out of bounds. Here an operator states what must hold. Proven violations are
+ * errors. What is unknown is a warning, and is listed in a form that a check at run time can be
+ * made from. A file states the obligations of some operators and registers them:
  *
  *     void Matmul(Obligations* obligations) { … obligations->Equal(rows, columns); … }
  *
@@ -42,7 +42,7 @@ namespace verifier {
 
 /*! \brief How two extents must relate. */
 enum class Requirement : uint8_t {
-  /*! \brief Nothing of extents: ranks, axes and attributes, which are known. */
+  /*! \brief Not about extents: ranks, axes and attributes are known. */
   kNone,
   kEqual,
   /*! \brief Equal, or one of them 1. */
@@ -57,22 +57,22 @@ enum class Requirement : uint8_t {
   kIndicesOf
 };
 
-/*! \brief An extent that an obligation is about, and how it is called. */
+/*! \brief An extent that an obligation is about, and its name. */
 struct Extent {
   DimId dim = kUnknownDim;
   /*! \brief The argument that it is of, -1 for an attribute. */
   int arg = -1;
   /*! \brief The field, where the argument is a tuple. */
   int field = -1;
-  /*! \brief The axis, -1 for what is no axis. */
+  /*! \brief The axis; -1 if it is not an axis. */
   int axis = -1;
-  /*! \brief What it is if it is no axis: "the channels". */
+  /*! \brief What it is if it is not an axis: "the channels". */
   const char* what = "";
 
   std::string Text() const;
 };
 
-/*! \brief Something that must hold of a call, and is not proved. */
+/*! \brief A requirement of a call that is not proved. */
 struct Obligation {
   Requirement requirement;
   Relation relation;
@@ -84,7 +84,7 @@ struct Obligation {
   std::string text;
 };
 
-/*! \brief The obligations of one call, in the making. Those that are proved are left out. */
+/*! \brief Collects the obligations of one call, without those that are proved. */
 class Obligations {
  public:
   Obligations(Verifier* verifier, const Call& call) : verifier_(verifier), call_(call) {}
@@ -96,9 +96,9 @@ class Obligations {
 
   /*! \brief The type of an argument if it is a tensor of a known rank, null otherwise. */
   const TypeInfo* Tensor(size_t arg) const;
-  /*! \brief The same of a field of an argument that is a tuple. */
+  /*! \brief The same for a field of an argument that is a tuple. */
   const TypeInfo* Tensor(size_t arg, size_t field) const;
-  /*! \brief The number of fields of an argument, 0 if it is no tuple. */
+  /*! \brief The number of fields of an argument; 0 if it is not a tuple. */
   size_t NumFields(size_t arg) const;
 
   /*! \brief The extent of an argument, which is a tensor, along an axis counted from its start. */
@@ -123,28 +123,28 @@ class Obligations {
   }
   /*!
    * \brief Two shapes broadcast, aligned at their last axes.
-   * \return The shape of both; of two extents of which nothing is known, the one of `lhs`.
+   * \return The shape of both; the extent of `lhs` where nothing is known.
    */
   std::vector<Extent> Broadcast(const std::vector<Extent>& lhs, const std::vector<Extent>& rhs);
   /*! \brief The elements of an argument are indices into an axis of this extent. */
   void Indices(const Extent& indexed, size_t arg, int field, bool counts_from_end);
 
-  /*! \brief What is wrong whatever the extents are. */
+  /*! \brief Report what is wrong for all extents. */
   void Fail(int arg, std::string text, int field = -1);
-  /*! \brief That a tensor has a rank; false if it has another. */
+  /*! \brief Require that a tensor has a rank; false if it has another. */
   bool HasRank(size_t arg, int32_t ndim, const char* why = "");
   /*!
-   * \brief That the extents of a tensor are known, one by one.
+   * \brief Require that the extents of a tensor are known, one by one.
    *
-   * For an operator whose inference takes that for granted: TVM ends the process if they are not.
+   * For an operator whose inference relies on it: otherwise TVM ends the process.
    */
   bool HasExtents(size_t arg);
   /*!
-   * \brief An axis counted from the start, of those that there are.
-   * \return Nothing, and it is said, if there is no such axis.
+   * \brief An axis, checked, and counted from the start.
+   * \return Nothing if there is no such axis, which is reported.
    */
   std::optional<int> Axis(int64_t axis, int32_t ndim, const char* name = "axis");
-  /*! \brief The same of several, all different. */
+  /*! \brief The same for several axes, which must all differ. */
   std::optional<std::vector<int>> Axes(const Array<int64_t>& axes, int32_t ndim,
                                        const char* name = "axes");
 
@@ -162,11 +162,11 @@ class Obligations {
 /*! \brief States the obligations of a call. */
 using Collector = void (*)(Obligations* obligations);
 
-/*! \brief Have the calls of operators checked, and what is found reported by this id. */
+/*! \brief Check the calls of operators, and report findings under this id. */
 void RegisterObligations(const char* rule, Collector collector,
                          std::initializer_list<const char*> op_names);
 
-/*! \brief What must hold of a call and is not proved; empty for operators without obligations. */
+/*! \brief The obligations of a call that are not proved; empty for operators without any. */
 std::vector<Obligation> ObligationsOf(Verifier* verifier, const Call& call);
 
 }  // namespace verifier

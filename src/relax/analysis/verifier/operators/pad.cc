@@ -36,7 +36,7 @@ void Pad(Obligations* obligations) {
                                      " values, 2 for each axis of argument 0, got " +
                                      std::to_string(widths.size()));
   }
-  // A shape that is wholly unknown is not read.
+  // A completely unknown shape is not read.
   if (data->shape_var != nullptr && !obligations->HasExtents(0)) return;
   const String& mode = pad_attrs.pad_mode(attrs);
   const bool reflects = mode == "reflect";
@@ -44,8 +44,8 @@ void Pad(Obligations* obligations) {
   for (int axis = 0; axis < data->ndim; ++axis) {
     const int64_t width = std::max(widths[2 * axis], widths[2 * axis + 1]);
     if (width <= 0) continue;
-    // The elements of the padding are those of the axis. A reflection goes over it once and leaves
-    // out the outermost; other modes go round as often as they need.
+    // The padding repeats elements of the axis. A reflection uses them once, without the outermost;
+    // other modes wrap around as often as needed.
     const int64_t needed = reflects ? width + 1 : 1;
     obligations->AtLeast(obligations->Dim(0, axis),
                          obligations->Attribute(needed, "for pad_width"));

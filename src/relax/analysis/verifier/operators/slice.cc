@@ -26,14 +26,14 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The fields of an argument that is written as a tuple, null for any other. */
+/*! \brief The fields of an argument that is a literal tuple; null for any other. */
 const Array<ObjectRef>* FieldsOf(Obligations* obligations, size_t arg) {
   if (arg >= obligations->call().args.size()) return nullptr;
   auto tuple = As<TupleView>(obligations->call().arg(arg));
   return tuple && tuple->fields().defined() ? &tuple->fields() : nullptr;
 }
 
-/*! \brief That begins and ends are where the caller says that they are, within the axis. */
+/*! \brief Begins and ends lie within the axis, as the caller promises. */
 void CheckInbound(Obligations* obligations, const Array<ObjectRef>& bounds, size_t arg,
                   const std::vector<int>& axes) {
   const Extent zero = obligations->Attribute(0, "as assume_inbound is set");
