@@ -60,6 +60,22 @@ class Checked:
         return out
 
 
+@I.ir_module
+class ReadTwice:
+    """Where it is fused with the addition, the product would come behind what reads its check."""
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        with R.dataflow():
+            y = R.multiply(x, x)
+            z = R.match_cast(y, R.Tensor((T.max(n, 1),), "float32"))
+            highest = R.max(z, axis=0, keepdims=True)
+            out = R.add(y, highest)
+            R.output(out)
+        return out
+
+
 def blocks(mod):
     return [isinstance(block, relax.DataflowBlock) for block in mod["main"].body.blocks]
 
@@ -110,6 +126,13 @@ def test_switch_restores_stock(monkeypatch):
     assert SplitDataflow()(Before).same_as(Before)
     with pytest.raises(Exception, match=r"not been computed|not defined"):
         run(Before, np.array([2]), pipeline=pipeline())
+
+
+def test_what_is_read_and_checked_is_computed_before():
+    assert blocks(SplitDataflow()(ReadTwice)) == [True, False, True]
+    x = np.arange(3, dtype="float32")
+    got = run(ReadTwice, x, pipeline=pipeline())
+    np.testing.assert_array_equal(got, x * x + 4)
 
 
 if __name__ == "__main__":

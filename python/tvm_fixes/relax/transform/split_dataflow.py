@@ -19,19 +19,21 @@ Versions
 Trigger
     An extent that is known when the model runs (Range, NonZero, a Slice by an input), and an
     operator of it that can be fused with one in front of the ``match_cast``.  A field of a tuple
-    that a ``match_cast`` and an operator that can be fused read.
+    that a ``match_cast`` and an operator that can be fused read.  A tensor that an operator reads
+    both as it is and behind a ``match_cast`` that checks it.
 Symptom
     ``PrimExpr … has not been computed``, or ``Var … is not defined``; for a field, ``There must be
     an in-place index specified for each output`` in FuseTIR.
 Mechanism
     FuseOps orders its groups by their operands.  A symbol is none: a group that uses it goes where
     its other operands are.  A field is fused with its reader, into a function that returns it as
-    it is.
+    it is.  A ``match_cast`` is not a reader either: what it checks is fused with a later operator.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``split-dataflow``.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 import tvm
@@ -46,7 +48,8 @@ FIX_ID = "split-dataflow"
 def SplitDataflow() -> tvm.transform.Pass:
     """Take each ``match_cast`` that binds a symbol out of its dataflow block, which ends there.
 
-    So is one of a field of a tuple.  No operator is fused with one of another block.
+    So is one of a field of a tuple, or of a variable that others read, too.  No operator is fused
+    with one of another block.
 
     Returns
     -------
@@ -80,12 +83,14 @@ def _split(function: relax.Function) -> relax.Function | None:
     for block in function.body.blocks:
         is_dataflow = isinstance(block, relax.DataflowBlock)
         pending: list[relax.Binding] = []
+        reads = _reads(block)
         for binding in block.bindings:
             is_cast = isinstance(binding, relax.MatchCast)
             found = _symbols([binding.ty]) if is_cast else set()
             if isinstance(binding.value, relax.TupleGetItem):
                 fields.add(binding.var)
-            if is_dataflow and is_cast and (binding.value in fields or not found <= bound):
+            is_shared = is_cast and (binding.value in fields or reads[binding.value] > 1)
+            if is_dataflow and is_cast and (is_shared or not found <= bound):
                 if pending:
                     blocks.append(relax.DataflowBlock(pending))
                 blocks.append(relax.BindingBlock([binding]))
@@ -103,6 +108,14 @@ def _split(function: relax.Function) -> relax.Function | None:
             function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
         )
     )
+
+
+def _reads(block: relax.BindingBlock) -> Counter[tvm.Object]:
+    """How often the bindings of a block read each variable."""
+    reads: Counter[tvm.Object] = Counter()
+    for binding in block.bindings:
+        structural_walk(binding.value, (relax.Var, lambda variable: reads.update([variable])))
+    return reads
 
 
 def _symbols(types: Iterable[tvm.ir.Type]) -> set[tirx.Var]:
