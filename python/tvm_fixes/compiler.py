@@ -36,6 +36,7 @@ from . import verifier
 from .debug import comparison
 from .debug.reference_process import ReferenceProcess
 from .errors import CompileError, UsageError, summarize
+from .fixes.verifier import VERIFIER
 from .pipeline import stages
 from .relax.analysis import activation_transforms
 from .relax.constants.make import making_constants
@@ -295,7 +296,7 @@ def build(
     VerifyError
         If :func:`tvm_fixes.verify` finds an error.
     """
-    if switches.enabled("verifier"):
+    if switches.enabled(VERIFIER):
         verifier.verify(mod).raise_if_errors()
     return relax.build(
         mod, target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=system_lib
@@ -351,7 +352,7 @@ class _Checks:
         if not self.is_on:
             return
         with run.step(step):
-            if not switches.enabled("verifier"):
+            if not switches.enabled(VERIFIER):
                 relax.analysis.well_formed(mod)
                 return
             found = verifier.verify(mod)
@@ -360,7 +361,7 @@ class _Checks:
 
     def context(self) -> AbstractContextManager[object]:
         """The context to run passes in: the current one, with an instrument where asked for."""
-        if not self.after_each_pass or not switches.enabled("verifier"):
+        if not self.after_each_pass or not switches.enabled(VERIFIER):
             return nullcontext()
         current = tvm.transform.PassContext.current()
         return tvm.transform.PassContext(

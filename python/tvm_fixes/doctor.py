@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What is installed here, which of its faults are known, and whether each fix mends its own."""
+"""What is installed here, and for each fix, whether this TVM needs it and whether it works."""
 
 import importlib.metadata
 import importlib.util
@@ -20,7 +20,7 @@ import platform
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -35,11 +35,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import _ffi
+from .fixes import FIXES, Fix
 from .support import switches
 from .support.isolate import Outcome, OutcomeKind, run_all_forked
 
 if TYPE_CHECKING:
-    from .fixes import Fix
+    from .probes import Probe
 
 TESTED_TVM = SpecifierSet("==0.27.0.post1")
 
@@ -100,7 +101,7 @@ class Row:
 
     Attributes
     ----------
-    id : str
+    fix : Fix
         The fix.
     state : State
         What its probe or requirement says.
@@ -108,16 +109,18 @@ class Row:
         What a person should know of it, in one line.
     stock, fixed : Answer or None
         How each way of the probe ended; None where it did not run.
-    fix : Fix or None
-        The record; None where TVM lacks the compiler that the records need.
     """
 
-    id: str
+    fix: Fix
     state: State
     note: str = ""
     stock: Answer | None = None
     fixed: Answer | None = None
-    fix: "Fix | None" = None
+
+    @property
+    def id(self) -> str:
+        """The fix's id."""
+        return self.fix.id
 
     @property
     def ok(self) -> bool:
@@ -165,7 +168,7 @@ class DoctorReport:
     disabled : tuple of str
         The fixes that ``TVM_FIXES_DISABLE`` turns off.
     rows : tuple of Row
-        One a fix, in the registry's order.
+        One a fix, in the order of :data:`tvm_fixes.fixes.FIXES`.
     """
 
     tvm: TVMInstallation
@@ -261,19 +264,21 @@ def run(ids: Iterable[str] | None = None, *, timeout: float = 30.0) -> DoctorRep
         versions=versions,
         native=native,
         disabled=tuple(fix_id for fix_id in switches.FIX_IDS if fix_id in disabled),
-        rows=(
-            examine(_select(wanted), timeout=timeout) if native.ok else _rows_without_native(wanted)
-        ),
+        rows=_rows([fix for fix in FIXES if fix.id in wanted], native.ok, timeout),
     )
 
 
-def examine(fixes: "Sequence[Fix]", *, timeout: float) -> tuple[Row, ...]:
+def examine(
+    fixes: Sequence[Fix], probes: "Mapping[str, Probe]", *, timeout: float
+) -> tuple[Row, ...]:
     """Check the requirements of `fixes` and run their probes, two at a time, in forked children.
 
     Parameters
     ----------
     fixes : sequence of Fix
-        The records.
+        The fixes.
+    probes : mapping of str to Probe
+        The probes by the ids of their fixes; of each fix that is not of the environment.
     timeout : float
         Seconds that one way of one probe has.
 
@@ -286,20 +291,22 @@ def examine(fixes: "Sequence[Fix]", *, timeout: float) -> tuple[Row, ...]:
     probed = []
     rows: dict[str, Row] = {}
     for fix in fixes:
-        if fix.probe is None:
+        if fix.requirement is not None:
             rows[fix.id] = _check_requirement(fix)
-        elif missing := [m for m in fix.probe.modules if importlib.util.find_spec(m) is None]:
+            continue
+        probe = probes[fix.id]
+        if missing := [m for m in probe.modules if importlib.util.find_spec(m) is None]:
             note = f"{' and '.join(missing)} is not installed: not probed"
-            rows[fix.id] = Row(fix.id, State.UNAVAILABLE, note, fix=fix)
+            rows[fix.id] = Row(fix, State.UNAVAILABLE, note)
         else:
             probed.append(fix)
-            ways.append(partial(_with_disabled, switches.FIX_IDS, fix.probe.stock))
-            ways.append(partial(_with_disabled, (), fix.probe.fixed))
-    if any(fix.probe and "torch" in fix.probe.modules for fix in probed):
+            ways.append(partial(_with_disabled, switches.FIX_IDS, probe.stock))
+            ways.append(partial(_with_disabled, (), probe.fixed))
+    if any("torch" in probes[fix.id].modules for fix in probed):
         _load_exporter()
     outcomes = run_all_forked(ways, timeout=timeout, jobs=2)
     for fix, stock, fixed in zip(probed, outcomes[::2], outcomes[1::2], strict=True):
-        rows[fix.id] = _judge(fix, stock, fixed)
+        rows[fix.id] = _judge(fix, probes[fix.id], stock, fixed)
     return tuple(rows[fix.id] for fix in fixes)
 
 
@@ -334,26 +341,16 @@ def render(report: DoctorReport, console: Console) -> None:
         console.print(f"[red]problem:[/] {escape(problem)}")
 
 
-def _select(ids: Collection[str]) -> "list[Fix]":
-    from .fixes import FIXES
+def _rows(fixes: Sequence[Fix], has_native: bool, timeout: float) -> tuple[Row, ...]:
+    if not has_native:
+        # Every probe needs the native library, and TVM's compiler.
+        return tuple(
+            _check_requirement(fix) if fix.requirement else Row(fix, State.UNAVAILABLE, _NOT_LOADED)
+            for fix in fixes
+        )
+    from .probes import PROBES
 
-    return [fix for fix in FIXES if fix.id in ids]
-
-
-def _rows_without_native(ids: Collection[str]) -> tuple[Row, ...]:
-    """The requirements alone, for every probe needs the native library."""
-    try:
-        fixes = _select(ids)
-    except (AttributeError, ImportError):
-        # The records' programs are written in TVMScript, which a runtime-only TVM does not have.
-        known = (fix_id for fix_id in switches.FIX_IDS if fix_id in ids)
-        return tuple(Row(fix_id, State.UNAVAILABLE, _NOT_LOADED) for fix_id in known)
-    return tuple(
-        _check_requirement(fix)
-        if fix.requirement
-        else Row(fix.id, State.UNAVAILABLE, _NOT_LOADED, fix=fix)
-        for fix in fixes
-    )
+    return examine(fixes, PROBES, timeout=timeout)
 
 
 def _with_disabled(fix_ids: Sequence[str], way: Callable[[], None]) -> None:
@@ -361,25 +358,24 @@ def _with_disabled(fix_ids: Sequence[str], way: Callable[[], None]) -> None:
     way()
 
 
-def _judge(fix: "Fix", stock: Outcome, fixed: Outcome) -> Row:
-    assert fix.probe is not None
+def _judge(fix: Fix, probe: "Probe", stock: Outcome, fixed: Outcome) -> Row:
     answers = _answer(stock), _answer(fixed)
     if fixed.kind is not OutcomeKind.VALUE:
         note = f"fails with the fix on: {answers[1].failure}"
-        return Row(fix.id, State.BROKEN, note, *answers, fix)
+        return Row(fix, State.BROKEN, note, *answers)
     if stock.kind is OutcomeKind.VALUE:
         if fix.versions.contains(tvm.__version__, prereleases=True):
             note = f"no longer needed on this TVM: delete fix {fix.id}"
         else:
             note = f"not needed: it is for TVM {fix.versions}"
-        return Row(fix.id, State.EXPIRED, note, *answers, fix)
-    if not fix.probe.symptom.search(str(stock)):
+        return Row(fix, State.EXPIRED, note, *answers)
+    if not probe.symptom.search(str(stock)):
         note = (
             f"stock TVM fails in another way than recorded: expected "
-            f"/{fix.probe.symptom.pattern}/, got {answers[0].failure}"
+            f"/{probe.symptom.pattern}/, got {answers[0].failure}"
         )
-        return Row(fix.id, State.UNCLEAR, note, *answers, fix)
-    return Row(fix.id, State.NEEDED, "", *answers, fix)
+        return Row(fix, State.UNCLEAR, note, *answers)
+    return Row(fix, State.NEEDED, "", *answers)
 
 
 def _answer(outcome: Outcome) -> Answer:
@@ -388,17 +384,17 @@ def _answer(outcome: Outcome) -> Answer:
     return Answer(passes, failure, round(outcome.seconds, 2))
 
 
-def _check_requirement(fix: "Fix") -> Row:
+def _check_requirement(fix: Fix) -> Row:
     assert fix.requirement is not None
     package, specifier = fix.requirement.name, fix.requirement.specifier
     version = _installed_version(package)
     if version is None:
         note = f"{package} is not installed as a package: not checked"
-        return Row(fix.id, State.UNAVAILABLE, note, fix=fix)
+        return Row(fix, State.UNAVAILABLE, note)
     if specifier.contains(version, prereleases=True):
-        return Row(fix.id, State.MET, fix=fix)
+        return Row(fix, State.MET)
     note = f"{package} {version} is not {specifier}: {fix.summary}"
-    return Row(fix.id, State.VIOLATED, note, fix=fix)
+    return Row(fix, State.VIOLATED, note)
 
 
 def _installed_version(package: str) -> str | None:
@@ -462,11 +458,11 @@ def _row_to_dict(row: Row) -> dict[str, object]:
     fix = row.fix
     return {
         "id": row.id,
-        "family": fix and fix.family,
-        "kind": fix and fix.kind,
-        "summary": fix and fix.summary,
-        "upstream": fix and list(fix.upstream),
-        "versions": fix and str(fix.versions),
+        "family": fix.family,
+        "kind": fix.kind,
+        "summary": fix.summary,
+        "upstream": list(fix.upstream),
+        "versions": str(fix.versions),
         "state": row.state,
         "ok": row.ok,
         "note": row.note,
@@ -479,10 +475,9 @@ def _describe(row: Row) -> Iterator[str]:
     """A row's lines in the table."""
     seconds = sum(answer.seconds for answer in (row.stock, row.fixed) if answer)
     yield f"[bold]{row.id}[/]" + (f"  {seconds:.1f} s" if row.stock else "")
-    if row.fix is not None:
-        yield f"{row.fix.kind}: {escape(row.fix.summary)}"
-        if row.fix.requirement is not None:
-            yield f"needs {escape(str(row.fix.requirement))}"
+    yield f"{row.fix.kind}: {escape(row.fix.summary)}"
+    if row.fix.requirement is not None:
+        yield f"needs {escape(str(row.fix.requirement))}"
     for way, answer in (("stock TVM", row.stock), ("tvm-fixes", row.fixed)):
         if answer is not None:
             found = "passes" if answer.passes else f"fails: {answer.failure}"

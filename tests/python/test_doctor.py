@@ -30,10 +30,11 @@ from rich.console import Console
 from tvm_fixes import doctor
 from tvm_fixes._ffi import NativeStatus
 from tvm_fixes.doctor import State
-from tvm_fixes.fixes import FIXES, Kind, Probe
+from tvm_fixes.fixes import FIXES, Kind
+from tvm_fixes.probes import Probe
 from tvm_fixes.support import switches
 
-PROBED = next(fix for fix in FIXES if fix.probe is not None)
+PROBED = next(fix for fix in FIXES if fix.kind is not Kind.ENVIRONMENT)
 ENVIRONMENT = next(fix for fix in FIXES if fix.kind is Kind.ENVIRONMENT)
 
 
@@ -46,8 +47,8 @@ def fails():
 
 
 def examine(stock, fixed, symptom="TypeError: wrong dtype", modules=(), timeout=30.0):
-    fix = replace(PROBED, probe=Probe(stock, fixed, re.compile(symptom), modules))
-    [row] = doctor.examine([fix], timeout=timeout)
+    probe = Probe(stock, fixed, re.compile(symptom), modules)
+    [row] = doctor.examine([PROBED], {PROBED.id: probe}, timeout=timeout)
     return row
 
 
@@ -144,7 +145,7 @@ def test_a_module_that_is_missing():
 )
 def test_environment(monkeypatch, version, state):
     monkeypatch.setattr(doctor, "_installed_version", {"apache-tvm-ffi": version}.__getitem__)
-    [row] = doctor.examine([ENVIRONMENT], timeout=1)
+    [row] = doctor.examine([ENVIRONMENT], {}, timeout=1)
     assert row.state is state
     assert row.ok is (state is not State.VIOLATED)
     if state is State.VIOLATED:
@@ -154,8 +155,8 @@ def test_environment(monkeypatch, version, state):
 
 def test_rows_keep_the_order_asked_for():
     probe = Probe(fails, passes, re.compile("TypeError"))
-    fixes = [replace(fix, probe=probe) if fix.probe else fix for fix in reversed(FIXES[-8:])]
-    rows = doctor.examine(fixes, timeout=30)
+    fixes = list(reversed(FIXES[-8:]))
+    rows = doctor.examine(fixes, {fix.id: probe for fix in fixes}, timeout=30)
     assert [row.id for row in rows] == list(reversed(switches.FIX_IDS[-8:]))
 
 
@@ -271,7 +272,7 @@ def make_report(*rows):
 
 
 def test_json():
-    [environment] = doctor.examine([ENVIRONMENT], timeout=1)
+    [environment] = doctor.examine([ENVIRONMENT], {}, timeout=1)
     text = make_report(examine(fails, passes), examine(passes, fails), environment).to_json()
     report = json.loads(text)
     assert set(report) == {
@@ -317,7 +318,7 @@ def test_json():
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_render(width):
-    [environment] = doctor.examine([ENVIRONMENT], timeout=1)
+    [environment] = doctor.examine([ENVIRONMENT], {}, timeout=1)
 
     def fails_with_markup():
         raise TypeError("wrong dtype [/red] of [1, 2]")

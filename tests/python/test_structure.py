@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2] / "python"
 
 LAYERS = (
     "errors",
+    "fixes",
     "support",
     "_ffi",
     "target",
@@ -34,7 +35,7 @@ LAYERS = (
     "debug",
     "transform pipeline",
     "compiler lifting testing",
-    "fixes",
+    "probes",
     "doctor console",
     "__init__",
     "__main__",

@@ -10,564 +10,297 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
+"""Elementwise operators, reductions, poolings, sorts and indexing."""
 
-# TVMScript annotates with calls.
-# mypy: disable-error-code="valid-type"
+from .fix import Kind, Symptom, declare
 
-import math
-import re
-
-import numpy as np
-import tvm
-from tvm import relax, tirx
-from tvm.s_tir import SBlock
-from tvm.script import ir as I
-from tvm.script import relax as R
-from tvm.script import tirx as T
-from tvm_ffi import structural_walk
-
-from ..pipeline import pipeline
-from ._run import run
-from .record import Fix, Kind, Probe
-
-
-@I.ir_module
-class _AverageFew:
-    @R.function
-    def main(x: R.Tensor((1, 4, 4, 3), "float32")) -> R.Tensor((1, 4, 3, 3), "float32"):
-        with R.dataflow():
-            out = R.nn.avg_pool2d(
-                x,
-                pool_size=[2, 3],
-                dilation=[2, 1],
-                padding=[1, 1, 0, 1],
-                count_include_pad=False,
-            )
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Product:
-    @R.function
-    def main(x: R.Tensor(("m", "n"), "int64")) -> R.Tensor(("m",), "int64"):
-        with R.dataflow():
-            out = R.prod(x, axis=[1])
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Sum:
-    @R.function
-    def main(x: R.Tensor((65537,), "float32")) -> R.Tensor((), "float32"):
-        with R.dataflow():
-            out = R.sum(x)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Upsample:
-    @R.function
-    def main(x: R.Tensor((1, 1, 1, 1), "int32")) -> R.Tensor((1, 1, 2, 2), "int32"):
-        with R.dataflow():
-            out = R.image.resize2d(
-                x,
-                (2, 2),
-                method="nearest_neighbor",
-                coordinate_transformation_mode="asymmetric",
-                rounding_method="floor",
-            )
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Argmax:
-    @R.function
-    def main(x: R.Tensor((2, 3), "uint8")) -> R.Tensor((2,), "int64"):
-        with R.dataflow():
-            out = R.argmax(x, axis=1)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Range:
-    @R.function
-    def main(x: R.Tensor((1,), "int64")) -> R.Tensor(dtype="int64", ndim=1):
-        n = T.int64()
-        with R.dataflow():
-            y = R.add(x, R.const(1, "int64"))
-            z = R.add(x, R.const(2, "int64"))
-            shape = R.tensor_to_shape(z)
-            _ = R.match_cast(shape, R.Shape([n]))
-            numbers = R.arange(0, n, 1, dtype="int64")
-            out = R.multiply(numbers, y)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Tanh:
-    @R.function
-    def main(x: R.Tensor((1,), "float32")) -> R.Tensor((1,), "float32"):
-        with R.dataflow():
-            out = R.tanh(x)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Gelu:
-    @R.function
-    def main(x: R.Tensor((8, 16), "float32")) -> R.Tensor((8, 16), "float32"):
-        with R.dataflow():
-            out = R.nn.gelu(x)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Transpose:
-    @R.function
-    def main(x: R.Tensor((512, 256), "float32")) -> R.Tensor((256, 512), "float32"):
-        with R.dataflow():
-            out = R.permute_dims(x)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Softmax:
-    @R.function
-    def main(x: R.Tensor((4096,), "float16")) -> R.Tensor((4096,), "float16"):
-        with R.dataflow():
-            out = R.nn.softmax(x)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Average:
-    @R.function
-    def main(x: R.Tensor((1, 1, 4, 4), "float32")) -> R.Tensor((1, 1, 1, 1), "float32"):
-        with R.dataflow():
-            out = R.nn.avg_pool2d(x, pool_size=[99, 99], strides=[99, 99], ceil_mode=True)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Equal:
-    @R.function
-    def main(x: R.Tensor((3,), "bool")) -> R.Tensor((3,), "bool"):
-        with R.dataflow():
-            out = R.equal(x, x)
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Mask:
-    @R.function
-    def main() -> R.Tensor((2, 2), "float32"):
-        with R.dataflow():
-            out = R.full(R.shape([2, 2]), R.const(float("-inf"), "float32"), "float32")
-            R.output(out)
-        return out
-
-
-@I.ir_module
-class _Slice:
-    @R.function
-    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 2), "float32"):
-        with R.dataflow():
-            out = R.strided_slice(x, axes=[-1], begin=[1], end=[3])
-            R.output(out)
-        return out
-
-
-def _find_among_equal() -> None:
-    np.testing.assert_array_equal(run(_Argmax, np.zeros((2, 3), "uint8")), [0, 0])
-
-
-def _multiply_nothing(relax_pipeline: str | tvm.transform.Pass) -> None:
-    got = run(_Product, np.zeros((9, 0), "int64"), relax_pipeline=relax_pipeline)
-    np.testing.assert_array_equal(got, np.ones(9))
-
-
-def _sum_large_and_small(relax_pipeline: str | tvm.transform.Pass) -> None:
-    x = np.ones(65537, "float32")
-    # From here on the next float32 is 2 away.
-    x[0] = 1 << 24
-    got = run(_Sum, x, relax_pipeline=relax_pipeline)
-    np.testing.assert_allclose(got, (1 << 24) + 65536, rtol=1e-3)
-
-
-def _sum_in_sequence() -> None:
-    _sum_large_and_small("default")
-
-
-def _sum_in_lanes() -> None:
-    _sum_large_and_small(pipeline())
-
-
-def _multiply_stock() -> None:
-    _multiply_nothing("default")
-
-
-def _multiply_decomposed() -> None:
-    _multiply_nothing(pipeline())
-
-
-def _bend(relax_pipeline: str | tvm.transform.Pass) -> None:
-    small = np.array([1e-6], "float32")
-    np.testing.assert_allclose(run(_Tanh, small, relax_pipeline=relax_pipeline), small, rtol=1e-6)
-
-
-def _bend_stock() -> None:
-    _bend("default")
-
-
-def _bend_lowered() -> None:
-    _bend(pipeline())
-
-
-def _allocate_for_gelu(relax_pipeline: tvm.transform.Pass) -> None:
-    with tvm.target.Target("llvm"):
-        kernel = relax_pipeline(_Gelu)["gelu"]
-    found: list[int] = []
-    structural_walk(kernel.body, (SBlock, lambda block: found.append(len(block.alloc_buffers))))
-    assert sum(found) == 0, f"gelu allocates {sum(found)} intermediate results"
-
-
-def _gelu_stock() -> None:
-    _allocate_for_gelu(relax.transform.LegalizeOps())
-
-
-def _gelu_inlined() -> None:
-    _allocate_for_gelu(pipeline())
-
-
-def _check_kinds_of_loops(relax_pipeline: tvm.transform.Pass) -> None:
-    with tvm.target.Target("llvm"):
-        kernel = relax_pipeline(_Transpose)["transpose"]
-    kinds: set[int] = set()
-    structural_walk(kernel.body, (tirx.For, lambda loop: kinds.add(loop.kind)))
-    expected = {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED}
-    assert expected <= kinds, "a large transposition is serial, element by element"
-
-
-def _transpose_stock() -> None:
-    _check_kinds_of_loops(relax.transform.LegalizeOps())
-
-
-def _transpose_scheduled() -> None:
-    _check_kinds_of_loops(pipeline())
-
-
-def _share_equally() -> None:
-    got = run(_Softmax, np.zeros(4096, "float16"))
-    np.testing.assert_allclose(got, np.full(4096, 1 / 4096), rtol=1e-3)
-
-
-def _repeat_large_integers() -> None:
-    data = np.array([[[[2**24 + 1]]]], "int32")
-    np.testing.assert_array_equal(run(_Upsample, data), np.full((1, 1, 2, 2), 2**24 + 1))
-
-
-def _elements_in_memory() -> None:
-    with tvm.target.Target("llvm"):
-        kernel = relax.transform.LegalizeOps()(_Average)["avg_pool2d"]
-    padded: list[int] = []
-
-    def look(block: SBlock) -> None:
-        padded.extend(math.prod(map(int, buffer.shape)) for buffer in block.alloc_buffers)
-
-    structural_walk(kernel.body, (SBlock, look))
-    assert max(padded) <= 16, f"16 elements are padded to {max(padded)}"
-
-
-def _average_few() -> None:
-    x = np.ones((1, 4, 4, 3), "float32")
-    np.testing.assert_array_equal(run(_AverageFew, x), np.ones((1, 4, 3, 3)))
-
-
-def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
-    got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
-    np.testing.assert_array_equal(got, [0, 3, 6, 9])
-
-
-def _count_stock() -> None:
-    # The pipeline named "default" fuses nothing.
-    _count(relax.get_default_pipeline(tvm.target.Target("llvm")))
-
-
-def _count_split() -> None:
-    _count(pipeline())
-
-
-def _compare_booleans() -> None:
-    np.testing.assert_array_equal(run(_Equal, np.array([True, False, True])), [True] * 3)
-
-
-def _fill_with_infinity() -> None:
-    np.testing.assert_array_equal(run(_Mask), np.full((2, 2), -np.inf))
-
-
-def _slice_last() -> None:
-    x = np.arange(8, dtype="float32").reshape(2, 4)
-    np.testing.assert_array_equal(run(_Slice, x), x[:, 1:3])
-
-
-REDUCTION_LEGALIZE = Fix(
-    id="reduction-legalize",
+REDUCTION_LEGALIZE = declare(
+    "reduction-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="extrema of infinities and NaN are PyTorch's, and an argmax is never -1",
-    upstream=(),
-    probe=Probe(
-        stock=_find_among_equal,
-        fixed=_find_among_equal,
-        symptom=re.compile(r"AssertionError: .*Arrays are not equal.*-1", re.DOTALL),
-    ),
+    summary="matches PyTorch in extrema of infinities and NaN; argmax is never -1",
+    symptoms={
+        Symptom.WRONG: (
+            "argmax is -1 if every element is the smallest of its dtype, such as "
+            "0 of uint8; the maximum of negative infinities is finite, in a "
+            "pooling window too; a NaN is found or not, depending on its position"
+        ),
+    },
 )
 
-SOFTMAX_LEGALIZE = Fix(
-    id="softmax-legalize",
+SOFTMAX_LEGALIZE = declare(
+    "softmax-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="the parts of a softmax in 16 bits sum up to 1, and a row takes one division",
-    upstream=(),
-    probe=Probe(
-        stock=_share_equally,
-        fixed=_share_equally,
-        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
-    ),
+    summary="sums a softmax of 16-bit floats in float32, and divides once per row",
+    symptoms={
+        Symptom.WRONG: "a softmax of 4096 equal elements in float16 gives each of them 1/2048",
+        Symptom.COST: "a softmax on a CPU divides every element",
+    },
 )
 
-POOL_WINDOW = Fix(
-    id="pool-window",
+POOL_WINDOW = declare(
+    "pool-window",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="a window of a pooling that is larger than the data does not make the data larger",
-    upstream=(),
-    probe=Probe(
-        stock=_elements_in_memory,
-        fixed=_elements_in_memory,
-        symptom=re.compile(r"AssertionError: 16 elements are padded to \d{4}"),
-    ),
+    summary="does not pad the data of a pooling to a window that is larger than the data",
+    symptoms={
+        Symptom.CRASH: (
+            "a pooling window larger than its data, as at the end of "
+            "EfficientNet, pads the data to the size of the window: 8 GiB for 49 "
+            "pixels of 1280 channels"
+        ),
+    },
 )
 
-
-def _average(relax_pipeline: str | tvm.transform.Pass) -> None:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 1, 70000), "float16"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            out = builder.emit_output(relax.op.nn.adaptive_avg_pool1d(x, [1]))
-        builder.emit_func_output(out)
-    got = run(builder.get(), np.full((1, 1, 70000), 3, "float16"), relax_pipeline=relax_pipeline)
-    np.testing.assert_array_equal(got, [[[3]]])
-
-
-def _average_stock() -> None:
-    _average("default")
-
-
-def _average_in_float32() -> None:
-    _average(pipeline())
-
-
-AVERAGE_POOL = Fix(
-    id="average-pool",
+AVERAGE_POOL = declare(
+    "average-pool",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="averages of windows of 16-bit floats are computed in float32",
-    upstream=(),
-    probe=Probe(
-        stock=_average_stock,
-        fixed=_average_in_float32,
-        symptom=re.compile("70000 exceeds maximum of float16"),
-    ),
+    summary="computes averages over windows of 16-bit floats in float32",
+    symptoms={
+        Symptom.ERROR: "the average over 70,000 pixels of float16 does not build",
+        Symptom.WRONG: "the average of fewer, large float16 pixels is infinite",
+    },
 )
 
-
-def _pool_rounding_up(relax_pipeline: str | tvm.transform.Pass) -> None:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 1, tirx.Var("n", "int64")), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            pooled = builder.emit(
-                relax.op.nn.max_pool1d(x, pool_size=[2], strides=[3], ceil_mode=True)
-            )
-            out = builder.emit_output(relax.op.nn.relu(pooled))
-        builder.emit_func_output(out)
-    values = np.array([[[1, 2, 3, 4, 5, 6, 7]]], "float32")
-    got = run(builder.get(), values, relax_pipeline=relax_pipeline)
-    np.testing.assert_array_equal(got, [[[2, 5, 7]]])
-
-
-def _pool_rounding_up_stock() -> None:
-    # TVM's pipeline that fuses operators.
-    pipelines = [relax.get_pipeline(name) for name in ("zero", "default")]
-    _pool_rounding_up(tvm.transform.Sequential(pipelines))
-
-
-def _pool_rounded_down() -> None:
-    _pool_rounding_up(pipeline())
-
-
-POOL_CEIL_MODE = Fix(
-    id="pool-ceil-mode",
+POOL_CEIL_MODE = declare(
+    "pool-ceil-mode",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="poolings with ceil_mode along symbolic extents build",
-    upstream=(),
-    probe=Probe(
-        stock=_pool_rounding_up_stock,
-        fixed=_pool_rounded_down,
-        symptom=re.compile("prim.if_then_else"),
-    ),
+    summary="builds poolings with ceil_mode along symbolic extents",
+    symptoms={
+        Symptom.ERROR: (
+            "FuseOps raises at a pooling with `ceil_mode` along a symbolic extent "
+            "if the last window may start beyond the data, for example with "
+            "windows of 2 and a stride of 3"
+        ),
+    },
 )
 
-RESIZE_LEGALIZE = Fix(
-    id="resize-legalize",
+RESIZE_LEGALIZE = declare(
+    "resize-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="resizing to the nearest element repeats the elements as they are",
-    upstream=(),
-    probe=Probe(
-        stock=_repeat_large_integers,
-        fixed=_repeat_large_integers,
-        symptom=re.compile(r"AssertionError: .*16777216", re.DOTALL),
-    ),
+    summary="copies elements unrounded when it resizes to the nearest one",
+    symptoms={
+        Symptom.WRONG: (
+            "resizing to the nearest element rounds large integers and float64 to float32"
+        ),
+        Symptom.COST: "a resize on a CPU takes three times as long as in ONNX Runtime",
+    },
 )
 
-SLP_VECTORIZER = Fix(
-    id="slp-vectorizer",
+INLINE_ELEMENTWISE = declare(
+    "inline-elementwise",
+    family="elements",
+    kind=Kind.PASS,
+    summary="merges the steps of an elementwise kernel into one pass over memory",
+    symptoms={
+        Symptom.COST: (
+            "each step of a gelu, or of fused operators, is a separate pass over "
+            "memory on a CPU, with its own buffer: twice the time of PyTorch"
+        ),
+    },
+)
+
+REDUCTION_SCHEDULE = declare(
+    "reduction-schedule",
+    family="elements",
+    kind=Kind.PASS,
+    summary=(
+        "schedules norms, softmax and reductions by rows, in vectors with several partial sums"
+    ),
+    symptoms={
+        Symptom.WRONG: "the sum of 2**24 + 65536 ones in float32 is 2**24",
+        Symptom.COST: (
+            "norms, softmax, sums and means on a CPU take up to 8 times as long as in PyTorch"
+        ),
+    },
+)
+
+ELEMENTWISE_SCHEDULE = declare(
+    "elementwise-schedule",
+    family="elements",
+    kind=Kind.PASS,
+    summary="tiles transposes, and runs large elementwise kernels in parallel",
+    symptoms={
+        Symptom.COST: (
+            "elementwise kernels, poolings and copies on a CPU use one core; a "
+            "transpose takes up to 3 times as long as in ONNX Runtime"
+        ),
+    },
+)
+
+DECOMPOSE_REDUCTION = declare(
+    "decompose-reduction",
+    family="elements",
+    kind=Kind.PASS,
+    summary="gives sums, products and extrema over no elements their value",
+    symptoms={
+        Symptom.WRONG: (
+            "a sum, product, extremum or matrix product over an axis without "
+            "elements is uninitialized memory"
+        ),
+    },
+)
+
+ELEMENTARY_FUNCTIONS = declare(
+    "elementary-functions",
+    family="elements",
+    kind=Kind.PASS,
+    summary="computes exp, erf, tanh and sigmoid on a CPU accurately, in vector code",
+    symptoms={
+        Symptom.WRONG: "`tanh` of 1e-6 is 5% off on a CPU",
+        Symptom.COST: (
+            "gelu, silu and softmax on a CPU call the C library for each element: "
+            "about 10 times the time of PyTorch"
+        ),
+    },
+)
+
+FLOAT_ARITHMETIC = declare(
+    "float-arithmetic",
+    family="elements",
+    kind=Kind.PASS,
+    summary="keeps float arithmetic as written: inf - inf is NaN, (x + y) - y is rounded",
+    symptoms={
+        Symptom.ERROR: "a division by constant zeros does not build",
+        Symptom.WRONG: (
+            "in fused operators, infinity minus infinity is 0, (x + y) - y is x, "
+            "and 0 times infinity is 0"
+        ),
+    },
+)
+
+INTEGER_DIVISION = declare(
+    "integer-division",
+    family="elements",
+    kind=Kind.PASS,
+    summary="makes a CPU's integer division by 0 an error, and lets division by -1 wrap",
+    symptoms={
+        Symptom.CRASH: (
+            "an integer division by 0, or of the smallest integer by -1, ends the "
+            "process on a CPU, in a shape too"
+        ),
+    },
+)
+
+SLP_VECTORIZER = declare(
+    "slp-vectorizer",
     family="elements",
     kind=Kind.CODE_GENERATOR,
-    summary="a kernel that LLVM's vectorizer of straight-line code breaks is compiled without it",
-    upstream=(),
-    probe=Probe(
-        stock=_average_few,
-        fixed=_average_few,
-        symptom=re.compile(r"Instruction does not dominate all uses"),
-    ),
+    summary="compiles a kernel that LLVM's SLP vectorizer breaks without that vectorizer",
+    symptoms={
+        Symptom.ERROR: (
+            "some kernels of few elements do not build: LLVM module verification failed"
+        ),
+    },
 )
 
-INLINE_ELEMENTWISE = Fix(
-    id="inline-elementwise",
+SORT_BY_KEYS = declare(
+    "sort-by-keys",
     family="elements",
     kind=Kind.PASS,
-    summary="the steps of an elementwise kernel are one pass over the memory",
-    upstream=(),
-    probe=Probe(
-        stock=_gelu_stock,
-        fixed=_gelu_inlined,
-        symptom=re.compile(r"AssertionError: gelu allocates 4 intermediate results"),
-    ),
+    summary="sorts bfloat16, NaN and all integers correctly, in sort, argsort and topk",
+    symptoms={
+        Symptom.ERROR: "sort and topk of most integer dtypes raise when the model runs",
+        Symptom.WRONG: (
+            "sort and topk of bfloat16 give no order, nor do those of other floats around a NaN"
+        ),
+    },
 )
 
-REDUCTION_SCHEDULE = Fix(
-    id="reduction-schedule",
+SPLIT_DATAFLOW = declare(
+    "split-dataflow",
     family="elements",
     kind=Kind.PASS,
-    summary="norms, softmax and reductions go row by row, in vectors, with several partial sums",
-    upstream=(),
-    probe=Probe(
-        stock=_sum_in_sequence,
-        fixed=_sum_in_lanes,
-        symptom=re.compile(r"AssertionError: .*1\.677722e\+07", re.DOTALL),
-    ),
+    summary="keeps an operator of computed extents from being fused with what computes them",
+    symptoms={
+        Symptom.ERROR: (
+            "an operator with an extent that is known at run time (Range, "
+            "NonZero) is fused with an earlier one, and does not build"
+        ),
+    },
 )
 
-ELEMENTWISE_SCHEDULE = Fix(
-    id="elementwise-schedule",
-    family="elements",
-    kind=Kind.PASS,
-    summary="transpositions go by tiles, and large elementwise kernels run in parallel",
-    upstream=(),
-    probe=Probe(
-        stock=_transpose_stock,
-        fixed=_transpose_scheduled,
-        symptom=re.compile(r"AssertionError: a large transposition is serial"),
-    ),
-)
-
-DECOMPOSE_REDUCTION = Fix(
-    id="decompose-reduction",
-    family="elements",
-    kind=Kind.PASS,
-    summary="sums, products and extrema of no elements have a value",
-    upstream=(),
-    probe=Probe(
-        stock=_multiply_stock,
-        fixed=_multiply_decomposed,
-        symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
-    ),
-)
-
-ELEMENTARY_FUNCTIONS = Fix(
-    id="elementary-functions",
-    family="elements",
-    kind=Kind.PASS,
-    summary="exp, erf, tanh and sigmoid of a CPU are right in the last digits, and vector code",
-    upstream=(),
-    probe=Probe(
-        stock=_bend_stock,
-        fixed=_bend_lowered,
-        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
-    ),
-)
-
-SPLIT_DATAFLOW = Fix(
-    id="split-dataflow",
-    family="elements",
-    kind=Kind.PASS,
-    summary="an operator of computed extents is not fused with what is in front of them",
-    upstream=(),
-    probe=Probe(
-        stock=_count_stock,
-        fixed=_count_split,
-        symptom=re.compile(r"has not been computed|is not defined"),
-    ),
-)
-
-COMPARISON_LEGALIZE = Fix(
-    id="comparison-legalize",
+COMPARISON_LEGALIZE = declare(
+    "comparison-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="booleans can be compared, and relu, clip, maximum and minimum pass NaN",
-    upstream=(),
-    probe=Probe(
-        stock=_compare_booleans, fixed=_compare_booleans, symptom=re.compile(r"fcmp oeq i1")
-    ),
+    summary="compares booleans, and propagates NaN through relu, clip, maximum and minimum",
+    symptoms={
+        Symptom.ERROR: "a comparison of booleans does not build",
+        Symptom.WRONG: "relu of NaN is 0; clip, maximum and minimum lose NaN too",
+    },
 )
 
-CREATION_LEGALIZE = Fix(
-    id="creation-legalize",
+ARITHMETIC_LEGALIZE = declare(
+    "arithmetic-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="a tensor can be filled with an infinity or NaN, and with extents that are broadcast",
-    upstream=(),
-    probe=Probe(
-        stock=_fill_with_infinity,
-        fixed=_fill_with_infinity,
-        symptom=re.compile(r"TypeError: argument of type 'PrimType' is not iterable"),
-    ),
+    summary=("computes selu, softplus, log_add_exp, floor_divide and floor_mod to the last digits"),
+    symptoms={
+        Symptom.ERROR: "power and mod of bfloat16, and sign of unsigned integers, do not build",
+        Symptom.WRONG: (
+            "selu, softplus and log_add_exp lose all digits near zero or "
+            "overflow; floor_divide and floor_mod of floats are wrong where the "
+            "quotient is rounded; a cast to bfloat16 in a fused kernel does not "
+            "round; 0 - x of uint32 is 0"
+        ),
+    },
 )
 
-STRIDED_SLICE_LEGALIZE = Fix(
-    id="strided-slice-legalize",
+CREATION_LEGALIZE = declare(
+    "creation-legalize",
     family="elements",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="axes of a slice can be counted from the last one where a dim is symbolic",
-    upstream=(),
-    probe=Probe(
-        stock=_slice_last, fixed=_slice_last, symptom=re.compile(r"axis < src_tensor_dim \(-1")
-    ),
+    summary="fills tensors with infinities or NaN, and broadcasts extents",
+    symptoms={
+        Symptom.ERROR: (
+            "`R.full` of an infinity, as in masks, does not lower; nor does "
+            "broadcasting a tensor made of extents"
+        ),
+    },
+)
+
+STRIDED_SLICE_LEGALIZE = declare(
+    "strided-slice-legalize",
+    family="elements",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="lets a slice count axes from the last one if an extent is symbolic",
+    symptoms={
+        Symptom.ERROR: (
+            "a slice along axis -1 of data with a symbolic extent does not build; "
+            "nor does an empty slice of a static shape"
+        ),
+    },
+)
+
+PIXEL_SHUFFLE_LEGALIZE = declare(
+    "pixel-shuffle-legalize",
+    family="pixel-shuffle",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="lowers pixel_shuffle",
+    symptoms={
+        Symptom.ERROR: "`R.nn.pixel_shuffle` does not lower",
+    },
+)
+
+INDEX_LEGALIZE = declare(
+    "index-legalize",
+    family="indices",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="wraps and bounds indices: gathers and scatters never leave their tensors",
+    symptoms={
+        Symptom.CRASH: (
+            "a negative or out-of-range index of a gather or scatter reads or "
+            "writes memory outside the tensor"
+        ),
+        Symptom.WRONG: (
+            "a gather with a negative index reads another element or foreign "
+            "memory; a scatter with fewer indices than elements writes to other "
+            "positions"
+        ),
+    },
 )

@@ -10,17 +10,22 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Faults of packages that TVM stands on, which only another version of the package mends."""
+"""Faults of packages below TVM, which only another version of the package fixes."""
 
 from packaging.requirements import Requirement
 
-from .record import Fix, Kind
+from .fix import Kind, Symptom, declare
 
-FFI_0_1_15 = Fix(
-    id="ffi-0.1.15",
+FFI_0_1_15 = declare(
+    "ffi-0.1.15",
     family="environment",
     kind=Kind.ENVIRONMENT,
     summary="tvm-ffi 0.1.15 crashes in tvm.ir.save_json and in ConvertLayout to packed layouts",
-    upstream=(),
+    symptoms={
+        Symptom.CRASH: (
+            "`tvm.ir.save_json`, and ConvertLayout to packed layouts, crash with "
+            "apache-tvm-ffi 0.1.15"
+        ),
+    },
     requirement=Requirement("apache-tvm-ffi>=0.1.14.post0,<0.1.15"),
 )

@@ -10,47 +10,21 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Faults of TVM's schedules for a GPU; to see them none is needed."""
+"""Kernels for GPUs."""
 
-import re
+from .fix import Kind, Symptom, declare
 
-import numpy as np
-import tvm
-from tvm import relax
-
-from ..pipeline import pipeline
-from ..target import cuda
-from .record import Fix, Kind, Probe
-
-
-def _build_grouped(relax_pipeline: str | tvm.transform.Pass) -> None:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 4, 9, 9), "float32"))
-    kernel = relax.const(np.ones((8, 2, 3, 3), "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.nn.conv2d(x, kernel, groups=2)))
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host={"kind": "llvm"})
-    with cuda.placeholders():
-        relax.build(builder.get(), target, relax_pipeline=relax_pipeline)
-
-
-def _schedule_stock() -> None:
-    _build_grouped("default")
-
-
-def _schedule_fixed() -> None:
-    _build_grouped(pipeline())
-
-
-SCHEDULE = Fix(
-    id="gpu-schedule",
+GPU_SCHEDULE = declare(
+    "gpu-schedule",
     family="gpu",
     kind=Kind.PASS,
-    summary="grouped convolutions, argmax and reductions over no elements build for a GPU",
-    upstream=(),
-    probe=Probe(
-        stock=_schedule_stock,
-        fixed=_schedule_fixed,
-        symptom=re.compile("Cross-thread reduction requires"),
-    ),
+    summary="builds grouped convolutions, argmax and reductions over no elements for a GPU",
+    symptoms={
+        Symptom.ERROR: (
+            "a grouped convolution, and other reductions that threads cannot "
+            "share, do not build for a GPU"
+        ),
+        Symptom.WRONG: "a sum or product over no elements on a GPU is uninitialized memory",
+        Symptom.COST: ("the first product of 16-bit matrices takes a minute to compile for a GPU"),
+    },
 )

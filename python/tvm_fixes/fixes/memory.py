@@ -10,206 +10,69 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Faults of TVM's memory planning."""
-# TVMScript annotates with calls.
-# mypy: disable-error-code="valid-type"
+"""Memory of compiled models, and of the compiler."""
 
-import re
-import tempfile
+from .fix import Kind, Symptom, declare
 
-import numpy as np
-import tvm
-from tvm import relax, tirx
-from tvm.script import ir as I
-from tvm.script import relax as R
-from tvm.script import tirx as T
-from tvm_ffi import structural_walk
-
-from ..pipeline import pipeline
-from ..tirx.transform import GuardLongLoops
-from ._run import run
-from .record import Fix, Kind, Probe
-
-
-@I.ir_module
-class _Branches:
-    @R.function
-    def main(cond: R.Tensor((), "bool"), x: R.Tensor((2, 4), "float32")) -> R.Tensor(
-        (2, 4), "float32"
-    ):
-        if cond:
-            lv = R.exp(x)
-            result = R.add(lv, x)
-        else:
-            lv1 = R.tanh(x)
-            result = R.multiply(lv1, x)
-        return result
-
-
-@I.ir_module
-class _Kept:
-    @R.function(pure=False)
-    def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
-        first = R.exp(x)
-        _ = R.call_packed("tvm_fixes.fixes.keep", first, ty_args=[R.Any])
-        second = R.negative(x)
-        return R.add(second, x)
-
-
-def _run_both_branches(relax_pipeline: str | tvm.transform.Pass) -> None:
-    x = np.random.default_rng(0).standard_normal((2, 4), "float32")
-    for cond, expected in ((True, np.exp(x) + x), (False, np.tanh(x) * x)):
-        got = run(_Branches, np.array(cond), x, relax_pipeline=relax_pipeline)
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
-
-
-def _plan_stock() -> None:
-    _run_both_branches("default")
-
-
-def _plan_guarded() -> None:
-    _run_both_branches(pipeline())
-
-
-PLAN_MEMORY_IF = Fix(
-    id="plan-memory-if",
+LONG_LOOPS = declare(
+    "long-loops",
     family="memory",
     kind=Kind.PASS,
-    summary="one branch of an If does not use storage that the other one allocates",
-    upstream=(),
-    probe=Probe(stock=_plan_stock, fixed=_plan_guarded, symptom=re.compile("SIGSEGV: crashed")),
+    summary="does not unroll loops of 2**20 iterations and more",
+    symptoms={
+        Symptom.CRASH: (
+            "a loop whose iterations times stores reach 2**31, as in a sum over "
+            "2**30 elements, exhausts memory during the build: `std::bad_alloc`"
+        ),
+    },
 )
 
-
-@I.ir_module
-class _LongLoop:
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((2147483647,), "float32"), y: T.Buffer((1,), "float32")) -> None:
-        for k in range(2147483647):
-            y[0] = x[k]
-            y[0] = y[0] + T.float32(1)
-
-
-@I.ir_module
-class _UnknownWeight:
-    @R.function
-    def main(x: R.Tensor((2, 4), "float32"), w: R.Tensor(dtype="float32", ndim=2)) -> R.Tensor(
-        dtype="float32", ndim=2
-    ):
-        R.func_attr({"num_input": 1})
-        return w
-
-
-def _unroll() -> None:
-    # The loops are marked instead of unrolled, which would take all memory.
-    config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
-    with tvm.target.Target("llvm"), tvm.transform.PassContext(config=config):
-        function = tirx.transform.UnrollLoop()(GuardLongLoops()(_LongLoop))["main"]
-    kinds: list[tirx.ForKind] = []
-    structural_walk(function.body, (tirx.For, lambda loop: kinds.append(loop.kind)))
-    assert tirx.ForKind.UNROLLED not in kinds, "a loop of 2**31 - 1 iterations is unrolled"
-
-
-LONG_LOOPS = Fix(
-    id="long-loops",
+PLAN_MEMORY_IF = declare(
+    "plan-memory-if",
     family="memory",
     kind=Kind.PASS,
-    summary="loops of 2**20 iterations and more are not unrolled",
-    upstream=(),
-    probe=Probe(stock=_unroll, fixed=_unroll, symptom=re.compile("iterations is unrolled")),
+    summary="keeps one branch of an If from using storage that the other one allocates",
+    symptoms={
+        Symptom.CRASH: (
+            "a model with an If crashes: memory planning lets one branch use "
+            "storage that the other one allocates"
+        ),
+    },
 )
 
-
-def _pass_unknown_weight(relax_pipeline: str | tvm.transform.Pass) -> None:
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((2, 4), "float32"), rng.standard_normal((3, 5), "float32")
-    np.testing.assert_array_equal(run(_UnknownWeight, x, w, relax_pipeline=relax_pipeline), w)
-
-
-def _pass_unknown_weight_stock() -> None:
-    _pass_unknown_weight("default")
-
-
-def _pass_unknown_weight_guarded() -> None:
-    _pass_unknown_weight(pipeline())
-
-
-VM_SHAPE_LOWER_WEIGHTS = Fix(
-    id="vm-shape-lower-weights",
+PLAN_MEMORY_ESCAPE = declare(
+    "plan-memory-escape",
     family="memory",
     kind=Kind.PASS,
-    summary="a function with num_input takes a weight of unknown shape",
-    upstream=(),
-    probe=Probe(
-        stock=_pass_unknown_weight_stock,
-        fixed=_pass_unknown_weight_guarded,
-        symptom=re.compile("SIGSEGV: crashed"),
-    ),
+    summary="does not reuse the memory of tensors that a call with effects keeps",
+    symptoms={
+        Symptom.WRONG: (
+            "later tensors overwrite what a packed function with effects has "
+            "kept: `set_item` of LazyTransformParams stores the last weight "
+            "everywhere"
+        ),
+    },
 )
 
-
-def _keep(relax_pipeline: str | tvm.transform.Pass) -> None:
-    kept: list[tvm.runtime.Tensor] = []
-    tvm.register_global_func("tvm_fixes.fixes.keep", kept.append, override=True)
-    x = np.random.default_rng(0).standard_normal((2, 4), "float32")
-    run(_Kept, x, relax_pipeline=relax_pipeline)
-    np.testing.assert_allclose(kept[0].numpy(), np.exp(x), rtol=1e-5, atol=1e-6)
-
-
-def _keep_stock() -> None:
-    _keep("default")
-
-
-def _keep_guarded() -> None:
-    _keep(pipeline())
-
-
-PLAN_MEMORY_ESCAPE = Fix(
-    id="plan-memory-escape",
+VM_SHAPE_LOWER_WEIGHTS = declare(
+    "vm-shape-lower-weights",
     family="memory",
     kind=Kind.PASS,
-    summary="what a call with effects keeps of its tensors is not overwritten",
-    upstream=(),
-    probe=Probe(
-        stock=_keep_stock,
-        fixed=_keep_guarded,
-        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
-    ),
+    summary="accepts a weight of unknown shape in a function with num_input",
+    symptoms={
+        Symptom.CRASH: (
+            "a function with `num_input` that takes a weight of unknown shape "
+            "crashes during the build"
+        ),
+    },
 )
 
-
-def _load_empty(relax_pipeline: str | tvm.transform.Pass) -> None:
-    x = np.ones((2, 4), "float32")
-    builder = relax.BlockBuilder()
-    data = relax.Var("x", relax.TensorType(x.shape, "float32"))
-    with builder.function("main", [data]):
-        columns = relax.Tuple([relax.const(np.zeros((2, 0), "float32")), data])
-        builder.emit_func_output(builder.emit(relax.op.concat(columns, axis=1)))
-    executable = relax.build(builder.get(), "llvm", relax_pipeline=relax_pipeline)
-    with tempfile.TemporaryDirectory() as directory:
-        path = f"{directory}/model.so"
-        executable.export_library(path)
-        machine = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())
-        np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(x)).numpy(), x)
-
-
-def _load_empty_stock() -> None:
-    _load_empty("default")
-
-
-def _load_empty_fixed() -> None:
-    _load_empty(pipeline())
-
-
-EMPTY_CONSTANTS = Fix(
-    id="empty-constants",
+EMPTY_CONSTANTS = declare(
+    "empty-constants",
     family="memory",
     kind=Kind.PASS,
-    summary="a library holds no constants without elements, which never load",
-    upstream=(),
-    probe=Probe(
-        stock=_load_empty_stock,
-        fixed=_load_empty_fixed,
-        symptom=re.compile("Invalid DLTensor file format"),
-    ),
+    summary="stores no constants without elements, which do not load",
+    symptoms={
+        Symptom.ERROR: ("a library with a constant without elements is written, but does not load"),
+    },
 )

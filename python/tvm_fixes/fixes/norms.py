@@ -10,53 +10,47 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The faults of TVM's layer, group and instance normalization."""
+"""Normalizations."""
 
-# TVMScript annotates with calls.
-# mypy: disable-error-code="valid-type"
+from .fix import Kind, Symptom, declare
 
-import re
-
-import numpy as np
-from tvm.script import ir as I
-from tvm.script import relax as R
-
-from ._run import run
-from .record import Fix, Kind, Probe
-
-
-def _normalize_groups_of_large_mean() -> None:
-    x = np.random.default_rng(0).normal(1000, 1, (1, 4, 8, 8)).astype("float32")
-
-    @I.ir_module
-    class Module:
-        @R.function
-        def main(
-            x: R.Tensor((1, 4, 8, 8), "float32"),
-            gamma: R.Tensor((4,), "float32"),
-            beta: R.Tensor((4,), "float32"),
-        ) -> R.Tensor((1, 4, 8, 8), "float32"):
-            with R.dataflow():
-                out = R.nn.group_norm(x, gamma, beta, num_groups=2, channel_axis=1, axes=[2, 3])
-                R.output(out)
-            return out
-
-    groups = x.astype("float64").reshape(2, -1)
-    centered = groups - groups.mean(1, keepdims=True)
-    expected = centered / np.sqrt(centered.var(1, keepdims=True) + 1e-5)
-    got = run(Module, x, np.ones(4, "float32"), np.zeros(4, "float32"))
-    np.testing.assert_allclose(got.reshape(2, -1), expected, rtol=0, atol=1e-4)
-
-
-NORM_VARIANCE = Fix(
-    id="norm-variance",
+NORM_VARIANCE = declare(
+    "norm-variance",
     family="norms",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="layer, group and instance norms are right for large means, any dtype, axes and flags",
-    upstream=(),
-    probe=Probe(
-        stock=_normalize_groups_of_large_mean,
-        fixed=_normalize_groups_of_large_mean,
-        symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
+    summary=(
+        "computes layer, group and instance norms right for large means, any dtype, axes and flags"
     ),
+    symptoms={
+        Symptom.ERROR: "layer, group and instance norms of float64 and bfloat16 do not lower",
+        Symptom.WRONG: (
+            "layer, group and instance norms of data with a large mean lose all "
+            "digits or give NaN; `center=False` and `scale=False` are ignored"
+        ),
+    },
+)
+
+BATCH_NORM_LEGALIZE = declare(
+    "batch-norm-legalize",
+    family="batch-norm",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="fuses batch normalization, and keeps the dtype of 16-bit floats",
+    symptoms={
+        Symptom.WRONG: "batch normalization of float16 or bfloat16 gives float32",
+        Symptom.COST: "batch normalization is not fused with a convolution",
+    },
+)
+
+RMS_NORM_LEGALIZE = declare(
+    "rms-norm-legalize",
+    family="rms-norm",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="lowers rms_norm over any axes in any order, in the dtype of its operands",
+    symptoms={
+        Symptom.ERROR: "`R.nn.rms_norm` over axes other than the last does not lower",
+        Symptom.WRONG: (
+            "`R.nn.rms_norm` over axes out of order gives wrong numbers; float64 "
+            "is computed in float32"
+        ),
+    },
 )

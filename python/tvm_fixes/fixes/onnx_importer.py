@@ -10,478 +10,321 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fixes of the ONNX importer."""
-
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
-import tvm
-
-from ._run import run
-from .record import Fix, Kind, Probe
-
-_FromOnnx: TypeAlias = Callable[..., tvm.IRModule]
-_Node: TypeAlias = tuple[str, list[str], str, dict[str, Any]]
-"""Operator, operands, results (apart by spaces) and attributes."""
-
-
-def _probe(program: Callable[[_FromOnnx], None], symptom: str) -> Probe:
-    """The probe that runs `program` with TVM's importer and with ours."""
-
-    def stock() -> None:
-        from tvm.relax.frontend.onnx import from_onnx
-
-        program(from_onnx)
-
-    def fixed() -> None:
-        from ..frontend.onnx import from_onnx
-
-        program(from_onnx)
-
-    pattern = re.compile(symptom, re.DOTALL)
-    return Probe(stock=stock, fixed=fixed, symptom=pattern, modules=("onnx",))
-
-
-def _import_and_run(
-    from_onnx: _FromOnnx,
-    nodes: Sequence[_Node],
-    x: np.ndarray,
-    shape: Sequence[int | str | None] | None = None,
-    constants: Mapping[str, np.ndarray] | None = None,
-    opset: int = 17,
-) -> np.ndarray:
-    """The result ``y`` of `nodes` on `x`.
-
-    `shape` is what the model says of the shape of `x`.
-    """
-    from onnx import helper, numpy_helper
-
-    element = helper.np_dtype_to_tensor_dtype(x.dtype)
-    graph = helper.make_graph(
-        [
-            helper.make_node(operator, operands, results.split(), **attributes)
-            for operator, operands, results, attributes in nodes
-        ],
-        "probe",
-        [helper.make_tensor_value_info("x", element, x.shape if shape is None else shape)],
-        [helper.make_tensor_value_info("y", element, [None] * x.ndim)],
-        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    return run(from_onnx(model, keep_params_in_input=False), x)
-
-
-def _conv_transpose_with_output_shape(from_onnx: _FromOnnx) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((1, 2, 2, 2), "float32")
-    weight = rng.standard_normal((2, 3, 2, 2), "float32")
-    node: _Node = ("ConvTranspose", ["x", "w"], "y", {"strides": [2, 2], "output_shape": [3, 3]})
-    got = _import_and_run(from_onnx, [node], x, constants={"w": weight})
-    # The kernel is as large as the stride, so the windows do not overlap; the one row and column
-    # that output_shape leaves out are the first (ONNX specification, auto_pad NOTSET).
-    whole = np.einsum("nihw,ioab->nohawb", x, weight).reshape(1, 3, 4, 4)
-    expected = whole[:, :, 1:, 1:]
-    assert got.shape == expected.shape, f"expected shape {expected.shape}, got {got.shape}"
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
-
-
-def _conv_with_auto_pad_of_any_width(from_onnx: _FromOnnx) -> None:
-    x = np.arange(1, 5, dtype="float32").reshape(1, 1, 4)
-    node: _Node = ("Conv", ["x", "w"], "y", {"auto_pad": "SAME_UPPER", "strides": [2]})
-    weight = np.ones((1, 1, 3), "float32")
-    got = _import_and_run(from_onnx, [node], x, (1, 1, "width"), {"w": weight})
-    np.testing.assert_array_equal(got, [[[1 + 2 + 3, 3 + 4]]])
-
-
-def _sum_many_halves(from_onnx: _FromOnnx) -> None:
-    count = 2049
-    x = np.ones((1, count), "float16")
-    constants = {"w": np.ones((count, 1), "float16"), "c": np.ones((1, 1), "float16")}
-    got = _import_and_run(from_onnx, [("Gemm", ["x", "w", "c"], "y", {})], x, constants=constants)
-    # In float16, 2048 + 1 is 2048: what is added is rounded together with the products.
-    assert got.item() == count + 1, f"expected {count + 1}, got {got.item()}"
-
-
-def _wrap_what_is_cut(from_onnx: _FromOnnx) -> None:
-    x = np.arange(1, 7, dtype="float32")
-    node: _Node = ("Pad", ["x", "pads"], "y", {"mode": "wrap"})
-    got = _import_and_run(from_onnx, [node], x, constants={"pads": np.array([-1, 2])}, opset=19)
-    # What is cut off is cut off first, as in ONNX Runtime.
-    np.testing.assert_array_equal(got, [2, 3, 4, 5, 6, 2, 3])
-
-
-def _prelu_of_any_width(from_onnx: _FromOnnx) -> None:
-    x = np.array([[[-2, 2, -4]]], "float32")
-    constants = {"slope": np.array([0.5], "float32")}
-    node: _Node = ("PRelu", ["x", "slope"], "y", {})
-    got = _import_and_run(from_onnx, [node], x, (1, 1, "width"), constants)
-    np.testing.assert_array_equal(got, [[[-1, 2, -2]]])
-
-
-def _run_an_lstm(from_onnx: _FromOnnx) -> None:
-    x = np.ones((3, 1, 1), "float32")
-    node: _Node = ("LSTM", ["x", "w", "r"], "y", {"hidden_size": 1})
-    # The gates i, o and f are sigmoid(0) = 1/2, the new cell is tanh(x).
-    constants = {
-        "w": np.array([[[0], [0], [0], [1]]], "float32"),
-        "r": np.zeros((1, 4, 1), "float32"),
-    }
-    got = _import_and_run(from_onnx, [node], x, constants=constants)
-    cells = np.tanh(1) * np.array([0.5, 0.75, 0.875])
-    np.testing.assert_allclose(got.ravel(), np.tanh(cells) / 2, rtol=1e-5)
-
-
-def _scan_a_sum(from_onnx: _FromOnnx) -> None:
-    from onnx import TensorProto, helper
-
-    scalars = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ()) for name in "abc"]
-    copy = helper.make_tensor_value_info("d", TensorProto.FLOAT, ())
-    body = helper.make_graph(
-        [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Identity", ["c"], ["d"])],
-        "turn",
-        scalars[:2],
-        [scalars[2], copy],
-    )
-    nodes: list[_Node] = [
-        ("ReduceMin", ["x"], "zero", {"keepdims": 0}),
-        ("Scan", ["zero", "x"], "last y", {"num_scan_inputs": 1, "body": body}),
-    ]
-    got = _import_and_run(from_onnx, nodes, np.arange(4, dtype="float32"))
-    np.testing.assert_array_equal(got, [0, 1, 3, 6])
-
-
-def _resize_by_one_and_a_half(from_onnx: _FromOnnx) -> None:
-    x = np.arange(5, dtype="float32").reshape(1, 1, 5)
-    attributes = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
-    node: _Node = ("Resize", ["x", "", "scales"], "y", attributes)
-    constants = {"scales": np.array([1, 1, 1.5], "float32")}
-    got = _import_and_run(from_onnx, [node], x, constants=constants)
-    # x / scale (ONNX specification, asymmetric), and the data is its own index.
-    np.testing.assert_allclose(got[0, 0], np.arange(7) / 1.5, rtol=1e-6)
-
-
-def _slice_of_nothing(from_onnx: _FromOnnx) -> None:
-    constants = {name: np.array([bound]) for name, bound in (("start", 3), ("end", 1))}
-    node: _Node = ("Slice", ["x", "start", "end"], "y", {})
-    got = _import_and_run(from_onnx, [node], np.zeros(4, "float32"), constants=constants)
-    assert got.shape == (0,), f"expected shape (0,), got {got.shape}"
-
-
-def _squeeze_of_a_symbolic_dim(from_onnx: _FromOnnx) -> None:
-    x = np.array([[1, 2, 3]], "float32")
-    node: _Node = ("Squeeze", ["x", "axis"], "y", {})
-    got = _import_and_run(from_onnx, [node], x, ("n", 3), {"axis": np.array([0])})
-    np.testing.assert_array_equal(got, x[0])
-
-
-def _expand_between_symbols(from_onnx: _FromOnnx) -> None:
-    x = np.array([[1, 2, 3]], "float32")
-    nodes: list[_Node] = [
-        ("Transpose", ["x"], "column", {}),
-        ("Shape", ["column"], "shape", {}),
-        ("Expand", ["x", "shape"], "y", {}),
-    ]
-    got = _import_and_run(from_onnx, nodes, x, ("n", "m"))
-    assert got.shape == (3, 3), f"expected shape (3, 3), got {got.shape}"
-    np.testing.assert_array_equal(got, np.broadcast_to(x, (3, 3)))
-
-
-def _one_hot_by_a_depth_of_one_element(from_onnx: _FromOnnx) -> None:
-    x = np.array([1, 0, -1], "float32")
-    node: _Node = ("OneHot", ["x", "depth", "values"], "y", {})
-    constants = {"depth": np.array([3]), "values": np.array([0, 1], "float32")}
-    got = _import_and_run(from_onnx, [node], x, constants=constants)
-    np.testing.assert_array_equal(got, [[0, 1, 0], [1, 0, 0], [0, 0, 1]])
-
-
-def _two_unnamed_dims(from_onnx: _FromOnnx) -> None:
-    x = np.array([[-1, 2, -3], [4, -5, 6]], "float32")
-    got = _import_and_run(from_onnx, [("Relu", ["x"], "y", {})], x, (None, None))
-    np.testing.assert_array_equal(got, np.maximum(x, 0))
-
-
-def _equal_shapes(from_onnx: _FromOnnx) -> None:
-    x = np.arange(1, 4, dtype="float32")
-    nodes: list[_Node] = [
-        ("Shape", ["x"], "shape", {}),
-        ("Equal", ["shape", "three"], "is_three", {}),
-        ("Where", ["is_three", "x", "zero"], "y", {}),
-    ]
-    constants = {"three": np.array([3]), "zero": np.zeros(1, "float32")}
-    got = _import_and_run(from_onnx, nodes, x, constants=constants)
-    np.testing.assert_array_equal(got, x)
-
-
-def _branch_that_is_not_taken(from_onnx: _FromOnnx) -> None:
-    from onnx import TensorProto, helper
-
-    def branch(operator: str, operands: list[str]) -> Any:
-        output = helper.make_tensor_value_info("result", TensorProto.FLOAT, None)
-        node = helper.make_node(operator, operands, ["result"])
-        return helper.make_graph([node], operator, [], [output])
-
-    x = np.arange(1, 4, dtype="float32")
-    attributes = {
-        "then_branch": branch("Identity", ["x"]),
-        "else_branch": branch("Squeeze", ["x", "axes"]),
-    }
-    constants = {"condition": np.array(True), "axes": np.array([0])}
-    node: _Node = ("If", ["condition"], "y", attributes)
-    got = _import_and_run(from_onnx, [node], x, constants=constants)
-    np.testing.assert_array_equal(got, x)
-
-
-def _function_of_the_model(from_onnx: _FromOnnx) -> None:
-    from onnx import parser
-
-    model = parser.parse_model("""
-        <ir_version: 9, opset_import: ["": 18, "local": 1]>
-        graph (float[3] x) => (float[3] y) { y = local.negative (x) }
-        <domain: "local", opset_import: ["": 18]> negative (x) => (y) { y = Neg (x) }
-    """)
-    x = np.array([1, -2, 3], "float32")
-    np.testing.assert_array_equal(run(from_onnx(model), x), -x)
-
-
-def _negative_infinity(from_onnx: _FromOnnx) -> None:
-    x = np.array([-np.inf, 0, np.inf], "float32")
-    nodes: list[_Node] = [
-        ("IsInf", ["x"], "is_negative", {"detect_positive": 0}),
-        ("Where", ["is_negative", "zero", "x"], "y", {}),
-    ]
-    got = _import_and_run(from_onnx, nodes, x, constants={"zero": np.zeros(1, "float32")})
-    np.testing.assert_array_equal(got, [0, 0, np.inf])
-
-
-def _clip_nan(from_onnx: _FromOnnx) -> None:
-    nodes: list[_Node] = [("Clip", ["x", "bound"], "y", {})]
-    constants = {"bound": np.array(-1, "float32")}
-    x = np.array([np.nan, -2], "float32")
-    np.testing.assert_array_equal(
-        _import_and_run(from_onnx, nodes, x, constants=constants), [np.nan, -1]
-    )
-
-
-def _log_sum_exp_of_infinity(from_onnx: _FromOnnx) -> None:
-    x = np.array([[np.inf, 1]], "float32")
-    nodes: list[_Node] = [("ReduceLogSumExp", ["x"], "y", {"axes": [1]})]
-    np.testing.assert_array_equal(_import_and_run(from_onnx, nodes, x), [[np.inf]])
-
-
-def _running_mean(from_onnx: _FromOnnx) -> None:
-    from onnx import parser
-
-    model = parser.parse_model("""
-        <ir_version: 9, opset_import: ["": 15]>
-        graph (float[2, 1] x) => (float[1] mean)
-        <float[1] zero = {0.0}, float[1] one = {1.0}> {
-            y, mean, variance = BatchNormalization <training_mode = 1, momentum = 0.75>
-                (x, one, zero, zero, one)
-        }
-    """)
-    got = run(from_onnx(model), np.array([[3], [5]], "float32"))
-    # momentum is the weight of what was there before: 0.75 * 0 + 0.25 * 4.
-    np.testing.assert_allclose(got, [1], rtol=1e-6)
-
-
-def _pool_to_a_part_of_a_window(from_onnx: _FromOnnx) -> None:
-    x = np.arange(1, 4, dtype="float32").reshape(1, 1, 3)
-    attributes = {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_LOWER"}
-    got = _import_and_run(from_onnx, [("MaxPool", ["x"], "y", attributes)], x)
-    np.testing.assert_array_equal(got, [[[1, 3]]])
-
-
-def _regions_of_scaled_half_pixels(from_onnx: _FromOnnx) -> None:
-    x = np.broadcast_to(np.arange(8, dtype="float32"), (1, 1, 8, 8)).copy()
-    constants = {"rois": np.array([[4, 4, 20, 20]], "float32"), "batch": np.array([0])}
-    attributes = {"output_height": 1, "output_width": 2, "spatial_scale": 0.25}
-    attributes["sampling_ratio"] = 1
-    node: _Node = (
-        "RoiAlign",
-        ["x", "rois", "batch"],
-        "y",
-        attributes | {"coordinate_transformation_mode": "half_pixel"},
-    )
-    got = _import_and_run(from_onnx, [node], x, constants=constants)
-    # From 0.5 to 4.5 in two bins, whose middles are 1.5 and 3.5; each pixel is its own column.
-    np.testing.assert_allclose(got, [[[[1.5, 3.5]]]], rtol=1e-6)
-
-
-def _product_of_integers(from_onnx: _FromOnnx) -> None:
-    from onnx import parser
-
-    model = parser.parse_model("""
-        <ir_version: 9, opset_import: ["": 15]>
-        graph (int8[1, 2] x) => (int8[1, 1] y)
-        <float scale = {0.5}, int8 zero = {1}, int8[2, 1] w = {3, 5}> {
-            y = QLinearMatMul (x, scale, zero, w, scale, zero, scale, zero)
-        }
-    """)
-    got = run(from_onnx(model), np.array([[3, 7]], "int8"))
-    # (2 * 2 + 6 * 4) * 0.5 * 0.5 / 0.5 + 1
-    np.testing.assert_array_equal(got, [[15]])
-
-
-def _fix(id: str, summary: str, probe: Probe, upstream: tuple[int, ...] = ()) -> Fix:
-    return Fix(
-        id=id,
-        family="onnx-importer",
-        kind=Kind.IMPORTER,
-        summary=summary,
-        upstream=upstream,
-        probe=probe,
-    )
-
-
-CONV_TRANSPOSE_OUTPUT_SHAPE = _fix(
-    id="onnx-conv-transpose-output-shape",
-    summary="ConvTranspose takes its pads from output_shape where that is given",
+"""The ONNX importer."""
+
+from .fix import Kind, Symptom, declare
+
+CONV_TRANSPOSE_OUTPUT_SHAPE = declare(
+    "onnx-conv-transpose-output-shape",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="computes the pads of ConvTranspose from output_shape",
+    symptoms={
+        Symptom.WRONG: "`output_shape` of ConvTranspose is ignored: the shape is wrong",
+    },
     upstream=(19450,),
-    probe=_probe(
-        _conv_transpose_with_output_shape,
-        r"AssertionError: expected shape \(1, 3, 3, 3\), got \(1, 3, 4, 4\)",
+)
+
+CONV_AUTO_PAD = declare(
+    "onnx-conv-auto-pad",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "imports auto_pad of Conv with symbolic extents, and as an attribute where they are static"
     ),
+    symptoms={
+        Symptom.ERROR: "Conv with auto_pad SAME rejects symbolic extents",
+        Symptom.COST: "Conv with auto_pad SAME stops layout conversion",
+    },
 )
 
-CONV_AUTO_PAD = _fix(
-    id="onnx-conv-auto-pad",
-    summary="Conv pads by auto_pad with symbolic dims too, as an attribute where they are static",
-    probe=_probe(
-        _conv_with_auto_pad_of_any_width,
-        r"(ValueError|OpAttributeInvalid): .*Cannot use and / or / not",
+DTYPE = declare(
+    "onnx-dtype",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="sums Conv, ConvTranspose, MatMul and Gemm of 16-bit floats in float32",
+    symptoms={
+        Symptom.WRONG: (
+            "Conv, ConvTranspose, MatMul and Gemm of float16 and bfloat16 sum in "
+            "16 bits: wrong digits"
+        ),
+    },
+)
+
+PAD = declare(
+    "onnx-pad",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "rejects a Pad that cannot be reflected, wraps what a cut leaves, and lets layouts pass"
     ),
+    symptoms={
+        Symptom.WRONG: (
+            "Pad with too wide a reflection, or negative pads in mode wrap, gives wrong numbers"
+        ),
+        Symptom.COST: "layout conversion stops at a Pad",
+    },
 )
 
-DTYPE = _fix(
-    id="onnx-dtype",
-    summary="Conv, ConvTranspose, MatMul and Gemm of 16-bit floats are summed in float32",
-    probe=_probe(_sum_many_halves, r"AssertionError: expected 2050, got 2048"),
+PRELU = declare(
+    "onnx-prelu",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports PRelu with one slope for symbolic extents, and of integers",
+    symptoms={
+        Symptom.ERROR: (
+            "PRelu with one slope and symbolic extents does not build; PRelu of "
+            "integers is rejected"
+        ),
+    },
 )
 
-PAD = _fix(
-    id="onnx-pad",
-    summary="Pad refuses what it can't reflect, wraps what is left of a cut and lets layouts pass",
-    probe=_probe(_wrap_what_is_cut, r"AssertionError: .*Arrays are not equal"),
+RECURRENT = declare(
+    "onnx-recurrent",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports RNN, GRU and LSTM, for any number of steps and sequences",
+    symptoms={
+        Symptom.ERROR: "RNN, GRU and LSTM are rejected",
+    },
 )
 
-PRELU = _fix(
-    id="onnx-prelu",
-    summary="PRelu with one slope for all elements takes data with symbolic dims, and integers",
-    probe=_probe(_prelu_of_any_width, r"ValueError: Expect value to be constant int"),
+RESIZE = declare(
+    "onnx-resize",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports Resize and Upsample by the given scales, on any axis, in every opset",
+    symptoms={
+        Symptom.ERROR: "Resize of older opsets, or with `axes`, is rejected",
+        Symptom.WRONG: (
+            "Resize to fractional extents, of N and C, or with `antialias` gives wrong numbers"
+        ),
+    },
 )
 
-RECURRENT = _fix(
-    id="onnx-recurrent",
-    summary="RNN, GRU and LSTM are imported, for any number of steps and sequences",
-    probe=_probe(_run_an_lstm, r"OpNotImplemented: .*LSTM"),
-)
-
-RESIZE = _fix(
-    id="onnx-resize",
-    summary="Resize and Upsample use the scales that are given, on any axis, in every opset",
-    probe=_probe(_resize_by_one_and_a_half, r"AssertionError: .*Not equal to tolerance"),
-)
-
-SLICE = _fix(
-    id="onnx-slice",
-    summary="Slice and Split by bounds of any kind, that are clamped to the data",
-    probe=_probe(_slice_of_nothing, r"InternalError: .*is invalid for axis=0"),
-)
-
-RESHAPE = _fix(
-    id="onnx-reshape",
-    summary="Reshape, Flatten, Squeeze and Unsqueeze by operands of any kind, checked at run time",
-    probe=_probe(
-        _squeeze_of_a_symbolic_dim, r"(ValueError|OpAttributeInvalid): .*cannot be proven to be 1"
+SLICE = declare(
+    "onnx-slice",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "clamps the bounds of Slice to the data; imports Slice and Split by computed operands"
     ),
+    symptoms={
+        Symptom.ERROR: "an empty Slice and a computed Split are rejected",
+        Symptom.WRONG: ("Slice with extents as bounds is not clamped: its shape exceeds the data"),
+    },
 )
 
-EXPAND = _fix(
-    id="onnx-expand",
-    summary="Expand broadcasts symbolic dims both ways; Tile and ConstantOfShape by any operand",
-    probe=_probe(_expand_between_symbols, r"AssertionError: expected shape \(3, 3\), got \(3, 1\)"),
+RESHAPE = declare(
+    "onnx-reshape",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "imports Reshape, Flatten, Squeeze and Unsqueeze by any operands, checked at run time"
+    ),
+    symptoms={
+        Symptom.ERROR: (
+            "Squeeze of a symbolic extent, Reshape to a shape known at run time, "
+            "and axes known at run time are rejected or lose the shape"
+        ),
+    },
 )
 
-PARAMETERS = _fix(
-    id="onnx-parameters",
-    summary="TopK, OneHot, Range, EyeLike and CumSum by operands of any kind and dtype",
-    probe=_probe(_one_hot_by_a_depth_of_one_element, r"TypeError: Mismatched type on argument #3"),
+EXPAND = declare(
+    "onnx-expand",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "broadcasts symbolic extents both ways; imports Tile and ConstantOfShape by any operand"
+    ),
+    symptoms={
+        Symptom.ERROR: (
+            "operands that broadcast along two symbols do not build; Tile and "
+            "ConstantOfShape by extents are rejected"
+        ),
+        Symptom.WRONG: (
+            "Expand between two symbols, or to an extent that is 1 at run time, gives a wrong shape"
+        ),
+    },
 )
 
-UNNAMED_DIMS = _fix(
-    id="onnx-unnamed-dims",
-    summary="unnamed dims of an input are symbols of their own",
-    probe=_probe(_two_unnamed_dims, r"match_cast error"),
+PARAMETERS = declare(
+    "onnx-parameters",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports TopK, OneHot, Range, EyeLike and CumSum by operands of any kind and dtype",
+    symptoms={
+        Symptom.ERROR: (
+            "OneHot and EyeLike reject dtypes; adding a Range over an extent to "
+            "something does not build"
+        ),
+        Symptom.WRONG: (
+            "TopK of opset 10, of 0 elements or of more than there are gives wrong numbers"
+        ),
+    },
 )
 
-SHAPE_VALUES = _fix(
-    id="onnx-shape-values",
-    summary="shapes, axes and conditions are computed while the model is imported",
-    probe=_probe(_equal_shapes, r"AssertionError: .*Arrays are not equal"),
+UNNAMED_DIMS = declare(
+    "onnx-unnamed-dims",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="gives each unnamed dim of an input its own symbol",
+    symptoms={
+        Symptom.ERROR: (
+            "all unnamed dims share one symbol: (?, 3, ?, ?) only accepts inputs with N = H = W"
+        ),
+    },
 )
 
-IF = _fix(
-    id="onnx-if",
-    summary="If with a known condition is its taken branch; otherwise each branch is its own block",
+SHAPE_VALUES = declare(
+    "onnx-shape-values",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="computes shapes, axes and conditions during the import",
+    symptoms={
+        Symptom.ERROR: (
+            'shapes computed from Shape are rejected: "Dynamic pads", "cannot handle ShapeExpr"'
+        ),
+        Symptom.WRONG: "Equal of two equal shapes is False",
+    },
+)
+
+IF = declare(
+    "onnx-if",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=("imports only the taken branch of an If with a known condition, and others as blocks"),
+    symptoms={
+        Symptom.ERROR: (
+            "an If with a known condition converts both branches, raises what the "
+            "other one would, and loses its rank"
+        ),
+    },
     upstream=(17383,),
-    probe=_probe(
-        _branch_that_is_not_taken,
-        r"Squeeze (axis 0 has size 3, but only axes of size 1|'': shape of data is \[3\])",
+)
+
+LOOPS = declare(
+    "onnx-loops",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports Loop and Scan, unrolled or as functions that call themselves",
+    symptoms={
+        Symptom.ERROR: "Loop and Scan are rejected",
+    },
+)
+
+FUNCTIONS = declare(
+    "onnx-functions",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="expands functions of the model, and operators that ONNX defines by functions",
+    symptoms={
+        Symptom.ERROR: (
+            "a model with its own functions (PyTorch's dynamo exporter), and "
+            "Celu, CenterCropPad, RotaryEmbedding, Swish and others that ONNX "
+            "defines by functions, are rejected"
+        ),
+        Symptom.WRONG: "a function that has the name of an operator is taken for the operator",
+    },
+)
+
+ELEMENTWISE = declare(
+    "onnx-elementwise",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="follows ONNX in IsInf, Mod, Pow, BitShift, Mish, Softplus, Dropout and casts",
+    symptoms={
+        Symptom.ERROR: "Pow of integers does not build",
+        Symptom.WRONG: (
+            "IsInf with `detect_*`, Mod of infinities, Pow of mixed dtypes, Mish "
+            "and Softplus of negative numbers, casts to 8-bit floats, the mask of "
+            "Dropout and SpaceToDepth in mode CRD are wrong"
+        ),
+    },
+)
+
+ACTIVATIONS = declare(
+    "onnx-activations",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="follows ONNX in Elu, Selu, Celu, Shrink, ThresholdedRelu, Clip, Sign and Hardmax",
+    symptoms={
+        Symptom.ERROR: (
+            "Elu, Selu, Celu and ThresholdedRelu of float16 and float64, and "
+            "Hardmax with symbolic extents, are rejected"
+        ),
+        Symptom.WRONG: (
+            "Clip of NaN is a bound, ThresholdedRelu of negative infinity is NaN, "
+            "and Elu loses all digits near zero"
+        ),
+    },
+)
+
+REDUCTIONS = declare(
+    "onnx-reductions",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="computes ReduceLogSumExp of infinities, and names the node if axes are computed",
+    symptoms={
+        Symptom.ERROR: ("computed axes of a reduction raise an AssertionError that names no node"),
+        Symptom.WRONG: "ReduceLogSumExp of an infinity is NaN",
+    },
+)
+
+NORMS = declare(
+    "onnx-norms",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports norms of any dtype, LpNormalization, and the statistics that norms return",
+    symptoms={
+        Symptom.ERROR: (
+            "LpNormalization is rejected, and GroupNormalization, LRN and "
+            "MeanVarianceNormalization in any dtype except float32"
+        ),
+        Symptom.WRONG: (
+            "Mean and InvStdDev of LayerNormalization are 0; BatchNormalization "
+            "in training swaps the weights of its statistics; "
+            "MeanVarianceNormalization of equal elements is NaN"
+        ),
+    },
+)
+
+POOLING = declare(
+    "onnx-pooling",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "follows ONNX in auto_pad and ceil_mode of poolings, indices of MaxPool and MaxUnpool"
     ),
+    symptoms={
+        Symptom.ERROR: "the indices of MaxPool are rejected",
+        Symptom.WRONG: (
+            "MaxPool with SAME_LOWER, AveragePool with SAME and dilations, and "
+            "LpPool with `ceil_mode` give wrong numbers"
+        ),
+    },
 )
 
-LOOPS = _fix(
-    id="onnx-loops",
-    summary="Loop and Scan are imported, written out or as functions that call themselves",
-    probe=_probe(_scan_a_sum, r"OpNotImplemented: .*Scan"),
+BOXES = declare(
+    "onnx-boxes",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="follows ONNX in half_pixel of RoiAlign and the threshold of NonMaxSuppression",
+    symptoms={
+        Symptom.WRONG: (
+            "RoiAlign with `half_pixel` and a `spatial_scale` reads other "
+            "regions; NonMaxSuppression suppresses boxes at the threshold or "
+            "finds none"
+        ),
+    },
 )
 
-FUNCTIONS = _fix(
-    id="onnx-functions",
-    summary="functions of the model, and operators that ONNX defines by others, are expanded",
-    probe=_probe(_function_of_the_model, r"OpNotImplemented: .*negative"),
-)
-
-ELEMENTWISE = _fix(
-    id="onnx-elementwise",
-    summary="IsInf, Mod, Pow, BitShift, Mish and Dropout are what ONNX says, to the last attribute",
-    probe=_probe(_negative_infinity, r"AssertionError: .*Arrays are not equal"),
-)
-
-ACTIVATIONS = _fix(
-    id="onnx-activations",
-    summary="Elu, Selu, Celu, Shrink, ThresholdedRelu, Clip, Sign, Hardmax as ONNX defines them",
-    probe=_probe(_clip_nan, r"AssertionError: .*Arrays are not equal"),
-)
-
-REDUCTIONS = _fix(
-    id="onnx-reductions",
-    summary="ReduceLogSumExp of infinities is not NaN",
-    probe=_probe(_log_sum_exp_of_infinity, r"AssertionError: .*Arrays are not equal"),
-)
-
-NORMS = _fix(
-    id="onnx-norms",
-    summary="norms of any dtype, LpNormalization, mean and deviation of LayerNormalization",
-    probe=_probe(_running_mean, r"AssertionError: .*Not equal to tolerance"),
-)
-
-POOLING = _fix(
-    id="onnx-pooling",
-    summary="auto_pad of pooling, LpPool with ceil_mode, indices of MaxPool, shape of MaxUnpool",
-    probe=_probe(_pool_to_a_part_of_a_window, r"AssertionError: .*Arrays are not equal"),
-)
-
-BOXES = _fix(
-    id="onnx-boxes",
-    summary="RoiAlign shifts what is scaled; NonMaxSuppression keeps boxes at the threshold",
-    probe=_probe(_regions_of_scaled_half_pixels, r"AssertionError: .*Not equal to tolerance"),
-)
-
-QUANTIZED = _fix(
-    id="onnx-quantized",
-    summary="ConvInteger, QLinearConv and QLinearMatMul, summed in int32",
-    probe=_probe(_product_of_integers, r"OpNotImplemented: .*QLinearMatMul"),
+QUANTIZED = declare(
+    "onnx-quantized",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports ConvInteger, QLinearConv and QLinearMatMul, summed in int32",
+    symptoms={
+        Symptom.ERROR: "ConvInteger, QLinearConv and QLinearMatMul are rejected",
+    },
 )

@@ -10,481 +10,266 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fixes of the PyTorch importers."""
+"""The PyTorch importers."""
 
-import re
-from collections.abc import Callable
-from types import ModuleType
+from .fix import Kind, Symptom, declare
 
-import numpy as np
-import tvm
-from tvm import relax
-
-from ._run import run
-from .record import Fix, Kind, Probe
-
-
-def _probe(program: Callable[[ModuleType], None], symptom: str) -> Probe:
-    """A probe that is given TVM's module of importers, or this project's."""
-
-    def stock() -> None:
-        from tvm.relax.frontend import torch as importers
-
-        program(importers)
-
-    def fixed() -> None:
-        from ..frontend import torch as importers
-
-        program(importers)
-
-    return Probe(
-        stock=stock, fixed=fixed, symptom=re.compile(symptom, re.DOTALL), modules=("torch",)
-    )
-
-
-def _import_half_linear(importers: ModuleType) -> None:
-    import torch
-
-    rng = np.random.default_rng(0)
-    x, weight, bias = (rng.standard_normal(shape, "float32") for shape in ((2, 3), (4, 3), (4,)))
-    layer = torch.nn.Linear(3, 4).half().eval()
-    with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(weight))
-        layer.bias.copy_(torch.from_numpy(bias))
-    x = x.astype("float16")
-    program = torch.export.export(layer, (torch.from_numpy(x),))
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
-    expected = x.astype("float32") @ weight.astype("float16").T.astype("float32") + bias
-    assert got.dtype == np.float16, f"expected a float16 result, got {got.dtype}"
-    np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)
-
-
-def _import_conv_transpose3d(importers: ModuleType) -> None:
-    import torch
-
-    layer = torch.nn.ConvTranspose3d(2, 3, kernel_size=2, stride=2, bias=False).eval()
-    x = torch.ones(1, 2, 2, 2, 2)
-    program = torch.export.export(layer, (x,))
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x.numpy())
-    # The kernel is as large as the stride: each element gives a block of its own.
-    expected = np.tile(layer.weight.detach().numpy().sum(axis=0), (1, 1, 2, 2, 2))
-    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
-
-
-def _import_eval_batch_norm(importers: ModuleType) -> None:
-    import torch
-
-    module = torch.nn.Sequential(torch.nn.BatchNorm2d(2)).eval()
-    module[0].running_mean.copy_(torch.tensor([1.0, -2.0]))
-    x = np.random.default_rng(0).standard_normal((1, 2, 3, 3), "float32")
-    got = run(importers.from_fx(torch.fx.symbolic_trace(module), [(x.shape, "float32")]), x)
-    # The running variance is 1.
-    expected = (x - np.array([1, -2], "float32").reshape(2, 1, 1)) / np.sqrt(np.float32(1 + 1e-5))
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
-
-
-def _import_nearest(importers: ModuleType) -> None:
-    import torch
-
-    class Resize(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.interpolate(x, size=(11, 11))
-
-    x = np.arange(64, dtype="float32").reshape(1, 1, 8, 8)
-    program = torch.export.export(Resize(), (torch.from_numpy(x),))
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
-    nearest = np.arange(11) * 8 // 11
-    np.testing.assert_array_equal(got[0, 0], x[0, 0][np.ix_(nearest, nearest)])
-
-
-def _import_reflection_pad(importers: ModuleType) -> None:
-    import torch
-
-    module = torch.nn.Sequential(torch.nn.ReflectionPad2d(1))
-    x = np.arange(9, dtype="float32").reshape(1, 1, 3, 3)
-    got = run(importers.from_fx(torch.fx.symbolic_trace(module), [(x.shape, "float32")]), x)
-    np.testing.assert_array_equal(got[0, 0], np.pad(x[0, 0], 1, mode="reflect"))
-
-
-def _import_symbolic_repeat(importers: ModuleType) -> None:
-    import torch
-
-    class Repeat(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.repeat(1, x.shape[0])
-
-    x = np.arange(6, dtype="float32").reshape(3, 2)
-    rows = {0: torch.export.Dim("rows", min=2)}
-    program = torch.export.export(Repeat(), (torch.from_numpy(x),), dynamic_shapes=(rows,))
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
-    np.testing.assert_array_equal(got, np.tile(x, (1, 3)))
-
-
-def _import_instance_norm(importers: ModuleType) -> None:
-    import torch
-
-    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5), "float32")
-    dims = ({0: torch.export.Dim("n", max=8)},)
-    program = torch.export.export(
-        torch.nn.InstanceNorm2d(3).eval(), (torch.from_numpy(x),), dynamic_shapes=dims
-    )
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
-    centered = x - x.mean((2, 3), keepdims=True)
-    expected = centered / np.sqrt((centered**2).mean((2, 3), keepdims=True) + 1e-5)
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-
-
-def _import_statistics_of_a_norm(importers: ModuleType) -> None:
-    import torch
-
-    class Mean(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.native_layer_norm(x, (4,), None, None, 1e-5)[1]
-
-    x = np.arange(8, dtype="float32").reshape(2, 4)
-    program = torch.export.export(Mean(), (torch.from_numpy(x),))
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
-    np.testing.assert_array_equal(got, x.mean(1, keepdims=True))
-
-
-def _import_prelu(importers: ModuleType) -> None:
-    import torch
-
-    program = torch.export.export(torch.nn.PReLU(2).eval(), (torch.zeros(1, 2, 3, 3),))
-    mod = importers.from_exported_program(program)
-    operators: list[str] = []
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
-            operators.append(expr.op.name)
-
-    relax.analysis.post_order_visit(mod["main"], visit)
-    assert operators == ["relax.nn.prelu"], f"a PReLU is imported as {operators}"
-
-
-def _import_linear_of_transposed(importers: ModuleType) -> None:
-    import torch
-
-    class Mix(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 5)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(x.transpose(1, 2))
-
-    program = torch.export.export(Mix().eval(), (torch.zeros(2, 3, 4),))
-    mod = importers.from_exported_program(program)
-    assert "broadcast_to" not in mod.script(show_meta=False), "the weight is broadcast"
-
-
-def _import_integers_by_a_half(importers: ModuleType) -> None:
-    import torch
-
-    class Halve(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * 0.5
-
-    x = np.arange(4)
-    program = torch.export.export(Halve(), (torch.from_numpy(x),))
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
-    np.testing.assert_array_equal(got, x.astype("float32") / 2)
-
-
-def _import_size_of_a_maximum(importers: ModuleType) -> None:
-    import torch
-
-    class Rows(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.new_zeros(max(x.shape[0], 5), 2) + x[0]
-
-    x = np.arange(6, dtype="float32").reshape(3, 2)
-    rows = {0: torch.export.Dim("rows", min=2, max=9)}
-    program = torch.export.export(Rows(), (torch.from_numpy(x),), dynamic_shapes=(rows,))
-    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
-    np.testing.assert_array_equal(got, np.tile(x[0], (5, 1)))
-
-
-def _import_attention_and_view(importers: ModuleType) -> None:
-    import torch
-
-    class Attend(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            heads = x.view(2, 3, 2, 4).transpose(1, 2)
-            out = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
-            return out.transpose(1, 2).reshape(2, 3, 8).view(-1, 8)
-
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 8), "float32"))
-    program = torch.export.export(Attend(), (x,))
-    mod = importers.from_exported_program(program, unwrap_unit_return_tuple=True)
-    np.testing.assert_allclose(run(mod, x.numpy()), Attend()(x), rtol=1e-5, atol=1e-6)
-
-
-def _exported(importers: ModuleType, module: object, *inputs: np.ndarray) -> np.ndarray:
-    """What an exported module gives."""
-    import torch
-
-    program = torch.export.export(module, tuple(map(torch.from_numpy, inputs)))
-    return run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), *inputs)
-
-
-def _import_diagonal(importers: ModuleType) -> None:
-    import torch
-
-    class Diagonal(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            both = torch.tensor([0, 1])
-            return x[:, both, both]
-
-    x = np.arange(8, dtype="float32").reshape(2, 2, 2)
-    np.testing.assert_array_equal(_exported(importers, Diagonal(), x), x[:, [0, 1], [0, 1]])
-
-
-def _import_selu(importers: ModuleType) -> None:
-    import torch
-
-    x = np.array([-2, -0.5, 0, 1, 30], "float32")
-    got = _exported(importers, torch.nn.SELU(), x)
-    expected = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
-
-
-def _import_divisor(importers: ModuleType) -> None:
-    import torch
-
-    x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
-    got = _exported(importers, torch.nn.AvgPool2d(2, divisor_override=3), x)
-    expected = x.reshape(2, 2, 2, 2).sum((1, 3)) / 3
-    np.testing.assert_allclose(got[0, 0], expected, rtol=1e-6)
-
-
-def _import_grid_sample(importers: ModuleType) -> None:
-    import torch
-
-    class Sample(torch.nn.Module):
-        def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.grid_sample(x, grid, align_corners=True)
-
-    x = np.arange(6, dtype="float32").reshape(1, 1, 2, 3)
-    # Each element of the upper row, and the middle of the lower one.
-    grid = np.array([[[[-1, -1], [0, -1], [1, -1], [0, 1]]]], "float32")
-    np.testing.assert_allclose(_exported(importers, Sample(), x, grid)[0, 0], [[0, 1, 2, 4]])
-
-
-def _import_maximum_of_nan(importers: ModuleType) -> None:
-    import torch
-
-    class Largest(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.max(1)[0]
-
-    x = np.array([[1, np.nan, 3], [5, 4, 3]], "float32")
-    np.testing.assert_array_equal(_exported(importers, Largest(), x), [np.nan, 5])
-
-
-def _import_falling_numbers(importers: ModuleType) -> None:
-    import torch
-
-    class Fall(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * torch.arange(2, -1, -1)
-
-    got = _exported(importers, Fall(), np.ones(3, "float32"))
-    np.testing.assert_array_equal(got, [2, 1, 0])
-
-
-DTYPE = Fix(
-    id="torch-dtype",
+DTYPE = declare(
+    "torch-dtype",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="conv, conv_transpose, linear and addmm keep the dtype that PyTorch gives them",
-    upstream=(),
-    probe=_probe(_import_half_linear, r"TypeError: .*same datatype"),
+    summary="keeps the dtype of conv, conv_transpose, linear and addmm",
+    symptoms={
+        Symptom.ERROR: (
+            "a float16, bfloat16 or float64 convolution or linear layer with a bias is rejected"
+        ),
+        Symptom.WRONG: (
+            "a float16, bfloat16 or float64 convolution or linear layer without a "
+            "bias gives float32"
+        ),
+    },
 )
 
-CONV_TRANSPOSE = Fix(
-    id="torch-conv-transpose",
+CONV_TRANSPOSE = declare(
+    "torch-conv-transpose",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="ConvTranspose3d, output_size, unbatched data, arguments by name, padding modes",
+    summary=(
+        "imports ConvTranspose3d, output_size, unbatched data, keyword arguments and padding modes"
+    ),
+    symptoms={
+        Symptom.ERROR: "ConvTranspose3d and unbatched inputs are rejected",
+        Symptom.WRONG: "`from_fx` ignores `output_size`",
+    },
     upstream=(17325, 17968),
-    probe=_probe(
-        _import_conv_transpose3d,
-        r"ValueError: Unsupported transposed convolution dimensionality: 5",
-    ),
 )
 
-BATCH_NORM = Fix(
-    id="torch-batch-norm",
+BATCH_NORM = declare(
+    "torch-batch-norm",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="a batch norm in eval mode takes its running statistics; BatchNorm1d and 3d",
+    summary=(
+        "uses the running statistics of a batch norm in eval mode; imports BatchNorm1d and 3d"
+    ),
+    symptoms={
+        Symptom.ERROR: "`from_fx` rejects BatchNorm1d and BatchNorm3d",
+        Symptom.WRONG: "`from_fx` normalizes by the statistics of the batch in eval mode",
+    },
     upstream=(17752,),
-    probe=_probe(_import_eval_batch_norm, r"AssertionError: .*Not equal to tolerance"),
 )
 
-INTERPOLATE = Fix(
-    id="torch-interpolate",
+INSTANCE_NORM = declare(
+    "torch-instance-norm",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="interpolation takes the elements that PyTorch takes, in all its modes; Upsample",
+    summary="imports an instance norm as one operator, also with a symbolic batch",
+    symptoms={
+        Symptom.ERROR: "an instance norm with a symbolic batch is rejected",
+        Symptom.WRONG: (
+            "`from_fx` normalizes unbatched data over the wrong axes, and ignores "
+            "running statistics"
+        ),
+        Symptom.COST: (
+            "an instance norm becomes a batch norm over a reshape, which keeps its transposes"
+        ),
+    },
+)
+
+INTERPOLATE = declare(
+    "torch-interpolate",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="interpolates as PyTorch does, in all modes; imports Upsample",
+    symptoms={
+        Symptom.ERROR: "`from_fx` rejects nn.Upsample",
+        Symptom.WRONG: "nearest interpolation reads other pixels than PyTorch",
+    },
     upstream=(17932, 18500),
-    probe=_probe(_import_nearest, r"AssertionError: .*Arrays are not equal"),
 )
 
-PAD = Fix(
-    id="torch-fx-pad",
+PAD = declare(
+    "torch-fx-pad",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="from_fx imports the padding modules",
-    upstream=(),
-    probe=_probe(
-        _import_reflection_pad, r"AssertionError: Unsupported module type .*ReflectionPad"
-    ),
+    summary="imports the padding modules by from_fx",
+    symptoms={
+        Symptom.ERROR: "`from_fx` rejects ReflectionPad2d and the other padding modules",
+    },
 )
 
-TILE = Fix(
-    id="torch-tile",
+TILE = declare(
+    "torch-tile",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="tile and repeat by a symbolic dimension",
+    summary="imports tile and repeat by a symbolic extent",
+    symptoms={
+        Symptom.ERROR: "`tile` and `repeat` by symbolic extents are rejected",
+    },
     upstream=(17291, 17304),
-    probe=_probe(_import_symbolic_repeat, r"TypeError: Mismatched type .*relax\.op\.tile"),
 )
 
-INSTANCE_NORM = Fix(
-    id="torch-instance-norm",
+PRELU = declare(
+    "torch-prelu",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="an instance norm stays one operator, of a symbolic batch too",
-    upstream=(),
-    probe=_probe(_import_instance_norm, r"TypeError: int\(\) argument must be"),
-)
-
-PRELU = Fix(
-    id="torch-prelu",
-    family="torch-importer",
-    kind=Kind.IMPORTER,
-    summary="a PReLU stays one operator, through which a layout propagates",
+    summary="imports PReLU as one operator that layouts pass through",
+    symptoms={
+        Symptom.ERROR: "`from_fx` rejects PReLU",
+        Symptom.COST: "a PReLU becomes several operators",
+    },
     upstream=(17816,),
-    probe=_probe(_import_prelu, r"AssertionError: a PReLU is imported as"),
 )
 
-LINEAR = Fix(
-    id="torch-linear",
+LINEAR = declare(
+    "torch-linear",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="linear layers and matmul on any input keep their weights unrepeated; Bilinear",
+    summary="imports linear layers and matmul without repeating weights; imports Bilinear",
+    symptoms={
+        Symptom.ERROR: "nn.Bilinear is rejected",
+        Symptom.COST: (
+            "a Linear or matmul on a transposed input, also in attention and "
+            "recurrent layers, repeats its weight for each element of the batch"
+        ),
+    },
     upstream=(17546,),
-    probe=_probe(_import_linear_of_transposed, r"AssertionError: the weight is broadcast"),
 )
 
-PROMOTION = Fix(
-    id="torch-promotion",
+PROMOTION = declare(
+    "torch-promotion",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="operands are promoted as PyTorch does; add with alpha; sums and any of booleans",
-    upstream=(),
-    probe=_probe(_import_integers_by_a_half, r"AssertionError: .*Arrays are not equal"),
+    summary="promotes operands as PyTorch does; imports alpha of add, and sums of booleans",
+    symptoms={
+        Symptom.ERROR: (
+            "`cumsum` of booleans, `clamp` of integers, and integer divisions of "
+            "mixed dtypes are rejected"
+        ),
+        Symptom.WRONG: (
+            "an integer tensor times 0.5 is 0, divided by 2 it stays integer, and "
+            "`add` ignores `alpha`"
+        ),
+    },
 )
 
-DYNAMIC_SHAPES = Fix(
-    id="torch-dynamic-shapes",
+DYNAMIC_SHAPES = declare(
+    "torch-dynamic-shapes",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="sizes are those of torch.export, slices, splits and pads by them; types are compared",
+    summary="takes sizes from torch.export, in slices, splits and pads too, and checks types",
+    symptoms={
+        Symptom.CRASH: "`x[-1]` along a dynamic axis reads memory outside x",
+        Symptom.ERROR: "the maximum of sizes, and splits and pads by them, are rejected",
+        Symptom.WRONG: "a value whose type differs from PyTorch's is accepted",
+    },
     upstream=(17818, 18918),
-    probe=_probe(
-        _import_size_of_a_maximum,
-        r"AssertionError: Unsupported function types .*sym_max"
-        r"|OpNotImplemented: unsupported operator sym_max",
+)
+
+ATTENTION = declare(
+    "torch-attention",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="imports attention with a viewed result, boolean masks, scale and grouped heads",
+    symptoms={
+        Symptom.ERROR: (
+            "attention (SDPA) with a viewed result, as in GPT-2, is rejected; so "
+            "is a boolean mask in a program that is not decomposed"
+        ),
+        Symptom.WRONG: "`scale` of attention is ignored in a program that is not decomposed",
+    },
+)
+
+INDEXING = declare(
+    "torch-indexing",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "imports advanced indexing, assignment to indices and masks, dynamic slices and scatters"
     ),
+    symptoms={
+        Symptom.ERROR: (
+            "`x[i] = rows`, `x[mask] = v` and `x[:, :n] = y` along a dynamic axis do not build"
+        ),
+        Symptom.WRONG: (
+            "`L[..., i, i] = v` writes only the diagonal of the batch; `x[..., i, "
+            ":, j]` reads other elements"
+        ),
+    },
 )
 
-ATTENTION = Fix(
-    id="torch-attention",
+ACTIVATIONS = declare(
+    "torch-activations",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="attention whose result is viewed; not decomposed, its masks, scale and grouped heads",
-    upstream=(),
-    probe=_probe(_import_attention_and_view, r"ValueError: Cannot view a tensor"),
+    summary=("computes elu, selu, celu, expm1 and log1p to the last digits, and softshrink of NaN"),
+    symptoms={
+        Symptom.WRONG: (
+            "`selu` lacks its scale and is 5% off; `elu`, `celu`, `expm1` and "
+            "`log1p` lose all digits near zero; a traced `nn.ELU`, `nn.CELU`, "
+            "`nn.GELU` or `nn.Hardtanh` ignores its arguments"
+        ),
+    },
 )
 
-INDEXING = Fix(
-    id="torch-indexing",
+POOLING = declare(
+    "torch-pooling",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="advanced indexing, assignment to indices, masks and dynamic slices, scatters",
-    upstream=(),
-    probe=_probe(
-        _import_diagonal,
-        r"AssertionError: .*Arrays are not equal"
-        r"|OpNotImplemented: aten.index.Tensor .*imported as float32",
+    summary="imports divisor_override of average pooling",
+    symptoms={
+        Symptom.WRONG: "average pooling ignores `divisor_override`",
+    },
+)
+
+GRID_SAMPLE = declare(
+    "torch-grid-sample",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="reads the coordinates of grid_sample from the last axis of the grid; imports 3-D",
+    symptoms={
+        Symptom.ERROR: "3-D `grid_sample` is rejected",
+        Symptom.WRONG: "`grid_sample` reads the grid as [N, 2, H, W]",
+    },
+)
+
+REDUCTIONS = declare(
+    "torch-reductions",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "imports max and min along an axis, also of NaN; amax, amin, aminmax; axes of scalars"
     ),
+    symptoms={
+        Symptom.ERROR: (
+            "`min(dim)`, `amax`, `amin`, `aminmax`, and axes of 0-d tensors are rejected"
+        ),
+        Symptom.WRONG: "`x.max(dim)` loses NaN",
+    },
 )
 
-ACTIVATIONS = Fix(
-    id="torch-activations",
+CREATION = declare(
+    "torch-creation",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="elu, selu, celu, expm1, log1p to the last digits; softshrink of NaN",
-    upstream=(),
-    probe=_probe(_import_selu, r"AssertionError: .*Not equal to tolerance"),
+    summary="imports arange with negative steps, of floats and empty; empty with symbolic sizes",
+    symptoms={
+        Symptom.ERROR: (
+            "`arange` of floats with symbolic sizes, and `empty` with them, are rejected"
+        ),
+        Symptom.WRONG: "`arange` with a negative step has a wrong length",
+    },
 )
 
-POOLING = Fix(
-    id="torch-pooling",
+DECOMPOSITIONS = declare(
+    "torch-decompositions",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="average poolings with divisor_override",
-    upstream=(),
-    probe=_probe(_import_divisor, r"AssertionError: .*Not equal to tolerance"),
-)
-
-GRID_SAMPLE = Fix(
-    id="torch-grid-sample",
-    family="torch-importer",
-    kind=Kind.IMPORTER,
-    summary="grid_sample reads the coordinates from the last axis of its grid; in 3-D, too",
-    upstream=(),
-    probe=_probe(
-        _import_grid_sample,
-        r"AssertionError: .*Not equal to tolerance"
-        r"|OpNotImplemented: aten.grid_sampler_2d.* imported as float32",
-    ),
-)
-
-REDUCTIONS = Fix(
-    id="torch-reductions",
-    family="torch-importer",
-    kind=Kind.IMPORTER,
-    summary="max and min along an axis, of NaN too; amax, amin, aminmax; axes of scalars",
-    upstream=(),
-    probe=_probe(_import_maximum_of_nan, r"AssertionError: .*Arrays are not equal"),
-)
-
-CREATION = Fix(
-    id="torch-creation",
-    family="torch-importer",
-    kind=Kind.IMPORTER,
-    summary="arange with negative steps, of floats, empty; empty of symbolic sizes",
-    upstream=(),
-    probe=_probe(
-        _import_falling_numbers,
-        r"ValueError: .*relax.multiply"
-        r"|OpNotImplemented: aten.arange.* imported as int64",
-    ),
-)
-
-DECOMPOSITIONS = Fix(
-    id="torch-decompositions",
-    family="torch-importer",
-    kind=Kind.IMPORTER,
-    summary="operators without a converter are decomposed further; the statistics of norms",
-    upstream=(),
-    probe=_probe(
-        _import_statistics_of_a_norm,
-        r"AssertionError: .*Arrays are not equal"
-        r"|OpNotImplemented: .*'getitem_1': imported as float32",
-    ),
+    summary="decomposes operators that have no converter; imports the statistics of norms",
+    symptoms={
+        Symptom.ERROR: (
+            "`var_mean`, `x.unfold`, `diagonal_scatter` and others that PyTorch "
+            "can decompose are rejected, and the error names no node"
+        ),
+        Symptom.WRONG: "statistics of a norm that the program reads are zeros or the data",
+    },
 )

@@ -10,168 +10,70 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fixes of what makes a library larger than the parameters of its model."""
+"""Constants, and parameters that are prepared once."""
 
-import math
-import re
+from .fix import Kind, Symptom, declare
 
-import numpy as np
-import tvm
-from tvm import relax
-
-from ..pipeline import pipeline
-from ..relax import transform
-from ..relax.analysis import bindings
-from ..relax.ir import tensor_of
-from .record import Fix, Kind, Probe
-
-
-def _lower(mod: tvm.IRModule, relax_pipeline: tvm.transform.Pass) -> tvm.IRModule:
-    with tvm.target.Target("llvm"):
-        return relax_pipeline(mod)
-
-
-def _constant_elements(mod: tvm.IRModule) -> int:
-    sizes = []
-
-    def visit(expr: relax.Expr) -> None:
-        tensor = tensor_of(expr)
-        if tensor is not None:
-            sizes.append(math.prod(tensor.shape))
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
-    return sum(sizes)
-
-
-def _largest_result(mod: tvm.IRModule) -> int:
-    """The elements of the largest result of a call."""
-    types = [
-        binding.var.ty
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for binding in bindings(function)
-    ]
-    shapes = [list(ty.shape) for ty in types if isinstance(ty, relax.TensorType)]
-    return max(math.prod(map(int, shape)) for shape in shapes)
-
-
-def _module(
-    x: tuple[int, ...], weight: tuple[int, ...], wide: tuple[int, ...], op: str
-) -> tvm.IRModule:
-    """``op(x, broadcast_to(weight))`` with a constant weight."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("x", relax.TensorType(x, "float32"))
-    values = np.random.default_rng(0).standard_normal(weight, "float32")
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            repeated = builder.emit(relax.op.broadcast_to(relax.const(values), wide))
-            out = builder.emit_output(getattr(relax.op, op)(data, repeated))
-        builder.emit_func_output(out)
-    return builder.get()
-
-
-def _multiply_by_repeated(relax_pipeline: tvm.transform.Pass) -> None:
-    mod = _lower(_module((16, 7, 64), (64, 96), (16, 64, 96), "matmul"), relax_pipeline)
-    largest = max(_largest_result(mod), _constant_elements(mod))
-    assert largest <= 16 * 7 * 96, f"the weight takes {largest} elements, and has {64 * 96}"
-
-
-BROADCAST_FREE_MATMUL = Fix(
-    id="broadcast-free-matmul",
+BROADCAST_FREE_MATMUL = declare(
+    "broadcast-free-matmul",
     family="weights",
     kind=Kind.PASS,
-    summary="a matmul reads a weight as it is, and not once for each element of the batch",
+    summary="keeps a matmul from repeating its weight for each element of the batch",
+    symptoms={
+        Symptom.COST: (
+            "the weight of a matmul on transposed data (batch-first attention, "
+            "ViT, permuted MLPs) is stored once for each element of the batch: 16 "
+            "times its size and more"
+        ),
+    },
     upstream=(17546,),
-    probe=Probe(
-        stock=lambda: _multiply_by_repeated(relax.get_pipeline("zero")),
-        fixed=lambda: _multiply_by_repeated(pipeline()),
-        symptom=re.compile("AssertionError: the weight takes 98304 elements, and has 6144"),
-    ),
 )
 
-
-def _add_repeated(relax_pipeline: tvm.transform.Pass) -> None:
-    mod = _lower(_module((256, 64, 64), (64, 64), (256, 64, 64), "add"), relax_pipeline)
-    constants = _constant_elements(mod)
-    assert constants <= 64 * 64, f"the constants have {constants} elements, of {64 * 64}"
-
-
-FOLD_CONSTANT = Fix(
-    id="fold-constant",
+FOLD_CONSTANT = declare(
+    "fold-constant",
     family="weights",
     kind=Kind.PASS,
-    summary="folding does not make constants larger than a budget; tied weights are held once",
+    summary="limits the growth of folded constants, and stores tied weights once",
+    symptoms={
+        Symptom.COST: (
+            "FoldConstant stores `W.expand`, repeated rows, products of adapters, "
+            "upcasts and dequantized weights, and a tied embedding twice: a "
+            "library many times as large as the model"
+        ),
+    },
     upstream=(17546,),
-    probe=Probe(
-        stock=lambda: _add_repeated(relax.get_pipeline("zero")),
-        fixed=lambda: _add_repeated(pipeline()),
-        symptom=re.compile("AssertionError: the constants have 1048576 elements, of 4096"),
-    ),
 )
 
-
-def _call_from_within(lift: tvm.transform.Pass) -> None:
-    """``caller`` calls ``main``, whose weight is transposed ahead."""
-    builder = relax.BlockBuilder()
-    matrix = relax.TensorType((2, 2), "float32")
-    x, w = relax.Var("x", matrix), relax.Var("w", matrix)
-    with builder.function("main", [x, w], attrs={"num_input": 1}):
-        with builder.dataflow():
-            transposed = builder.emit(relax.op.permute_dims(w))
-            out = builder.emit_output(relax.op.matmul(x, transposed))
-        main = builder.emit_func_output(out)
-    x, w = relax.Var("x", matrix), relax.Var("w", matrix)
-    with builder.function("caller", [x, w]):
-        builder.emit_func_output(builder.emit(relax.Call(main, [x, w])))
-    vm = relax.VirtualMachine(relax.build(lift(builder.get()), "llvm"), tvm.cpu())
-    values = np.array([[1, 2], [3, 4]], "float32"), np.array([[0, 10], [0, 0]], "float32")
-    got = vm["caller"](*map(tvm.runtime.tensor, values)).numpy()
-    difference = np.abs(got - values[0] @ values[1].T).max()
-    assert difference == 0, f"the caller is wrong by {difference:g}"
-
-
-LIFT_TRANSFORM_PARAMS = Fix(
-    id="lift-transform-params",
+LIFT_TRANSFORM_PARAMS = declare(
+    "lift-transform-params",
     family="weights",
     kind=Kind.PASS,
-    summary="lifted weights do not grow; callers, outputs of weights alone and shared transforms "
-    "stay right",
+    summary="lifts weights without growth, and keeps callers and shared transforms right",
+    symptoms={
+        Symptom.CRASH: (
+            "LiftTransformParams crashes if `num_input` exceeds the number of parameters"
+        ),
+        Symptom.WRONG: (
+            "LiftTransformParams does not update functions that call the lifted "
+            "one, and makes an ill-formed module of an output that only depends "
+            "on weights, or of an expression that stands twice in one of two "
+            "functions"
+        ),
+        Symptom.COST: "LiftTransformParams dequantizes int8 weights: 4 times their size",
+    },
     upstream=(17231, 17232),
-    probe=Probe(
-        stock=lambda: _call_from_within(relax.transform.LiftTransformParams()),
-        fixed=lambda: _call_from_within(transform.LiftTransformParams()),
-        symptom=re.compile("AssertionError: the caller is wrong by 40"),
-    ),
 )
 
-
-def _bundle_what_was_lifted(bundle: tvm.transform.Pass) -> None:
-    builder = relax.BlockBuilder()
-    x, w = (relax.Var(name, relax.TensorType((2, 2), "float32")) for name in "xw")
-    with builder.function("main", [x, w], attrs={"num_input": 1}):
-        with builder.dataflow():
-            transposed = builder.emit(relax.op.permute_dims(w))
-            out = builder.emit_output(relax.op.matmul(x, transposed))
-        builder.emit_func_output(out)
-    mod = bundle(transform.LiftTransformParams()(builder.get()))
-    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
-    value = tvm.runtime.tensor(np.array([[1, 2], [3, 4]], "float32"))
-    got = vm["main"](value, vm["main_transform_params"]([value])).numpy()
-    np.testing.assert_array_equal(got, [[5, 11], [11, 25]])
-
-
-LIFTED_PARAMS = Fix(
-    id="lifted-params",
+LIFTED_PARAMS = declare(
+    "lifted-params",
     family="weights",
     kind=Kind.PASS,
-    summary="BundleModelParams, LazyGetInput, LazySetOutput and LazyTransformParams take what "
-    "LiftTransformParams made",
-    upstream=(),
-    probe=Probe(
-        stock=lambda: _bundle_what_was_lifted(relax.transform.BundleModelParams()),
-        fixed=lambda: _bundle_what_was_lifted(transform.BundleModelParams()),
-        symptom=re.compile("TypeError"),
-    ),
+    summary="lets the passes for lazy and bundled parameters follow LiftTransformParams",
+    symptoms={
+        Symptom.ERROR: (
+            "after LiftTransformParams, BundleModelParams bundles again, "
+            "LazyGetInput and LazySetOutput pass all weights as one tuple, and "
+            "LazyTransformParams does not store weights that are passed on"
+        ),
+    },
 )

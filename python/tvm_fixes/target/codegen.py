@@ -33,9 +33,8 @@ import functools
 import tvm
 import tvm_ffi
 
+from ..fixes.elements import SLP_VECTORIZER as FIX_ID
 from ..support import switches
-
-FIX_ID = "slp-vectorizer"
 
 _BUILD = "target.build.llvm"
 _OPTION = "-vectorize-slp=false"

@@ -20,6 +20,7 @@ from tvm import relax
 from tvm_ffi.access_path import AccessPath
 
 from .. import _ffi
+from ..fixes.verifier import ATTRIBUTES, CALL_TIR, FUNCTIONS, OPERATORS, PRIM_FUNC, TYPES
 from ..support import switches
 from . import render
 from .diagnostic import Diagnostic, Note
@@ -28,15 +29,15 @@ from .paths import node_at
 SCHEMA_VERSION = 1
 
 _FIX_OF_RULE = {
-    "call_tir": "verify-call-tir",
-    "call_tir_inplace": "verify-call-tir",
-    "call": "verify-functions",
-    "global": "verify-functions",
-    "op": "verify-operators",
-    "tir": "verify-prim-func",
-    "if": "verify-types",
-    "shape": "verify-types",
-    "type": "verify-types",
+    "call_tir": CALL_TIR,
+    "call_tir_inplace": CALL_TIR,
+    "call": FUNCTIONS,
+    "global": FUNCTIONS,
+    "op": OPERATORS,
+    "tir": PRIM_FUNC,
+    "if": TYPES,
+    "shape": TYPES,
+    "type": TYPES,
 }
 """The fix by whose switch a rule is left out, by the rule's family.
 
@@ -154,7 +155,7 @@ def verify(mod: tvm.IRModule) -> Diagnostics:
 def fix_of(rule: str) -> str | None:
     """The fix by whose switch the findings of a rule are left out, if there is one."""
     if rule == "op.attrs":
-        return "verify-attributes"
+        return ATTRIBUTES
     return _FIX_OF_RULE.get(rule.split(".")[0])
 
 

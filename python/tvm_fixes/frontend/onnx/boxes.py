@@ -33,13 +33,12 @@ How to remove
 import numpy as np
 from tvm import relax
 
+from ...fixes.onnx_importer import BOXES
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node
 
-__all__ = ["BOXES", "convert_nms", "convert_roi_align"]
-
-BOXES = "onnx-boxes"
+__all__ = ["convert_nms", "convert_roi_align"]
 
 _NMS_OPERANDS = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
 

@@ -35,6 +35,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.onnx_importer import EXPAND
 from ...support import switches
 from .extents import choose, equal, expression
 from .node import Converter, Extent, Node
@@ -42,15 +43,12 @@ from .parameters import named, require
 
 __all__ = [
     "BROADCASTING",
-    "EXPAND",
     "broadcast_batches",
     "broadcast_extent",
     "broadcast_to",
     "convert_broadcasting",
     "require_broadcast",
 ]
-
-EXPAND = "onnx-expand"
 
 BROADCASTING = (
     "Add",

@@ -33,13 +33,12 @@ How to remove
 import onnx
 from tvm import relax, tirx
 
+from ...fixes.onnx_importer import IF
 from ...support import switches
 from .graph import GraphImporter
 from .values import Extent, KnownValues, Value, extents_of
 
-__all__ = ["IF", "convert_if"]
-
-IF = "onnx-if"
+__all__ = ["convert_if"]
 
 
 def convert_if(

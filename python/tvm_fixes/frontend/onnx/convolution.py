@@ -37,13 +37,11 @@ from typing import Any, Self
 
 from tvm import relax, tirx, topi
 
+from ...fixes.onnx_importer import CONV_AUTO_PAD, CONV_TRANSPOSE_OUTPUT_SHAPE
 from ...support import switches
 from .node import Converter, Extent, Node, extents_of
 
-__all__ = ["CONV_AUTO_PAD", "CONV_TRANSPOSE_OUTPUT_SHAPE", "pad_conv", "pad_conv_transpose"]
-
-CONV_AUTO_PAD = "onnx-conv-auto-pad"
-CONV_TRANSPOSE_OUTPUT_SHAPE = "onnx-conv-transpose-output-shape"
+__all__ = ["pad_conv", "pad_conv_transpose"]
 
 _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 

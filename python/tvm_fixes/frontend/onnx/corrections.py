@@ -12,18 +12,33 @@
 # and limitations under the License.
 """The corrections of each operator, in the order in which a node passes them."""
 
-from ...support import switches
-from .boxes import BOXES, convert_nms, convert_roi_align
-from .broadcast import BROADCASTING, EXPAND, broadcast_batches, convert_broadcasting
-from .contractions import check_einsum, check_gemm, check_matmul
-from .convolution import (
+from ...fixes.elements import INDEX_LEGALIZE
+from ...fixes.onnx_importer import (
+    ACTIVATIONS,
+    BOXES,
     CONV_AUTO_PAD,
     CONV_TRANSPOSE_OUTPUT_SHAPE,
-    pad_conv,
-    pad_conv_transpose,
-)
-from .elementwise import (
+    DTYPE,
     ELEMENTWISE,
+    EXPAND,
+    NORMS,
+    PAD,
+    PARAMETERS,
+    POOLING,
+    PRELU,
+    QUANTIZED,
+    RECURRENT,
+    REDUCTIONS,
+    RESHAPE,
+    RESIZE,
+    SLICE,
+)
+from ...support import switches
+from .boxes import convert_nms, convert_roi_align
+from .broadcast import BROADCASTING, broadcast_batches, convert_broadcasting
+from .contractions import check_einsum, check_gemm, check_matmul
+from .convolution import pad_conv, pad_conv_transpose
+from .elementwise import (
     convert_bit_shift,
     convert_cast,
     convert_dropout,
@@ -36,11 +51,9 @@ from .elementwise import (
 )
 from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .generators import convert_eye_like, convert_range
-from .indices import FIX_ID as INDICES
 from .indices import INDEXED, convert_indexed
 from .node import Correction
 from .norms import (
-    NORMS,
     convert_batch_norm,
     convert_group_norm,
     convert_instance_norm,
@@ -50,17 +63,11 @@ from .norms import (
     convert_mean_variance_norm,
     convert_rms_norm,
 )
-from .pad import PAD, convert_pad
-from .pooling import POOLING, convert_lp_pool, convert_max_unpool, convert_pool
-from .prelu import PRELU, convert_prelu
-from .quantized import (
-    QUANTIZED,
-    convert_conv_integer,
-    convert_qlinear_conv,
-    convert_qlinear_matmul,
-)
+from .pad import convert_pad
+from .pooling import convert_lp_pool, convert_max_unpool, convert_pool
+from .prelu import convert_prelu
+from .quantized import convert_conv_integer, convert_qlinear_conv, convert_qlinear_matmul
 from .rectifiers import (
-    ACTIVATIONS,
     convert_clip,
     convert_elu,
     convert_hardmax,
@@ -68,26 +75,19 @@ from .rectifiers import (
     convert_sign,
     convert_thresholded_relu,
 )
-from .recurrent import RECURRENT, convert_recurrent
-from .reductions import REDUCED, REDUCTIONS, convert_arg_reduction, convert_reduction
+from .recurrent import convert_recurrent
+from .reductions import REDUCED, convert_arg_reduction, convert_reduction
 from .reshape import (
-    RESHAPE,
     convert_flatten,
     convert_reshape,
     convert_shape,
     convert_squeeze,
     convert_unsqueeze,
 )
-from .resize import RESIZE, convert_resize
-from .selection import (
-    PARAMETERS,
-    convert_cum_sum,
-    convert_one_hot,
-    convert_reverse_sequence,
-    convert_top_k,
-)
-from .slice import SLICE, convert_slice, convert_split
-from .sums import DTYPE, sum_convolution, sum_gemm, sum_matmul
+from .resize import convert_resize
+from .selection import convert_cum_sum, convert_one_hot, convert_reverse_sequence, convert_top_k
+from .slice import convert_slice, convert_split
+from .sums import sum_convolution, sum_gemm, sum_matmul
 from .variadic import convert_concat, convert_variadic
 
 __all__ = ["corrected_operators", "correcting_fixes", "in_force"]
@@ -163,7 +163,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "TopK": [(PARAMETERS, convert_top_k)],
     "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
-    **{operator: [(INDICES, convert_indexed)] for operator in INDEXED},
+    **{operator: [(INDEX_LEGALIZE, convert_indexed)] for operator in INDEXED},
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
 }
 """The corrections of each operator, by the fix they belong to, in the order a node passes them."""

@@ -37,12 +37,12 @@ import numpy as np
 from onnx import helper
 from tvm import relax
 
+from ...fixes.onnx_importer import ELEMENTWISE
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .node import Converter, Node, extents_of
 
 __all__ = [
-    "ELEMENTWISE",
     "convert_bit_shift",
     "convert_cast",
     "convert_dropout",
@@ -53,8 +53,6 @@ __all__ = [
     "convert_softplus",
     "convert_space_to_depth",
 ]
-
-ELEMENTWISE = "onnx-elementwise"
 
 _NARROW = re.compile(r"float[468]_|u?int[24]$")
 

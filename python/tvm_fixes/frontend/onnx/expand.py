@@ -35,19 +35,15 @@ from onnx import numpy_helper
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from ...fixes.onnx_importer import EXPAND
 from ...support import switches
 from ..dtypes import dtype_of
-from .broadcast import EXPAND, broadcast_extent, broadcast_to, require_broadcast
+from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .extents import expression, is_static
 from .node import Converter, Extent, Node
 from .parameters import extents_or_symbols, require, shaped
 
-__all__ = [
-    "EXPAND",
-    "convert_constant_of_shape",
-    "convert_expand",
-    "convert_tile",
-]
+__all__ = ["convert_constant_of_shape", "convert_expand", "convert_tile"]
 
 
 def convert_expand(node: Node, convert: Converter) -> relax.Expr:

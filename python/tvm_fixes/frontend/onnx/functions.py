@@ -38,12 +38,11 @@ import onnx
 import tvm
 from onnx import defs, helper, inliner
 
+from ...fixes.onnx_importer import FUNCTIONS
 from ...support import switches
 from .external import with_initializers
 
-__all__ = ["FUNCTIONS", "expand_functions"]
-
-FUNCTIONS = "onnx-functions"
+__all__ = ["expand_functions"]
 
 _SMALL = 64
 

@@ -34,12 +34,12 @@ from onnx import helper
 from tvm import relax
 from tvm.relax import op
 
+from ...fixes.onnx_importer import PARAMETERS
 from ...support import switches
 from ..dtypes import dtype_of
 from .extents import greatest, is_static
 from .node import Converter, Extent, Node
 from .parameters import shaped
-from .selection import PARAMETERS
 
 __all__ = ["convert_eye_like", "convert_range"]
 

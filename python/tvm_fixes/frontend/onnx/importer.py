@@ -26,18 +26,19 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
+from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, SHAPE_VALUES, UNNAMED_DIMS
 from ...support import switches
 from . import corrections
 from .check import check_model, check_size
-from .control_flow import IF, convert_if
+from .control_flow import convert_if
 from .evaluate import evaluate
 from .external import Read, with_external, without_external
-from .functions import FUNCTIONS, expand_functions
-from .inputs import UNNAMED_DIMS, Dim, input_shapes
-from .loops import LOOPS, convert_loop, convert_scan, has_branches
+from .functions import expand_functions
+from .inputs import Dim, input_shapes
+from .loops import convert_loop, convert_scan, has_branches
 from .node import Converter, Node, float_defaults
 from .node_errors import name_of, naming, unsupported
-from .values import SHAPE_VALUES, KnownValues, Value
+from .values import KnownValues, Value
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
 

@@ -32,11 +32,11 @@ from collections.abc import Callable
 from tvm import ir, relax
 from tvm.relax import op
 
-from ...relax.legalize.indices import FIX_ID
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from .node import Converter, Node
 
-__all__ = ["FIX_ID", "INDEXED", "convert_indexed"]
+__all__ = ["INDEXED", "convert_indexed"]
 
 
 def _scatter_nd(node: Node, *operands: relax.Expr) -> relax.Expr:

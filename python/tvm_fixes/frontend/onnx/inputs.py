@@ -39,18 +39,10 @@ from typing import Any, TypeAlias
 import onnx
 from tvm import tirx
 
+from ...fixes.onnx_importer import UNNAMED_DIMS
 from ...support import switches
 
-__all__ = [
-    "UNNAMED_DIMS",
-    "Dim",
-    "evaluate_dim",
-    "input_dims",
-    "input_shapes",
-    "symbol_names",
-]
-
-UNNAMED_DIMS = "onnx-unnamed-dims"
+__all__ = ["Dim", "evaluate_dim", "input_dims", "input_shapes", "symbol_names"]
 
 Dim: TypeAlias = int | str | tirx.Expr
 """An extent, a symbol or an expression of symbols by name, or one that is made already."""

@@ -36,14 +36,13 @@ import onnx
 import tvm
 from tvm import relax, tirx
 
+from ...fixes.onnx_importer import LOOPS
 from ...support import switches
 from .graph import GraphImporter
 from .recursion import LoopTypeError, scan
 from .values import Element, Extent, Value, extents_of
 
-__all__ = ["LOOPS", "convert_loop", "convert_scan", "has_branches"]
-
-LOOPS = "onnx-loops"
+__all__ = ["convert_loop", "convert_scan", "has_branches"]
 
 Operand: TypeAlias = relax.Expr | Value
 

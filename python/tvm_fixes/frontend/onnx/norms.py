@@ -37,6 +37,7 @@ How to remove
 import onnx
 from tvm import relax
 
+from ...fixes.onnx_importer import NORMS
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .extents import equal, is_static
@@ -44,7 +45,6 @@ from .node import Converter, Extent, Node
 from .parameters import axes_of, require, shaped
 
 __all__ = [
-    "NORMS",
     "convert_batch_norm",
     "convert_group_norm",
     "convert_instance_norm",
@@ -54,8 +54,6 @@ __all__ = [
     "convert_mean_variance_norm",
     "convert_rms_norm",
 ]
-
-NORMS = "onnx-norms"
 
 
 def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:

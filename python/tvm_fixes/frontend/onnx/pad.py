@@ -36,6 +36,7 @@ from collections.abc import Callable
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from ...fixes.onnx_importer import PAD
 from ...support import switches
 from ..dtypes import dtype_of
 from .extents import expression
@@ -52,9 +53,7 @@ from .parameters import (
     vector,
 )
 
-__all__ = ["PAD", "convert_pad"]
-
-PAD = "onnx-pad"
+__all__ = ["convert_pad"]
 
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 

@@ -39,15 +39,14 @@ from typing import Self
 import numpy as np
 from tvm import relax
 
+from ...fixes.onnx_importer import POOLING
 from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
 from .parameters import require
 
-__all__ = ["POOLING", "convert_lp_pool", "convert_max_unpool", "convert_pool"]
-
-POOLING = "onnx-pooling"
+__all__ = ["convert_lp_pool", "convert_max_unpool", "convert_pool"]
 
 _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 

@@ -31,13 +31,12 @@ How to remove
 
 from tvm import relax
 
+from ...fixes.onnx_importer import PRELU
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node, extents_of
 
-__all__ = ["PRELU", "convert_prelu"]
-
-PRELU = "onnx-prelu"
+__all__ = ["convert_prelu"]
 
 
 def convert_prelu(node: Node, convert: Converter) -> relax.Expr:

@@ -32,14 +32,13 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
+from ...fixes.onnx_importer import QUANTIZED
 from ...support import switches
 from ..dtypes import dtype_of
 from .convolution import pad_conv
 from .node import Converter, Node
 
-__all__ = ["QUANTIZED", "convert_conv_integer", "convert_qlinear_conv", "convert_qlinear_matmul"]
-
-QUANTIZED = "onnx-quantized"
+__all__ = ["convert_conv_integer", "convert_qlinear_conv", "convert_qlinear_matmul"]
 
 
 def convert_conv_integer(node: Node, convert: Converter) -> relax.Expr:

@@ -36,6 +36,7 @@ import math
 import numpy as np
 from tvm import relax, te, tirx
 
+from ...fixes.onnx_importer import ACTIVATIONS
 from ...support import switches
 from ..dtypes import dtype_of
 from ..elementary import Elementary
@@ -44,7 +45,6 @@ from .node import Converter, Node, extents_of
 from .parameters import axes_of, shaped
 
 __all__ = [
-    "ACTIVATIONS",
     "convert_clip",
     "convert_elu",
     "convert_hardmax",
@@ -53,7 +53,6 @@ __all__ = [
     "convert_thresholded_relu",
 ]
 
-ACTIVATIONS = "onnx-activations"
 
 # The alpha and gamma of Selu by default.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)

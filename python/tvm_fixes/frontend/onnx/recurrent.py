@@ -35,6 +35,7 @@ from typing import TypeAlias
 import tvm_ffi
 from tvm import relax, tirx
 
+from ...fixes.onnx_importer import RECURRENT
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .activations import Activation, Arithmetic, activations_of
@@ -42,9 +43,7 @@ from .node import Converter, Node
 from .recursion import scan
 from .values import Extent, extents_of
 
-__all__ = ["RECURRENT", "convert_recurrent"]
-
-RECURRENT = "onnx-recurrent"
+__all__ = ["convert_recurrent"]
 
 
 @dataclass(frozen=True)

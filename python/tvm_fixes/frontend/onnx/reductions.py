@@ -31,14 +31,13 @@ How to remove
 
 from tvm import relax
 
+from ...fixes.onnx_importer import REDUCTIONS
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node, extents_of
 from .parameters import axes_of, shaped
 
-__all__ = ["REDUCED", "REDUCTIONS", "convert_arg_reduction", "convert_reduction"]
-
-REDUCTIONS = "onnx-reductions"
+__all__ = ["REDUCED", "convert_arg_reduction", "convert_reduction"]
 
 REDUCED = (
     "ReduceL1",

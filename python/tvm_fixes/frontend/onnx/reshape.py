@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from tvm import relax, tirx
 from tvm.relax import op
 
+from ...fixes.onnx_importer import RESHAPE
 from ...support import switches
 from .extents import equal, greatest, is_static, product
 from .node import Converter, Extent, Node
@@ -50,15 +51,12 @@ from .parameters import (
 )
 
 __all__ = [
-    "RESHAPE",
     "convert_flatten",
     "convert_reshape",
     "convert_shape",
     "convert_squeeze",
     "convert_unsqueeze",
 ]
-
-RESHAPE = "onnx-reshape"
 
 
 def convert_reshape(node: Node, convert: Converter) -> relax.Expr:

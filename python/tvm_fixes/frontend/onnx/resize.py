@@ -39,6 +39,7 @@ from typing import Any, Self
 import numpy as np
 from tvm import relax, te, tirx, topi
 
+from ...fixes.onnx_importer import RESIZE
 from ...relax.legalize.resize import repeats
 from ...support import switches
 from ...tirx.util import factor_of
@@ -46,9 +47,7 @@ from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
 from .parameters import extents_or_symbols
 
-__all__ = ["RESIZE", "convert_resize"]
-
-RESIZE = "onnx-resize"
+__all__ = ["convert_resize"]
 
 _POLICIES = {"stretch": None, "not_larger": min, "not_smaller": max}
 

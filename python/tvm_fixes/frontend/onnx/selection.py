@@ -35,6 +35,7 @@ How to remove
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from ...fixes.onnx_importer import PARAMETERS
 from ...support import switches
 from ..dtypes import dtype_of
 from .extents import expression
@@ -49,15 +50,7 @@ from .parameters import (
 )
 from .slice import take_ranges
 
-__all__ = [
-    "PARAMETERS",
-    "convert_cum_sum",
-    "convert_one_hot",
-    "convert_reverse_sequence",
-    "convert_top_k",
-]
-
-PARAMETERS = "onnx-parameters"
+__all__ = ["convert_cum_sum", "convert_one_hot", "convert_reverse_sequence", "convert_top_k"]
 
 
 def convert_top_k(node: Node, convert: Converter) -> relax.Expr:

@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from ...fixes.onnx_importer import SLICE
 from ...support import switches
 from .extents import END, equal, is_static, slice_range
 from .node import Converter, Extent, Node
@@ -51,12 +52,11 @@ from .parameters import (
     vector,
 )
 
-__all__ = ["SLICE", "convert_slice", "convert_split", "take_ranges"]
+__all__ = ["convert_slice", "convert_split", "take_ranges"]
 
 _SPLIT_AT_ONCE = 64
 """The most outputs of one kernel, which takes ever longer to compile, and crashes LLVM."""
 
-SLICE = "onnx-slice"
 
 _INT64_MAX = 2**63 - 1
 

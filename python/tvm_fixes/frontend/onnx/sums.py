@@ -31,13 +31,12 @@ How to remove
 
 from tvm import relax
 
+from ...fixes.onnx_importer import DTYPE
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .node import Converter, Node
 
-__all__ = ["DTYPE", "sum_convolution", "sum_gemm", "sum_matmul"]
-
-DTYPE = "onnx-dtype"
+__all__ = ["sum_convolution", "sum_gemm", "sum_matmul"]
 
 _CONVOLUTION_ATTRIBUTES = (
     "strides",

@@ -44,7 +44,6 @@ from tvm_ffi import structural_equal, structural_walk
 
 __all__ = [
     "MOST_ELEMENTS",
-    "SHAPE_VALUES",
     "Element",
     "Extent",
     "KnownValues",
@@ -53,8 +52,6 @@ __all__ = [
     "extents_of",
     "is_small",
 ]
-
-SHAPE_VALUES = "onnx-shape-values"
 
 MOST_ELEMENTS = 4096
 """How many elements a tensor may have to be evaluated while it is imported."""

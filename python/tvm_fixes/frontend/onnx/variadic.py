@@ -34,9 +34,9 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import relax
 
+from ...fixes.onnx_importer import ELEMENTWISE
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .elementwise import ELEMENTWISE
 from .node import Converter, Node
 
 __all__ = ["CONCATENATED_AT_ONCE", "convert_concat", "convert_variadic"]

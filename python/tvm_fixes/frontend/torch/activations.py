@@ -39,13 +39,12 @@ from typing import Any
 from torch import fx, nn
 from tvm import relax
 
+from ...fixes.torch_importer import ACTIVATIONS as FIX_ID
 from ...support import switches
 from ..elementary import Elementary
 from .corrections import Converters, Corrections
 
-__all__ = ["FIX_ID", "Activations"]
-
-FIX_ID = "torch-activations"
+__all__ = ["Activations"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 

@@ -36,13 +36,12 @@ import tvm
 from torch import fx
 from tvm import relax, tirx
 
+from ...fixes.torch_importer import ATTENTION as FIX_ID
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Corrections, static_extent
 
-__all__ = ["FIX_ID", "Attention"]
-
-FIX_ID = "torch-attention"
+__all__ = ["Attention"]
 
 
 class Attention(Corrections):

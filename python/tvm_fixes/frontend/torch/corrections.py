@@ -45,18 +45,18 @@ from torch import fx, nn
 from tvm import relax, tirx
 from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
 
+from ...fixes.torch_importer import (
+    CONV_TRANSPOSE,
+    DTYPE,
+    INSTANCE_NORM,
+    LINEAR,
+    PRELU,
+    TILE,
+)
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 
 __all__ = ["Converters", "Corrections", "dtypes", "static_extent"]
-
-DTYPE = "torch-dtype"
-CONV_TRANSPOSE = "torch-conv-transpose"
-BATCH_NORM = "torch-batch-norm"
-INSTANCE_NORM = "torch-instance-norm"
-TILE = "torch-tile"
-PRELU = "torch-prelu"
-LINEAR = "torch-linear"
 
 Converters = Mapping[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]
 

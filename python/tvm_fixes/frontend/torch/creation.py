@@ -34,14 +34,13 @@ from typing import Any
 from torch import fx
 from tvm import relax, te, tirx
 
+from ...fixes.torch_importer import CREATION as FIX_ID
 from ...support import switches
 from ..dtypes import accumulation_dtype
 from .corrections import Converters, Corrections, static_extent
 from .symbols import Symbols
 
-__all__ = ["FIX_ID", "Creation"]
-
-FIX_ID = "torch-creation"
+__all__ = ["Creation"]
 
 
 class Creation(Corrections):

@@ -45,12 +45,11 @@ from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from tvm import relax
 
+from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from .corrections import Corrections
 
-__all__ = ["FIX_ID", "Decompositions", "decompose_further"]
-
-FIX_ID = "torch-decompositions"
+__all__ = ["Decompositions", "decompose_further"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 

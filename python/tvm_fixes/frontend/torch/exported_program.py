@@ -52,39 +52,38 @@ from tvm.relax.frontend.torch.exported_program_translator import (
     ExportedProgramImporter as TVMExportedProgramImporter,
 )
 
-from ...support import switches
-from ..dtypes import dtype_of
-from . import (
-    activations,
-    attention,
-    creation,
-    decompositions,
-    indexing,
-    interpolation,
-    promotion,
-    reductions,
-    sizes,
-)
-from .activations import Activations
-from .attention import Attention
-from .corrections import (
+from ...fixes.torch_importer import (
+    ACTIVATIONS,
+    ATTENTION,
     BATCH_NORM,
     CONV_TRANSPOSE,
+    CREATION,
+    DECOMPOSITIONS,
     DTYPE,
+    DYNAMIC_SHAPES,
+    GRID_SAMPLE,
+    INDEXING,
     INSTANCE_NORM,
+    INTERPOLATE,
     LINEAR,
+    POOLING,
     PRELU,
+    PROMOTION,
+    REDUCTIONS,
     TILE,
-    Converters,
-    Corrections,
-    dtypes,
 )
+from ...support import switches
+from ..dtypes import dtype_of
+from . import decompositions, interpolation, sizes
+from .activations import Activations
+from .attention import Attention
+from .corrections import Converters, Corrections, dtypes
 from .creation import Creation
 from .decompositions import Decompositions
 from .indexing import Indexing
 from .promotion import Promotion
 from .reductions import Reductions
-from .sampling import GRID_SAMPLE, POOLING, Sampling
+from .sampling import Sampling
 from .sizes import Sizes
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
@@ -149,39 +148,37 @@ class ExportedProgramImporter(
             },
             BATCH_NORM: {"batch_norm.default": self._batch_norm_call},
             INSTANCE_NORM: {"instance_norm.default": self._instance_norm_call},
-            interpolation.FIX_ID: {
-                f"{name}.vec": self._upsample for name in chain(_NEAREST, _WEIGHTED)
-            },
+            INTERPOLATE: {f"{name}.vec": self._upsample for name in chain(_NEAREST, _WEIGHTED)},
             TILE: {"tile.default": self._tile_call, "repeat.default": self._tile_call},
             LINEAR: {"bilinear.default": self._bilinear_call},
             PRELU: {"prelu.default": self._prelu_call},
-            attention.FIX_ID: {"scaled_dot_product_attention.default": self._attention},
-            activations.FIX_ID: {
+            ATTENTION: {"scaled_dot_product_attention.default": self._attention},
+            ACTIVATIONS: {
                 f"{name}.default": convert for name, convert in self.activation_calls().items()
             },
             POOLING: {f"{name}.default": convert for name, convert in self.pooling_calls().items()},
-            indexing.FIX_ID: self.indexing_calls(),
+            INDEXING: self.indexing_calls(),
             GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
         """TVM's converters and ours; those of sizes and dtypes act through the others."""
         converters = super().create_convert_map()
-        if switches.enabled(promotion.FIX_ID):
+        if switches.enabled(PROMOTION):
             converters |= self.promoting_converters(converters)
-        if switches.enabled(decompositions.FIX_ID):
+        if switches.enabled(DECOMPOSITIONS):
             converters["getitem"] = self.counted_results(converters["getitem"])
-        if switches.enabled(creation.FIX_ID):
+        if switches.enabled(CREATION):
             converters |= self.creating_converters(converters)
-        if switches.enabled(reductions.FIX_ID):
+        if switches.enabled(REDUCTIONS):
             converters |= self.reducing_converters()
-        if switches.enabled(sizes.FIX_ID):
+        if switches.enabled(DYNAMIC_SHAPES):
             converters |= self.sizing_converters(converters)
-        if switches.enabled(reductions.FIX_ID):
+        if switches.enabled(REDUCTIONS):
             converters |= self.ranked_converters(converters)
-        if switches.enabled(sizes.FIX_ID):
+        if switches.enabled(DYNAMIC_SHAPES):
             converters = {name: self.typed_converter(c) for name, c in converters.items()}
-        if switches.enabled(decompositions.FIX_ID):
+        if switches.enabled(DECOMPOSITIONS):
             converters = {name: self.naming_converter(c) for name, c in converters.items()}
         return converters
 
@@ -253,27 +250,25 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
     """The program in core ATen operators, and those of the `known` converters."""
     rules = torch.export.default_decompositions()
     kept: dict[str, list[torch._ops.OpOverload]] = {
-        attention.FIX_ID: [torch.ops.aten.scaled_dot_product_attention.default],
+        ATTENTION: [torch.ops.aten.scaled_dot_product_attention.default],
         LINEAR: [
             torch.ops.aten.linear.default,
             torch.ops.aten.matmul.default,
             torch.ops.aten.bilinear.default,
         ],
         PRELU: [torch.ops.aten.prelu.default],
-        activations.FIX_ID: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
+        ACTIVATIONS: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
-        interpolation.FIX_ID: [
-            getattr(torch.ops.aten, name).vec for name in chain(_NEAREST, _WEIGHTED)
-        ],
+        INTERPOLATE: [getattr(torch.ops.aten, name).vec for name in chain(_NEAREST, _WEIGHTED)],
     }
     for fix_id, overloads in kept.items():
         if switches.enabled(fix_id):
             for overload in overloads:
                 rules.pop(overload, None)
-    if switches.enabled(sizes.FIX_ID):
+    if switches.enabled(DYNAMIC_SHAPES):
         sizes.forget_derived_ranges(program)
     program = program.run_decompositions(rules)
-    if switches.enabled(decompositions.FIX_ID):
+    if switches.enabled(DECOMPOSITIONS):
         program = decompositions.decompose_further(program, known, rules)
     return program
 

@@ -47,25 +47,26 @@ from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporte
 from tvm.relax.frontend.torch.fx_translator import TorchFXImporter
 from tvm.sym import Analyzer
 
-from ...support import switches
-from . import activations, interpolation
-from .activations import Activations
-from .corrections import (
+from ...fixes.torch_importer import (
+    ACTIVATIONS,
     BATCH_NORM,
     CONV_TRANSPOSE,
     DTYPE,
     INSTANCE_NORM,
+    INTERPOLATE,
+    PAD,
+    POOLING,
     PRELU,
     TILE,
-    Converters,
-    Corrections,
-    static_extent,
 )
-from .sampling import POOLING, Sampling
+from ...support import switches
+from . import interpolation
+from .activations import Activations
+from .corrections import Converters, Corrections, static_extent
+from .sampling import Sampling
 
 __all__ = ["FXImporter", "from_fx"]
 
-PAD = "torch-fx-pad"
 
 # PyTorch's and TVM's name of what the modules pad with.
 _PAD_MODES = {
@@ -126,7 +127,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
             INSTANCE_NORM: {
                 getattr(nn, f"InstanceNorm{rank}d"): self._instance_norm_module for rank in ranks
             },
-            interpolation.FIX_ID: {
+            INTERPOLATE: {
                 "interpolate": self._interpolate_call,
                 nn.Upsample: self._upsample_module,
                 nn.UpsamplingNearest2d: self._upsample_module,
@@ -141,7 +142,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
             TILE: {"tile": self._tile_call, "repeat": self._tile_call},
             PRELU: {nn.PReLU: self._prelu_module_of_dtype},
             POOLING: {**self.pooling_calls(), **self.pooling_modules()},
-            activations.FIX_ID: {**self.activation_calls(), **self.activation_modules()},
+            ACTIVATIONS: {**self.activation_calls(), **self.activation_modules()},
         }
 
     @staticmethod

@@ -39,15 +39,14 @@ from torch import fx
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from ...fixes.torch_importer import INDEXING as FIX_ID
 from ...relax.legalize.indices import broadcast
 from ...support import switches
 from ..dtypes import dtype_of
 from .corrections import Converters, Corrections, static_extent
 from .scattering import Scattering
 
-__all__ = ["FIX_ID", "Indexing"]
-
-FIX_ID = "torch-indexing"
+__all__ = ["Indexing"]
 
 _END = 2**63 - 1
 """The end of a slice that has none."""

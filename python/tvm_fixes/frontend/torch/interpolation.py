@@ -32,13 +32,13 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from ...fixes.torch_importer import INTERPOLATE as FIX_ID
 from ...support import switches
 from ...tirx.util import factor_of
 from ..dtypes import accumulation_dtype, dtype_of
 
-__all__ = ["FIX_ID", "Interpolation", "interpolate"]
+__all__ = ["Interpolation", "interpolate"]
 
-FIX_ID = "torch-interpolate"
 
 # The spatial ranks that PyTorch defines a mode for, and TVM's name of the method.
 _MODES: dict[str, tuple[tuple[int, ...], str]] = {

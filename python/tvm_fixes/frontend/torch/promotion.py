@@ -43,13 +43,12 @@ from torch._prims_common import elementwise_dtypes
 from tvm import relax
 from tvm.ir import PrimType
 
+from ...fixes.torch_importer import PROMOTION as FIX_ID
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 
-__all__ = ["FIX_ID", "Promotion", "value_of"]
-
-FIX_ID = "torch-promotion"
+__all__ = ["Promotion", "value_of"]
 
 _ARITHMETIC: dict[str, Callable[..., relax.Expr]] = {
     "add": relax.op.add,

@@ -36,13 +36,12 @@ from typing import Any
 from torch import fx
 from tvm import relax
 
+from ...fixes.torch_importer import REDUCTIONS as FIX_ID
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 
-__all__ = ["FIX_ID", "Reductions"]
-
-FIX_ID = "torch-reductions"
+__all__ = ["Reductions"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 

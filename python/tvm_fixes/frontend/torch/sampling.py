@@ -36,15 +36,13 @@ import tvm
 from torch import fx, nn
 from tvm import relax
 
+from ...fixes.torch_importer import GRID_SAMPLE, POOLING
 from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 
-__all__ = ["GRID_SAMPLE", "POOLING", "Sampling"]
-
-GRID_SAMPLE = "torch-grid-sample"
-POOLING = "torch-pooling"
+__all__ = ["Sampling"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 

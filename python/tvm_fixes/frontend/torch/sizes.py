@@ -45,16 +45,15 @@ from torch import fx
 from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
+from ...fixes.torch_importer import DTYPE, PROMOTION
+from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
 from ...support import switches
 from ..dtypes import dtype_of
-from . import promotion
-from .corrections import DTYPE, Converters, Corrections, static_extent
+from .corrections import Converters, Corrections, static_extent
 from .promotion import value_of
 from .symbols import Size, Symbols
 
-__all__ = ["FIX_ID", "Sizes", "forget_derived_ranges"]
-
-FIX_ID = "torch-dynamic-shapes"
+__all__ = ["Sizes", "forget_derived_ranges"]
 
 _NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
@@ -175,7 +174,7 @@ class Sizes(Corrections):
         expected = self._symbols.shape(value.shape)
         ranks = {result.ty.ndim, len(expected)} - {-1}
         # A converter that another switch has left to TVM keeps the dtype that TVM gives it.
-        if not (switches.enabled(DTYPE) and switches.enabled(promotion.FIX_ID)):
+        if not (switches.enabled(DTYPE) and switches.enabled(PROMOTION)):
             dtype = dtype_of(result)
         differs = dtype_of(result) != dtype or len(ranks) > 1
         if not differs and given is not None:

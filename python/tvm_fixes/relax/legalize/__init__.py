@@ -11,3 +11,17 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 """Lowerings of Relax operators that TVM lacks or gets wrong."""
+
+import pkgutil
+from importlib import import_module
+
+
+def register() -> None:
+    """Put the lowerings of every module of this package in force; a second call does nothing.
+
+    A module that has lowerings has a function ``register``, which does so for its own.
+    """
+    for module in sorted(info.name for info in pkgutil.walk_packages(__path__, f"{__name__}.")):
+        own = getattr(import_module(module), "register", None)
+        if own is not None:
+            own()

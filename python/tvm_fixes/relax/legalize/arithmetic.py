@@ -48,11 +48,10 @@ from collections.abc import Callable
 import tvm
 from tvm import relax, te, tirx, topi
 
+from ...fixes.elements import ARITHMETIC_LEGALIZE as FIX_ID
 from ...support import switches
 from . import wrapping
 from .override import Legalize, override
-
-FIX_ID = "arithmetic-legalize"
 
 _NARROW = ("float16", "bfloat16")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")

@@ -39,11 +39,10 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import AVERAGE_POOL as FIX_ID
 from ...support import switches
 from ..layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
-
-FIX_ID = "average-pool"
 
 
 def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:

@@ -35,11 +35,10 @@ import functools
 
 from tvm import relax
 
+from ...fixes.norms import BATCH_NORM_LEGALIZE as FIX_ID
 from ...support import switches
 from .override import Legalize, override
 from .targets import accumulator_dtype
-
-FIX_ID = "batch-norm-legalize"
 
 _OPERATOR = "relax.nn.batch_norm"
 

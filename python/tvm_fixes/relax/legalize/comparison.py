@@ -36,11 +36,10 @@ from collections.abc import Callable
 from tvm import relax, te, tirx, topi
 from tvm.sym import Analyzer
 
+from ...fixes.elements import COMPARISON_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_one, repeated_at
 from .override import Legalize, override
-
-FIX_ID = "comparison-legalize"
 
 _OPERATORS = (
     "equal",

@@ -33,11 +33,10 @@ import math
 
 from tvm import ir, relax, te, tirx
 
+from ...fixes.elements import CREATION_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import OPAQUE
 from .override import Legalize, override
-
-FIX_ID = "creation-legalize"
 
 
 def _legalize_full(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:

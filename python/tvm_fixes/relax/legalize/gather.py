@@ -20,19 +20,11 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import repeated_at
 from .extents import agreeing, fitted, open_axes
-from .indices import (
-    FIX_ID,
-    broadcast,
-    found,
-    is_at_most,
-    is_within,
-    nearest,
-    read,
-    takes_effect,
-)
+from .indices import broadcast, found, is_at_most, is_within, nearest, read, takes_effect
 from .override import Legalize, override
 
 

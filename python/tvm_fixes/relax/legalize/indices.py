@@ -50,10 +50,9 @@ from contextvars import ContextVar
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
-
-FIX_ID = "index-legalize"
 
 _unsafe: ContextVar[bool] = ContextVar("tvm_fixes_unsafe_indices", default=False)
 

@@ -31,10 +31,9 @@ import functools
 
 from tvm import relax, topi
 
+from ...fixes.layout import LAYOUT_TRANSFORM_LEGALIZE as FIX_ID
 from ...support import switches
 from .override import Legalize, override
-
-FIX_ID = "layout-transform-legalize"
 
 _OPERATOR = "relax.layout_transform"
 

@@ -32,12 +32,13 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx, topi
 
+from ...fixes.elements import REDUCTION_LEGALIZE as FIX_ID
 from ...support import switches
 from ..layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
 from .pool_ceil_mode import round_down
 from .pool_window import clip_window
-from .reductions import FIX_ID, comparable, extremum_reducer
+from .reductions import comparable, extremum_reducer
 
 
 def max_pool(

@@ -21,8 +21,9 @@ import functools
 
 from tvm import relax, te, tirx, topi
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from .indices import FIX_ID, nearest, takes_effect
+from .indices import nearest, takes_effect
 from .override import Legalize, override
 
 

@@ -39,11 +39,10 @@ from collections.abc import Callable, Sequence
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
+from ...fixes.norms import NORM_VARIANCE as FIX_ID
 from ...support import switches
 from ...tirx.util import divides, is_zero, widened_bfloat16
 from .override import Legalize, override
-
-FIX_ID = "norm-variance"
 
 _OPERATORS = ("relax.nn.layer_norm", "relax.nn.group_norm", "relax.nn.instance_norm")
 

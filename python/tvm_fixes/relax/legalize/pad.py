@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from .indices import FIX_ID, is_at_most, nearest, read, takes_effect
+from .indices import is_at_most, nearest, read, takes_effect
 from .override import Legalize, override
 
 

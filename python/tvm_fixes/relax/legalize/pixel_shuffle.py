@@ -29,10 +29,9 @@ import functools
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import PIXEL_SHUFFLE_LEGALIZE as FIX_ID
 from ...support import switches
 from .override import Legalize, override
-
-FIX_ID = "pixel-shuffle-legalize"
 
 _OPERATOR = "relax.nn.pixel_shuffle"
 

@@ -33,10 +33,9 @@ How to remove
 import tvm_ffi
 from tvm import relax, tirx, topi
 
+from ...fixes.elements import POOL_CEIL_MODE as FIX_ID
 from ...support import switches
 from ..layouts import SPATIAL_AXES, Layout
-
-FIX_ID = "pool-ceil-mode"
 
 
 def ends_rounded_up(ends: list[int], strides: list[int], spans: list[int]) -> list[int]:

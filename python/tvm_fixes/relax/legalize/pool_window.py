@@ -34,13 +34,12 @@ import functools
 import tvm_ffi
 from tvm import relax, tirx
 
+from ...fixes.elements import POOL_WINDOW as FIX_ID
 from ...support import switches
 from ..layouts import SPATIAL_AXES, Layout
 from .average_pool import widen
 from .override import Legalize, override
 from .pool_ceil_mode import round_down
-
-FIX_ID = "pool-window"
 
 
 def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:

@@ -39,11 +39,10 @@ from tvm.sym import Analyzer
 from tvm.tirx import all as all_of
 from tvm.tirx import any as any_of
 
+from ...fixes.elements import REDUCTION_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
 from .override import Legalize, override
-
-FIX_ID = "reduction-legalize"
 
 _INDEXED = ("relax.argmax", "relax.argmin")
 _STATISTICS = ("relax.mean", "relax.variance", "relax.std")

@@ -20,9 +20,10 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
-from .indices import FIX_ID, takes_effect
+from .indices import takes_effect
 from .override import Legalize, override
 
 _FAR = -60000

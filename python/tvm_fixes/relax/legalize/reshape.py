@@ -34,12 +34,11 @@ from collections.abc import Iterable
 
 from tvm import relax, tirx, topi
 
+from ...fixes.dynamic_shapes import RESHAPE_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import contains
 from ..ir import is_kernel_call
 from .override import Legalize, override
-
-FIX_ID = "reshape-legalize"
 
 _IS_COPY = "tvm_fixes.is_copy"
 

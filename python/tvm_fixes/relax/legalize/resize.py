@@ -40,13 +40,12 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.topi.image.resize import _cubic_spline_weights, get_closest_index
 
+from ...fixes.elements import RESIZE_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import factor_of
 from ..layouts import SPATIAL_AXES, Layout
 from .indices import read
 from .override import Legalize, override
-
-FIX_ID = "resize-legalize"
 
 # What float32 holds.
 _NARROW = ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "bool")

@@ -31,10 +31,9 @@ import functools
 
 from tvm import relax
 
+from ...fixes.norms import RMS_NORM_LEGALIZE as FIX_ID
 from ...support import switches
 from .override import Legalize, override
-
-FIX_ID = "rms-norm-legalize"
 
 _OPERATOR = "relax.nn.rms_norm"
 

@@ -22,11 +22,12 @@ from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import count_of, extern, repeated_at, unravel
 from .extents import fitted
 from .gather import broadcast_indices, fields_of
-from .indices import FIX_ID, broadcast, found, is_within, takes_effect, wrapped
+from .indices import broadcast, found, is_within, takes_effect, wrapped
 from .override import Legalize, override
 from .targets import target_of
 

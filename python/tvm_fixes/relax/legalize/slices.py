@@ -21,9 +21,10 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from .extents import fitted
-from .indices import FIX_ID, nearest, read, takes_effect, wrapped
+from .indices import nearest, read, takes_effect, wrapped
 from .override import Legalize, override
 
 _ZERO = tirx.const(0, "int64")

@@ -33,11 +33,10 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from ...fixes.elements import SOFTMAX_LEGALIZE as FIX_ID
 from ...support import switches
 from .override import Legalize, override
 from .targets import schedules_for_cpu
-
-FIX_ID = "softmax-legalize"
 
 
 def softmax(data: te.Tensor, axis: int) -> te.Tensor:

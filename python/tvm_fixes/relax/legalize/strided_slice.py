@@ -32,12 +32,11 @@ import functools
 
 from tvm import relax, topi
 
+from ...fixes.elements import STRIDED_SLICE_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
 from .override import Legalize, override
 from .slices import bounded_slice
-
-FIX_ID = "strided-slice-legalize"
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:

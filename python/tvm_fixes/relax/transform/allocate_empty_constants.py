@@ -34,11 +34,10 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_map, structural_walk
 
+from ...fixes.memory import EMPTY_CONSTANTS as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
 from ..ir import is_kernel_call, tensor_of, with_body, with_functions
-
-FIX_ID = "empty-constants"
 
 
 def AllocateEmptyConstants() -> tvm.transform.Pass:

@@ -31,13 +31,13 @@ How to remove
 import tvm
 from tvm import relax
 
+from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..guard import corrected
 from ..ir import with_functions
 from ..lift.callers import refuse_callers
 from ..lift.plan import weights_of
 
-FIX_ID = "lifted-params"
 NAME = "BundleModelParams"
 
 

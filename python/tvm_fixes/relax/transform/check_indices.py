@@ -20,12 +20,13 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlock, SBlockRealize
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...target.cpu import is_cpu
 from ...tirx.util import OPAQUE, checked_copy, count_of, extern, fails, unravel
 from ..analysis import operator_calls
 from ..index_ranges import Ranges
-from ..legalize.indices import FIX_ID, is_at_most
+from ..legalize.indices import is_at_most
 
 _PART = 4096
 """How many indices are counted at a time."""
@@ -128,7 +129,6 @@ _DATA = {"relax.grad.nll_loss_backward": 1, "relax.grad.take_backward": 1}
 """Which argument has the axes, where that is not the first one."""
 
 _TOP = "relax.topk"
-
 
 _ROWS = frozenset({"gather_nd", "scatter_nd"})
 """The operators that take all indices of a place in one row."""

@@ -32,6 +32,7 @@ from collections.abc import Callable
 import tvm
 from tvm import relax, tirx
 
+from ...fixes.layout import CHOOSE_LAYOUT as FIX_ID
 from ...support import logs, switches
 from ...target.cpu import is_cpu, vector_registers
 from ..analysis import activation_transforms, operator_calls
@@ -41,8 +42,6 @@ from .decompose_channelwise import DecomposeChannelwise
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .prepare_layout import PrepareLayout
-
-FIX_ID = "choose-layout"
 
 # ConvertLayout infers all types anew, without the bounds of symbolic dims, and refuses to change
 # the type of a result.

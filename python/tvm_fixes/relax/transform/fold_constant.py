@@ -40,6 +40,7 @@ from tvm import relax
 
 from ... import _ffi
 from ...errors import UsageError
+from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import logs, switches
 from ..analysis import bindings
 from ..constants.evaluate import evaluate
@@ -48,7 +49,6 @@ from ..constants.make import few_at_a_time, made_constant
 from ..guard import uninstrumented
 from ..ir import map_leaves, tensor_of, with_body, with_functions
 
-FIX_ID = "fold-constant"
 NAME = "FoldConstant"
 
 MAX_GROWTH = 1.2

@@ -18,11 +18,12 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import switches
 from ..constants.fold_plan import FoldPlan, Value
 from ..constants.make import rearranged
 from ..ir import tensor_of
-from .fold_constant import FIX_ID, MAX_GROWTH, put_in
+from .fold_constant import MAX_GROWTH, put_in
 
 _OPERATOR = "relax.layout_transform"
 

@@ -31,12 +31,11 @@ How to remove
 import tvm
 from tvm import relax
 
+from ...fixes.conv import FOLD_PAD_INTO_CONV as FIX_ID
 from ...support import switches
 from ..analysis import bindings
 from ..layouts import SPATIAL_AXES, Layout
 from .fold_constant import rebind
-
-FIX_ID = "fold-pad-into-conv"
 
 _PAD = "relax.nn.pad"
 _CONVOLUTIONS = {f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.items()}

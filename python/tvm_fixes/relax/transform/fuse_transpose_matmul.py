@@ -38,6 +38,7 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
+from ...fixes.layout import FUSE_TRANSPOSE_MATMUL
 from ..analysis import bindings
 from ..guard import guarded
 
@@ -55,7 +56,7 @@ def FuseTransposeMatmul() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass.
     """
-    return guarded(relax.transform.FuseTransposeMatmul(), "fuse-transpose-matmul", _is_refused)
+    return guarded(relax.transform.FuseTransposeMatmul(), FUSE_TRANSPOSE_MATMUL, _is_refused)
 
 
 def _is_refused(mod: tvm.IRModule) -> bool:

@@ -32,12 +32,13 @@ How to remove
 import tvm
 from tvm import relax
 
+from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..guard import corrected
 from ..ir import with_body, with_functions
 from ..lift.callers import RECORD, public_functions, refuse_callers
 from ..lift.plan import weights_of
-from .bundle_model_params import FIX_ID, is_bundled
+from .bundle_model_params import is_bundled
 from .lift_transform_params import unbundle
 
 NAME = "LazyGetInput"

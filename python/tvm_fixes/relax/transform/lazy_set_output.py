@@ -33,11 +33,11 @@ How to remove
 import tvm
 from tvm import relax
 
+from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..guard import corrected
 from ..ir import taken_apart, with_body, with_functions
 from ..lift.callers import public_functions, refuse_callers
-from .bundle_model_params import FIX_ID
 
 NAME = "LazySetOutput"
 

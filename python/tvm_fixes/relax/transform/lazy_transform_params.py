@@ -36,11 +36,11 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
+from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..guard import corrected
 from ..ir import taken_apart, with_body, with_functions
 from ..lift.callers import SUFFIX
-from .bundle_model_params import FIX_ID
 
 NAME = "LazyTransformParams"
 

@@ -42,6 +42,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ...errors import UsageError
+from ...fixes.weights import LIFT_TRANSFORM_PARAMS as FIX_ID
 from ...support import logs, switches
 from ..analysis import bindings
 from ..guard import uninstrumented
@@ -51,7 +52,6 @@ from ..lift.plan import LiftPlan, weights_of
 from .fold_constant import MAX_GROWTH, rebind
 from .refresh_types import RefreshTypes
 
-FIX_ID = "lift-transform-params"
 NAME = "LiftTransformParams"
 SHARED_NAME = SUFFIX
 

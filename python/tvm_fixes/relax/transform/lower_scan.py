@@ -18,11 +18,11 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...target.cpu import is_cpu
 from ...tirx.util import count_of, extern, unravel
 from ..analysis import operator_calls
-from ..legalize.indices import FIX_ID
 
 _SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
     "relax.cumsum": (0, lambda total, value: total + value),

@@ -15,13 +15,14 @@
 import tvm
 from tvm import relax
 
+from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import switches
 from ..analysis import bindings
 from ..constants.fold_plan import FoldPlan, Value
 from ..ir import tensor_of, variables
 from ..legalize.matmul.tiles import multiply, pack, packed_columns
 from ..legalize.matmul.transposed import multiply_by_rows
-from .fold_constant import FIX_ID, MAX_GROWTH, rebind_variables
+from .fold_constant import MAX_GROWTH, rebind_variables
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:

@@ -34,9 +34,8 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...fixes.elements import SORT_BY_KEYS as FIX_ID
 from ...support import switches
-
-FIX_ID = "sort-by-keys"
 
 _OPERATORS = ("relax.sort", "relax.argsort", "relax.topk")
 

@@ -40,9 +40,8 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import structural_map, structural_walk
 
+from ...fixes.elements import SPLIT_DATAFLOW as FIX_ID
 from ...support import switches
-
-FIX_ID = "split-dataflow"
 
 
 def SplitDataflow() -> tvm.transform.Pass:

@@ -34,12 +34,11 @@ How to remove
 import tvm
 from tvm import relax, tirx
 
+from ...fixes.memory import PLAN_MEMORY_ESCAPE, PLAN_MEMORY_IF
 from ...support import switches
 from ..analysis import bindings
 from ..guard import guarded
 from ..ir import with_functions
-
-_IF, _ESCAPE = "plan-memory-if", "plan-memory-escape"
 
 # Functions of TVM's that keep nothing of what they get.
 _LETS_GO = ("vm.builtin.", "relax.run.")
@@ -68,13 +67,13 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
             for var, function in mod.functions_items()
             if isinstance(function, relax.Function) and _lets_tensors_escape(function, mod)
         }
-        if not kept or not switches.enabled(_ESCAPE):
+        if not kept or not switches.enabled(PLAN_MEMORY_ESCAPE):
             return stock(mod)
-        switches.note(_ESCAPE)
+        switches.note(PLAN_MEMORY_ESCAPE)
         return with_functions(stock(mod), kept)
 
     escaping = tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
-    return guarded(escaping, _IF, _has_if)
+    return guarded(escaping, PLAN_MEMORY_IF, _has_if)
 
 
 def _lets_tensors_escape(function: relax.Function, mod: tvm.IRModule) -> bool:

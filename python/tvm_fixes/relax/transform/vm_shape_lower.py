@@ -32,11 +32,10 @@ How to remove
 import tvm
 from tvm import relax
 
+from ...fixes.memory import VM_SHAPE_LOWER_WEIGHTS as FIX_ID
 from ...support import switches
 from ..ir import with_functions
 from ..lift.plan import has_known_shapes, weights_of
-
-FIX_ID = "vm-shape-lower-weights"
 
 
 def VMShapeLower() -> tvm.transform.Pass:

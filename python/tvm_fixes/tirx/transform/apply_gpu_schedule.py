@@ -40,10 +40,10 @@ from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.dlight import normalize_prim_func, try_inline
 from tvm_ffi import structural_walk
 
+from ...fixes.elements import DECOMPOSE_REDUCTION
+from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import switches
 from . import decompose_reduction
-
-FIX_ID = "gpu-schedule"
 
 # Python's frames of an import, whose sources it would look for.
 _IMPORTERS = ("importlib._bootstrap", "importlib._bootstrap_external")
@@ -78,7 +78,7 @@ def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
             is_new = isinstance(function, tirx.PrimFunc) and not function.same_as(before[variable])
             if is_new and not (_lowers(function) and _sets_every_result(function)):
                 simple = _one_element_a_thread(before[variable], target)
-                if switches.enabled(decompose_reduction.FIX_ID):
+                if switches.enabled(DECOMPOSE_REDUCTION):
                     simple = decompose_reduction.decompose(simple)
                 scheduled.update_func(variable, simple.with_attr("tirx.is_scheduled", True))
                 switches.note(FIX_ID)
@@ -115,7 +115,7 @@ def _lowers(function: tirx.PrimFunc) -> bool:
 
 def _sets_every_result(function: tirx.PrimFunc) -> bool:
     """Whether a reduction over nothing has a result; where the fix for that is off, nobody asks."""
-    if not switches.enabled(decompose_reduction.FIX_ID):
+    if not switches.enabled(DECOMPOSE_REDUCTION):
         return True
     return not decompose_reduction.possibly_empty(Schedule(function))
 

@@ -35,9 +35,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
+from ...fixes.elements import DECOMPOSE_REDUCTION as FIX_ID
 from ...support import switches
-
-FIX_ID = "decompose-reduction"
 
 
 def DecomposeReduction() -> tvm.transform.Pass:

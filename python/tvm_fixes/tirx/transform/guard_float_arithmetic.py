@@ -40,9 +40,8 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
+from ...fixes.elements import FLOAT_ARITHMETIC as FIX_ID
 from ..util import prim_func_pass
-
-FIX_ID = "float-arithmetic"
 
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _ZERO = tirx.const(0, "int8")

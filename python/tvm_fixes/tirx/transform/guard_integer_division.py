@@ -38,9 +38,8 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
 
+from ...fixes.elements import INTEGER_DIVISION as FIX_ID
 from ..util import contains, in_scalars, prim_func_pass
-
-FIX_ID = "integer-division"
 
 _MESSAGE = "integer division by zero"
 

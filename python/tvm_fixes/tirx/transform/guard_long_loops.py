@@ -33,9 +33,8 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
 
+from ...fixes.memory import LONG_LOOPS as FIX_ID
 from ..util import contains, prim_func_pass
-
-FIX_ID = "long-loops"
 
 # A shorter loop would need 2048 stores in its body for the product to reach 2**31.
 _LONG = 1 << 20

@@ -37,10 +37,9 @@ from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
+from ...fixes.elements import INLINE_ELEMENTWISE as FIX_ID
 from ..util import contains, count_of, prim_func_pass
 from .lower_elementary_functions import is_elementary_function, nests_functions, repeats_functions
-
-FIX_ID = "inline-elementwise"
 
 # So many nodes of an expression are too many: what is read twice doubles with each step.
 _MOST_NODES = 512

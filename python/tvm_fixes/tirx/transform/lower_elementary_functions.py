@@ -39,10 +39,9 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map, structural_walk
 
+from ...fixes.elements import ELEMENTARY_FUNCTIONS as FIX_ID
 from ..library_functions import with_library_functions
 from ..util import contains, in_scalars, prim_func_pass, widened_bfloat16
-
-FIX_ID = "elementary-functions"
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)

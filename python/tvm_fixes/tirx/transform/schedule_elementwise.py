@@ -39,6 +39,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
+from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
 from ...target.cpu import vector_registers
 from ..loop_nest import Nest, substitute, unfused, uses, with_new_variables
 from ..loop_partition import split_index_sets
@@ -48,8 +49,6 @@ from ..repetition import split_repetition
 from ..tiled_transpose import in_tiles
 from ..util import count_of, is_zero, prim_func_pass
 from ..vectorize import elementwise, int64, serial_loop
-
-FIX_ID = "elementwise-schedule"
 
 # So many parallel iterations, if there are as many, are shared evenly by the cores of a CPU.
 _ENOUGH = 64

@@ -34,12 +34,11 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, ScheduleError
 
+from ...fixes.elements import REDUCTION_SCHEDULE as FIX_ID
 from ..non_temporal import stream
 from ..row_schedule import by_rows
 from ..util import contains, prim_func_pass
 from ..vectorize import vectorize
-
-FIX_ID = "reduction-schedule"
 
 
 def ScheduleReductions() -> tvm.transform.Pass:

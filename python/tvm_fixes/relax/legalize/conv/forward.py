@@ -47,13 +47,12 @@ from dataclasses import dataclass
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from ....fixes.conv import CONV_LEGALIZE as FIX_ID
 from ...layouts import SPATIAL_AXES, Layout
 from ..targets import schedules_for_cpu, target_of
 from .compute import SpatialAxis
 from .cpu_columns import MOST_STRIDE
 from .lower import Family
-
-FIX_ID = "conv-legalize"
 
 # Of so many products and more a sum of few output channels is worth a vector filled up with zeros.
 _LEAST_PRODUCTS = 32

@@ -26,12 +26,12 @@ import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
+from ....fixes.matmul import MATMUL_LEGALIZE
 from ....support import switches
 from ....tirx.parallel import parallelize
 from ....tirx.util import count_of
 from ...constants.make import rearranged
 from ...layouts import Layout, to_layout
-from ..matmul import tiles as matmul
 from .compute import Convolution, bounded, guarded
 
 # The least number of channels of which vectors are made, half a cache line, for any target.
@@ -46,7 +46,7 @@ def has_few_channels(convolution: Convolution, kernel: dict[str, tirx.Expr], dty
 
     `kernel` has the extents of its axes.
     """
-    if "float" not in dtype or not switches.enabled(matmul.FIX_ID):
+    if "float" not in dtype or not switches.enabled(MATMUL_LEGALIZE):
         return False
     layouts = convolution.data_layout, convolution.out_layout
     if convolution.groups > 1 or any(layout.blocks for layout in layouts):

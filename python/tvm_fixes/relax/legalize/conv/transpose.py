@@ -48,13 +48,12 @@ import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
 
+from ....fixes.conv import CONV_TRANSPOSE_LEGALIZE as FIX_ID
 from ...layouts import SPATIAL_AXES
 from .compute import SpatialAxis, kernel_layout
 from .lower import Family
 
-__all__ = ["FIX_ID", "ConvTransposeAxis", "kernel_layout", "register"]
-
-FIX_ID = "conv-transpose-legalize"
+__all__ = ["ConvTransposeAxis", "kernel_layout", "register"]
 
 _BinaryOp = Callable[[tirx.Expr, int], tirx.Expr]
 

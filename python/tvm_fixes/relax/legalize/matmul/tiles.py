@@ -45,6 +45,7 @@ from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
 
+from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ....support import switches
 from ....target.cpu import vector_registers
 from ....tirx.parallel import is_worth_threads, parallelize
@@ -53,8 +54,6 @@ from ...constants.make import filled
 from ...ir import in_block
 from ..override import Legalize, override
 from ..targets import accumulator_dtype, even_part, schedules_for_cpu, target_of
-
-FIX_ID = "matmul-legalize"
 
 # So many rows of a tile of the second operand stay in the L1 cache, beside what they meet.
 _CHUNKS = (256, 192, 128)

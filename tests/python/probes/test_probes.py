@@ -13,30 +13,30 @@
 """Each fix is needed on the locked TVM, and mends what it says."""
 
 import os
-from dataclasses import replace
 
 import pytest
 import tvm
 import tvm.testing
-from packaging.requirements import Requirement
 
 from helpers import grids
 from tvm_fixes.doctor import State, examine
 from tvm_fixes.fixes import FIXES, Kind
+from tvm_fixes.probes import PROBES
+from tvm_fixes.probes.probe import register
 from tvm_fixes.support import switches
 from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
 
-PROBED = [fix for fix in FIXES if fix.probe is not None]
+PROBED = [fix for fix in FIXES if fix.kind is not Kind.ENVIRONMENT]
 TIMEOUT = 120.0
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {row.fix.id: row for row in examine(FIXES, timeout=TIMEOUT)}
+    return {row.fix.id: row for row in examine(FIXES, PROBES, timeout=TIMEOUT)}
 
 
 def require_modules(fix):
-    for module in fix.probe.modules:
+    for module in PROBES[fix.id].modules:
         pytest.importorskip(module)
 
 
@@ -63,45 +63,23 @@ def test_the_switch_of_each_fix_restores_the_fault(rows):
 
     def run_with_one_off(fix):
         os.environ[switches.ENVIRONMENT_VARIABLE] = fix.id
-        fix.probe.fixed()
+        PROBES[fix.id].fixed()
 
     outcomes = run_all_forked(
         [lambda fix=fix: run_with_one_off(fix) for fix in fixes], timeout=TIMEOUT, jobs=2
     )
     for fix, outcome in zip(fixes, outcomes, strict=True):
         assert outcome.kind is not OutcomeKind.VALUE, f"the switch of {fix.id} has no effect"
-        assert fix.probe.symptom.search(str(outcome)), f"{fix.id}: {outcome}\n{outcome.output}"
+        assert PROBES[fix.id].symptom.search(str(outcome)), f"{fix.id}: {outcome}\n{outcome.output}"
 
 
-def test_each_switch_has_one_record():
-    assert [fix.id for fix in FIXES] == list(switches.FIX_IDS)
+def test_each_fix_of_code_has_a_probe():
+    assert PROBES.keys() == {fix.id for fix in PROBED}
 
 
-@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
-def test_the_record_is_complete(fix):
-    assert fix.family
-    assert fix.summary
-    assert "\n" not in fix.summary
-    assert not fix.summary.endswith(".")
-    assert all(isinstance(number, int) and number > 0 for number in fix.upstream)
-    assert fix.versions.contains(tvm.__version__, prereleases=True)
-
-
-def test_a_record_without_a_switch_is_refused():
-    with pytest.raises(ValueError, match="fix 'no-such-fix' has no switch; known: conv"):
-        replace(PROBED[0], id="no-such-fix")
-
-
-def test_a_record_has_what_its_kind_asks_for():
-    requirement = Requirement("apache-tvm-ffi<0.1.15")
-    with pytest.raises(ValueError, match="kind pass and probe do not agree"):
-        replace(PROBED[0], kind=Kind.PASS, probe=None)
-    with pytest.raises(ValueError, match="kind pass and requirement do not agree"):
-        replace(PROBED[0], kind=Kind.PASS, requirement=requirement)
-    with pytest.raises(ValueError, match="kind environment and requirement do not agree"):
-        replace(PROBED[0], kind=Kind.ENVIRONMENT)
-    with pytest.raises(ValueError, match="kind environment and probe do not agree"):
-        replace(PROBED[0], kind=Kind.ENVIRONMENT, requirement=requirement)
+def test_a_second_probe_of_a_fix_is_refused():
+    with pytest.raises(ValueError, match="fix 'torch-dtype' has two probes"):
+        register("torch-dtype", PROBES["torch-dtype"])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The fault of TVM's batch normalization."""
+"""The probe of matrix products."""
 
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
@@ -21,39 +21,32 @@ import numpy as np
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from ..fixes.matmul import MATMUL_LEGALIZE
 from ._run import run
-from .record import Fix, Kind, Probe
+from .probe import Probe, register
 
 
-def _normalize_half() -> None:
-    x = np.random.default_rng(0).standard_normal((2, 3, 4), "float32").astype("float16")
-
+def _sum_4096_ones() -> None:
     @I.ir_module
     class Module:
         @R.function
-        def main(x: R.Tensor((2, 3, 4), "float16")) -> R.Tensor((2, 3, 4), "float16"):
+        def main(
+            x: R.Tensor((1, 4096), "float16"), weight: R.Tensor((4096, 8), "float16")
+        ) -> R.Tensor((1, 8), "float16"):
             with R.dataflow():
-                ones = R.ones((3,), "float16")
-                zeros = R.zeros((3,), "float16")
-                normalized = R.nn.batch_norm(x, ones, zeros, zeros, ones, axis=1, training=False)
-                out = normalized[0]
+                out = R.matmul(x, weight)
                 R.output(out)
             return out
 
-    got = run(Module, x)
-    assert got.dtype == np.float16, f"expected a float16 result, got {got.dtype}"
-    np.testing.assert_allclose(got, x, rtol=2e-3, atol=1e-3)
+    got = run(Module, np.ones((1, 4096), "float16"), np.ones((4096, 8), "float16"))
+    np.testing.assert_array_equal(got, np.full((1, 8), 4096, "float16"))
 
 
-BATCH_NORM_LEGALIZE = Fix(
-    id="batch-norm-legalize",
-    family="batch-norm",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="a batch normalization is fused, and gives 16-bit results in 16 bits",
-    upstream=(),
-    probe=Probe(
-        stock=_normalize_half,
-        fixed=_normalize_half,
-        symptom=re.compile(r"expected a float16 result, got float32"),
+register(
+    MATMUL_LEGALIZE,
+    Probe(
+        stock=_sum_4096_ones,
+        fixed=_sum_4096_ones,
+        symptom=re.compile(r"AssertionError: .*2048", re.DOTALL),
     ),
 )

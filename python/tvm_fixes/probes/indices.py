@@ -20,8 +20,9 @@ import numpy as np
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from ..fixes.elements import INDEX_LEGALIZE
 from ._run import run
-from .record import Fix, Kind, Probe
+from .probe import Probe, register
 
 
 @I.ir_module
@@ -41,13 +42,9 @@ def _take_last() -> None:
     np.testing.assert_array_equal(run(_Take, x, np.array([-1, 0])), x[[-1, 0]])
 
 
-LEGALIZE = Fix(
-    id="index-legalize",
-    family="indices",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="indices count from the end, and gathers and scatters never leave their tensors",
-    upstream=(),
-    probe=Probe(
+register(
+    INDEX_LEGALIZE,
+    Probe(
         stock=_take_last,
         fixed=_take_last,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal|SIGSEGV", re.DOTALL),

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fixes of arithmetic on the elements of tensors."""
+"""Probes of arithmetic on the elements of tensors."""
 
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
@@ -23,9 +23,10 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from ..fixes.elements import ARITHMETIC_LEGALIZE, FLOAT_ARITHMETIC, INTEGER_DIVISION, SORT_BY_KEYS
 from ..pipeline import pipeline
 from ._run import run
-from .record import Fix, Kind, Probe
+from .probe import Probe, register
 
 
 @I.ir_module
@@ -109,13 +110,9 @@ def _divide_guarded() -> None:
     _divide(pipeline())
 
 
-INTEGER_DIVISION = Fix(
-    id="integer-division",
-    family="elements",
-    kind=Kind.PASS,
-    summary="a CPU's divisions of integers by 0 are errors, and by -1 they wrap",
-    upstream=(),
-    probe=Probe(stock=_divide_stock, fixed=_divide_guarded, symptom=re.compile("SIGFPE: crashed")),
+register(
+    INTEGER_DIVISION,
+    Probe(stock=_divide_stock, fixed=_divide_guarded, symptom=re.compile("SIGFPE: crashed")),
 )
 
 
@@ -133,39 +130,27 @@ def _subtract_guarded() -> None:
     _subtract(pipeline())
 
 
-FLOAT_ARITHMETIC = Fix(
-    id="float-arithmetic",
-    family="elements",
-    kind=Kind.PASS,
-    summary="infinity less infinity is NaN, and (x + y) - y is rounded, as they are written",
-    upstream=(),
-    probe=Probe(
+register(
+    FLOAT_ARITHMETIC,
+    Probe(
         stock=_subtract_stock,
         fixed=_subtract_guarded,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )
 
-ARITHMETIC_LEGALIZE = Fix(
-    id="arithmetic-legalize",
-    family="elements",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="selu, softplus, log_add_exp, floor_divide and floor_mod are right to the last digits",
-    upstream=(),
-    probe=Probe(
+register(
+    ARITHMETIC_LEGALIZE,
+    Probe(
         stock=_softplus_far_out,
         fixed=_softplus_far_out,
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
 
-SORT_BY_KEYS = Fix(
-    id="sort-by-keys",
-    family="elements",
-    kind=Kind.PASS,
-    summary="sort, argsort and topk of bfloat16, of NaN and of all integers",
-    upstream=(),
-    probe=Probe(
+register(
+    SORT_BY_KEYS,
+    Probe(
         stock=_sort_stock,
         fixed=_sort_by_keys,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),

@@ -10,17 +10,14 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the project knows of a fix: the record, and the probe that tells whether TVM needs it."""
+"""What the project knows of a fix, and how a fix is declared."""
 
-import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-
-from ..support import switches
 
 _SUPPORTED = SpecifierSet(">=0.27.0.post1")
 
@@ -36,29 +33,17 @@ class Kind(StrEnum):
     ENVIRONMENT = "environment"
 
 
-@dataclass(frozen=True)
-class Probe:
-    """The smallest program that fails on stock TVM.
+class Symptom(StrEnum):
+    """How a fault shows."""
 
-    Attributes
-    ----------
-    stock : callable
-        Runs the program through TVM's own entry point; raises, crashes or hangs where TVM has the
-        fault.  Every fix is switched off while it runs.
-    fixed : callable
-        Runs it through this project's entry point with every fix on; returns where the answer is
-        right.  The two are one function where the fix has no entry point of its own.
-    symptom : re.Pattern
-        Found in ``type: message`` of the stock way's failure (``SIGSEGV: crashed`` for a crash), so
-        that a probe which fails for a reason of its own is not mistaken for the fault.
-    modules : tuple of str
-        Optional modules without which the probe can't run.
-    """
-
-    stock: Callable[[], None]
-    fixed: Callable[[], None]
-    symptom: re.Pattern[str]
-    modules: tuple[str, ...] = ()
+    CRASH = "crash"
+    """The process ends, exhausts memory, or uses memory that is not the tensor's."""
+    ERROR = "error"
+    """A model that is right is rejected, or does not build."""
+    WRONG = "wrong result"
+    """The result is wrong, or a wrong module is accepted, without an error."""
+    COST = "cost"
+    """The result is right, but slow, or takes too much memory."""
 
 
 @dataclass(frozen=True)
@@ -68,43 +53,70 @@ class Fix:
     Attributes
     ----------
     id : str
-        Its name in ``TVM_FIXES_DISABLE``; one of :data:`tvm_fixes.support.switches.FIX_IDS`.
+        Its name in ``TVM_FIXES_DISABLE``.
     family : str
         The group of operators or the part of TVM that it belongs to, as a slug.
     kind : Kind
         Where it takes effect.
     summary : str
-        What it mends, in one line.
+        What it does, in one line.
+    symptoms : mapping of Symptom to str
+        What a user of stock TVM sees, without the error's text, which the probe knows.
     upstream : tuple of int
         Issues and pull requests of apache/tvm.
     versions : SpecifierSet
         The versions of TVM that it is for: by default all that this project installs beside.
-    probe : Probe or None
-        None for kind ``ENVIRONMENT`` alone.
     requirement : Requirement or None
         For kind ``ENVIRONMENT``: the package with the fault and its versions without it.
 
     Raises
     ------
     ValueError
-        If the id is unknown, or if it has not exactly one of probe and requirement, as its kind
-        asks.
+        If kind and requirement do not agree.
     """
 
     id: str
     family: str
     kind: Kind
     summary: str
-    upstream: tuple[int, ...]
+    symptoms: Mapping[Symptom, str]
+    upstream: tuple[int, ...] = ()
     versions: SpecifierSet = _SUPPORTED
-    probe: Probe | None = None
     requirement: Requirement | None = None
 
     def __post_init__(self) -> None:
-        if self.id not in switches.FIX_IDS:
-            raise ValueError(f"fix {self.id!r} has no switch; known: {', '.join(switches.FIX_IDS)}")
-        environment = self.kind is Kind.ENVIRONMENT
-        if (self.requirement is not None) is not environment:
+        if (self.requirement is not None) is not (self.kind is Kind.ENVIRONMENT):
             raise ValueError(f"fix {self.id!r}: kind {self.kind} and requirement do not agree")
-        if (self.probe is None) is not environment:
-            raise ValueError(f"fix {self.id!r}: kind {self.kind} and probe do not agree")
+
+
+declared: dict[str, Fix] = {}
+"""The fixes by their ids, in the order of their declarations."""
+
+
+def declare(
+    fix_id: str,
+    *,
+    family: str,
+    kind: Kind,
+    summary: str,
+    symptoms: Mapping[Symptom, str],
+    upstream: tuple[int, ...] = (),
+    versions: SpecifierSet = _SUPPORTED,
+    requirement: Requirement | None = None,
+) -> str:
+    """Declare a fix; the parameters are the attributes of :class:`Fix`.
+
+    Returns
+    -------
+    str
+        The id, by which code asks for the switch of the fix.
+
+    Raises
+    ------
+    ValueError
+        If there is a fix of this id, or if kind and requirement do not agree.
+    """
+    if fix_id in declared:
+        raise ValueError(f"fix {fix_id!r} is declared twice")
+    declared[fix_id] = Fix(fix_id, family, kind, summary, symptoms, upstream, versions, requirement)
+    return fix_id

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The faults of TVM's RMS normalization."""
+"""The probe of pixel shuffles."""
 
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
@@ -21,40 +21,31 @@ import numpy as np
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from ..fixes.elements import PIXEL_SHUFFLE_LEGALIZE
 from ._run import run
-from .record import Fix, Kind, Probe
+from .probe import Probe, register
 
 
-def _normalize_channels() -> None:
-    rng = np.random.default_rng(0)
-    x, weight = rng.standard_normal((2, 3, 4, 5), "float32"), rng.uniform(0.5, 2, 3)
-
+def _shuffle() -> None:
     @I.ir_module
     class Module:
         @R.function
-        def main(
-            x: R.Tensor((2, 3, 4, 5), "float32"), weight: R.Tensor((3,), "float32")
-        ) -> R.Tensor((2, 3, 4, 5), "float32"):
+        def main(x: R.Tensor((1, 4, 2, 3), "float32")) -> R.Tensor((1, 1, 4, 6), "float32"):
             with R.dataflow():
-                out = R.nn.rms_norm(x, weight, axes=[1])
+                out = R.nn.pixel_shuffle(x, 2)
                 R.output(out)
             return out
 
-    mean_square = (x**2).mean(1, keepdims=True)
-    expected = x / np.sqrt(mean_square + 1e-5) * weight.reshape(3, 1, 1)
-    got = run(Module, x, weight.astype("float32"))
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    x = np.arange(24, dtype="float32").reshape(1, 4, 2, 3)
+    expected = x.reshape(2, 2, 2, 3).transpose(2, 0, 3, 1).reshape(1, 1, 4, 6)
+    np.testing.assert_array_equal(run(Module, x), expected)
 
 
-RMS_NORM_LEGALIZE = Fix(
-    id="rms-norm-legalize",
-    family="rms-norm",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="an RMS norm is lowered over any axes in any order, in the dtype of its operands",
-    upstream=(),
-    probe=Probe(
-        stock=_normalize_channels,
-        fixed=_normalize_channels,
-        symptom=re.compile(r"InternalError: .*dimension mismatch", re.DOTALL),
+register(
+    PIXEL_SHUFFLE_LEGALIZE,
+    Probe(
+        stock=_shuffle,
+        fixed=_shuffle,
+        symptom=re.compile(r"AttributeError: .*has no attribute 'pixel_shuffle'", re.DOTALL),
     ),
 )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fixes of the convolutions, most of them of the transposed ones."""
+"""Probes of convolutions, most of them transposed."""
 
 import re
 
@@ -18,9 +18,17 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..fixes.conv import (
+    CONV_INFER_LAYOUT,
+    CONV_LEGALIZE,
+    CONV_TRANSPOSE_INFER_LAYOUT,
+    CONV_TRANSPOSE_LEGALIZE,
+    CONV_TRANSPOSE_OUTPUT_PADDING,
+    FOLD_PAD_INTO_CONV,
+)
 from ..relax.transform import FoldPadIntoConv
 from ._run import run
-from .record import Fix, Kind, Probe
+from .probe import Probe, register
 
 
 def _run(operator: str, data: np.ndarray, kernel: np.ndarray, **attrs: object) -> np.ndarray:
@@ -160,80 +168,57 @@ def _infer_type_with_output_padding() -> None:
 
 
 _CONVERSION_FAILS = re.compile(
-    "InternalError: .*(Axis swap only|Layouts must have the same size|should not rewrite)",
+    r"InternalError: .*Axis swap only"
+    r"|InternalError: .*Layouts must have the same size"
+    r"|InternalError: .*should not rewrite",
     re.DOTALL,
 )
 
-LEGALIZE = Fix(
-    id="conv-transpose-legalize",
-    family="conv-transpose",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="transposed convolutions lower in every layout of data, kernel and output",
-    upstream=(17890, 19694),
-    probe=Probe(
+register(
+    CONV_TRANSPOSE_LEGALIZE,
+    Probe(
         stock=_run_conv_transpose,
         fixed=_run_conv_transpose,
         symptom=re.compile(r"InternalError: CodeGenVM cannot emit .*conv2d_transpose", re.DOTALL),
     ),
 )
 
-CONV_LEGALIZE = Fix(
-    id="conv-legalize",
-    family="conv",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="convolutions lower in every layout, and sum 16-bit floats in float32",
-    upstream=(19694,),
-    probe=Probe(
+register(
+    CONV_LEGALIZE,
+    Probe(
         stock=_run_conv,
         fixed=_run_conv,
         symptom=re.compile(r"InternalError: CodeGenVM cannot emit .*conv2d", re.DOTALL),
     ),
 )
 
-FOLD_PAD_INTO_CONV = Fix(
-    id="fold-pad-into-conv",
-    family="conv",
-    kind=Kind.PASS,
-    summary="convolutions pad their data themselves",
-    upstream=(),
-    probe=Probe(
+register(
+    FOLD_PAD_INTO_CONV,
+    Probe(
         stock=_pad_alone,
         fixed=_pad_in_conv,
         symptom=re.compile(r"AssertionError: the data is copied to pad it"),
     ),
 )
 
-INFER_LAYOUT = Fix(
-    id="conv-transpose-infer-layout",
-    family="conv-transpose",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="ConvertLayout packs transposed convolutions where the channels allow it",
-    upstream=(17968, 18629),
-    probe=Probe(
+register(
+    CONV_TRANSPOSE_INFER_LAYOUT,
+    Probe(
         stock=_convert_conv_transpose,
         fixed=_convert_conv_transpose,
         symptom=_CONVERSION_FAILS,
     ),
 )
 
-OUTPUT_PADDING = Fix(
-    id="conv-transpose-output-padding",
-    family="conv-transpose",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="output_padding may be as large as the dilation allows, as PyTorch has it",
-    upstream=(19842,),
-    probe=Probe(
+register(
+    CONV_TRANSPOSE_OUTPUT_PADDING,
+    Probe(
         stock=_infer_type_with_output_padding,
         fixed=_infer_type_with_output_padding,
         symptom=re.compile(r"ValueError: .*output padding less than the strides"),
     ),
 )
 
-CONV_INFER_LAYOUT = Fix(
-    id="conv-infer-layout",
-    family="conv",
-    kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="ConvertLayout packs convolutions where the channels allow it, and throws nowhere",
-    upstream=(),
-    probe=Probe(stock=_convert_conv, fixed=_convert_conv, symptom=_CONVERSION_FAILS),
+register(
+    CONV_INFER_LAYOUT, Probe(stock=_convert_conv, fixed=_convert_conv, symptom=_CONVERSION_FAILS)
 )
