@@ -37,8 +37,8 @@ Mechanism
     in float32, and casts between the two are dropped.  The signs of unsigned integers are made of a
     -1 in their dtype, and LLVM is told that 32 and 64 bits of them never wrap around.
 How to remove
-    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
-    the fix id ``arithmetic-legalize``.
+    When TVM passes the tests of this file, delete it, its test and the fix id
+    ``arithmetic-legalize``.
 """
 
 import functools

@@ -29,8 +29,8 @@ Mechanism
     adaptive window is a product of casts.  Where it is used twice, TVM binds it to a variable, and
     its analysis of integers builds an ``IntImm`` of that float.
 How to remove
-    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
-    ``pool_window.py``, and the fix id ``average-pool``.
+    When TVM passes the tests of this file, delete it, its test, its call in
+    ``pool_window.py`` and the fix id ``average-pool``.
 """
 
 import functools

@@ -27,8 +27,7 @@ Mechanism
     mode it sums the data, and the squares, in their own dtype. It makes one function with three
     results, which is fused with no convolution.
 How to remove
-    When TVM lowers it right, delete this file, its test, its call in :mod:`tvm_fixes` and the fix
-    id ``batch-norm-legalize``.
+    When TVM lowers it right, delete this file, its test and the fix id ``batch-norm-legalize``.
 """
 
 import functools

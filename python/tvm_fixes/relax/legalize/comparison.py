@@ -26,8 +26,8 @@ Mechanism
     The code generator takes what is neither a signed nor an unsigned integer for a float. A maximum
     is the second operand if the first one is not greater, as it is not if one of them is NaN.
 How to remove
-    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
-    the fix id ``comparison-legalize``.
+    When TVM passes the tests of this file, delete it, its test and the fix id
+    ``comparison-legalize``.
 """
 
 import functools

@@ -24,8 +24,8 @@ Mechanism
     The extents are scalar arguments of the kernel, and symbols of a function that it is fused to:
     one variable is a parameter twice.
 How to remove
-    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
-    the fix id ``creation-legalize``.
+    When TVM passes the tests of this file, delete it, its test and the fix id
+    ``creation-legalize``.
 """
 
 import functools

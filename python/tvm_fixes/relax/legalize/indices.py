@@ -34,9 +34,8 @@ Mechanism
     of the data.
 How to remove
     When TVM passes the tests of this fix, delete this file, ``extents.py``, ``gather.py``,
-    ``scatter.py``, ``slices.py``, ``regions.py``, ``nll_loss.py``, ``pad.py``, their tests, their
-    calls in :mod:`tvm_fixes`, the passes ``CheckIndices`` and ``LowerScan``, and the fix id
-    ``index-legalize``.
+    ``scatter.py``, ``slices.py``, ``regions.py``, ``nll_loss.py``, ``pad.py``, their tests, the
+    passes ``CheckIndices`` and ``LowerScan``, and the fix id ``index-legalize``.
 
 A negative index counts from the end.  An index that is still out of range is an error where
 :func:`~tvm_fixes.relax.transform.CheckIndices` runs, on a CPU.  In the kernel, a read is of the

@@ -23,8 +23,7 @@ Mechanism
     TVM's lowering states a padding value, as an integer for integers and as float32 for all other
     element types.
 How to remove
-    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
-    ``layout-transform-legalize``.
+    When TVM lowers it, delete this file, its test and the fix id ``layout-transform-legalize``.
 """
 
 import functools

@@ -24,7 +24,7 @@ Mechanism
     Data is padded with the least finite number, which the comparison begins with too; a comparison
     with a NaN is false.
 How to remove
-    When TVM passes the tests of this file, delete it, its test and its call in :mod:`tvm_fixes`.
+    When TVM passes the tests of this file, delete it and its test.
 """
 
 import functools

@@ -28,8 +28,7 @@ Mechanism
     Gamma is multiplied and beta added always, both at the indices of the axes in ascending order.
     TVM's computes check for float16 and float32.
 How to remove
-    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
-    the fix id ``norm-variance``.
+    When TVM passes the tests of this file, delete it, its test and the fix id ``norm-variance``.
 """
 
 import functools

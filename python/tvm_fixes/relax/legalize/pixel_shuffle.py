@@ -21,8 +21,7 @@ Symptom
 Mechanism
     TVM's lowering names a function that its package defines and does not export.
 How to remove
-    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
-    ``pixel-shuffle-legalize``.
+    When TVM lowers it, delete this file, its test and the fix id ``pixel-shuffle-legalize``.
 """
 
 import functools

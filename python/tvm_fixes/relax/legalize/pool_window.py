@@ -25,7 +25,7 @@ Symptom
 Mechanism
     TVM's lowering pads the data to the size of the window.
 How to remove
-    When TVM passes the tests of this file, delete it, its test, its calls in :mod:`tvm_fixes` and
+    When TVM passes the tests of this file, delete it, its test, its call in
     ``max_pool.py`` and the fix id ``pool-window``.
 """
 

@@ -27,8 +27,8 @@ Mechanism
     which wins a tie; comparisons with a NaN are false, and which operand is kept then is left to
     chance.  Sums are in the dtype of the data.
 How to remove
-    When TVM passes the tests of this file, delete it, its test, its call in :mod:`tvm_fixes` and
-    the fix id ``reduction-legalize``.
+    When TVM passes the tests of this file, delete it, its test and the fix id
+    ``reduction-legalize``.
 """
 
 import functools

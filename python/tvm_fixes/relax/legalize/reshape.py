@@ -25,8 +25,7 @@ Mechanism
     The index is divided by ``k - 1`` again, and TVM's simplifier of such indices takes for granted
     that it knows of what the quotient is a multiple.
 How to remove
-    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
-    ``reshape-legalize``.
+    When TVM lowers it, delete this file, its test and the fix id ``reshape-legalize``.
 """
 
 import functools

@@ -29,7 +29,7 @@ Mechanism
     it takes the bounds of a region, and the factors of cubic sums, for those of other axes.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
-    test, its call in :mod:`tvm_fixes` and the fix id ``resize-legalize``.
+    test and the fix id ``resize-legalize``.
 """
 
 import functools

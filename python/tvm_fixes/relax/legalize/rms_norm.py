@@ -23,8 +23,7 @@ Mechanism
     TVM's lowering gives the weight the indices of the reduced axes in ascending order, and the sum
     of squares a shape that its reader does not expect. It computes in float32 whatever the dtype.
 How to remove
-    When TVM lowers all of these, delete this file, its test, its call in :mod:`tvm_fixes` and the
-    fix id ``rms-norm-legalize``.
+    When TVM lowers all of these, delete this file, its test and the fix id ``rms-norm-legalize``.
 """
 
 import functools

@@ -25,7 +25,7 @@ Mechanism
     TVM's lowering sums in the dtype of the data, and divides each element by the sum.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
-    tests, its call in :mod:`tvm_fixes` and the fix id ``softmax-legalize``.
+    tests and the fix id ``softmax-legalize``.
 """
 
 import functools

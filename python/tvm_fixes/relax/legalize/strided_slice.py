@@ -24,8 +24,7 @@ Mechanism
     TVM's lowering takes the axes as they are where the shape of the output is not static, and
     refuses bounds between which there is nothing where it is.
 How to remove
-    When TVM lowers it, delete this file, its test, its call in :mod:`tvm_fixes` and the fix id
-    ``strided-slice-legalize``.
+    When TVM lowers it, delete this file, its test and the fix id ``strided-slice-legalize``.
 """
 
 import functools

@@ -32,8 +32,7 @@ Mechanism
     the output, to which it rounds data and kernel before it multiplies them. It sums one output
     element after the other, with no loop that could be vectorized.
 How to remove
-    When TVM lowers all of these right, delete this file, its test, its call in :mod:`tvm_fixes` and
-    the fix id ``conv-legalize``.
+    When TVM lowers all of these right, delete this file, its test and the fix id ``conv-legalize``.
 
 All other calls go to TVM's function; so do 16-bit ones that are not known to be for a CPU, where
 TVM has schedules for its own form, those with blocks for Adreno, where it has a lowering, and all

@@ -28,8 +28,8 @@ Mechanism
     elements into one buffer, pads that into a second, flips the kernel at run time, and multiplies
     all those zeros.
 How to remove
-    When TVM lowers every layout that its type rule accepts, delete this file, its test, its call in
-    :mod:`tvm_fixes` and the fix id ``conv-transpose-legalize``.
+    When TVM lowers every layout that its type rule accepts, delete this file, its test and the fix
+    id ``conv-transpose-legalize``.
 
 The lowering here gathers (the derivation is at :meth:`ConvTransposeAxis.gather`): no zero is
 stored or multiplied, and an infinite kernel element makes no NaN of an inserted zero.

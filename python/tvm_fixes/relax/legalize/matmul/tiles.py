@@ -23,8 +23,8 @@ Mechanism
     TVM's lowering sums in the dtype of the output, one element after the other; the elements of a
     column, which it reads for that, lie a row apart.
 How to remove
-    When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test, its
-    call in :mod:`tvm_fixes` and the fix id ``matmul-legalize``.
+    When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test and
+    the fix id ``matmul-legalize``.
 
 Here one tile of the output is summed after the other, in registers: for each element of the common
 axis a vector of columns is read once, and multiplied with one element of each row of the tile. A
