@@ -31,8 +31,9 @@ from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, text_model
 from helpers.relax_modules import call, calls, count
 from helpers.shape_graphs import EMPTY_SIZES, SIZES, inputs, random_shape_graph
 from tvm_fixes import verify
+from tvm_fixes.fixes.onnx_importer import SHAPE_VALUES
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.values import SHAPE_VALUES, extents_of
+from tvm_fixes.frontend.onnx.values import extents_of
 from tvm_fixes.support import switches
 
 _DATA = {"relax.shape_to_tensor", "relax.reshape", "relax.astype", "relax.add"}
