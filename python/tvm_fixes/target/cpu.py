@@ -10,10 +10,15 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the CPU of a target has: vectors and registers."""
+"""The CPU of a target, as schedules see it: vectors, registers, caches, dot products."""
+
+from dataclasses import dataclass
+from typing import Self
 
 import tvm
 from tvm.target.codegen import target_has_features
+
+from .resolution import architecture
 
 
 def is_cpu(target: tvm.target.Target | None) -> bool:
@@ -21,13 +26,69 @@ def is_cpu(target: tvm.target.Target | None) -> bool:
     return target is not None and "cpu" in target.keys
 
 
-def vector_registers(target: tvm.target.Target) -> tuple[int, int]:
-    """The size of a vector in bytes, and how many registers of that size `target` has.
+@dataclass(frozen=True)
+class Cpu:
+    """What schedules assume of a CPU.
 
-    Those of AVX-512, AVX, or what every 64-bit x86 and Arm has at least.
+    Vectors, registers and dot products follow from the target.  A target says nothing of caches:
+    their sizes are the same for all.
+
+    Attributes
+    ----------
+    vector_bytes : int
+        The size of a vector register: 64 bytes with AVX-512, 32 with AVX, and 16 otherwise, which
+        every 64-bit x86 (SSE2) and Arm (Neon) has.
+    vector_registers : int
+        How many vector registers there are: 32 with AVX-512 and on aarch64, 16 otherwise.
+    has_vnni : bool
+        Whether one instruction adds four products of 8-bit integers to each int32 of a vector
+        (AVX512-VNNI or AVX-VNNI).
+    has_avx512_bf16 : bool
+        Whether one instruction adds two products of bfloat16 to each float32 of a vector.
+    has_dotprod : bool
+        The same on Arm (SDOT, UDOT).
+    cache_line_bytes : int
+        The unit of all transfers between caches and memory.
+    l2_bytes : int
+        The data that stays in the L2 cache of a core until it is read again.  Cores have from
+        1 MiB (Zen 4, Neoverse V1) to 2 MiB (Sapphire Rapids).
+    last_level_cache_bytes : int
+        The first elements of a tensor of this size or more are evicted from all caches before the
+        last ones are written.  32 MiB is the L3 cache that the cores of Zen 3 and later share.
+    max_stack_buffer_bytes : int
+        The largest buffer that TVM puts on the stack, where LLVM makes registers of it; for one of
+        1024 bytes or more TVM calls its allocator.
     """
-    if target_has_features("avx512f", target):
-        return 64, 32
-    if target_has_features("avx", target):
-        return 32, 16
-    return 16, 16
+
+    vector_bytes: int
+    vector_registers: int
+    has_vnni: bool = False
+    has_avx512_bf16: bool = False
+    has_dotprod: bool = False
+    cache_line_bytes: int = 64
+    l2_bytes: int = 2 << 20
+    last_level_cache_bytes: int = 32 << 20
+    max_stack_buffer_bytes: int = 1023
+
+    @classmethod
+    def of(cls, target: tvm.target.Target) -> Self:
+        """The CPU that `target` names."""
+
+        def has(*features: str) -> bool:
+            return any(target_has_features(feature, target) for feature in features)
+
+        vector_bytes = 64 if has("avx512f") else 32 if has("avx") else 16
+        is_aarch64 = architecture(str(target.attrs.get("mtriple", ""))) == "aarch64"
+        return cls(
+            vector_bytes,
+            vector_registers=32 if vector_bytes == 64 or is_aarch64 else 16,
+            has_vnni=has("avx512vnni", "avxvnni"),
+            has_avx512_bf16=has("avx512bf16"),
+            has_dotprod=has("dotprod"),
+        )
+
+
+def vector_registers(target: tvm.target.Target) -> tuple[int, int]:
+    """The size of a vector in bytes, and how many registers of that size `target` has."""
+    cpu = Cpu.of(target)
+    return cpu.vector_bytes, cpu.vector_registers

@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elementary functions that a CPU has in its C library only, or for one dtype only.
+"""Elementary functions that only the C library computes, or computes accurately.
 
-``acos``, ``sinh`` and others of float16 are unknown to TVM's code generator for LLVM, ``sinh`` and
-``cosh`` of vectors, too.  Its ``atanh`` and its ``tanh`` of float64 are differences that cancel.
+TVM's code generator for LLVM does not know ``acos``, ``sinh`` and others of float16, nor ``sinh``
+and ``cosh`` of vectors.  Its ``atanh``, and its ``tanh`` of float64, lose digits to cancellation.
 """
 
 import tvm
@@ -24,7 +24,7 @@ __all__ = ["with_library_functions"]
 
 _NARROW = ("float16", "bfloat16")
 
-# LLVM has no intrinsic of these, and for 16 bits there is no function to call.
+# LLVM has no intrinsics for these, and the C library has no function of 16 bits.
 _CALLED = frozenset(
     f"tirx.{name}"
     for name in (
@@ -33,8 +33,8 @@ _CALLED = frozenset(
     )
 )
 
-# By operator and dtype, the functions of the C library that TVM has a worse formula for, or none of
-# vectors.
+# By operator and dtype, the functions of the C library for which TVM's formula is less accurate, or
+# not for vectors.
 _LIBRARY = {
     ("tirx.cosh", "float32"): "coshf",
     ("tirx.cosh", "float64"): "cosh",
@@ -54,7 +54,7 @@ def with_library_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     Returns
     -------
     tirx.PrimFunc
-        The same one where there is nothing to do.
+        `function` itself if there is nothing to change.
     """
     return structural_map(function, (tvm.ir.Call, _lower_call))
 

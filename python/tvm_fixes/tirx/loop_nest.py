@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a nest of loops around a block does: which elements it reads, and how it reduces them."""
+"""Loop nests around a block: which elements they read and write, and how they reduce them."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from tvm_ffi import structural_map, structural_mutate, structural_walk
 
 from .util import contains, count_of, is_zero
 
-# Calls that LLVM's code generator takes for vectors; others it would make for one element.
+# Calls that TVM's code generator for LLVM accepts for vectors; it compiles others for one element.
 _OF_VECTORS = frozenset(
     f"tirx.{name}"
     for name in (
@@ -38,7 +38,7 @@ _OF_VECTORS = frozenset(
 
 @dataclass(frozen=True)
 class Nest:
-    """Serial loops, one in the other, around a block."""
+    """Perfectly nested serial loops around a block."""
 
     loops: list[tirx.For]
     block: SBlock
@@ -60,7 +60,7 @@ class Nest:
 
     @property
     def stores(self) -> list[tirx.BufferStore] | None:
-        """What the block stores, in terms of the loops; None if it does anything else."""
+        """What the block stores, in terms of the loops; None if it does more than store."""
         body = self.block.body
         values = dict(zip((i.var for i in self.block.iter_vars), self.values, strict=True))
         stores = []
@@ -75,7 +75,7 @@ class Nest:
 
     @property
     def reduced(self) -> int | None:
-        """How many of the innermost loops reduce; None where they are not the innermost ones."""
+        """How many of the innermost loops reduce; None if others do, too."""
         reducing: list[tirx.Var] = []
         kept: list[tirx.Var] = []
         for value, iterator in zip(self.values, self.block.iter_vars, strict=True):
@@ -102,7 +102,7 @@ class Nest:
         body: tirx.Stmt,
         buffers: Sequence[tirx.Var] = (),
     ) -> SBlock:
-        """A block of the same name with another body, and the regions that this accesses."""
+        """A block of the same name with another body, and with the regions that it accesses."""
         name = self.block.name_hint
         undescribed = SBlock(iter_vars, [], [], name, body, alloc_buffers=list(buffers))
         regions = [*self.block.reads, *self.block.writes]
@@ -113,7 +113,7 @@ class Nest:
 
 @dataclass(frozen=True)
 class Update:
-    """``target = combine(target, element)``, where 16-bit floats are widened to sum them."""
+    """``target = combine(target, element)``; 16-bit floats are summed in float32."""
 
     target: tirx.BufferStore
     initial: tirx.Expr
@@ -126,7 +126,7 @@ class Update:
 
 
 def updates_of(nest: Nest, stores: Sequence[tirx.BufferStore]) -> list[Update] | None:
-    """What a reduction does, one for each of its results; None where it is not recognised."""
+    """The updates of a reduction, one for each result; None if it is not recognised."""
     body = nest.block.init
     initial = list(body) if isinstance(body, tirx.SeqStmt) else [body]
     if len(initial) != len(stores):
@@ -182,7 +182,7 @@ def _update(store: tirx.BufferStore, initial: tirx.Expr) -> Update | None:
 
 @dataclass(frozen=True)
 class Run:
-    """The innermost loops, along which what a block reads and writes is adjacent or the same."""
+    """The innermost loops, along which a block reads and writes adjacent or equal elements."""
 
     loops: list[tirx.For]
     extent: tirx.Expr
@@ -198,7 +198,7 @@ class Run:
 def run_of(
     loops: Sequence[tirx.For], values: Sequence[tirx.Expr], targets: Sequence[tirx.Expr] = ()
 ) -> Run | None:
-    """The longest run of the innermost of `loops`; `targets` are written element by element."""
+    """The longest run of the innermost of `loops`; each element of `targets` is written once."""
     for count in range(len(loops), 0, -1):
         outer, inner = loops[: len(loops) - count], list(loops[len(loops) - count :])
         analyzer = analyzer_of(outer)
@@ -223,10 +223,10 @@ def analyzer_of(loops: Sequence[tirx.For]) -> Analyzer:
 
 
 def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
-    """The variables of `loops` at a position in all their iterations."""
+    """The variables of `loops` at a position in the sequence of all their iterations."""
     values = {}
     for loop in reversed(loops[1:]):
-        # Of a loop that never runs any position will do, and TVM folds no division by 0.
+        # In a loop that never runs, any position is right, and TVM folds no division by 0.
         extent = tirx.const(1, "int64") if is_zero(loop.extent) else loop.extent.astype("int64")
         values[loop.loop_var] = tirx.floormod(position, extent).astype(loop.loop_var.ty)
         position = tirx.floordiv(position, extent)
@@ -235,9 +235,9 @@ def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, ti
 
 
 def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | None]:
-    """How far apart in memory the elements that `value` reads are for adjacent `along`.
+    """How far apart in memory the elements are that `value` reads for adjacent `along`.
 
-    None stands for what is not known, or not fit for vectors.
+    None stands for an unknown distance, and for a value that does not fit vectors.
     """
     steps: set[int | None] = set()
 
@@ -253,9 +253,9 @@ def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | No
 def steps_of(
     access: tvm.ir.TensorLoad, variables: Sequence[tirx.Var], analyzer: Analyzer
 ) -> list[tirx.Expr] | None:
-    """How far apart in memory two elements are, for each variable of which one is 1 more.
+    """The step of an access along each variable: the distance in memory when it grows by 1.
 
-    None where the steps are not the same everywhere.
+    None if a step is not the same everywhere.
     """
     if access.source.strides:
         return None
@@ -264,7 +264,7 @@ def steps_of(
 
 
 def offset_of(access: tvm.ir.TensorLoad) -> tirx.Expr:
-    """Where in memory an element is, counted in elements from the first one."""
+    """The position of an element in memory, in elements from the first one."""
     offset = tirx.const(0, "int64")
     for index, extent in zip(access.indices, access.source.shape, strict=True):
         offset = offset * extent + index
@@ -272,7 +272,7 @@ def offset_of(access: tvm.ir.TensorLoad) -> tirx.Expr:
 
 
 def fits_vectors(value: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
-    """Whether the calls of `value` that depend on `variables` can be made of vectors."""
+    """Whether all calls in `value` that depend on `variables` exist for vectors."""
 
     def is_for_scalars(call: tvm.ir.Call) -> bool:
         return str(call.op.name) not in _OF_VECTORS and uses(call, variables)
@@ -281,6 +281,7 @@ def fits_vectors(value: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
 
 
 def uses(expr: tirx.Expr, variables: Collection[tirx.Var]) -> bool:
+    """Whether one of `variables` occurs in `expr`."""
     return contains(expr, tirx.Var, lambda var: var in variables)
 
 
@@ -292,6 +293,7 @@ def sources(node: tvm.Object) -> set[tirx.Var]:
 
 
 def substitute(node: tvm.Object, values: dict[tirx.Var, tirx.Expr]) -> tvm.Object:
+    """`node` with `values` for variables."""
     return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
 
 
@@ -305,7 +307,7 @@ def sequence(stmts: Iterable[tirx.Stmt]) -> tirx.Stmt:
 
 
 def around_loops(loops: Sequence[tirx.For], stmt: tirx.Stmt) -> tirx.Stmt:
-    """Loops like `loops` around a statement; their variables are new."""
+    """Loops like `loops`, with new variables, around a statement."""
     for loop in reversed(loops):
         stmt = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stmt)
     return substitute(
@@ -314,7 +316,7 @@ def around_loops(loops: Sequence[tirx.For], stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The same, but for the variables that are defined in it."""
+    """A copy that defines variables of its own."""
     defined: list[tirx.Var] = []
 
     def look(block: SBlock) -> None:

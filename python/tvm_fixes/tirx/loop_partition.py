@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Kernels that do something else from some index on, such as a concatenation: a loop for each."""
+"""Loop partition: a loop for each side of a condition on an index, as in a concatenation."""
 
 from dataclasses import dataclass
 
@@ -24,8 +24,8 @@ from tvm_ffi import structural_mutate, structural_walk
 from .loop_nest import Nest, around_loops, substitute, uses, with_new_variables
 from .util import is_zero
 
-# Each split makes one more loop nest.
-_MOST_NESTS = 16
+# Each split adds a loop nest.
+_MAX_NESTS = 16
 
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
@@ -37,7 +37,7 @@ class _Boundary:
     Attributes
     ----------
     condition : tirx.Expr
-        Of the iterator that is the variable of `loop`.
+        A comparison of the iterator that is the variable of `loop`.
     loop : tirx.For
     first : tirx.Expr
         The first index of the upper side.
@@ -51,8 +51,8 @@ class _Boundary:
     holds_above: bool
 
 
-def split_index_sets(loop: tirx.For) -> list[tirx.For]:
-    """Split the loops of a nest where a condition on an index begins, or ceases, to hold.
+def partition_loops(loop: tirx.For) -> list[tirx.For]:
+    """Split the loops of a nest where a condition on an index begins or ceases to hold.
 
     Before::
 
@@ -74,13 +74,13 @@ def split_index_sets(loop: tirx.For) -> list[tirx.For]:
     Returns
     -------
     list[tirx.For]
-        Nests that one after the other do the same; `loop` itself where there is no such condition,
-        where there are too many, or where it has no iteration.
+        Nests that do the same, one after the other; only `loop` itself if there is no such
+        condition, if there are too many, or if it has no iteration.
     """
     done: list[tirx.For] = []
     pending = [loop]
     while pending:
-        if len(done) + len(pending) > _MOST_NESTS:
+        if len(done) + len(pending) > _MAX_NESTS:
             return [loop]
         first = pending.pop(0)
         nest = Nest.of(first)
@@ -93,7 +93,7 @@ def split_index_sets(loop: tirx.For) -> list[tirx.For]:
 
 
 def _boundary(nest: Nest) -> _Boundary | None:
-    """The first one of a nest without a reduction, whose iterators are its loops' variables."""
+    """The first boundary of an elementwise nest whose iterators are the variables of its loops."""
     loops = {loop.loop_var: loop for loop in nest.loops}
     by_iterator = {
         iterator.var: loops.get(value)
@@ -107,8 +107,8 @@ def _boundary(nest: Nest) -> _Boundary | None:
     found: list[_Boundary] = []
 
     def look(value: tirx.Expr) -> None:
-        parts = _parts(value)
-        condition = None if parts is None else parts[0]
+        branches = _branches(value)
+        condition = None if branches is None else branches[0]
         if not isinstance(condition, _COMPARISONS):
             return
         is_left = condition.a in by_iterator
@@ -127,7 +127,7 @@ def _boundary(nest: Nest) -> _Boundary | None:
 
 
 def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
-    """The nest below the boundary, and above it; without one that is known to be empty."""
+    """The nests below and above the boundary, without those that are known to be empty."""
     extent = boundary.loop.extent
     first = Analyzer().simplify(
         tirx.max(tirx.min(boundary.first, extent), 0).astype(boundary.loop.loop_var.ty)
@@ -137,7 +137,7 @@ def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
         count = Analyzer().simplify(end - begin)
         if is_zero(count):
             continue
-        block = _chosen(nest, boundary.condition, is_above == boundary.holds_above)
+        block = _resolved(nest, boundary.condition, is_above == boundary.holds_above)
         variable = boundary.loop.loop_var
         values = [substitute(value, {variable: variable + begin}) for value in nest.values]
         loops = [
@@ -147,26 +147,26 @@ def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
             for loop in nest.loops
         ]
         piece = around_loops(loops, SBlockRealize(values, True, block))
-        # A variable is defined once.
+        # Each variable must be defined only once.
         pieces.append(with_new_variables(piece) if pieces else piece)
     return pieces
 
 
-def _chosen(nest: Nest, condition: tirx.Expr, holds: bool) -> SBlock:
-    """The block of a nest, in which it is decided whether a condition holds."""
+def _resolved(nest: Nest, condition: tirx.Expr, holds: bool) -> SBlock:
+    """The block of a nest with each choice by `condition` resolved."""
 
     def choose(choice: tirx.Expr, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
-        parts = _parts(choice)
-        if parts is None or not tvm_ffi.structural_equal(parts[0], condition):
+        branches = _branches(choice)
+        if branches is None or not tvm_ffi.structural_equal(branches[0], condition):
             return mutator.default_mutate(choice)
-        return mutator.mutate(parts[1] if holds else parts[2])
+        return mutator.mutate(branches[1] if holds else branches[2])
 
     body = structural_mutate(nest.block.body, (tirx.Expr, choose))
     return nest.block_of(nest.block.iter_vars, body)
 
 
-def _parts(value: tirx.Expr) -> list[tirx.Expr] | None:
-    """The condition of a choice, what it is where that holds, and what else."""
+def _branches(value: tirx.Expr) -> list[tirx.Expr] | None:
+    """The condition of a choice, its value where that holds, and its value elsewhere."""
     if isinstance(value, tirx.Select):
         return [value.condition, value.true_value, value.false_value]
     if isinstance(value, tvm.ir.Call) and str(value.op.name) == "prim.if_then_else":

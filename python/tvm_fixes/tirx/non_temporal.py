@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tensors that no cache holds: fetched ahead of their use, and stored past the caches."""
+"""Non-temporal stores and prefetches, for tensors that no cache holds."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -26,32 +26,28 @@ from tvm.target.codegen import target_has_features
 from tvm.tirx.buffer import BufferType
 from tvm_ffi import structural_mutate, structural_walk
 
+from ..target.cpu import Cpu
 from .loop_nest import analyzer_of, offset_of, sequence, sources, steps_of, substitute, uses
 from .transform.lower_elementary_functions import is_elementary_function
 from .util import contains, count_of, is_zero
 
-# From so many bytes on the first elements of a result are gone from the caches when the last one
-# is written, and whoever reads it next has to get them from memory anyway.
-_PAST_CACHES = 1 << 25
+# With fewer bytes for each fence, waiting for the fence takes longer than the stores save.
+_MIN_BYTES_PER_FENCE = 1 << 13
 
-# With less to store until the next fence, waiting for that takes longer than what is won.
-_LEAST_PART = 1 << 13
-
-# A store of a part of a line must be followed at once by one of the next part.
-_CACHE_LINE = 64
-
-# TVM stores booleans, bfloat16 and narrower floats as integers, which it decides on later.
+# TVM stores booleans, bfloat16 and narrower floats as integers; these are chosen later.
 _NUMBERS = ("float16", "float32", "float64", "int", "uint")
 
-# What LLVM's prefetch is told: to read, soon, data.
+# The arguments of LLVM's prefetch: for a read, into all caches, of data.
 _TO_READ = (0, 3, 1)
 
-# The note that LLVM's stores have to carry.
-_PAST = "!0 = !{i32 1}\n"
+# What a non-temporal store of LLVM refers to.
+_METADATA = "!0 = !{i32 1}\n"
 
 
-def stream(stmt: tirx.Stmt, function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Stmt:
-    """Store the vectors of large results to memory, without reading what was there before.
+def use_non_temporal_stores(
+    stmt: tirx.Stmt, function: tirx.PrimFunc, target: tvm.target.Target
+) -> tirx.Stmt:
+    """Store the vectors of large results past the caches, which do not fetch their lines then.
 
     Before::
 
@@ -72,43 +68,48 @@ def stream(stmt: tirx.Stmt, function: tirx.PrimFunc, target: tvm.target.Target) 
 
     ``tvm_fixes_stream64`` is one instruction, written in LLVM's language: TVM has no other way to
     ask for it.
-    Where elementary functions are computed of a row that has been read before, as in softmax, the
-    next row is fetched at the same time.
+    The first elements of a result that is larger than the last-level cache leave it before the last
+    ones are written; whoever reads them next waits for memory anyway.
+
+    While elementary functions are computed from a row that has been read before, as in softmax, the
+    next row is prefetched.
 
     Parameters
     ----------
     stmt : tirx.Stmt
-        Scheduled: it is looked for parallel loops.
+        A scheduled statement: its parallel loops are rewritten.
     function : tirx.PrimFunc
-        Of which it is, or becomes, a part.  Results that are read again are not stored so.
+        The function that it is, or becomes, part of.  Results that this reads are stored as usual.
     target : tvm.target.Target
-        Nothing is done for targets other than LLVM's; and results are stored so by x86 alone.
+        Only LLVM's targets are supported, and non-temporal stores only on x86.
 
     Returns
     -------
     tirx.Stmt
-        The same where no tensor is large, and where vectors do not lie on the lines of a cache.
+        `stmt` itself if no tensor is large, or if vectors do not fill cache lines.
     """
     tensors = [p for p in function.params if isinstance(p.ty, BufferType)]
-    large = [tensor for tensor in tensors if _bytes(tensor) >= _PAST_CACHES]
+    cpu = Cpu.of(target)
+    large = [tensor for tensor in tensors if _bytes(tensor) >= cpu.last_level_cache_bytes]
     if not large or target.kind.name != "llvm":
         return stmt
     results: list[tirx.Var] = []
     if target_has_features("sse2", target):
         read = sources(function.body)
-        results = [tensor for tensor in large if _is_plain(tensor) and tensor not in read]
+        line = cpu.cache_line_bytes
+        results = [one for one in large if _is_aligned_number(one, line) and one not in read]
 
     def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.PARALLEL:
             return mutator.default_mutate(loop)
-        return _Iterations.of(loop, large, results).streamed()
+        return _Iterations.of(loop, large, results, cpu.cache_line_bytes).rewritten()
 
     return structural_mutate(stmt, (tirx.For, rewrite))
 
 
 @dataclass(frozen=True)
 class _Iterations:
-    """The iterations of a parallel loop, and what of them goes to memory and comes from there.
+    """The iterations of a parallel loop, and the tensors that they store and fetch.
 
     Attributes
     ----------
@@ -116,22 +117,29 @@ class _Iterations:
     analyzer : Analyzer
         Knows the extents of all loops in it.
     results : list of tirx.Var
-        Are to be stored past the caches.
+        The tensors to store past the caches.
     read_again : list of tirx.Var
         The large tensors that more than one step of an iteration reads.
+    cache_line_bytes : int
     sizes : set of int
-        Filled in with the sizes of the vectors that are stored so, in bytes.
+        The sizes in bytes of the vectors that are stored past the caches, added by
+        :meth:`rewritten`.
     """
 
     loop: tirx.For
     analyzer: Analyzer
     results: list[tirx.Var]
     read_again: list[tirx.Var]
+    cache_line_bytes: int
     sizes: set[int] = field(default_factory=set)
 
     @classmethod
     def of(
-        cls, loop: tirx.For, large: Collection[tirx.Var], results: Collection[tirx.Var]
+        cls,
+        loop: tirx.For,
+        large: Collection[tirx.Var],
+        results: Collection[tirx.Var],
+        cache_line_bytes: int,
     ) -> "_Iterations":
         count = loop.extent.value if isinstance(loop.extent, tirx.IntImm) else None
         loops: list[tirx.For] = []
@@ -141,12 +149,13 @@ class _Iterations:
         return cls(
             loop,
             analyzer_of(loops),
-            [r for r in results if count is not None and _bytes(r) >= _LEAST_PART * count],
+            [r for r in results if count is not None and _bytes(r) >= _MIN_BYTES_PER_FENCE * count],
             [buffer for buffer in large if readers[buffer] > 1],
+            cache_line_bytes,
         )
 
-    def streamed(self) -> tirx.For:
-        """The loop with its results stored past the caches, and what it reads fetched ahead."""
+    def rewritten(self) -> tirx.For:
+        """The loop with non-temporal stores and prefetches."""
         around = [self.loop]
 
         def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
@@ -162,15 +171,15 @@ class _Iterations:
             return loop
         annotations = dict(loop.annotations)
         if self.sizes:
-            # Those who read it next must find it there: such stores are in no order with others.
+            # Non-temporal stores are not ordered with others: readers must wait for them.
             body = tirx.SeqStmt([body, _intrinsic("llvm.x86.sse.sfence")])
-            code = _PAST + "".join(_code(size) for size in sorted(self.sizes))
+            code = _METADATA + "".join(_store_function(size) for size in sorted(self.sizes))
             annotations["pragma_import_llvm"] = tvm.ir.StringImm(code)
         var, start, extent = loop.loop_var, loop.min, loop.extent
         return tirx.For(var, start, extent, loop.kind, body, annotations=annotations)
 
     def _vector(self, lanes: tirx.For, outer: tirx.For) -> tirx.Stmt:
-        """What is done for a vector, by a loop over its lanes."""
+        """A loop over the lanes of a vector, rewritten."""
         store = lanes.body
         if not isinstance(store, tirx.BufferStore):
             return lanes
@@ -178,14 +187,14 @@ class _Iterations:
             return sequence([lanes, *self._fetches(lanes, store.value)])
         if not self._fills_lines(lanes, store, outer):
             return lanes
-        size = lanes.extent.value * _item(store.buffer)
+        size = lanes.extent.value * _item_bytes(store.buffer)
         self.sizes.add(size)
-        return _past_caches(lanes, store, size)
+        return _non_temporal_store(lanes, store, size)
 
     def _fetches(self, lanes: tirx.For, value: tirx.Expr) -> list[tirx.Stmt]:
-        """What fetches for the next iteration what this one reads for a vector of `value`.
+        """Prefetches, for the next iteration, of what this one reads for a vector of `value`.
 
-        Memory waits while elementary functions are computed of what has been read before.
+        Memory is idle while elementary functions are computed from what has been read before.
         """
         if not contains(value, tvm.ir.Call, is_elementary_function):
             return []
@@ -203,7 +212,10 @@ class _Iterations:
         return found
 
     def _fills_lines(self, lanes: tirx.For, store: tirx.BufferStore, outer: tirx.For) -> bool:
-        """Whether a vector is a line, or one and the next ones of the `outer` loop are."""
+        """Whether a vector fills a cache line, alone or with the next ones of the `outer` loop.
+
+        A store of part of a line must be followed at once by one of the next part.
+        """
         count = lanes.extent.value
         access = tirx.BufferLoad(store.buffer, store.indices)
         steps = steps_of(access, [lanes.loop_var, outer.loop_var], self.analyzer)
@@ -212,7 +224,7 @@ class _Iterations:
         offset = self.analyzer.modular_set(offset_of(_at_first(lanes, access)))
         if offset.coeff % count or offset.base % count:
             return False
-        if count * _item(store.buffer) == _CACHE_LINE:
+        if count * _item_bytes(store.buffer) == self.cache_line_bytes:
             return True
         stores: list[tirx.BufferStore] = []
         structural_walk(outer.body, (tirx.BufferStore, stores.append))
@@ -220,15 +232,15 @@ class _Iterations:
         return is_alone and bool(self.analyzer.can_prove_equal(steps[1], count))
 
 
-def _past_caches(lanes: tirx.For, store: tirx.BufferStore, size: int) -> tirx.Stmt:
-    """The vector of `size` bytes that a loop over lanes stores, stored past the caches."""
+def _non_temporal_store(lanes: tirx.For, store: tirx.BufferStore, size: int) -> tirx.Stmt:
+    """A non-temporal store of the vector of `size` bytes that a loop over lanes stores."""
     result, lane = store.buffer, lanes.loop_var
     line = tirx.decl_buffer([lanes.extent], str(result.dtype), "line", layout=None)
     in_line = tirx.BufferStore(line, store.value, [lane])
     fill = tirx.For(lane, lanes.min, lanes.extent, lanes.kind, in_line)
     first = _at_first(lanes, tirx.BufferLoad(result, store.indices))
     addresses = [tirx.address_of(first), tirx.address_of(tirx.BufferLoad(line, [lanes.min]))]
-    call = tirx.Evaluate(tirx.call_extern("void", _name(size), *addresses))
+    call = tirx.Evaluate(tirx.call_extern("void", _store_name(size), *addresses))
     known = {buffer: buffer for buffer in (result, *sources(store.value))}
     undescribed = SBlock([], [], [], "stream", lanes)
     reads, writes, _ = get_sblock_access_region(undescribed, known)
@@ -244,15 +256,15 @@ def _intrinsic(name: str, *arguments: tirx.Expr | int) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_llvm_intrin("void", name, *arguments))
 
 
-def _name(size: int) -> str:
+def _store_name(size: int) -> str:
     return f"tvm_fixes_stream{size}"
 
 
-def _code(size: int) -> str:
-    """What stores `size` bytes past the caches, in LLVM's language."""
+def _store_function(size: int) -> str:
+    """The function of a non-temporal store of `size` bytes, in LLVM's language."""
     vector = f"<{size} x i8>"
     return f"""
-define void @{_name(size)}(ptr %to, ptr %from) {{
+define void @{_store_name(size)}(ptr %to, ptr %from) {{
   %vector = load {vector}, ptr %from, align {size}
   store {vector} %vector, ptr %to, align {size}, !nontemporal !0
   ret void
@@ -260,17 +272,17 @@ define void @{_name(size)}(ptr %to, ptr %from) {{
 """
 
 
-def _is_plain(buffer: tirx.Var) -> bool:
-    """Whether a buffer holds numbers as they are, from the beginning of a line on."""
+def _is_aligned_number(buffer: tirx.Var, alignment: int) -> bool:
+    """Whether a buffer holds numbers as TVM stores them, from a multiple of `alignment` on."""
     is_number = str(buffer.dtype).startswith(_NUMBERS)
-    return is_number and is_zero(buffer.elem_offset) and buffer.data_alignment >= _CACHE_LINE
+    return is_number and is_zero(buffer.elem_offset) and buffer.data_alignment >= alignment
 
 
-def _item(buffer: tirx.Var) -> int:
+def _item_bytes(buffer: tirx.Var) -> int:
     return int(tvm.DataType(str(buffer.dtype)).bits) // 8
 
 
 def _bytes(buffer: tirx.Var) -> int:
-    """How many bytes a buffer has; 0 where that is not known."""
+    """The size of a buffer in bytes; 0 if it is unknown."""
     count = count_of(buffer.shape)
-    return count.value * _item(buffer) if isinstance(count, tirx.IntImm) else 0
+    return count.value * _item_bytes(buffer) if isinstance(count, tirx.IntImm) else 0

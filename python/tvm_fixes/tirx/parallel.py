@@ -14,22 +14,24 @@
 
 from tvm import s_tir, tirx
 
-WORTH_THREADS = 1 << 16
-"""With fewer elements the time to wake other threads is longer than they would save."""
+MIN_PARALLEL_WORK = 1 << 16
+"""How many elements or products are computed in parallel: with fewer, waking the threads takes
+longer than they save."""
 
 
 def is_worth_threads(work: tirx.Expr) -> bool:
-    """Whether a kernel that computes so many elements, or products, is to run in parallel.
+    """Whether a kernel that computes `work` elements, or products, should run in parallel.
 
-    One of unknown extents is.
+    One with unknown extents should.
     """
-    return not isinstance(work, tirx.IntImm) or work.value >= WORTH_THREADS
+    return not isinstance(work, tirx.IntImm) or work.value >= MIN_PARALLEL_WORK
 
 
 def parallelize(sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV]) -> None:
-    """Run the outermost of `loops` in parallel: all, as far as TVM can tell them apart again.
+    """Fuse `loops` and run them in parallel; only the first two if an inner extent is symbolic.
 
-    With i < n * (2*h - 1) * 2 it fails to prove that 4*h - 2 is a multiple of 2*h - 1.
+    TVM must recover their variables: for i < n * (2*h - 1) * 2 it fails to prove that 4*h - 2 is a
+    multiple of 2*h - 1.
     """
     is_static = all(isinstance(sch.get(loop).extent, tirx.IntImm) for loop in loops[1:])
     sch.parallel(sch.fuse(*(loops if is_static else loops[:2])))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loops over elements of which each is read several times in a row."""
+"""Loops that read each element several times in a row, as an upsampling does."""
 
 import tvm_ffi
 from tvm import tirx
@@ -23,14 +23,14 @@ from .util import divides
 
 
 def split_repetition(loop: tirx.For) -> tirx.For:
-    """Split the innermost loop of a nest that reads each element several times in a row.
+    """Split the innermost loop of a nest if it reads each element several times in a row.
 
     Before::
 
         for i in range(64):
             y[i] = x[i // 2]
 
-    and after, which LLVM makes vectors of::
+    and after, which LLVM vectorizes::
 
         for i in range(32):
             for repetition in range(2):
@@ -44,7 +44,7 @@ def split_repetition(loop: tirx.For) -> tirx.For:
     Returns
     -------
     tirx.For
-        `loop` itself where nothing is repeated.
+        `loop` itself if nothing is repeated.
     """
     nest = Nest.of(loop)
     if nest is None or nest.block.init is not None or not nest.loops:
@@ -67,7 +67,7 @@ def split_repetition(loop: tirx.For) -> tirx.For:
 
 
 def _factor(nest: Nest, loop: tirx.For) -> int | None:
-    """How often an element is read in a row; None if once, or if that is not seen."""
+    """How often each element is read in a row; None if once, or if that is unknown."""
     found: list[int] = []
 
     def look(quotient: tirx.FloorDiv) -> None:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Kernels that reduce rows, such as norms and softmax: one row after the other."""
+"""A schedule for kernels that reduce rows, such as norms and softmax: one row after the other."""
 
 from collections.abc import Sequence
 
@@ -27,31 +27,30 @@ from .parallel import is_worth_threads, parallelize
 from .transform.lower_elementary_functions import nests_functions
 from .util import count_of, is_one
 
-# Smaller groups are rather the windows of a pooling.
-_LEAST_GROUP = 8
+# Smaller groups are likely the windows of a pooling.
+_MIN_GROUP = 8
 
-# Calls that are no more work than a load.
+# Calls that take no more time than a load.
 _CHEAP = ("tirx.isnan", "tirx.fabs", "tirx.reinterpret", "tirx.likely")
 
 
-def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """Schedule a PrimFunc so that all that is computed of a row is, before the next row.
+def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """Schedule a PrimFunc so that it finishes each row before it begins the next one.
 
-    Where reductions run across the rows of their data, as in a sum over the first axis, all columns
-    are one row.
+    If reductions run across the rows of their data, as in a sum over the first axis, all columns
+    together count as one row.
 
     Parameters
     ----------
     function : tirx.PrimFunc
-        Of blocks that nobody has scheduled.
+        An unscheduled PrimFunc of blocks.
 
     Returns
     -------
     tirx.PrimFunc or None
-        None for a PrimFunc of another kind: one without a reduction, or whose result is not of
-        rows.
+        None if there is no reduction, or if the result does not consist of rows.
     """
-    # What covers a result of unknown extents cannot be proved.
+    # TVM cannot prove that the blocks cover a result of unknown extents.
     sch = Schedule(function, enable_check=False)
     reductions = [block for block in _blocks(sch) if sch.get(block).init is not None]
     if not reductions:
@@ -59,21 +58,21 @@ def by_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     row_counts = [count_of(sch.get(block).writes[0].source.shape) for block in reductions]
     _inline(sch, row_counts)
     *before, result = _blocks(sch)
-    rows = _rows(sch, result)
+    rows = _row_loops(sch, result)
     if rows is None or _is_of_elements(sch, rows, result, row_counts):
         return None
     work = _work(sch, reductions[0])
-    across = {_is_across(sch.get(block)) for block in reductions}
+    across = {_reduces_across(sch.get(block)) for block in reductions}
     if len(across) > 1 or None in across or (True in across and not rows):
         return None
     if True in across:
         rows.pop()
     if rows:
-        of_rows = [sch.get(loop) for loop in rows]
+        row_loops = [sch.get(loop) for loop in rows]
         others = [
             loop
             for loop in sch.get_loops(result)
-            if not any(sch.get(loop).same_as(known) for known in of_rows)
+            if not any(sch.get(loop).same_as(known) for known in row_loops)
         ]
         sch.reorder(*rows, *others)
         for block in reversed(before):
@@ -88,9 +87,9 @@ def _blocks(sch: Schedule) -> list[SBlockRV]:
 
 
 def _inline(sch: Schedule, row_counts: Sequence[tirx.Expr]) -> None:
-    """Compute what is cheap where it is read, and what is read once.
+    """Inline blocks that are cheap or read once.
 
-    What is computed once a row is not: that is one of `row_counts` times.
+    Blocks that are computed once for each row, which is one of `row_counts` times, stay.
     """
     for block in _blocks(sch):
         node = sch.get(block)
@@ -111,7 +110,7 @@ def _inline(sch: Schedule, row_counts: Sequence[tirx.Expr]) -> None:
 
 
 def _is_read_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBlock]) -> bool:
-    """Whether each of the `size` elements of `buffer` is."""
+    """Whether each of the `size` elements of `buffer` is read once."""
     if sum(_loads(reader).count(buffer) for reader in readers) != 1:
         return False
     (reader,) = readers
@@ -119,7 +118,7 @@ def _is_read_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBlock]) 
 
 
 def _loads(node: SBlock) -> list[tirx.Var]:
-    """The buffers that a block reads, once for each place where it does."""
+    """The buffer of each load in a block."""
     found: list[tirx.Var] = []
     structural_walk(node.body, (tvm.ir.TensorLoad, lambda load: found.append(load.source)))
     return found
@@ -131,8 +130,8 @@ def _is_cheap(value: tirx.Expr) -> bool:
     return all(name in _CHEAP for name in calls)
 
 
-def _rows(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
-    """The loops of `result` over rows; those of groups are split off."""
+def _row_loops(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
+    """The loops of `result` over rows; a loop over rows and groups is split."""
     node, loops = sch.get(result), sch.get_loops(result)
     if len(loops) != len(node.iter_vars):
         return None
@@ -156,9 +155,9 @@ def _rows(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
 def _is_of_elements(
     sch: Schedule, rows: Sequence[LoopRV], result: SBlockRV, row_counts: Sequence[tirx.Expr]
 ) -> bool:
-    """Whether what is taken for a row is one of its elements.
+    """Whether what seems to be a row is a single element.
 
-    That is where a result is made of others that have as many elements, and not of reductions.
+    That is so if the result is computed from results of the same size, not from reductions.
     """
     node = sch.get(result)
     if node.init is not None or len(rows) < len(sch.get_loops(result)):
@@ -168,10 +167,10 @@ def _is_of_elements(
 
 
 def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var, int] | None:
-    """The iterators of the result that tell rows, and how many of an iterator's values share one.
+    """The iterators of the result that index rows, each with how many of its values share a row.
 
-    They are what the intermediate results are read by that have fewer elements than the result;
-    None if these differ.
+    They are the iterators that index intermediate results with fewer elements than the result;
+    None if these results differ in them.
     """
     wide = {iterator.var for iterator in node.iter_vars if not is_one(iterator.dom.extent)}
     found: list[dict[tirx.Var, int]] = []
@@ -198,10 +197,10 @@ def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var
     return partial[0] if partial else dict.fromkeys(wide, 1)
 
 
-def _is_across(node: SBlock) -> bool | None:
-    """Whether a block reduces elements that are apart; None where some are apart, others adjacent.
+def _reduces_across(node: SBlock) -> bool | None:
+    """Whether a block reduces elements that are not adjacent; None if it reduces both kinds.
 
-    Windows of elements are neither; those of groups of channels are adjacent.
+    Windows of elements are neither kind; those of groups of channels are adjacent.
     """
     kept: set[tirx.Var] = set()
     reduced: set[tirx.Var] = set()
@@ -224,7 +223,7 @@ def _is_across(node: SBlock) -> bool | None:
 
 
 def _is_group(index: tirx.Expr, node: SBlock) -> bool:
-    """Whether `index` is that of an element of one of the groups of a norm."""
+    """Whether `index` is that of an element in a group of a norm."""
     used: list[tirx.Var] = []
     structural_walk(index, (tirx.Var, used.append))
     extents = {
@@ -240,11 +239,11 @@ def _is_group(index: tirx.Expr, node: SBlock) -> bool:
         size,
         1,
     ]
-    return is_adjacent and size >= _LEAST_GROUP
+    return is_adjacent and size >= _MIN_GROUP
 
 
 def _in_place(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let what is computed of each element of a row be where the result will be."""
+    """Compute an intermediate result of the shape of the result in the memory of the result."""
     root = function.body.block
     blocks: list[SBlock] = []
     structural_walk(root.body, (SBlock, blocks.append))
@@ -282,7 +281,7 @@ def _has_same_elements(one: tirx.Var, other: tirx.Var) -> bool:
 def _reads_only(
     block: SBlock, buffer: tirx.Var, indices: Sequence[tirx.Expr] | None = None
 ) -> bool:
-    """Whether a block reads `buffer` at its own iterators alone; at `indices` if they are given."""
+    """Whether a block reads `buffer` only at its own iterators, or only at `indices` if given."""
     variables = [iterator.var for iterator in block.iter_vars]
     fits: list[bool] = []
 

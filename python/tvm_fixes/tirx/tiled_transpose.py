@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Kernels that write along another axis than they read along: in square tiles, in registers."""
+"""Transpositions in square register tiles: kernels that write along another axis than they read."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ from .loop_nest import Nest, analyzer_of, fits_vectors, steps_of, substitute, un
 from .util import count_of, divides, is_one
 from .vectorize import int64, lanes_of, serial_loop, vector_loop
 
-# The registers hold the tiles of so many tensors.
-_MOST_TILES = 2
+# How many tensors have tiles in registers at the same time.
+_MAX_TILES = 2
 
-# The least columns of a panel, and half of the most.  They are as many rows of what is read, each
-# of which may be in a page of its own; a core keeps the addresses of some thousand pages at hand.
-_PANEL = 512
+# The fewest columns of a panel, which has less than twice as many.  Each is a row of what is read,
+# and may be in a page of its own; the TLB of a core holds some thousand pages.
+_MIN_PANEL = 512
 
 _INT64 = "int64"
 
@@ -38,8 +38,10 @@ _INT64 = "int64"
 _At = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
 
 
-def in_tiles(loop: tirx.For, size: int, allocated: Collection[tirx.Var] = ()) -> tirx.Stmt | None:
-    """The loops of a transposition, by tiles.
+def transpose_in_tiles(
+    loop: tirx.For, size: int, allocated: Collection[tirx.Var] = ()
+) -> tirx.Stmt | None:
+    """The loops of a transposition over square tiles.
 
     Before::
 
@@ -55,23 +57,23 @@ def in_tiles(loop: tirx.For, size: int, allocated: Collection[tirx.Var] = ()) ->
             y[i * 4, j * 4 : j * 4 + 4] = row0[0:4] + T.float32(1)
             …
 
-    Where tiles do not divide an axis the last one overlaps the one before it.
+    If the tiles do not divide an axis, the last one overlaps the one before it.
 
     Parameters
     ----------
     loop : tirx.For
         The outermost one.
     size : int
-        Of a vector, in bytes.
+        The size of a vector in bytes.
     allocated : collection of tirx.Var
-        The buffers of the kernel that are none of its parameters.  TVM may put the result into the
-        memory of one that is read at the same indices; then no element is computed twice.
+        The buffers that the kernel allocates.  TVM may put the result into the memory of one that
+        is read at the same indices; then tiles must not overlap.
 
     Returns
     -------
     tirx.Stmt or None
-        None where elements that are adjacent in the result are so in what it is made of, too; and
-        where they lie apart, but vectors do not fit: their elements have 4 or 8 bytes.
+        None if adjacent elements of the result are read from adjacent elements, and if vectors do
+        not fit: they take elements of 4 or 8 bytes.
     """
     nest = Nest.of(loop)
     if nest is None or nest.block.init is not None:
@@ -89,15 +91,15 @@ def in_tiles(loop: tirx.For, size: int, allocated: Collection[tirx.Var] = ()) ->
 
 @dataclass(frozen=True)
 class _Axis:
-    """Adjacent loops that count as one: along them each tensor is accessed in equal steps.
+    """Adjacent loops that count as one: along them each access has one step.
 
     Attributes
     ----------
     loops : list[tirx.For]
     extent : tirx.Expr
-        How many iterations they have together.
+        The number of their iterations together.
     steps : list[tirx.Expr]
-        How far apart neighbours are in memory, for each of the accesses.
+        The distance of neighbours in memory, for each access.
     """
 
     loops: list[tirx.For]
@@ -113,18 +115,18 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Transposition:
-    """An elementwise kernel in which some of what is read lies across what is written.
+    """An elementwise kernel that reads some tensors along another axis than it writes.
 
     Attributes
     ----------
     store : tirx.BufferStore
     along, across : _Axis
-        In which adjacent elements are written, and read.
+        The axes along which adjacent elements are written, and read.
     others : list[_Axis]
     transposed : list[tvm.ir.TensorLoad]
-        What is read across.
+        The loads along `across`.
     lanes : int
-        Of a vector: the rows and columns of a tile.
+        The lanes of a vector, which are also the rows and columns of a tile.
     """
 
     store: tirx.BufferStore
@@ -136,7 +138,7 @@ class _Transposition:
 
     @classmethod
     def of(cls, nest: Nest, store: tirx.BufferStore, size: int) -> "_Transposition | None":
-        """None for other kernels, and for those that vectors of `size` bytes do not fit."""
+        """The transposition of a nest, None if it is another kernel, or vectors do not fit."""
         loads = _loads(store.value)
         target = tirx.BufferLoad(store.buffer, store.indices)
         axes = _axes(nest.loops, [target, *loads])
@@ -150,7 +152,7 @@ class _Transposition:
                 continue
             transposed.append(load)
             found.append(next((axis for axis in axes if axis.has_step(access, 1)), None))
-        if not 1 <= len(transposed) <= _MOST_TILES:
+        if not 1 <= len(transposed) <= _MAX_TILES:
             return None
         across = found[0]
         if across is None or any(axis is not across for axis in found):
@@ -165,7 +167,7 @@ class _Transposition:
         return cls(store, along, across, others, transposed, lanes)
 
     def may_read_results(self, allocated: Collection[tirx.Var]) -> bool:
-        """Whether a tile that overlaps another one may read what that has written."""
+        """Whether a tile may read what an overlapping one has written."""
         if all(divides(self.lanes, axis.extent) for axis in (self.along, self.across)):
             return False
         direct = [
@@ -177,7 +179,7 @@ class _Transposition:
 
     @property
     def fits(self) -> tirx.Expr | None:
-        """The condition that both axes have as many elements as a tile; None if they have."""
+        """The condition that both axes are at least as long as a tile; None if that is known."""
         unknown = [
             axis.extent >= self.lanes
             for axis in (self.along, self.across)
@@ -186,8 +188,8 @@ class _Transposition:
         return tirx.all(*unknown) if unknown else None
 
     def stmt(self, nest: Nest) -> tirx.Stmt:
-        """By panels of columns of the result, and in a panel by rows of tiles."""
-        # Loops for their variables and extents alone.
+        """Loops over panels of columns of the result, and in a panel over rows of tiles."""
+        # Only the variables and extents of these loops are used.
         loops, nothing = [], tirx.Evaluate(0)
         values: dict[tirx.Var, tirx.Expr] = {}
         for axis in self.others:
@@ -219,14 +221,14 @@ class _Transposition:
         return Nest(loops, nest.block, []).around(len(loops), body, buffers)
 
     def _panel(self) -> int | None:
-        """How many tiles of a row of them make a panel; None where all do, as with unknown extents.
+        """How many tiles of a row of tiles make a panel; None for all, as with unknown extents.
 
-        Those of the loops in the loop over panels must be known, for them to be shared by threads.
+        Threads can share the loops within a panel only if their extents are known.
         """
         if not all(isinstance(axis.extent, tirx.IntImm) for axis in (self.along, self.across)):
             return None
         columns = self.along.extent.value
-        panels = columns // _PANEL
+        panels = columns // _MIN_PANEL
         return -(-columns // (panels * self.lanes)) if panels > 1 else None
 
     def _tile(self, at: _At) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
@@ -234,27 +236,27 @@ class _Transposition:
         stmts: list[tirx.Stmt] = []
         tiles: list[list[tirx.Var]] = []
         for load in self.transposed:
-            # A buffer a row, so that it is small enough to be put on the stack, and in a register.
+            # One buffer for each row is small enough for the stack, and for a register.
             extent = int64(self.lanes)
             rows = [
                 tirx.decl_buffer([extent], str(load.ty), f"row{i}", layout=None)
                 for i in range(self.lanes)
             ]
             tiles.append(rows)
-            stmts += [self._load(load, row, i, at) for i, row in enumerate(rows)]
+            stmts += [self._load_row(load, row, i, at) for i, row in enumerate(rows)]
             stmts += _shuffle(rows)
-        stmts += [self._result([rows[i] for rows in tiles], i, at) for i in range(self.lanes)]
+        stmts += [self._store_row([rows[i] for rows in tiles], i, at) for i in range(self.lanes)]
         return stmts, [row for rows in tiles for row in rows]
 
-    def _load(self, load: tvm.ir.TensorLoad, row: tirx.Var, i: int, at: _At) -> tirx.Stmt:
-        """Load what is adjacent in memory, for column `i` of the result."""
+    def _load_row(self, load: tvm.ir.TensorLoad, row: tirx.Var, i: int, at: _At) -> tirx.Stmt:
+        """Load adjacent elements, for column `i` of the result."""
 
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
             return tirx.BufferStore(row, at(load, lane, int64(i)), [lane])
 
         return vector_loop(self.lanes, in_lane)
 
-    def _result(self, rows: Sequence[tirx.Var], i: int, at: _At) -> tirx.Stmt:
+    def _store_row(self, rows: Sequence[tirx.Var], i: int, at: _At) -> tirx.Stmt:
         """Compute and store row `i` of the result, from a row of each tile."""
 
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
@@ -275,9 +277,9 @@ class _Transposition:
 
 
 def _with_simple_indices(store: tirx.BufferStore, loops: Sequence[tirx.For]) -> tirx.BufferStore:
-    """The same, with the indices of what is read as simple as the extents of the loops let.
+    """The same store, with its loads' indices simplified by the extents of the loops.
 
-    Of a chain of reshapes they are long, and TVM's analysis of regions takes minutes for a tile.
+    After a chain of reshapes they are long, and TVM's analysis of regions takes minutes for a tile.
     """
     analyzer = analyzer_of(loops)
 
@@ -291,7 +293,7 @@ def _with_simple_indices(store: tirx.BufferStore, loops: Sequence[tirx.For]) -> 
 
 
 def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
-    """What is read, each place once."""
+    """The distinct loads in `value`."""
     found: list[tvm.ir.TensorLoad] = []
 
     def look(load: tvm.ir.TensorLoad) -> None:
@@ -303,7 +305,7 @@ def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
 
 
 def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> list[_Axis]:
-    """The loops, as few as the accesses allow; none where one is not in equal steps."""
+    """The loops as axes, as few as the accesses allow; none if an access has no equal steps."""
     analyzer = analyzer_of(loops)
     variables = [loop.loop_var for loop in loops]
     steps = [steps_of(access, variables, analyzer) for access in accesses]
@@ -318,9 +320,9 @@ def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> l
 
 
 def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
-    """Two axes as one; None where a step from the end of the inner one is another.
+    """Two axes as one; None if the step from the end of the inner one differs.
 
-    The extent of the inner one is known, since TVM cannot divide by others.
+    The extent of the inner one must be known, since TVM cannot divide by others.
     """
     loops = [*outer.loops, *inner.loops]
     extent = count_of([outer.extent, inner.extent])
@@ -337,7 +339,7 @@ def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
 
 
 def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
-    """Transpose the square of `rows`: exchange its two blocks off the diagonal, then theirs."""
+    """Transpose the square of `rows`: exchange the blocks off the diagonal, then within each."""
     lanes = len(rows)
     ramp = tirx.Ramp(int64(0), int64(1), lanes)
     vectors: list[tirx.Expr] = [tirx.BufferLoad(row, [ramp]) for row in rows]
@@ -349,7 +351,7 @@ def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
             if i & distance:
                 continue
             pair = [vectors[i], vectors[i + distance]]
-            # Of the upper row what is on the left, and of the lower one; then what is on the right.
+            # The left halves of the upper and the lower row; then their right halves.
             for row, right in ((i, 0), (i + distance, distance)):
                 chosen = [
                     k + right if not k & distance else lanes + k + right - distance

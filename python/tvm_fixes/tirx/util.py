@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What passes and schedules of PrimFuncs have in common."""
+"""Helpers of passes and schedules of PrimFuncs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -26,7 +26,7 @@ from ..target.cpu import is_cpu
 Node = TypeVar("Node", bound=tvm.Object)
 
 OPAQUE = 8
-"""The kind of pattern that no other kernel is fused with."""
+"""The pattern kind of kernels that TVM does not fuse."""
 
 
 def prim_func_pass(
@@ -41,16 +41,16 @@ def prim_func_pass(
     Parameters
     ----------
     fix_id : str
-        The fix that the pass is; while that is off, and for other targets, it changes nothing.
+        The fix that the pass implements; while it is off, the pass changes nothing.
     rewrite : callable
-        Makes of a PrimFunc and the target a new one, or gives back the same.
+        Takes a PrimFunc and the target, and returns a new PrimFunc or the same one.
     any_target : bool
-        Whether the pass is for other targets, too.
+        Whether the pass also runs for targets that are not CPUs.
 
     Returns
     -------
     tvm.transform.Pass
-        The same module comes back where nothing is rewritten.
+        It returns the same module if nothing is rewritten.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -78,7 +78,7 @@ def contains(
     kind: type[Node] | tuple[type[Node], ...],
     predicate: Callable[[Node], bool] = lambda _: True,
 ) -> bool:
-    """Whether there is a node of a kind, or of one of several, in `node`, with `predicate`."""
+    """Whether `node` contains a node of a kind, or of one of several, that fulfils `predicate`."""
     found: list[bool] = []
     structural_walk(node, (kind, lambda inner: found.append(predicate(inner))))
     return any(found)
@@ -99,10 +99,10 @@ def extern(
     dtype: str,
     body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
 ) -> te.Tensor:
-    """A tensor that `body` computes of the buffers of operands, into the one buffer of the result.
+    """A tensor that `body` computes from the buffers of operands into the buffer of the result.
 
-    The buffers have no layout, as those of ``te.compute`` and other than ``te.extern`` makes them:
-    fusion joins kernels whose buffers are alike.
+    Unlike those of ``te.extern``, and like those of ``te.compute``, the buffers have no layout:
+    fusion joins only kernels whose buffers agree in that.
     """
     return te.extern(
         [shape],
@@ -118,13 +118,13 @@ def extern(
 
 
 def fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
-    """Raise an ``AssertionError``, in a kernel of a CPU; `message` has a ``{}`` for each value."""
+    """Raise an ``AssertionError`` in a CPU's kernel; `message` has a ``{}`` for each value."""
     call = tirx.call_packed("relax.run.assert_op", tirx.const(False, "bool"), message, *values)
     return tirx.Evaluate(call)
 
 
 def checked_copy(name: str, source: te.Tensor, checks: Sequence[tirx.Stmt]) -> te.Tensor:
-    """A copy of `source`, made behind `checks`, which may raise."""
+    """A copy of `source`, made after `checks`, which may raise."""
 
     def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
         index, zero = tirx.Var("i", "int64"), tirx.const(0, "int64")
@@ -137,7 +137,7 @@ def checked_copy(name: str, source: te.Tensor, checks: Sequence[tirx.Stmt]) -> t
 
 
 def in_scalars(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.For:
-    """A loop over lanes as one over elements if its body needs it; any other loop as it is."""
+    """A loop over lanes as a scalar loop, if its body needs that; any other loop as it is."""
     if loop.kind != tirx.ForKind.VECTORIZED or not is_needed(loop.body):
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
@@ -149,12 +149,12 @@ def is_zero(extent: tirx.Expr) -> bool:
 
 
 def is_one(extent: tirx.Expr) -> bool:
-    """Whether an extent is proved to be 1."""
+    """Whether TVM proves that an extent is 1."""
     return bool(Analyzer().can_prove_equal(extent, 1))
 
 
 def factor_of(whole: tirx.Expr, part: tirx.Expr) -> int | None:
-    """The positive integer times which `part` is proved to be `whole`, None if there is none."""
+    """The positive integer f with a proof that ``part * f == whole``, None if there is none."""
     analyzer = Analyzer()
     factor = None if is_zero(part) else analyzer.simplify(tirx.floordiv(whole, part))
     if not isinstance(factor, tirx.IntImm) or factor.value < 1:
@@ -163,14 +163,14 @@ def factor_of(whole: tirx.Expr, part: tirx.Expr) -> int | None:
 
 
 def divides(divisor: int, extent: tirx.Expr) -> bool:
-    """Whether an extent is proved to be a multiple of `divisor`."""
+    """Whether TVM proves that an extent is a multiple of `divisor`."""
     return bool(Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0))
 
 
 def repeated_at(position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-    """Where in a tensor of `extents` the element is that broadcasting puts at `position`.
+    """The indices in a tensor of `extents` of the element that broadcasting puts at `position`.
 
-    An extent of 1 is repeated, and so is what there is for each of the first axes of `position`.
+    Axes of extent 1 are repeated, and so is the whole tensor along further first axes.
     """
     own = position[len(position) - len(extents) :]
     return [
@@ -180,7 +180,7 @@ def repeated_at(position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]) -> 
 
 
 def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-    """The position of an element that is counted through all axes of `shape`."""
+    """The position in `shape` of the element number `index` in row-major order."""
     position: list[tirx.Expr] = []
     for extent in reversed(shape[1:]):
         if is_zero(extent):
@@ -191,6 +191,6 @@ def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
 
 
 def widened_bfloat16(value: tirx.Expr) -> tirx.Expr:
-    """A bfloat16 as the float32 that it is the upper half of, without a conversion."""
+    """A bfloat16 as float32, by bits: it is the upper half of that."""
     bits = tirx.reinterpret("uint16", value).astype("uint32")
     return tirx.reinterpret("float32", bits << tirx.const(16, "uint32"))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loops over adjacent elements, in vectors of explicit lanes."""
+"""Vectorization of loops over adjacent elements, with explicit lanes."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,22 +20,22 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate
 
-from ..target.cpu import vector_registers
+from ..target.cpu import Cpu
 from .loop_nest import Nest, Run, Update, around_loops, run_of, sequence, sources, updates_of, uses
 from .util import contains, is_zero
 
-# Whether a lane has not been done before.
+# Whether a lane has not been computed before.
 IsNew = Callable[[tirx.Expr], tirx.Expr]
 
-# So many vectors are summed side by side, that an addition need not wait for the one before.
-_VECTORS = 4
+# How many vectors are summed side by side, so that an addition does not wait for the one before.
+_MAX_VECTORS = 4
 
-# With fewer lanes it is not worth it.
-_FEWEST = 4
+# With fewer lanes a vector does not pay.
+_MIN_LANES = 4
 
 
 def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """Let the blocks of a PrimFunc that read and write adjacent elements do so in vectors.
+    """Vectorize the blocks of a PrimFunc that read and write adjacent elements.
 
     Before::
 
@@ -58,27 +58,28 @@ def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
         …
         total[i] = lanes[0]
 
-    With fewer elements than lanes in a vector, if that is seen at run time alone, they are summed
+    If the extent is unknown, and there are fewer elements than lanes at run time, they are summed
     one by one.
 
     Parameters
     ----------
     function : tirx.PrimFunc
-        Of blocks; those that are not recognised stay as they are.
+        Its blocks that are not recognised stay as they are.
     target : tvm.target.Target
-        A CPU; says how long its vectors are.
+        A CPU.
 
     Returns
     -------
     tirx.PrimFunc
     """
-    size, _ = vector_registers(target)
+    size = Cpu.of(target).vector_bytes
 
     def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
         nest = Nest.of(loop)
         if nest is None:
             return mutator.default_mutate(loop)
-        new = _reduction(nest, size) if nest.block.init is not None else elementwise(nest, size)
+        vectorized = _reduction if nest.block.init is not None else vectorize_elementwise
+        new = vectorized(nest, size)
         return loop if new is None else new
 
     body = structural_mutate(function.body, (tirx.For, rewrite))
@@ -86,22 +87,23 @@ def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
 
 
 def _reduction(nest: Nest, size: int) -> tirx.Stmt | None:
-    """The reduction of `nest` with vectors of `size` bytes, None where it does not fit."""
+    """The reduction of `nest` with vectors of `size` bytes, None if they do not fit."""
     stores, reduced = nest.stores, nest.reduced
     if not stores or not reduced:
         return None
     updates = updates_of(nest, stores)
     if updates is None:
         return None
-    return _along(nest, updates, reduced, size) or _across(nest, updates, reduced, size)
+    arguments = nest, updates, reduced, size
+    return _reduce_along(*arguments) or _reduce_across(*arguments)
 
 
-def _along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
-    """A reduction of adjacent elements: each lane has a part of the sum."""
+def _reduce_along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
+    """A reduction of adjacent elements: each lane has a partial sum."""
     loops = nest.loops[len(nest.loops) - reduced :]
     run = run_of(loops, [update.element for update in updates])
-    parts = None if run is None else _Parts.of(run, updates, size)
-    if run is None or parts is None:
+    accumulators = None if run is None else _Accumulators.of(run, updates, size)
+    if run is None or accumulators is None:
         return None
 
     def fold(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:
@@ -109,65 +111,65 @@ def _along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.S
             def element(update: Update) -> tirx.Expr:
                 return run.at(update.element, start + lane)
 
-            return parts.fold(lane, element, None if is_new is None else is_new(lane))
+            return accumulators.fold(lane, element, None if is_new is None else is_new(lane))
 
         return vector_loop(count, in_lane)
 
-    within = sequence(_in_vectors(run.extent, parts.lanes, parts.vectors, fold))
+    within = sequence(_in_vectors(run.extent, accumulators.lanes, accumulators.vectors, fold))
     body = [
-        parts.begin(),
+        accumulators.begin(),
         around_loops(loops[: reduced - run.count], within),
-        *parts.halve(),
-        parts.end(),
+        *accumulators.halve(),
+        accumulators.end(),
     ]
-    return nest.around(len(nest.loops) - reduced, body, parts.buffers)
+    return nest.around(len(nest.loops) - reduced, body, accumulators.buffers)
 
 
-def _across(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
-    """A reduction of elements that are apart: each lane has a result of its own."""
+def _reduce_across(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
+    """A reduction of elements that are not adjacent: each lane has a result of its own."""
     outer, loops = nest.loops[: len(nest.loops) - reduced], nest.loops[len(nest.loops) - reduced :]
     targets = [tirx.BufferLoad(u.target.buffer, u.target.indices) for u in updates]
     run = run_of(outer, [update.element for update in updates], targets)
-    parts = None if run is None else _Parts.of(run, updates, size)
-    if run is None or parts is None:
+    accumulators = None if run is None else _Accumulators.of(run, updates, size)
+    if run is None or accumulators is None:
         return None
 
     def reduce(start: tirx.Expr, count: int, _is_new: IsNew | None = None) -> tirx.Stmt:
         def fold(lane: tirx.Expr) -> tirx.Stmt:
-            return parts.fold(lane, lambda update: run.at(update.element, start + lane))
+            return accumulators.fold(lane, lambda update: run.at(update.element, start + lane))
 
         def end(lane: tirx.Expr) -> tirx.Stmt:
-            return parts.store(lane, lambda target: run.at(target, start + lane))
+            return accumulators.store(lane, lambda target: run.at(target, start + lane))
 
         return tirx.SeqStmt(
             [
-                parts.begin(count),
+                accumulators.begin(count),
                 around_loops(loops, vector_loop(count, fold)),
                 vector_loop(count, end),
             ]
         )
 
-    body = _in_vectors(run.extent, parts.lanes, parts.vectors, reduce)
-    return nest.around(len(outer) - run.count, body, parts.buffers)
+    body = _in_vectors(run.extent, accumulators.lanes, accumulators.vectors, reduce)
+    return nest.around(len(outer) - run.count, body, accumulators.buffers)
 
 
 def _vectors(extent: tirx.Expr, lanes: int, updates: list[Update]) -> int:
-    """How many vectors to reduce side by side."""
+    """How many vectors to reduce side by side; 1 if calls compute the elements."""
     if any(contains(update.element, tvm.ir.Call) for update in updates):
         return 1
     if not isinstance(extent, tirx.IntImm):
-        return _VECTORS
-    return min(_VECTORS, _power_of_two(extent.value // lanes))
+        return _MAX_VECTORS
+    return min(_MAX_VECTORS, _floor_power_of_two(extent.value // lanes))
 
 
-class _Parts:
-    """The lanes of each of some results that are updated together."""
+class _Accumulators:
+    """The accumulators of results that are updated together: some lanes for each."""
 
     def __init__(self, updates: Sequence[Update], lanes: int, vectors: int) -> None:
         self.lanes = lanes
         self.vectors = vectors
         self._count = count = vectors * lanes
-        # As many bytes as TVM puts on the stack, from where LLVM takes them into registers.
+        # Few enough vectors for Cpu.max_stack_buffer_bytes.
         self.buffers = [
             tirx.decl_buffer([int64(count)], update.dtype, "lanes", layout=None)
             for update in updates
@@ -175,14 +177,16 @@ class _Parts:
         self._parts = list(zip(self.buffers, updates, strict=True))
 
     @classmethod
-    def of(cls, run: Run, updates: list[Update], size: int) -> "_Parts | None":
-        """Those of a run in vectors of `size` bytes; None where it has too few elements."""
+    def of(cls, run: Run, updates: list[Update], size: int) -> "_Accumulators | None":
+        """The accumulators of a run in vectors of `size` bytes; None if it has too few elements."""
         lanes = lanes_of([run.extent], size, [update.dtype for update in updates])
         if lanes is None:
             return None
         return cls(updates, lanes, _vectors(run.extent, lanes, updates))
 
     def begin(self, count: int | None = None) -> tirx.Stmt:
+        """Set all lanes, or the first `count`, to the initial values."""
+
         def initial(lane: tirx.Expr) -> tirx.Stmt:
             return sequence(
                 tirx.BufferStore(buffer, update.initial, [lane]) for buffer, update in self._parts
@@ -196,7 +200,7 @@ class _Parts:
         element: Callable[[Update], tirx.Expr],
         is_new: tirx.Expr | None = None,
     ) -> tirx.Stmt:
-        """Take an element into a lane; where there is a condition, only if it holds."""
+        """Combine a lane with an element; if there is a condition, only where it holds."""
         stmts = []
         for buffer, update in self._parts:
             old = tirx.BufferLoad(buffer, [lane])
@@ -207,7 +211,7 @@ class _Parts:
         return sequence(stmts)
 
     def halve(self) -> list[tirx.Stmt]:
-        """Take one half of the lanes into the other, until one is left."""
+        """Combine one half of the lanes with the other, until one is left."""
         stmts = []
         half = self._count // 2
         while half:
@@ -244,21 +248,21 @@ class _Parts:
         )
 
 
-def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
+def vectorize_elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
     """The loops of an elementwise kernel, the innermost ones in vectors.
 
     Parameters
     ----------
     nest : Nest
     size : int
-        Of a vector, in bytes.
+        The size of a vector in bytes.
     outer : int
-        So many of the outermost loops stay as they are.
+        How many of the outermost loops stay as they are.
 
     Returns
     -------
     tirx.Stmt or None
-        None where vectors do not fit.
+        None if vectors do not fit.
     """
     stores = nest.stores
     if not nest.loops or stores is None or len(stores) != 1:
@@ -269,8 +273,9 @@ def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
     if run is None:
         return None
     variables = [loop.loop_var for loop in run.loops]
-    # TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
-    # it, which it refuses to vectorize; and a vector of equal elements it stores as no integers.
+    # TVM rounds to bfloat16 by an expression that repeats the value with the variables that are
+    # bound in it, and refuses to vectorize that; nor does it store a vector of equal elements as
+    # integers.
     is_equal = not uses(store.value, variables)
     if str(store.value.ty) == "bfloat16" and (is_equal or contains(store.value, tvm.ir.Call)):
         return None
@@ -278,14 +283,14 @@ def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
     if lanes is None:
         return None
     is_in_place = store.buffer in sources(store.value)
-    # What is hoisted must not be written in between.
-    value, constants = (store.value, []) if is_in_place else _hoist(store.value, variables)
+    # A hoisted value must not be overwritten in between.
+    value, constants = (store.value, []) if is_in_place else _hoist_calls(store.value, variables)
 
     def assign(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
             new, old = run.at(value, start + lane), run.at(target, start + lane)
-            # What is done already may have taken the place of what it is made of: TVM puts a result
-            # into the memory of an intermediate one that nobody reads any more.
+            # Lanes that are done may have overwritten their operands: TVM puts a result into the
+            # memory of an intermediate one that has no further reader.
             if is_new is not None:
                 new = tirx.Select(is_new(lane), new, old)
             return tirx.BufferStore(store.buffer, new, old.indices)
@@ -299,10 +304,10 @@ def elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
 def _in_vectors(
     extent: tirx.Expr, lanes: int, vectors: int, body: Callable[..., tirx.Stmt]
 ) -> list[tirx.Stmt]:
-    """Do `body` for `extent` elements.
+    """Statements that run `body` for `extent` elements.
 
-    It is called with the first element and the number of lanes; and where the first ones of these
-    have been done, with what tells of a lane whether it has not.
+    It is called with the first element and the number of lanes; for a last vector that overlaps the
+    one before, also with a function that says whether a lane is new.
     """
     stmts: list[tirx.Stmt] = []
     done: tirx.Expr = int64(0)
@@ -320,15 +325,17 @@ def _in_vectors(
         return [*stmts, last]
     single = tirx.Var("single", "int64")
     few = serial_loop(single, extent, body(single, 1))
-    # TVM's simplifier refuses a branch that is known to be for an extent of 0, and divides by it.
+    # In a branch that is known to run only for an extent of 0, TVM's simplifier divides by 0.
     factors = Analyzer().modular_set(extent)
     if factors.base == 0 and factors.coeff >= lanes:
         few = None
     return [*stmts, tirx.IfThenElse(extent >= lanes, last, few)]
 
 
-def _hoist(value: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[tirx.Expr, list[tirx.Stmt]]:
-    """`value` with the calls that are the same for all `variables`, which are bound before."""
+def _hoist_calls(
+    value: tirx.Expr, variables: Sequence[tirx.Var]
+) -> tuple[tirx.Expr, list[tirx.Stmt]]:
+    """`value` without the calls that do not depend on `variables`, and their bindings."""
     constants: list[tirx.Stmt] = []
 
     def hoist(call: tvm.ir.Call, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
@@ -348,18 +355,18 @@ def _hoist(value: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[tirx.Expr, 
 
 
 def lanes_of(extents: Sequence[tirx.Expr], size: int, dtypes: Sequence[str]) -> int | None:
-    """How many elements a vector of `size` bytes has along axes of `extents`; None for too few."""
+    """The lanes of vectors of `size` bytes along axes of `extents`; None if they are too few."""
     if "bool" in dtypes:
         return None
     lanes = size // max(tvm.DataType(dtype).bits // 8 for dtype in dtypes)
     for extent in extents:
         if isinstance(extent, tirx.IntImm):
-            lanes = min(lanes, _power_of_two(extent.value))
-    return lanes if lanes >= _FEWEST else None
+            lanes = min(lanes, _floor_power_of_two(extent.value))
+    return lanes if lanes >= _MIN_LANES else None
 
 
-def _power_of_two(count: int) -> int:
-    """The largest one that is no larger than `count`."""
+def _floor_power_of_two(count: int) -> int:
+    """The largest power of two that is at most `count`."""
     return 1 << max(count.bit_length() - 1, 0)
 
 

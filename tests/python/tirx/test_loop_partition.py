@@ -21,7 +21,7 @@ from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.pipeline import pipeline
-from tvm_fixes.tirx.loop_partition import split_index_sets
+from tvm_fixes.tirx.loop_partition import partition_loops
 from tvm_fixes.tirx.transform import ScheduleElementwise
 
 
@@ -44,7 +44,7 @@ def test_a_concatenation_becomes_two_copies():
                 v_i = T.axis.spatial(9, i + 4)
                 y[v_i] = b[v_i - 4]
 
-    got = split_index_sets(before.body.block.body)
+    got = partition_loops(before.body.block.body)
     for one, other in zip(got, expected.body.block.body, strict=True):
         tvm.ir.assert_structural_equal(one, other, map_free_vars=True)
 
@@ -79,7 +79,7 @@ def main(a: T.Buffer((9,), "float32"), b: T.Buffer((9,), "float32"), y: T.Buffer
 )
 def test_where_it_is_split(condition, extents):
     """Only at comparisons of an index."""
-    assert [int(loop.extent) for loop in split_index_sets(choosing(condition))] == extents
+    assert [int(loop.extent) for loop in partition_loops(choosing(condition))] == extents
 
 
 @pytest.mark.parametrize("condition", ["v < 4", "v <= 4", "v > 4", "v >= 4"])

@@ -13,6 +13,7 @@
 """Large results, stored past the caches; and rows fetched ahead."""
 
 import platform
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -28,6 +29,7 @@ from tvm_ffi import structural_walk
 from helpers.relax_modules import build, call, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
+from tvm_fixes.target.cpu import Cpu
 from tvm_fixes.tirx import non_temporal
 from tvm_fixes.tirx.transform import ScheduleElementwise
 
@@ -284,8 +286,9 @@ def test_random_shapes(shape, axes, dtype, has_offset):
     rng = np.random.default_rng(0)
     x, y = rng.integers(-9, 9, shape).astype(dtype), rng.integers(-9, 9, 17).astype(dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(non_temporal, "_PAST_CACHES", 1)
-        patch.setattr(non_temporal, "_LEAST_PART", 1)
+        cpu = replace(Cpu.of(resolve("native")), last_level_cache_bytes=1)
+        patch.setattr(Cpu, "of", lambda _target: cpu)
+        patch.setattr(non_temporal, "_MIN_BYTES_PER_FENCE", 1)
         mod = build(inputs, emit)
         executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
     got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x, y)

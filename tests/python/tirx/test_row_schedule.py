@@ -19,7 +19,7 @@ from tvm.relax.transform import LegalizeOps
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, tensor
-from tvm_fixes.tirx.row_schedule import by_rows
+from tvm_fixes.tirx.row_schedule import schedule_rows
 
 
 def kernel(emit, *shapes: tuple) -> tirx.PrimFunc:
@@ -79,7 +79,7 @@ def test_all_steps_of_a_row_come_before_the_next_row():
                     v_i, v_j = T.axis.remap("SS", [i, j])
                     out[v_i, v_j] = out[v_i, v_j] / total[v_i]
 
-    got = by_rows(before)
+    got = schedule_rows(before)
     assert tvm.s_tir.analysis.verify_well_formed(got)
     tvm.ir.assert_structural_equal(got.without_attr("global_symbol"), expected)
 
@@ -97,21 +97,21 @@ def test_groups_of_channels_are_rows():
             shape,
             (32,),
         )
-        loop = outermost(by_rows(function))
+        loop = outermost(schedule_rows(function))
         assert (loop.kind, loop.extent) == (tirx.ForKind.PARALLEL, 2 * 4)
 
 
 def test_few_elements_are_no_work_for_threads():
     for rows, kind in ((2, tirx.ForKind.SERIAL), (4096, tirx.ForKind.PARALLEL)):
         function = kernel(lambda x: relax.op.nn.softmax(x, 1), (rows, 64))
-        assert outermost(by_rows(function)).kind == kind
+        assert outermost(schedule_rows(function)).kind == kind
 
 
 def test_columns_are_one_row():
     function = kernel(lambda x: relax.op.nn.softmax(x, 1), (3, 5, 7))
     # Neither is the loop over columns around the others.
-    assert outermost(by_rows(function)).extent == 3
-    assert len(by_rows(kernel(lambda x: relax.op.mean(x, 0), (3, 7))).body.block.body) == 2
+    assert outermost(schedule_rows(function)).extent == 3
+    assert len(schedule_rows(kernel(lambda x: relax.op.mean(x, 0), (3, 7))).body.block.body) == 2
 
 
 def test_other_kernels_are_left():
@@ -122,7 +122,7 @@ def test_other_kernels_are_left():
         kernel(lambda x, y: relax.op.matmul(x, y), (3, 5), (5, 7)),
         kernel(lambda x, w: nn.conv2d(x, w), (1, 3, 8, 8), (4, 3, 3, 3)),
     ):
-        assert by_rows(function) is None
+        assert schedule_rows(function) is None
 
 
 if __name__ == "__main__":

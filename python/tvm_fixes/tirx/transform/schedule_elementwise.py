@@ -40,15 +40,15 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
 from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
-from ...target.cpu import vector_registers
+from ...target.cpu import Cpu
 from ..loop_nest import Nest, substitute, unfused, uses, with_new_variables
-from ..loop_partition import split_index_sets
-from ..non_temporal import stream
-from ..parallel import WORTH_THREADS
+from ..loop_partition import partition_loops
+from ..non_temporal import use_non_temporal_stores
+from ..parallel import MIN_PARALLEL_WORK
 from ..repetition import split_repetition
-from ..tiled_transpose import in_tiles
+from ..tiled_transpose import transpose_in_tiles
 from ..util import count_of, is_zero, prim_func_pass
-from ..vectorize import elementwise, int64, serial_loop
+from ..vectorize import int64, serial_loop, vectorize_elementwise
 
 # So many parallel iterations, if there are as many, are shared evenly by the cores of a CPU.
 _ENOUGH = 64
@@ -74,8 +74,8 @@ def ScheduleElementwise() -> tvm.transform.Pass:
         for i in T.parallel(4096):
             for j in range(4096): y[i, j] = x[i, j] * T.float32(2)
 
-    The tiles are those of :func:`~tvm_fixes.tirx.tiled_transpose.in_tiles`; what reads each
-    element several times in a row is split by
+    The tiles are those of :func:`~tvm_fixes.tirx.tiled_transpose.transpose_in_tiles`; loops that
+    read each element several times in a row are split by
     :func:`~tvm_fixes.tirx.repetition.split_repetition`.
 
     Returns
@@ -92,13 +92,13 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     realize = function.body
     if not isinstance(realize, SBlockRealize):
         return function
-    size, _ = vector_registers(target)
+    size = Cpu.of(target).vector_bytes
     root = realize.block
     stmts = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     split = [part for stmt in stmts for part in _split(stmt)]
     scheduled = [_schedule_loop(stmt, size, root.alloc_buffers) for stmt in split]
     scheduled = [
-        new if new.same_as(old) else stream(new, function, target)
+        new if new.same_as(old) else use_non_temporal_stores(new, function, target)
         for new, old in zip(scheduled, split, strict=True)
     ]
     is_same = len(scheduled) == len(stmts)
@@ -122,7 +122,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
 def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
     if not isinstance(stmt, tirx.For):
         return [stmt]
-    return [split_repetition(part) for part in split_index_sets(stmt)]
+    return [split_repetition(part) for part in partition_loops(stmt)]
 
 
 def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) -> tirx.Stmt:
@@ -132,21 +132,21 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     work = count_of(loop.extent for loop in nest.loops)
     if is_zero(work):
         return stmt
-    tiles = in_tiles(stmt, size, allocated)
+    tiles = transpose_in_tiles(stmt, size, allocated)
     if isinstance(work, tirx.IntImm):
         return _scheduled(stmt, nest, tiles, size, work.value)
-    many = _scheduled(stmt, nest, tiles, size, WORTH_THREADS)
+    many = _scheduled(stmt, nest, tiles, size, MIN_PARALLEL_WORK)
     # DecomposeReduction asks for one writer of a result.
     if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
         return many
-    return tirx.IfThenElse(work >= WORTH_THREADS, many, with_new_variables(stmt))
+    return tirx.IfThenElse(work >= MIN_PARALLEL_WORK, many, with_new_variables(stmt))
 
 
 def _scheduled(
     loop: tirx.For, nest: Nest, tiles: tirx.Stmt | None, size: int, work: int
 ) -> tirx.Stmt:
     """The nest `loop`, or its `tiles`, in parallel where `work` is worth it."""
-    is_large = work >= WORTH_THREADS
+    is_large = work >= MIN_PARALLEL_WORK
     if tiles is None:
         return loop if work < _LEAST_VECTORIZED else _rows(loop, nest, size, is_large)
     if not is_large:
@@ -165,7 +165,7 @@ def _rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tirx.Stmt:
         # Those of one row at most, if that is as long as is seen at run time: TVM cannot divide by
         # its extent.
         unknown = [i for i, row in enumerate(nest.loops) if not isinstance(row.extent, tirx.IntImm)]
-        vectors = elementwise(nest, size, max([outer, *unknown]))
+        vectors = vectorize_elementwise(nest, size, max([outer, *unknown]))
     if not is_large:
         return loop if vectors is None else vectors
     rows = nest.loops[:outer]

@@ -35,8 +35,8 @@ from tvm import tirx
 from tvm.s_tir import SBlock, ScheduleError
 
 from ...fixes.elements import REDUCTION_SCHEDULE as FIX_ID
-from ..non_temporal import stream
-from ..row_schedule import by_rows
+from ..non_temporal import use_non_temporal_stores
+from ..row_schedule import schedule_rows
 from ..util import contains, prim_func_pass
 from ..vectorize import vectorize
 
@@ -45,8 +45,9 @@ def ScheduleReductions() -> tvm.transform.Pass:
     """Schedule the kernels that reduce adjacent elements, or the columns of matrices.
 
     All steps are done for one row after the other, rows in parallel, and each in vectors: see
-    :func:`~tvm_fixes.tirx.row_schedule.by_rows`, :func:`~tvm_fixes.tirx.vectorize.vectorize`, and
-    :func:`~tvm_fixes.tirx.non_temporal.stream` for large tensors.
+    :func:`~tvm_fixes.tirx.row_schedule.schedule_rows`,
+    :func:`~tvm_fixes.tirx.vectorize.vectorize`, and
+    :func:`~tvm_fixes.tirx.non_temporal.use_non_temporal_stores` for large tensors.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     if not _is_unscheduled(function) or not _has_reduction(function):
         return function
     try:
-        rows = by_rows(function)
+        rows = schedule_rows(function)
     except (ScheduleError, tvm.error.InternalError):
         return function
     if rows is None:
@@ -73,7 +74,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     # Of a reduction that is left, DecomposeReduction would have to know the loops.
     if _has_reduction(vectorized):
         return function
-    return vectorized.with_body(stream(vectorized.body, vectorized, target))
+    return vectorized.with_body(use_non_temporal_stores(vectorized.body, vectorized, target))
 
 
 def _is_unscheduled(function: tirx.PrimFunc) -> bool:
