@@ -86,9 +86,3 @@ class Cpu:
             has_avx512_bf16=has("avx512bf16"),
             has_dotprod=has("dotprod"),
         )
-
-
-def vector_registers(target: tvm.target.Target) -> tuple[int, int]:
-    """The size of a vector in bytes, and how many registers of that size `target` has."""
-    cpu = Cpu.of(target)
-    return cpu.vector_bytes, cpu.vector_registers

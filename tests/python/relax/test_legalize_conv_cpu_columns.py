@@ -75,7 +75,7 @@ GEOMETRIES = [
 ]
 
 
-def is_by_columns(case: Case) -> bool:
+def has_vectors_of_columns(case: Case) -> bool:
     """Whether the columns are what is vectorized: the last axis of data that is channels-first."""
     func = prim_func(legalized(module(case), CPU))
     vectors = [loop for loop in loops(func) if loop.kind == tirx.ForKind.VECTORIZED]
@@ -88,7 +88,7 @@ def test_widths_around_those_of_vectors(changes: dict) -> None:
     changes = dict(changes)
     height = changes.pop("extent", (5, 0))[0]
     cases = [depthwise(width, extent=(height, width), **changes) for width in WIDTHS]
-    assert is_by_columns(cases[-1])
+    assert has_vectors_of_columns(cases[-1])
     assert_computes(cases)
 
 
@@ -177,7 +177,7 @@ def test_transposed() -> None:
         depthwise(width, transposed=True, kernel_layout="IOHW", kernel=kernel, padding=(1, 1, 0, 1))
         for width, kernel in itertools.product((4, 9, 20), [(3, 3), (2, 5)])
     ]
-    assert is_by_columns(cases[-1])
+    assert has_vectors_of_columns(cases[-1])
     assert_computes(cases)
 
 

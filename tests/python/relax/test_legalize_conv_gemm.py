@@ -71,7 +71,7 @@ def steps(mod: tvm.IRModule) -> list[str]:
     return [name for name in names if name != "reshape"]
 
 
-def is_by_products(case: Case) -> bool:
+def is_gemm(case: Case) -> bool:
     return steps(module(case))[-2:] == ["matmul", "sum_of_products"]
 
 
@@ -80,7 +80,7 @@ def is_by_products(case: Case) -> bool:
 def test_geometries(layout: str, dtype: str) -> None:
     cases = [replace(case, data_layout=layout, out_layout=layout, dtype=dtype) for case in CASES]
     for case in cases:
-        assert is_by_products(case), case
+        assert is_gemm(case), case
     assert_reference_equals_pytorch([case for case in cases if dtype == "float64"])
     assert_computes(cases)
 
@@ -103,7 +103,7 @@ def test_ranks(rank: int, transposed: bool) -> None:
         kernel=(3,) * rank,
         transposed=transposed,
     )
-    assert is_by_products(case)
+    assert is_gemm(case)
     assert_computes([case, replace(case, dynamic=True), replace(case, out_layout=f"N{axes}C")])
 
 
@@ -131,7 +131,7 @@ def test_random(data: st.DataObject) -> None:
         )
 
     cases = [draw_case() for _ in range(5)]
-    assert any(is_by_products(case) for case in cases)
+    assert any(is_gemm(case) for case in cases)
     assert_reference_equals_pytorch(cases)
     assert_computes(cases)
 
@@ -180,12 +180,12 @@ def test_infinity_and_nan_stay_where_they_are() -> None:
 )
 def test_others_are_computed_in_another_way(changes: dict) -> None:
     case = replace(FORWARD, **changes)
-    assert not is_by_products(case)
+    assert not is_gemm(case)
     assert_computes([case])
 
 
 def test_integers_are_computed_in_another_way() -> None:
-    assert not is_by_products(replace(FORWARD, dtype="int8", out_dtype="int32"))
+    assert not is_gemm(replace(FORWARD, dtype="int8", out_dtype="int32"))
 
 
 if __name__ == "__main__":

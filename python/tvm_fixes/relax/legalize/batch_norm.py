@@ -36,8 +36,8 @@ from tvm import relax
 
 from ...fixes.norms import BATCH_NORM_LEGALIZE as FIX_ID
 from ...support import switches
+from ...tirx.microkernel import accumulator_dtype
 from .override import Legalize, override
-from .targets import accumulator_dtype
 
 _OPERATOR = "relax.nn.batch_norm"
 

@@ -34,7 +34,7 @@ from tvm import relax, tirx
 
 from ...fixes.layout import CHOOSE_LAYOUT as FIX_ID
 from ...support import logs, switches
-from ...target.cpu import is_cpu, vector_registers
+from ...target.cpu import Cpu, is_cpu
 from ..analysis import activation_transforms, operator_calls
 from ..layouts import SPATIAL_AXES
 from ..legalize.conv.compute import kernel_layout
@@ -113,7 +113,7 @@ def ChooseLayout() -> tvm.transform.Pass:
         target = tvm.target.Target.current(allow_none=True)
         if not switches.enabled(FIX_ID) or not is_cpu(target):
             return mod
-        size, _ = vector_registers(target)
+        size = Cpu.of(target).vector_bytes
         if size < _LEAST_VECTOR or not _is_of_convolutions(mod):
             return mod
         with switches.collect() as noted:

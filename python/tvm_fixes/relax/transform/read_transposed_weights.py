@@ -21,8 +21,8 @@ from ..analysis import bindings
 from ..constants.fold_plan import FoldPlan, Value
 from ..ir import tensor_of, variables
 from ..legalize.matmul.tiles import multiply, pack, packed_columns
-from ..legalize.matmul.transposed import multiply_by_rows
-from .fold_constant import MAX_GROWTH, rebind_variables
+from ..legalize.matmul.transposed import multiply_transposed
+from .fold_constant import FIX_ID, MAX_GROWTH, rebind_variables
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
@@ -63,7 +63,7 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
             matrices = [plan.bindings[call.value.args[1]].value.args[0] for call in products]
             if transposed in plan.kept:
                 for product, matrix in zip(products, matrices, strict=True):
-                    values[product.var] = multiply_by_rows(builder, product.value, matrix)
+                    values[product.var] = multiply_transposed(builder, product.value, matrix)
             elif tensor_of(matrices[0]) is not None:
                 values |= _packed(builder, products, matrices[0], transposed.made_by)
         if not values:

@@ -13,15 +13,17 @@
 """What the lowerings of ``relax.nn.conv*d`` and ``relax.nn.conv*d_transpose`` have in common.
 
 Both gather: each output element sums over exactly the kernel taps and data elements that contribute
-to it, so that no zeros are put between those of the data. Which these are along one spatial axis is
-all in which the two differ, see :class:`SpatialAxis`.
+to it, so that no zeros are inserted into the data. The two differ only in which elements these are
+along one spatial axis, see :class:`SpatialAxis`.
 
-On a CPU the sums are made with the output channels innermost, whatever the layouts are: the kernel
-is brought to that order before, which is done at compile time where it is a constant, the data is
-copied, padded and channels-last, if its elements are read more than once, and then read one element
-at a time for a vector of output channels, and the result is put into its layout tile by tile.
+On a CPU, vectors are made of output channels, whatever the layouts are (:mod:`.cpu_channels`):
 
-A vector needs channels.  Where a group has few of them, it is made of columns
-(:mod:`.cpu_columns`), or, without groups, of what each element of the kernel makes of the data
-(:mod:`.gemm`).
+- The kernel is packed with the channels innermost; at compile time, if it is a constant.
+- The data is copied, padded and channels-last, if its elements are read more than once.
+- A register tile of output columns and channels is summed: each step multiplies one element of the
+  data with a vector of the kernel.
+- The tile is written in the layout of the output.
+
+Where a group has too few channels for a vector, vectors are made of columns (:mod:`.cpu_columns`).
+Where a convolution without groups has, it becomes a matrix product (:mod:`.gemm`).
 """

@@ -21,15 +21,15 @@ import tvm
 from tvm import te, tirx
 from tvm.sym import Analyzer
 
+from ....tirx.microkernel import Microkernel
 from ....tirx.util import is_one
 from ...layouts import Layout
-from ..targets import accumulator_dtype
 
 COPIED_COLUMNS = 64
-"""So many columns of 1-D data are copied by one thread."""
+"""How many columns of 1-D data a thread copies at a time."""
 
-# Where there are fewer parts, too many columns would be more.
-_MANY_PARTS = 8
+# With fewer parts, the columns that fill up the last one are too large a share.
+_MIN_WHOLE_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class SpatialAxis(ABC):
 
     @abstractmethod
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """Which data the outputs from the first to number `out` read, with all their taps.
+        """Which data the first `out` outputs read, with all their taps.
 
         Returns
         -------
         tuple
-            How many elements before the first one of the data it begins, and how many it are.
+            How far before the first element of the data it begins, and its extent.
         """
 
     @abstractmethod
@@ -89,7 +89,7 @@ class SpatialAxis(ABC):
         Parameters
         ----------
         data_extent : tirx.Expr, optional
-            By default the data has no bounds.
+            By default the data has no bounds: it is a copy that holds all that is read.
 
         Returns
         -------
@@ -101,26 +101,26 @@ class SpatialAxis(ABC):
 
 @dataclass(frozen=True)
 class Tile:
-    """The sums that are computed together, so that they stay in registers.
+    """A register tile: the sums that are computed together, and stay in registers.
 
     Attributes
     ----------
     columns : int
-        Sums along the innermost spatial axis, by columns also those that a stride leaves out: see
-        :attr:`Convolution.column_stride`. They are computed as whole tiles if the channels
-        are vectorized.
+        Sums along the innermost spatial axis. If columns are vectorized, these include the sums
+        that a stride skips: see :attr:`Convolution.column_stride`. If there are vectors, all tiles
+        are whole.
     channels : int
-        Output channels, which are vectorized; 1 if no good number divides those of a group. Then
-        all are computed one after the other, and LLVM may vectorize.
+        Output channels, which are vectorized; 1 if no vector length suits those of a group. The
+        channels are then computed one after the other, and LLVM may vectorize.
     kernel_axis : str
         The axis of the kernel that has these channels: ``O``, or, in a depthwise convolution, that
         of all groups' channels.
     padding : int
-        By how many channels of zeros the kernel is longer in ``O``, for whole vectors; if there are
-        groups it is 0.
+        How many channels of zeros are appended to ``O`` of the kernel, for whole vectors; 0 with
+        several groups.
     rows : int
         Elements of the axis before the innermost spatial one.
-    by_columns : bool
+    vectorizes_columns : bool
         Whether the columns of a channel are vectorized instead of channels.
     """
 
@@ -129,12 +129,12 @@ class Tile:
     kernel_axis: str = "O"
     padding: int = 0
     rows: int = 1
-    by_columns: bool = False
+    vectorizes_columns: bool = False
 
     @property
     def is_vectorized(self) -> bool:
-        """Whether vectors are made here."""
-        return self.by_columns or self.channels > 1
+        """Whether the schedule makes vectors; otherwise LLVM may."""
+        return self.vectorizes_columns or self.channels > 1
 
 
 @dataclass(frozen=True)
@@ -152,11 +152,13 @@ class Convolution:
     data_layout, out_layout : Layout
         Any layouts of ``N``, ``C`` and the spatial axes.
     out_dtype : str
-        Dtype of the result. Floating-point sums are of float32 or wider and rounded once.
+        Dtype of the result, to which the sums are rounded once.
+    microkernel : Microkernel
+        Multiplies and sums.
     tile : Tile, optional
-        Sum in a buffer of whole tiles with the output channels innermost, as the schedule wants it.
-        It is the output itself where layout, extents and dtype agree. By default it has the layout
-        of the output.
+        The sums are then in a buffer of whole tiles, with what is vectorized innermost. This is
+        the output itself where layout, extents and dtype agree. By default it has the layout of
+        the output.
     """
 
     spatial: dict[str, SpatialAxis]
@@ -165,12 +167,14 @@ class Convolution:
     data_layout: Layout
     out_layout: Layout
     out_dtype: str
+    microkernel: Microkernel
     tile: Tile | None = None
 
     def __hash__(self) -> int:
-        layouts = self.data_layout, self.out_layout
         axes = tuple(self.spatial.items())
-        return hash((axes, self.groups, self.grouped_axis, *layouts, self.out_dtype, self.tile))
+        layouts = self.data_layout, self.out_layout
+        computation = self.out_dtype, self.microkernel, self.tile
+        return hash((axes, self.groups, self.grouped_axis, *layouts, *computation))
 
     def compute(self, data: te.Tensor, kernel: te.Tensor) -> te.Tensor:
         """The output, laid out as in `out_layout` and zero where that has padding.
@@ -185,7 +189,7 @@ class Convolution:
         data_extent, kernel_extent = self.extents(list(data.shape), list(kernel.shape))
         out_extent = self.out_extent(data_extent, kernel_extent)
         acc_layout, acc_extent = self._accumulator(out_extent)
-        acc_dtype = accumulator_dtype(str(data.dtype), str(kernel.dtype), self.out_dtype)
+        acc_dtype = self.microkernel.accumulator
         data_layout = self.data_layout
         copies_data = self.copies_data(data_extent, kernel_extent)
         if copies_data:
@@ -227,11 +231,11 @@ class Convolution:
                     data_at[axis] = analyzer.simplify(data_at[axis] + before)
                 guards += needed
             data_at[column] = data_at[column] + between
-            product = data(*data_layout.position(data_at, analyzer)).astype(acc_dtype) * kernel(
-                *self.kernel_layout.position(kernel_at, analyzer)
-            ).astype(acc_dtype)
-            product = guarded(product, guards)
-            return te.sum(product, axis=[*taps.values(), channel])
+            product = self.microkernel.product(
+                data(*data_layout.position(data_at, analyzer)),
+                kernel(*self.kernel_layout.position(kernel_at, analyzer)),
+            )
+            return te.sum(guarded(product, guards), axis=[*taps.values(), channel])
 
         acc = te.compute(acc_shape, accumulate, name="convolution")
         is_out = (acc_layout, acc_extent, acc_dtype) == (
@@ -254,17 +258,21 @@ class Convolution:
 
     @property
     def _sums_layout(self) -> Layout:
-        """What is vectorized is last."""
+        """The layout of the sums and of the copied data, with what is vectorized innermost."""
         axes = "".join(self.spatial)
-        by_columns = self.tile is not None and self.tile.by_columns
-        return Layout(f"NC{axes}" if by_columns else f"N{axes}C")
+        return Layout(f"NC{axes}" if self._vectorizes_columns else f"N{axes}C")
+
+    @property
+    def _vectorizes_columns(self) -> bool:
+        return self.tile is not None and self.tile.vectorizes_columns
 
     def copies_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
-        """Whether the data is copied, padded and with what is vectorized last.
+        """Whether the data is copied: padded, and with what is vectorized innermost.
 
         An element is read once for each element of the kernel, and for each tile of channels.  In a
-        plain layout its channels lie in a page each, and in one set of the cache if the extents are
-        powers of two.  Of unknown columns the last tile would read beyond the data.
+        plain layout each of its channels lies in a page of its own, and all in one set of the cache
+        if the extents are powers of two.  If the number of columns is unknown, the last tile would
+        read beyond the data.
 
         Parameters
         ----------
@@ -273,7 +281,7 @@ class Convolution:
         """
         if self.tile is None or not self.tile.is_vectorized:
             return False
-        if self.tile.by_columns:
+        if self.tile.vectorizes_columns:
             return True
         group_in, _ = self.group_channels(kernel)
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
@@ -288,7 +296,7 @@ class Convolution:
         out_extent: dict[str, tirx.Expr],
         dtype: str,
     ) -> te.Tensor:
-        """The data with its padding, as far as outputs of `out_extent` read it."""
+        """The data with its padding, up to where outputs of `out_extent` read it."""
         data_extent = self.data_layout.extents(list(data.shape))
         extent, before = dict(data_extent), {}
         for axis, spatial in self.spatial.items():
@@ -315,25 +323,21 @@ class Convolution:
 
     @property
     def column_stride(self) -> int:
-        """How many sums there are for a column of the output, of which the first is wanted.
+        """How many sums are computed for each column of the output, which is the first of them.
 
-        What neighbours in a vector of columns read must be neighbours: with a stride, columns in
-        between are summed, too.
+        The lanes of a vector of columns read adjacent elements.  With a stride, the columns that it
+        skips are therefore summed too, and dropped.
         """
         *_, column = self.spatial.values()
-        by_columns = self.tile is not None and self.tile.by_columns
-        return column.stride if by_columns else 1
+        return column.stride if self._vectorizes_columns else 1
 
     @property
     def kernel_layout(self) -> Layout:
-        """The layout in which :meth:`compute` takes the kernel.
-
-        What the vectors of a tile read lies together.
-        """
+        """The layout in which :meth:`compute` takes the kernel: packed in the order of its use."""
         axes = "".join(self.spatial)
         if self.tile is None or not self.tile.is_vectorized:
             return Layout(kernel_layout(axes))
-        if self.tile.by_columns:
+        if self.tile.vectorizes_columns:
             return Layout(f"OI{axes}")
         block = f"{self.tile.channels}{self.tile.kernel_axis.lower()}"
         return Layout(f"O{axes}I{block}" if block.endswith("o") else f"I{axes}O{block}")
@@ -381,10 +385,10 @@ class Convolution:
             layout = Layout(self.out_layout.plain) if has_padding else self.out_layout
             return layout, out_extent
         if self.tile.is_vectorized:
-            # A tile that is computed in part would not stay in registers; nor would one of which
-            # TVM does not see that there is at least one, whatever the extent.
+            # Only whole tiles stay in registers, and only if TVM sees that there is at least one,
+            # whatever the extent.
             columns = self.tile.columns // self.column_stride
-            parts = [columns, *([self.tile.rows] if self.tile.by_columns else [])]
+            parts = [columns, *([self.tile.rows] if self.tile.vectorizes_columns else [])]
             for axis, part in zip(reversed(self.spatial), parts, strict=False):
                 before_last = tirx.max(out_extent[axis], 1) - 1
                 whole = Analyzer().simplify(tirx.floordiv(before_last, part) * part + part)
@@ -415,11 +419,11 @@ class Convolution:
 
 
 def _in_whole_parts(extent: tirx.Expr) -> tirx.Expr:
-    """Some more columns, so that all parts are alike where they are many.
+    """`extent` rounded up to whole parts of the copy, where there are many.
 
-    To schedule a loop whose last iterations are left out takes TVM long.
+    TVM takes long to schedule a loop whose last part is not whole.
     """
-    if not isinstance(extent, tirx.IntImm) or extent.value < _MANY_PARTS * COPIED_COLUMNS:
+    if not isinstance(extent, tirx.IntImm) or extent.value < _MIN_WHOLE_PARTS * COPIED_COLUMNS:
         return extent
     return tirx.const(-(-extent.value // COPIED_COLUMNS) * COPIED_COLUMNS, str(extent.ty))
 
@@ -441,8 +445,8 @@ def bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
 
 
 def guarded(value: tirx.Expr, guards: Sequence[tirx.Expr]) -> tirx.Expr:
-    """`value` where all `guards` hold, 0 elsewhere, where nothing of it is loaded."""
+    """`value` where all `guards` hold, and 0 elsewhere, without loading anything there."""
     if not guards:
         return value
-    # Unlike a select, if_then_else does not load where its condition is false.
+    # A select would load on both sides.
     return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, str(value.ty)))

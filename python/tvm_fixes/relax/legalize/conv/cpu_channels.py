@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The schedule of a convolution for CPUs."""
+"""The schedule of a convolution for CPUs, with vectors of output channels."""
 
 import math
 
@@ -18,18 +18,23 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
-from ....target.cpu import vector_registers
+from ....target.cpu import Cpu
 from ....tirx.parallel import parallelize
+from ....tirx.register_tile import max_columns
 from ....tirx.util import divides, is_one
 from ...layouts import Layout
 from .compute import COPIED_COLUMNS, Convolution
 
-# So many elements of float32 stay in the L2 cache.
-_CACHED_ELEMENTS = 1 << 19
+# How many sums hide the latency of a multiply-add: it takes four cycles, and two begin in each.
+_MIN_SUMS = 8
+
+# The columns of a tile whose channels are not vectorized: all their channels stay in the L1 cache,
+# and in NCHW one line of it feeds them all.
+_SCALAR_COLUMNS = 8
 
 
-def choose_tile(
-    target: tvm.target.Target,
+def choose_tile_of_channels(
+    cpu: Cpu,
     dtype: str,
     columns: tirx.Expr,
     channels: tirx.Expr,
@@ -39,37 +44,41 @@ def choose_tile(
 ) -> tuple[int, int]:
     """Choose how many columns and how many channels to compute at once, as in :class:`Tile`.
 
-    A vector has two registers as far as that is 64 bytes, a cache line.
+    A vector of channels takes up to two registers, but no more than a cache line.
 
     Parameters
     ----------
+    cpu : Cpu
     dtype : str
         The dtype of the sums.
     columns, channels : tirx.Expr
-        Extents of the output; the channels of which vectors are to be made.
+        Extents of the output: its columns, and the channels to make vectors of.
     phases : int
         Of the columns, as in :class:`SpatialAxis`.  All tiles begin with the same one, if that is
         possible.
     may_pad : bool
         Whether the last vector may have more channels than there are.
+
+    Returns
+    -------
+    tuple
+        Columns, and channels: 1 of these if no vector length suits them.
     """
-    register_bytes, registers = vector_registers(target)
-    vector_bytes = min(2 * register_bytes, 64)
+    vector_bytes = min(2 * cpu.vector_bytes, cpu.cache_line_bytes)
     extent = int(columns) if isinstance(columns, tirx.IntImm) else None
     lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
     vector = _vector(channels, lanes, may_pad=may_pad)
-    if vector > 1:
-        vector_bytes = vector * vector_bytes // lanes
-        parts = -(-vector_bytes // register_bytes)
-        # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
-        most = min((registers - 1) // parts - 1, 1023 // vector_bytes)
-        return _columns(extent, most, parts, phases), vector
-    # All channels of 8 columns are in the L1 cache, and in NCHW one line of it feeds all columns.
-    return 8 if extent is None else min(8, extent), 1
+    if vector == 1:
+        return _SCALAR_COLUMNS if extent is None else min(_SCALAR_COLUMNS, extent), 1
+    vector_bytes = vector * vector_bytes // lanes
+    registers = -(-vector_bytes // cpu.vector_bytes)
+    # The operands are an element of the data and a vector of the kernel.
+    limit = max_columns(cpu, accumulator_bytes=vector_bytes, other_operands=1 + registers)
+    return _columns(extent, limit, registers, phases), vector
 
 
 def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
-    """How many channels make a vector of up to `lanes`; 1 if no good number does."""
+    """How many channels make a vector: `lanes` or half of them, 1 if neither suits."""
     for vector in (lanes, lanes // 2):
         if divides(vector, channels):
             return vector
@@ -78,28 +87,29 @@ def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
     return min((lanes, lanes // 2), key=lambda vector: -(-channels.value // vector) * vector)
 
 
-def _columns(extent: int | None, most: int, parts: int, phases: int) -> int:
-    """How many columns of `extent` to sum at once, each in `parts` registers.
+def _columns(extent: int | None, limit: int, registers: int, phases: int) -> int:
+    """How many columns of `extent`, at most `limit`, to sum at once, each in some `registers`.
 
-    Eight sums hide the latency of their instructions, of which two begin in a cycle, and a tile has
-    some overhead.  Of an unknown extent they are no more than that takes: the last tile is whole.
+    A step of a tile takes the time of :data:`_MIN_SUMS` even if it has fewer, and some overhead.
+    If the extent is unknown, a tile has no more than these: the last one is computed whole.
     """
     if extent is None:
-        most, extent = min(most, math.lcm(-(-8 // parts), phases)), most
+        limit, extent = min(limit, math.lcm(-(-_MIN_SUMS // registers), phases)), limit
     else:
-        most = min(most, extent)
+        limit = min(limit, extent)
 
     def time(columns: int) -> int:
-        return -(-extent // columns) * (max(columns * parts, 8) + 1)
+        return -(-extent // columns) * (max(columns * registers, _MIN_SUMS) + 1)
 
-    return min(range(phases, most + 1, phases) or range(1, most + 1), key=time)
+    return min(range(phases, limit + 1, phases) or range(1, limit + 1), key=time)
 
 
-def schedule_for_cpu(
+def schedule_channels(
     func: tirx.PrimFunc,
     convolution: Convolution,
     data: dict[str, tirx.Expr],
     kernel: dict[str, tirx.Expr],
+    cpu: Cpu,
 ) -> tirx.PrimFunc:
     """Order the loops of `convolution`, and run the outermost in parallel.
 
@@ -109,14 +119,15 @@ def schedule_for_cpu(
         Made from :meth:`Convolution.compute`; its output is not empty.
     data, kernel : dict of str to tirx.Expr
         The extent of each axis of its arguments.
+    cpu : Cpu
 
     Returns
     -------
     tirx.PrimFunc
-        The same computation. If `convolution` has a tile, one is computed after the other, in a
+        The same computation. If `convolution` has a tile, the output is computed tile by tile, in a
         buffer of that size.
     """
-    # That whole tiles cover an unknown number of columns cannot be proved.
+    # TVM cannot prove that whole tiles cover an unknown number of columns.
     sch = s_tir.Schedule(func, enable_check=False)
     block = sch.get_sblock("convolution")
     loops = sch.get_loops(block)
@@ -125,7 +136,7 @@ def schedule_for_cpu(
     (*outer, column, channel), reductions = loops[:-reduction_count], loops[-reduction_count:]
     if convolution.tile is None:
         outer.append(column)
-        _consume(sch, block, column, layout, out_extent)
+        _write_out(sch, block, column, layout, out_extent)
         parallelize(sch, outer)
         return sch.mod["main"]
 
@@ -147,21 +158,22 @@ def schedule_for_cpu(
     order = [*outer, tile, *channel_tiles]
     copies_data = convolution.copies_data(data, kernel)
     if copies_data:
-        _copy(sch, convolution.data_layout)
-    by_rows = copies_data and _exceeds_cache(data, kernel)
-    if by_vector and by_rows and len(outer) > 1:
-        # All channels of a row of the output, while what they read of the data is in the cache.
+        _schedule_copy(sch, convolution.data_layout)
+    row_by_row = copies_data and _exceeds_cache(data, kernel, cpu)
+    if by_vector and row_by_row and len(outer) > 1:
+        # All channels of a row of the output, while the data that they read is in the cache.
         order = [*outer, *channel_tiles, tile]
-    elif by_vector and not by_rows and (copies_data or _elements(kernel) > _elements(data)):
-        # The kernel, which does not stay in the cache as long, is walked through once.
+    elif by_vector and not row_by_row and (copies_data or _elements(kernel) > _elements(data)):
+        # The data stays in the cache, and the kernel is read once.
         order = outer = [*channel_tiles, *outer, tile]
     elif len(outer) == 1:
         outer = [*outer, tile]  # in 1-D there are no rows
     sch.reorder(*order, *reductions, column, channel)
     is_vectorized = by_vector and _writes_vectors(convolution, out_extent)
     loop = order[-1] if by_vector else tile
-    _consume(sch, block, loop, layout, out_extent, is_vectorized=is_vectorized)
-    # Fused with others, the loops over channels hide that a vector is of one group.
+    _write_out(sch, block, loop, layout, out_extent, is_vectorized=is_vectorized)
+    # If the loops over channels are fused with others, TVM does not see that a vector is of one
+    # group.
     has_vectors = len(channel_tiles) > 1 and not is_one(sch.get(channel_tiles[-1]).extent)
     is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
     parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
@@ -176,8 +188,8 @@ def schedule_for_cpu(
     return sch.mod["main"]
 
 
-def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
-    """Copy the data so that a channel's elements are read, and those of some channels written."""
+def _schedule_copy(sch: s_tir.Schedule, layout: Layout) -> None:
+    """Copy the data: read along a row of each channel, and write some channels at a time."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     copies = [block for block in blocks if sch.get(block).name_hint == "padded"]
     if not copies:  # no element of the kernel meets one of the data
@@ -190,13 +202,13 @@ def _copy(sch: s_tir.Schedule, layout: Layout) -> None:
         count = next(count for count in (16, 8, 4, 1) if divides(count, sch.get(channel).extent))
         channels, channel = sch.split(channel, [None, count])
         sch.reorder(*rows, channels, column, channel)
-        # LLVM would make vectors of the columns, and scatter them.
+        # Otherwise LLVM makes vectors of the columns, and scatters their elements.
         sch.vectorize(channel)
     parallelize(sch, rows)
 
 
 def _writes_vectors(convolution: Convolution, out_extent: dict[str, tirx.Expr]) -> bool:
-    """Whether a tile is whole along the innermost axis of the output."""
+    """Whether each tile is whole along the innermost axis of the output."""
     innermost = convolution.out_layout.axes[-1][0].upper()
     if convolution.tile is None or innermost not in ("C", list(convolution.spatial)[-1]):
         return False
@@ -205,9 +217,9 @@ def _writes_vectors(convolution: Convolution, out_extent: dict[str, tirx.Expr]) 
     return divides(convolution.tile.columns, out_extent[innermost])
 
 
-def _exceeds_cache(data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
-    """Whether the data, which is more than the kernel, does not stay in the cache."""
-    return _elements(data) > max(_CACHED_ELEMENTS, _elements(kernel))
+def _exceeds_cache(data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr], cpu: Cpu) -> bool:
+    """Whether the data is more than the kernel, and, in float32, more than the L2 cache holds."""
+    return _elements(data) > max(cpu.l2_bytes // 4, _elements(kernel))
 
 
 def _elements(extents: dict[str, tirx.Expr]) -> int:
@@ -217,7 +229,7 @@ def _elements(extents: dict[str, tirx.Expr]) -> int:
     return math.prod(int(extent) for extent in extents.values())
 
 
-def _consume(
+def _write_out(
     sch: s_tir.Schedule,
     block: s_tir.schedule.SBlockRV,
     loop: s_tir.schedule.LoopRV,
@@ -226,9 +238,9 @@ def _consume(
     *,
     is_vectorized: bool = False,
 ) -> None:
-    """Put the sums of `block` into the output: within `loop`, if there they fill whole blocks.
+    """Write the sums of `block` into the output: within `loop`, if they fill whole blocks there.
 
-    Where that `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
+    If it `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
     """
     is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
     for consumer in sch.get_consumers(block):

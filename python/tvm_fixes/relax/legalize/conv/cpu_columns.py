@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A convolution of small groups, channels-first, in vectors along its innermost spatial axis.
+"""The schedule of a convolution of small groups for CPUs, with vectors of columns.
 
-A vector of a group's channels would be empty for the most part.  What neighbours in the output read
-are neighbours too; with a stride of 2 the columns in between are summed, too, and left out of the
-result.  The data of a group is copied, padded, so that all columns are computed alike.
+A vector of a group's channels would be mostly empty.  Adjacent columns of the output read adjacent
+elements of the data, channels-first; with a stride of 2 the columns that it skips are summed too,
+and dropped.  The data of a group is copied, padded, so that all columns are computed alike.
 """
 
 import math
@@ -22,78 +22,74 @@ import math
 import tvm
 from tvm import s_tir, tirx
 
-from ....target.cpu import vector_registers
+from ....target.cpu import Cpu
 from ....tirx.parallel import parallelize
-from ..targets import even_part
+from ....tirx.register_tile import even_part, max_columns
 from .compute import Convolution, Tile
 
-# Of more output channels in a group vectors are made.
-_MOST_CHANNELS = 7
+# With more output channels in a group, vectors are made of these.
+_MAX_CHANNELS = 7
 
-# To compile the code of more rows of a kernel takes long.
-_MOST_UNROLLED = 16
+# More rows of a kernel take long to compile if their loop is unrolled.
+_MAX_UNROLLED = 16
 
-# With a larger stride most sums would be of columns that are not wanted.
-MOST_STRIDE = 2
+# With a larger stride most sums are dropped.
+MAX_STRIDE = 2
 
-# So many elements an output may be away from what it reads, or the padded copy is mostly padding.
-_MOST_SPREAD = 1 << 14
+# The most elements that a dilated kernel may span: with more, the copy is mostly padding.
+_MAX_SPAN = 1 << 14
 
 
 def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> bool:
-    """Whether vectors of columns fit `convolution`; `kernel` has the extents of its axes."""
+    """Whether `convolution` suits vectors of columns; `kernel` has the extents of its axes."""
     plain = f"NC{''.join(convolution.spatial)}"
     *_, column = convolution.spatial.values()
     if {convolution.data_layout.name, convolution.out_layout.name} != {plain}:
         return False
-    # The columns of a transposed convolution that are neighbours take other elements of the kernel.
-    if convolution.groups == 1 or column.phases > 1 or column.stride > MOST_STRIDE:
+    # Adjacent columns of a transposed convolution read different elements of the kernel.
+    if convolution.groups == 1 or column.phases > 1 or column.stride > MAX_STRIDE:
         return False
     if not all(isinstance(extent, tirx.IntImm) for extent in kernel.values()):
         return False
-    spread = math.prod(
+    span = math.prod(
         (kernel[axis].value - 1) * spatial.dilation + 1
         for axis, spatial in convolution.spatial.items()
     )
-    if spread > _MOST_SPREAD:
+    if span > _MAX_SPAN:
         return False
     _, channels = convolution.group_channels(kernel)
-    return channels.value <= _MOST_CHANNELS
+    return channels.value <= _MAX_CHANNELS
 
 
-def choose_tile_of_columns(
-    target: tvm.target.Target, dtype: str, spatial: list[tirx.Expr], stride: int
-) -> Tile:
-    """As many sums as fit into the registers, next to a vector of the data and an element.
+def choose_tile_of_columns(cpu: Cpu, dtype: str, spatial: list[tirx.Expr], stride: int) -> Tile:
+    """Choose a tile of rows and columns, the columns in vectors.
 
     Parameters
     ----------
-    target : tvm.target.Target
-        A CPU.
+    cpu : Cpu
     dtype : str
         The dtype of the sums.
     spatial : list of tirx.Expr
         Extents of the output.
     stride : int
-        How far apart the sums of its columns are: those in between are computed in vain.
+        How far apart the columns of the output are among those that are summed.
     """
-    register_bytes, registers = vector_registers(target)
-    lanes = register_bytes // (tvm.DataType(dtype).bits // 8)
+    lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
     *outer, columns = [int(e) if isinstance(e, tirx.IntImm) else None for e in spatial]
     columns = None if columns is None else (columns - 1) * stride + 1
-    # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
-    most = min(registers - 3, 1023 // register_bytes)
     if columns is not None and 2 * columns <= lanes:
         lanes = max(lanes // 2, stride)
-    most_vectors = most // 2 if outer else most
-    vectors = 2 if columns is None else even_part(-(-columns // lanes), most_vectors)
-    rows = most // vectors if outer else 1
+    # The operands are a vector of the data and an element of the kernel; one register is spare.
+    limit = max_columns(cpu, other_operands=3)
+    max_vectors = limit // 2 if outer else limit  # room for two rows
+    vectors = 2 if columns is None else even_part(-(-columns // lanes), max_vectors)
+    rows = limit // vectors if outer else 1
     if outer and outer[-1] is not None:
         rows = even_part(outer[-1], rows)
-    return Tile(vectors * lanes, 1, rows=rows, by_columns=True)
+    return Tile(vectors * lanes, 1, rows=rows, vectorizes_columns=True)
 
 
-def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) -> tirx.PrimFunc:
+def schedule_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) -> tirx.PrimFunc:
     """Copy the data of a group, and sum its outputs tile by tile; the groups run in parallel.
 
     Parameters
@@ -108,7 +104,7 @@ def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Til
     -------
     tirx.PrimFunc
     """
-    # That whole tiles cover an unknown number of columns cannot be proved.
+    # TVM cannot prove that whole tiles cover an unknown number of columns.
     sch = s_tir.Schedule(func, enable_check=False)
     padded, sums = sch.get_sblock("padded"), sch.get_sblock("convolution")
     if not sch.get_consumers(sums):
@@ -125,7 +121,7 @@ def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Til
         column = sch.fuse(column, loops[rank + 2])
     rows, row_taps = [], []
     if spatial:
-        # What a column of the kernel reads of a row is read once for all of the kernel's rows.
+        # The rows of the kernel are innermost: each row of the data is read once for all of them.
         *taps, row_tap = taps
         *spatial, row = spatial
         row_tile, row = sch.split(row, [None, tile.rows], disable_predication=True)
@@ -136,7 +132,7 @@ def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Til
     sch.reverse_compute_at(out, column_tile, preserve_unit_loops=True)
     parallelize(sch, [batch, group])
     for loop in (*row_taps, *rows):
-        if int(sch.get(loop).extent) <= _MOST_UNROLLED:
+        if int(sch.get(loop).extent) <= _MAX_UNROLLED:
             sch.unroll(loop)
     _vectorize(sch, column)
     *_, row, column = sch.get_loops(sch.decompose_reduction(sums, in_channel))
@@ -147,7 +143,7 @@ def schedule_by_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Til
 
 
 def _vectorize(sch: s_tir.Schedule, column: s_tir.schedule.LoopRV) -> None:
-    """Make vectors of as many lanes as a power of two divides: others LLVM makes for elements."""
+    """Make vectors of the largest power of two that divides `column`: LLVM splits up others."""
     extent = int(sch.get(column).extent)
     vector, lane = sch.split(column, [None, extent & -extent])
     sch.unroll(vector)

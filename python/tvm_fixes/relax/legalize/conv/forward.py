@@ -50,11 +50,11 @@ from ....fixes.conv import CONV_LEGALIZE as FIX_ID
 from ...layouts import SPATIAL_AXES, Layout
 from ..targets import schedules_for_cpu, target_of
 from .compute import SpatialAxis
-from .cpu_columns import MOST_STRIDE
+from .cpu_columns import MAX_STRIDE
 from .lower import Family
 
-# Of so many products and more a sum of few output channels is worth a vector filled up with zeros.
-_LEAST_PRODUCTS = 32
+# From this many products in a sum, a vector of few output channels filled up with zeros pays.
+_MIN_PRODUCTS = 32
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ConvAxis(SpatialAxis):
         return kernel
 
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """Which data the outputs from the first to number `out` read, with all their taps."""
+        """Which data the first `out` outputs read, with all their taps."""
         return self.pad_before, (out - 1) * self.stride + (kernel - 1) * self.dilation + 1
 
     def gather(
@@ -110,32 +110,32 @@ def _applies(call: relax.Call) -> bool:
         return False
     if str(call.ty.dtype) in ("float16", "bfloat16"):
         return True
-    return _is_vectorized_by_columns(call) or _is_vectorized_by_channels(call)
+    return _suits_vectors_of_columns(call) or _suits_vectors_of_channels(call)
 
 
-def _is_vectorized_by_columns(call: relax.Call) -> bool:
-    """Whether vectors of columns are made of small groups; with large strides LLVM's are better."""
+def _suits_vectors_of_columns(call: relax.Call) -> bool:
+    """Whether small groups get vectors of columns; with large strides LLVM's are better."""
     attrs = call.attrs
     is_last = attrs.data_layout[-1] == "W"
-    return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) <= MOST_STRIDE
+    return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) <= MAX_STRIDE
 
 
-def _is_vectorized_by_channels(call: relax.Call) -> bool:
-    """Whether vectors of a group's output channels pay; LLVM vectorizes along W otherwise."""
+def _suits_vectors_of_channels(call: relax.Call) -> bool:
+    """Whether vectors of a group's output channels pay; otherwise LLVM vectorizes along W."""
     groups = int(call.attrs.groups)
     kernel = Layout(call.attrs.kernel_layout).extents(list(call.args[1].ty.shape.values))
     channels = Analyzer().simplify(tirx.floordiv(kernel.pop("O"), groups))
     if not isinstance(channels, tirx.IntImm):
         return False
     products = math.prod(e.value for e in kernel.values() if isinstance(e, tirx.IntImm))
-    return channels.value >= 8 or (groups == 1 and products >= _LEAST_PRODUCTS)
+    return channels.value >= 8 or (groups == 1 and products >= _MIN_PRODUCTS)
 
 
 _FAMILY = Family(
     fix_id=FIX_ID,
     operators={f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.items()},
     grouped_axis="O",
-    least={"strides": 1, "dilation": 1, "padding": 0},
+    minimum={"strides": 1, "dilation": 1, "padding": 0},
     spatial_axis=ConvAxis,
     applies=_applies,
 )

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A convolution to few channels, as one product of matrices and sums of its elements.
+"""A convolution to few channels, as one matrix product and sums of its elements.
 
-A vector of output channels would be empty for the most part.  Here all of the data is multiplied
-with each element of the kernel, which is a product of matrices, and an output is the sum of what
-its taps have made::
+A vector of output channels would be mostly empty.  Here all of the data is multiplied with each
+element of the kernel, which is a matrix product.  No im2col matrix is made: an output is the sum
+of the products at its taps::
 
     products[n, tap, o, x] = sum over i of kernel[o, i, tap] * data[n, i, x]
     out[n, o, y] = sum over the taps of products[n, tap, o, x(y, tap)]
@@ -34,26 +34,24 @@ from ...constants.make import rearranged
 from ...layouts import Layout, to_layout
 from .compute import Convolution, bounded, guarded
 
-# The least number of channels of which vectors are made, half a cache line, for any target.
+# The fewest channels that vectors are made of, half a cache line, for any target.
 _LANES = 8
 
-# To write and to read a product takes as long as to sum so many more channels.
+# Writing and reading a product takes as long as summing this many more channels.
 _OVERHEAD = 24
 
 
-def has_few_channels(convolution: Convolution, kernel: dict[str, tirx.Expr], dtype: str) -> bool:
-    """Whether `convolution`, with sums of `dtype`, takes less time in this way.
-
-    `kernel` has the extents of its axes.
-    """
-    if "float" not in dtype or not switches.enabled(MATMUL_LEGALIZE):
+def has_few_channels(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> bool:
+    """Whether `convolution` is faster as a matrix product; `kernel` has the extents of its axes."""
+    is_float = "float" in convolution.microkernel.accumulator
+    if not is_float or not switches.enabled(MATMUL_LEGALIZE):
         return False
     layouts = convolution.data_layout, convolution.out_layout
     if convolution.groups > 1 or any(layout.blocks for layout in layouts):
         return False
     if not all(isinstance(extent, tirx.IntImm) for extent in kernel.values()):
         return False
-    # Of strided data it would make more than is needed.
+    # With a stride most products would be dropped.
     if any(spatial.stride > spatial.phases for spatial in convolution.spatial.values()):
         return False
     taps = math.prod(kernel[axis].value for axis in convolution.spatial)
@@ -62,26 +60,23 @@ def has_few_channels(convolution: Convolution, kernel: dict[str, tirx.Expr], dty
     return taps > 1 and saves_time and taps * channels_out <= 2 * channels_in
 
 
-def lower_by_products(
+def lower_as_gemm(
     bb: relax.BlockBuilder,
     convolution: Convolution,
     data: relax.Expr,
     kernel: relax.Expr,
     kernel_layout: Layout,
-    dtype: str,
 ) -> relax.Expr:
     """Lower a convolution that :func:`has_few_channels`.
 
     Parameters
     ----------
     bb : relax.BlockBuilder
-        Takes the kernel of the sums, and the calls of the rest.
+        Takes the PrimFunc of the sums, and the other calls.
     convolution : Convolution
     data, kernel : relax.Expr
     kernel_layout : Layout
         That of `kernel`.
-    dtype : str
-        To sum in.
 
     Returns
     -------
@@ -104,7 +99,8 @@ def lower_by_products(
         kernel = to_layout(bb, kernel, kernel_layout, Layout(f"{axes}OI"))
         lhs = _reshape(bb, kernel, [count, kernel_extent["I"]])
         rhs = _reshape(bb, data, [data_extent["N"], data_extent["C"], pixels])
-    products = bb.emit(relax.op.matmul(lhs, rhs, out_dtype=dtype))
+    out_dtype = convolution.microkernel.accumulator
+    products = bb.emit(relax.op.matmul(lhs, rhs, out_dtype=out_dtype))
 
     def compute(products: te.Tensor) -> te.Tensor:
         return _sums(convolution, products, data_extent, kernel_extent, is_last=is_last)
@@ -129,7 +125,7 @@ def _sums(
     *,
     is_last: bool,
 ) -> te.Tensor:
-    """The output: of each element the sum over its taps."""
+    """The output: each element is the sum over its taps."""
     out_extent = convolution.out_extent(data_extent, kernel_extent)
     shape = convolution.out_layout.shape(out_extent)
     taps = convolution.taps(kernel_extent)

@@ -10,56 +10,56 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""From a call of an operator to a call of a function that computes it."""
+"""The lowering of a call: from an operator to a PrimFunc, for CPUs with a schedule."""
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import tvm
 from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
 
 from ....support import switches
+from ....target.cpu import Cpu
 from ....tirx.util import divides
 from ...layouts import Layout, to_layout
 from ..override import Legalize, override
-from ..targets import accumulator_dtype, schedules_for_cpu, target_of
+from ..targets import cpu_of, microkernel_of
 from .compute import Convolution, SpatialAxis, Tile
-from .cpu_channels import choose_tile, schedule_for_cpu
-from .cpu_columns import choose_tile_of_columns, has_small_groups, schedule_by_columns
-from .gemm import has_few_channels, lower_by_products
+from .cpu_channels import choose_tile_of_channels, schedule_channels
+from .cpu_columns import choose_tile_of_columns, has_small_groups, schedule_columns
+from .gemm import has_few_channels, lower_as_gemm
 
-# The last ones are kept; a model has fewer.
-_MOST_KERNELS = 256
+# How many kernels are kept; a model has fewer.
+_MAX_KERNELS = 256
 
 
 @dataclass(frozen=True)
 class Family:
-    """The operators of one kind, by which they differ from those of the other.
+    """What tells forward from transposed convolutions.
 
     Attributes
     ----------
     fix_id : str
-        The fix that their lowering is.
+        The fix that lowers them.
     operators : dict of str to str
         Name of the operator -> its spatial axes, outermost first.
     grouped_axis : str
         The axis of the kernel that has the channels of all groups, ``I`` or ``O``; the other has
         those of one group.
-    least : dict of str to int
-        The least value that each attribute may have.
+    minimum : dict of str to int
+        The smallest value that each attribute may have.
     spatial_axis : type of SpatialAxis
         What they do along one spatial axis.
     applies : callable
-        Whether a call of known shapes is to be lowered here; other calls are left to TVM.
+        Whether to lower a call of known shapes here; other calls are left to TVM.
     """
 
     fix_id: str
     operators: dict[str, str]
     grouped_axis: str
-    least: dict[str, int]
+    minimum: dict[str, int]
     spatial_axis: type[SpatialAxis]
     applies: Callable[[relax.Call], bool]
 
@@ -83,6 +83,7 @@ def _legalize(
     data, kernel = matched
     attrs, axes = call.attrs, family.operators[call.op.name]
     extents = _extents(data, attrs.data_layout), _extents(kernel, attrs.kernel_layout)
+    cpu = cpu_of(call)
     convolution = Convolution(
         spatial={axis: family.spatial_axis.of(attrs, i) for i, axis in enumerate(axes)},
         groups=int(attrs.groups),
@@ -90,23 +91,20 @@ def _legalize(
         data_layout=Layout(attrs.data_layout),
         out_layout=Layout(attrs.out_layout),
         out_dtype=str(call.ty.dtype),
+        microkernel=microkernel_of(call),
     )
-    on_cpu = schedules_for_cpu(call)
-    if on_cpu:
-        dtype = accumulator_dtype(*(str(expr.ty.dtype) for expr in (data, kernel, call)))
-        if has_few_channels(convolution, extents[1], dtype):
-            layout = Layout(attrs.kernel_layout)
-            return lower_by_products(bb, convolution, data, kernel, layout, dtype)
-        tile = _tile(target_of(call), dtype, convolution, *extents)
-        convolution = replace(convolution, tile=tile)
+    if cpu is not None:
+        if has_few_channels(convolution, extents[1]):
+            return lower_as_gemm(bb, convolution, data, kernel, Layout(attrs.kernel_layout))
+        convolution = replace(convolution, tile=_tile(cpu, convolution, *extents))
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     name = call.op.name.rpartition(".")[2]
     shapes = [_static(expr) for expr in (data, kernel, call)]
     if None not in shapes:
         dtypes = str(data.ty.dtype), str(kernel.ty.dtype)
-        func = _static_kernel(convolution, *shapes[:2], *dtypes, on_cpu)
+        func = _static_kernel(convolution, *shapes[:2], *dtypes, cpu)
         return relax.call_tir(bb.add_func(func, name), [data, kernel], call.ty)
-    func, args, out_type = _kernel(convolution, data, kernel, on_cpu)
+    func, args, out_type = _kernel(convolution, data, kernel, cpu)
     return relax.call_tir(bb.add_func(func, name), args, out_type)
 
 
@@ -117,37 +115,39 @@ def _static(expr: relax.Expr) -> tuple[int, ...] | None:
     return tuple(extent.value for extent in extents) if is_static else None
 
 
-@functools.lru_cache(maxsize=_MOST_KERNELS)
+@functools.lru_cache(maxsize=_MAX_KERNELS)
 def _static_kernel(
     convolution: Convolution,
     data_shape: tuple[int, ...],
     kernel_shape: tuple[int, ...],
     data_dtype: str,
     kernel_dtype: str,
-    on_cpu: bool,
+    cpu: Cpu | None,
 ) -> tirx.PrimFunc:
-    """The kernel of a convolution, of which a model has many that are alike."""
+    """The kernel of a convolution of known shapes: a model has many that are alike."""
     data = relax.Var("data", relax.TensorType(data_shape, data_dtype))
     kernel = relax.Var("kernel", relax.TensorType(kernel_shape, kernel_dtype))
-    func, _, _ = _kernel(convolution, data, kernel, on_cpu)
+    func, _, _ = _kernel(convolution, data, kernel, cpu)
     return func
 
 
 def _kernel(
-    convolution: Convolution, data: relax.Expr, kernel: relax.Expr, on_cpu: bool
+    convolution: Convolution, data: relax.Expr, kernel: relax.Expr, cpu: Cpu | None
 ) -> tuple[tirx.PrimFunc, relax.Tuple, relax.TensorType]:
-    """The kernel of a convolution, for a CPU scheduled, with the arguments and type of a call."""
+    """The kernel, scheduled if it is for a CPU, with the arguments and type of a call."""
     func, args, out_type = gen_call_tir_inputs(convolution.compute, data, kernel)
-    if on_cpu and convolution.tile is not None and convolution.tile.by_columns:
-        func = schedule_by_columns(func, convolution, convolution.tile)
-    elif on_cpu:
+    if cpu is None:
+        return func, args, out_type
+    if convolution.tile is not None and convolution.tile.vectorizes_columns:
+        func = schedule_columns(func, convolution, convolution.tile)
+    else:
         shapes = (list(expr.ty.shape.values) for expr in (data, kernel))
-        func = schedule_for_cpu(func, convolution, *convolution.extents(*shapes))
+        func = schedule_channels(func, convolution, *convolution.extents(*shapes), cpu)
     return func, args, out_type
 
 
 def _is_known(call: relax.Call, family: Family) -> bool:
-    """Whether the shapes are known, and the groups divide the channels that they must."""
+    """Whether the shapes are known, and the number of groups divides the channels."""
     if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
         return False
     channels = _extents(call.args[1], call.attrs.kernel_layout)[family.grouped_axis]
@@ -159,18 +159,18 @@ def _extents(tensor: relax.Expr, layout: str) -> dict[str, tirx.Expr]:
 
 
 def _check(call: relax.Call, family: Family) -> None:
-    """Refuse what the type rule lets pass.
+    """Refuse what the type rule accepts by mistake.
 
     Raises
     ------
     ValueError
-        If an attribute is less than it may be, or an extent of the output is negative.
+        If an attribute is too small, or an extent of the output is negative.
     """
     name, attrs = call.op.name, call.attrs
-    for attribute, least in family.least.items():
+    for attribute, minimum in family.minimum.items():
         value = [int(v) for v in getattr(attrs, attribute)]
-        if min(value) < least:
-            raise ValueError(f"{name}: {attribute} must be at least {least}, got {value}")
+        if min(value) < minimum:
+            raise ValueError(f"{name}: {attribute} must be at least {minimum}, got {value}")
     for axis, extent in _extents(call, attrs.out_layout).items():
         if isinstance(extent, tirx.IntImm) and extent.value < 0:
             raise ValueError(
@@ -182,10 +182,10 @@ def _check(call: relax.Call, family: Family) -> None:
 def _match_channels(
     bb: relax.BlockBuilder, call: relax.Call, family: Family
 ) -> tuple[relax.Expr, relax.Expr] | None:
-    """Data and kernel, checked at run time to have the same channels if that is unknown now.
+    """Data and kernel, with a check at run time that their channels agree if that is unknown.
 
-    The type rule trusts symbolic channels; the computation would read out of bounds. None where
-    this can not be checked, since neither has blocks that divide the other's channels.
+    The type rule trusts symbolic channels; the computation would read out of bounds. None where the
+    check is impossible, since the blocks of neither divide the channels of the other.
     """
     (data, kernel), attrs = call.args, call.attrs
     groups = 1 if family.grouped_axis == "I" else int(attrs.groups)
@@ -206,7 +206,7 @@ def _match_channels(
 def _with_extent(
     bb: relax.BlockBuilder, tensor: relax.Expr, layout: str, axis: str, extent: tirx.Expr
 ) -> relax.Expr | None:
-    """`tensor`, cast to have `extent` in `axis`; None if blocks may not divide that."""
+    """`tensor`, cast to have `extent` in `axis`; None unless its blocks divide that."""
     block = Layout(layout).blocks.get(axis, 1)
     if not divides(block, extent):
         return None
@@ -216,22 +216,21 @@ def _with_extent(
 
 
 def _tile(
-    target: tvm.target.Target,
-    dtype: str,
+    cpu: Cpu,
     convolution: Convolution,
     data: dict[str, tirx.Expr],
     kernel: dict[str, tirx.Expr],
 ) -> Tile | None:
-    """The tile in which to compute `convolution`; None where no vectors are made here.
+    """The register tile of `convolution`; None if the vectors are left to LLVM.
 
-    In a depthwise convolution each channel has a data channel of its own, which lie apart but in a
-    layout that ends in channels. There the channels of a block, or all, are those of one group.
+    In a depthwise convolution each output channel has a data channel of its own. Only in a layout
+    that ends in channels are these adjacent; then a vector takes the channels of a block, or any.
     """
-    out_extent = convolution.out_extent(data, kernel)
+    dtype, out_extent = convolution.microkernel.accumulator, convolution.out_extent(data, kernel)
     if has_small_groups(convolution, kernel):
         spatial = [out_extent[axis] for axis in convolution.spatial]
         *_, last = convolution.spatial.values()
-        return choose_tile_of_columns(target, dtype, spatial, last.stride)
+        return choose_tile_of_columns(cpu, dtype, spatial, last.stride)
     groups, channels, kernel_axis = convolution.groups, out_extent["C"], "O"
     if groups > 1 and Analyzer().can_prove_equal(channels, groups):
         last_axis, block = convolution.data_layout.axes[-1]
@@ -242,8 +241,8 @@ def _tile(
     else:
         channels = Analyzer().simplify(tirx.floordiv(channels, groups))
     column = list(convolution.spatial)[-1]
-    columns, vector = choose_tile(
-        target,
+    columns, vector = choose_tile_of_channels(
+        cpu,
         dtype,
         out_extent[column],
         channels,

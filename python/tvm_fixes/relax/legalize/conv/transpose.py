@@ -91,7 +91,7 @@ class ConvTransposeAxis(SpatialAxis):
         return tirx.ceildiv(kernel, self.period)
 
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """Which data the outputs from the first to number `out` read, with all their taps."""
+        """Which data the first `out` outputs read, with all their taps."""
         # The data elements of :meth:`gather`: k0 is less than the period.
         largest = 0 if self.dilation == 1 else (self.period - 1) * self.dilation
         step = self.dilation // math.gcd(self.stride, self.dilation)
@@ -134,8 +134,8 @@ class ConvTransposeAxis(SpatialAxis):
             conditions += [data_index >= 0, data_index < data_extent]
         guards = [condition for condition in conditions if not analyzer.can_prove(condition)]
         # Truncation changes nothing: the one dividend that can be negative, position -
-        # first*dilation, is a multiple of the stride where the guards hold. For what it is good
-        # see Layout.position.
+        # first*dilation, is a multiple of the stride where the guards hold. Layout.position says
+        # why it truncates.
         return *indices(tirx.truncdiv, tirx.truncmod), guards
 
 
@@ -143,7 +143,7 @@ _FAMILY = Family(
     fix_id=FIX_ID,
     operators={f"relax.nn.conv{rank}d_transpose": axes for rank, axes in SPATIAL_AXES.items()},
     grouped_axis="I",
-    least={"strides": 1, "dilation": 1, "padding": 0, "output_padding": 0},
+    minimum={"strides": 1, "dilation": 1, "padding": 0, "output_padding": 0},
     spatial_axis=ConvTransposeAxis,
     applies=lambda _call: True,
 )

@@ -26,11 +26,12 @@ How to remove
     When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test and
     the fix id ``matmul-legalize``.
 
-Here one tile of the output is summed after the other, in registers: for each element of the common
-axis a vector of columns is read once, and multiplied with one element of each row of the tile. A
-constant matrix that all of the batch share is laid out tile by tile at compile time, another one at
-run time, if the tiles do not divide its columns or if many rows are multiplied with it. Calls that
-are not known to be for a CPU, and those of unknown shapes, go to TVM's function.
+Here the output is computed one register tile at a time: for each element of the common axis, a row
+of the tile is read once from the second operand, in vectors, and multiplied with one element of
+each row of the first. A constant matrix that the whole batch shares is packed tile by tile at
+compile time; another one is packed at run time, if the tiles do not divide its columns or if many
+rows are multiplied with it. Calls that are not known to be for a CPU, and those of unknown shapes,
+go to TVM's function.
 """
 
 import functools
@@ -47,34 +48,48 @@ from tvm.sym import Analyzer
 
 from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ....support import switches
-from ....target.cpu import vector_registers
+from ....target.cpu import Cpu
+from ....tirx.microkernel import Microkernel
 from ....tirx.parallel import is_worth_threads, parallelize
+from ....tirx.register_tile import even_part, max_columns
 from ....tirx.util import count_of, divides, repeated_at
 from ...constants.make import filled
 from ...ir import in_block
 from ..override import Legalize, override
-from ..targets import accumulator_dtype, even_part, schedules_for_cpu, target_of
+from ..targets import microkernel_of, schedules_for_cpu, target_of
 
-# So many rows of a tile of the second operand stay in the L1 cache, beside what they meet.
-_CHUNKS = (256, 192, 128)
-# With fewer rows they are read too few times for that.
-_CHUNKS_FROM_ROWS = 16
+# The depths of a chunk of the second operand's tile, which stays in the L1 cache next to the rows
+# that are multiplied with it.
+_CHUNK_DEPTHS = (256, 192, 128)
+# With fewer rows a chunk is read too few times for that.
+_MIN_ROWS_TO_CHUNK = 16
 
-# What so many tiles of rows read and sum stays in the L2 cache.
-_TILES_OF_PART = 32
+# The chunks and the sums of this many tiles of rows stay in the L2 cache.
+_MAX_ROW_TILES_IN_L2 = 32
 
-# From so many rows on it pays to lay out a matrix of which a tile is columns, which lie in a page
-# for each row.
-_TILED_FROM_ROWS = 256
+# From this many rows on it pays to pack a matrix at run time.  As it lies, each row of a tile of it
+# is in a page of its own.
+_MIN_ROWS_TO_PACK = 256
+
+# More rows read the second operand less often, but leave registers for fewer columns.
+_MAX_ROWS = 6
+
+# The most vectors in a row of a tile.
+_MAX_VECTORS = 8
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """How many rows and columns of the output are summed at once; the columns are vectorized.
+class Tile:
+    """A register tile: the rows and columns of the output that are summed at once.
 
-    Where `columns` is None it is all of them, in memory instead of in registers.  If there is a
-    `depth`, so many products are summed for all rows before the next ones are, so that what the
-    second operand has of them stays in the L1 cache.
+    Attributes
+    ----------
+    rows : int
+    columns : int, optional
+        They are vectorized.  None for all columns, whose sums are then in memory.
+    depth : int, optional
+        How many products are summed for all rows before the next ones are, so that this chunk of
+        the second operand stays in the L1 cache.  None for all.
     """
 
     rows: int
@@ -90,14 +105,17 @@ class _Product:
     ----------
     out_dtype : str
         The dtype of the output.
-    tile : _Tile
-        How it is computed.
+    microkernel : Microkernel
+        Multiplies and sums.
+    tile : Tile
+        What is summed at once.
     packed_columns : tirx.Expr or None
-        If the second operand is laid out as :func:`pack` does, how many columns it has.
+        How many columns the second operand has, if it is packed as :func:`pack` does.
     """
 
     out_dtype: str
-    tile: _Tile
+    microkernel: Microkernel
+    tile: Tile
     packed_columns: tirx.Expr | None
 
     def compute(self, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
@@ -111,30 +129,29 @@ class _Product:
         column_tiles = 1 if columns is None else tirx.ceildiv(column_count, columns)
         chunk = self.tile.depth
         common = te.reduce_axis((0, depth if chunk is None else chunk), "k")
-        dtype = accumulator_dtype(str(lhs.dtype), str(rhs.dtype), self.out_dtype)
-        in_tiles = self.packed_columns is not None
+        is_packed = self.packed_columns is not None
         is_divided = columns is not None and divides(columns, column_count)
-        is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _TILED_FROM_ROWS
-        if columns is not None and not in_tiles and (is_read_often or not is_divided):
-            rhs, in_tiles = _in_tiles(rhs, columns), True
+        is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _MIN_ROWS_TO_PACK
+        if columns is not None and not is_packed and (is_read_often or not is_divided):
+            rhs, is_packed = _pack_at_run_time(rhs, columns), True
 
         def sums(*position: tirx.Var) -> tirx.Expr:
             *batch, row_tile, column_tile, row, column = position
             at = common.var
             if chunk is not None:
                 at, batch = batch[0] * chunk + at, batch[1:]
-            # Rows beyond the matrix are the last one again, and are not stored.
+            # Rows beyond the matrix repeat its last one, and are not stored.
             lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
             lhs_at = (*repeated_at(batch, lhs_batch), lhs_row, at)
             rhs_at = repeated_at(batch, rhs_batch)
-            if in_tiles:
+            if is_packed:
                 rhs_at += [column_tile, at, column]
             else:
                 rhs_at += [
                     at,
                     column if columns is None else column_tile * columns + column,
                 ]
-            return te.sum(lhs(*lhs_at).astype(dtype) * rhs(*rhs_at).astype(dtype), axis=common)
+            return te.sum(self.microkernel.product(lhs(*lhs_at), rhs(*rhs_at)), axis=common)
 
         tile = (rows, column_count if columns is None else columns)
         shape = (*batch_extents, row_tiles, column_tiles, *tile)
@@ -157,7 +174,7 @@ class _Product:
         return te.compute((*batch_extents, row_count, column_count), element, name="out")
 
 
-def _in_tiles(matrices: te.Tensor, columns: int) -> te.Tensor:
+def _pack_at_run_time(matrices: te.Tensor, columns: int) -> te.Tensor:
     """(…, K, N) -> (…, ceil(N / columns), K, columns); zeros fill up the last tile."""
     *batch_extents, depth, column_count = matrices.shape
 
@@ -186,12 +203,12 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 
 def packed_columns(call: relax.Call) -> int | None:
-    """By how many columns a constant matrix is packed that is the second operand of `call`.
+    """The columns of a tile, by which to pack a constant matrix that is `call`'s second operand.
 
     Returns
     -------
     int or None
-        None where the product is not computed here, or of the matrix as it lies.
+        None where the product is left to TVM, or reads the matrix as it lies.
     """
     if not (switches.enabled(FIX_ID) and _applies(call)):
         return None
@@ -201,16 +218,15 @@ def packed_columns(call: relax.Call) -> int | None:
 def pack(
     matrix: tvm.ir.GenericConst, columns: int, made_by: str, *, transposed: bool = False
 ) -> relax.Expr:
-    """The constant of shape (K, N), or (N, K) if it is `transposed`, as :func:`multiply` reads it.
+    """Pack a constant of shape (K, N), or (N, K) if it is `transposed`, for :func:`multiply`.
 
     `made_by` is the operator, and where it stands.
 
     Returns
     -------
     GenericConst
-        Of shape (ceil(N / columns), K, columns), with zeros where N is no multiple.
+        Of shape (ceil(N / columns), K, columns); zeros fill up the last tile.
     """
-
     depth, extent = map(int, matrix.ty.shape.values)
     if transposed:
         depth, extent = extent, depth
@@ -235,7 +251,7 @@ def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> re
     bb : relax.BlockBuilder
         Takes the kernel.
     call : relax.Call
-        For which there are :func:`packed_columns`.
+        One with :func:`packed_columns`.
     packed : relax.Expr
 
     Returns
@@ -247,14 +263,13 @@ def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> re
     return in_block(bb, lambda emit: _lower(bb, emit, call, packed))
 
 
-def _tile_of(call: relax.Call, *, packed: bool) -> _Tile:
+def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
     lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
     rows = lhs[-2] if len(rhs) > 2 and len(lhs) > 1 else count_of(lhs[:-1])
     columns = rhs[-1] if len(rhs) > 1 else tirx.const(1, "int64")
-    dtypes = (str(expr.ty.dtype) for expr in (*call.args, call))
-    dtype = accumulator_dtype(*dtypes)
-    tile = _choose_tile(target_of(call), dtype, rows, columns, packed)
-    return replace(tile, depth=_chunk(tile, rows, columns, lhs[-1])) if packed else tile
+    cpu, dtype = Cpu.of(target_of(call)), microkernel_of(call).accumulator
+    tile = choose_tile(cpu, dtype, rows, columns, packed=packed)
+    return replace(tile, depth=_depth_chunk(tile, rows, columns, lhs[-1])) if packed else tile
 
 
 def _lower(
@@ -271,17 +286,17 @@ def _lower(
         lhs = _reshape(emit, lhs, [count_of(lhs_rows), depth])
     tile = _tile_of(call, packed=packed is not None)
     columns = None if packed is None else rhs.ty.shape.values[-1]
-    product = _Product(str(call.ty.dtype), tile, columns)
+    product = _Product(str(call.ty.dtype), microkernel_of(call), tile, columns)
     func, args, out_type = gen_call_tir_inputs(
         product.compute, lhs, rhs if packed is None else packed
     )
-    func = _schedule(func, tile) if tile.depth is None else _schedule_in_parts(func, tile)
+    func = _schedule(func, tile) if tile.depth is None else _schedule_in_chunks(func, tile)
     out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
     return _reshape(emit, emit(out), list(call.ty.shape.values))
 
 
 def _applies(call: relax.Call) -> bool:
-    """Whether `call` is of floating point, for a CPU, and its extents are known to agree."""
+    """Whether `call` is in floating point, for a CPU, and its extents are known to agree."""
     if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
         return False
     lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
@@ -299,7 +314,7 @@ def _applies(call: relax.Call) -> bool:
 
 
 def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | None:
-    """The batch of the output; None where it is not known which extents are repeated."""
+    """The batch of the output; None if it is unknown which extents are repeated."""
     rank = max(len(lhs), len(rhs))
     one, analyzer = tirx.const(1, "int64"), Analyzer()
     result = []
@@ -315,54 +330,50 @@ def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | 
 
 def _tile_rows(rows: tirx.Expr) -> int:
     if isinstance(rows, tirx.IntImm):
-        return even_part(rows.value, most=6)
+        return even_part(rows.value, _MAX_ROWS)
     # If TVM can prove that one tile holds all rows, it replaces the extent of the tile by their
     # number, which is symbolic.
-    return 1 if Analyzer().const_int_bound(rows).max_value <= 6 else 6
+    return 1 if Analyzer().const_int_bound(rows).max_value <= _MAX_ROWS else _MAX_ROWS
 
 
-def _choose_tile(
-    target: tvm.target.Target, dtype: str, rows: tirx.Expr, columns: tirx.Expr, packed: bool
-) -> _Tile:
-    """As many sums as fit into the registers, next to the operands.
+def choose_tile(cpu: Cpu, dtype: str, rows: tirx.Expr, columns: tirx.Expr, *, packed: bool) -> Tile:
+    """Choose a tile for a product of `rows` and `columns` whose sums are of `dtype`.
 
     A tile of more rows reads the second operand less often, one of more columns the first.
+    If that operand is not `packed`, tiles that divide its columns spare packing it at run time.
     """
-    vector, registers = vector_registers(target)
-    lanes = vector // (tvm.DataType(dtype).bits // 8)
+    lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
     tile_rows = _tile_rows(rows)
-    # One register holds an element of the first operand; the others a row of tiles and operands.
-    # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
-    vectors = max((registers - 2) // (tile_rows + 1), 1)
-    vectors = min(vectors, 8, 1023 // (tile_rows * vector))
+    # The operands are a vector of each column and an element of a row; one register is spare.
+    vectors = max_columns(cpu, rows=tile_rows, operands_per_column=1, other_operands=2)
+    vectors = min(vectors, _MAX_VECTORS)
     if isinstance(columns, tirx.IntImm):
         vectors = min(vectors, -(-columns.value // lanes))
     if not packed:
-        # A matrix that the tiles divide can be read as it lies.
         fewer = range(vectors, vectors // 2, -1)
         vectors = next((n for n in fewer if divides(n * lanes, columns)), vectors)
-    # To lay out a matrix that few rows are multiplied with takes as long as to multiply them.
+    # Packing a matrix takes as long as multiplying it with few rows.
     has_few_rows = isinstance(rows, tirx.IntImm) and rows.value <= 4
     if has_few_rows and not packed and not divides(vectors * lanes, columns):
-        return _Tile(tile_rows, None)
-    return _Tile(tile_rows, vectors * lanes)
+        return Tile(tile_rows, None)
+    return Tile(tile_rows, vectors * lanes)
 
 
-def _chunk(tile: _Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -> int | None:
+def _depth_chunk(tile: Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -> int | None:
     """How many products to sum before the next ones; None for all."""
     if tile.columns is None or not isinstance(depth, tirx.IntImm):
         return None
-    has_few_rows = isinstance(rows, tirx.IntImm) and rows.value < _CHUNKS_FROM_ROWS
-    # They run in parallel by columns.
+    has_few_rows = isinstance(rows, tirx.IntImm) and rows.value < _MIN_ROWS_TO_CHUNK
+    # The tiles of columns run in parallel.
     has_few_tiles = not isinstance(columns, tirx.IntImm) or columns.value < 8 * tile.columns
-    if depth.value < 2 * _CHUNKS[0] or has_few_rows or has_few_tiles:
+    if depth.value < 2 * _CHUNK_DEPTHS[0] or has_few_rows or has_few_tiles:
         return None
-    return next((chunk for chunk in _CHUNKS if depth.value % chunk == 0), None)
+    return next((chunk for chunk in _CHUNK_DEPTHS if depth.value % chunk == 0), None)
 
 
-def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
-    """Compute one tile after the other, rows innermost, so that the second operand is read once."""
-    # That the tiles cover the output cannot be proved for an unknown number of rows.
+def _schedule(func: tirx.PrimFunc, tile: Tile) -> tirx.PrimFunc:
+    """Compute tile by tile, rows innermost, so that the second operand is read once."""
+    # TVM cannot prove that the tiles cover an unknown number of rows.
     sch = s_tir.Schedule(func, enable_check=False)
     acc, out = sch.get_sblock("matmul"), sch.get_sblock("out")
     *batch, row, column = sch.get_loops(out)
@@ -391,15 +402,15 @@ def _schedule(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
     return sch.mod["main"]
 
 
-def _schedule_in_parts(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
-    """Compute the columns of one tile after the other: all rows of a part, then the next part."""
+def _schedule_in_chunks(func: tirx.PrimFunc, tile: Tile) -> tirx.PrimFunc:
+    """Compute the columns of one tile after the other, and of these all rows of each chunk."""
     sch = s_tir.Schedule(func, enable_check=False)
     parts, acc, out = (sch.get_sblock(name) for name in ("matmul", "sum_of_parts", "out"))
     rows, columns, row, column, part = sch.get_loops(acc)
-    # All rows, or blocks of them if they are known to be more than two.
+    # All rows, or blocks of them if there are known to be more than two.
     row_block, tiles = columns, sch.get(rows).extent
-    if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _TILES_OF_PART:
-        row_block, rows = sch.split(rows, [None, even_part(tiles.value, most=_TILES_OF_PART)])
+    if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _MAX_ROW_TILES_IN_L2:
+        row_block, rows = sch.split(rows, [None, even_part(tiles.value, _MAX_ROW_TILES_IN_L2)])
         sch.reorder(columns, row_block, part, rows, row, column)
     else:
         sch.reorder(columns, part, rows, row, column)
@@ -421,7 +432,7 @@ def _schedule_in_parts(func: tirx.PrimFunc, tile: _Tile) -> tirx.PrimFunc:
 
 
 def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
-    """The block of that name."""
+    """The block of that name, None if there is none."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     return next((block for block in blocks if sch.get(block).name_hint == name), None)
 

@@ -10,28 +10,35 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Matrix products of which the second operand is read as it lies, row by row.
+"""Matrix products ``x @ w.T`` that read the rows of `w` as they lie.
 
-A linear layer ``x @ w.T`` whose weights something else reads too, such as a tied embedding, is
-computed of the rows of both: each sum is one of products along the rows, which are contiguous in
-both. One tile of the output is summed after the other, in registers, with a vector of partial sums
-for each of its elements.
+The weights of such a linear layer may have another reader, such as a tied embedding, and are not
+packed then.  Each sum runs along a row of both operands, which are contiguous.  The output is
+computed one register tile at a time, with a vector of partial sums for each of its elements.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
-from ....target.cpu import vector_registers
+from ....target.cpu import Cpu
+from ....tirx.microkernel import Microkernel
 from ....tirx.parallel import parallelize
+from ....tirx.register_tile import even_part, max_columns
 from ....tirx.util import count_of
 from ...ir import in_block
-from ..targets import accumulator_dtype, even_part, schedules_for_cpu, target_of
+from ..targets import cpu_of, microkernel_of
+
+# More rows read the second operand less often, but leave registers for fewer columns.
+_MAX_ROWS = 4
 
 
-def multiply_by_rows(bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr) -> relax.SeqExpr:
+def multiply_transposed(
+    bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr
+) -> relax.SeqExpr:
     """Lower ``lhs @ rows.T``.
 
     Parameters
@@ -39,7 +46,7 @@ def multiply_by_rows(bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr)
     bb : relax.BlockBuilder
         Takes the kernel.
     call : relax.Call
-        The matrix product whose place it takes, of a tensor of shape (…, K).
+        The matrix product to replace, of a tensor of shape (…, K).
     rows : relax.Expr
         Of shape (N, K), both static.
 
@@ -51,19 +58,24 @@ def multiply_by_rows(bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr)
     """
     lhs, shape, out_dtype = call.args[0], list(call.ty.shape.values), str(call.ty.dtype)
     *batch, depth = lhs.ty.shape.values
-    dtype = accumulator_dtype(str(lhs.ty.dtype), str(rows.ty.dtype), out_dtype)
+    cpu, microkernel = cpu_of(call), microkernel_of(call)
+    dtype = microkernel.accumulator
     matrix = relax.Var("lhs", relax.TensorType([count_of(batch), depth], lhs.ty.dtype))
-    if schedules_for_cpu(call) and "float" in dtype and int(depth) > 0:
-        vector, registers = vector_registers(target_of(call))
-        lanes = min(vector // (tvm.DataType(dtype).bits // 8), int(depth))
-        extents = matrix.ty.shape.values[0], int(rows.ty.shape.values[0])
-        tile = _choose_tile(*extents, vector, registers)
-        func, args, out_type = gen_call_tir_inputs(
-            _multiply_by_tiles, matrix, rows, tile, lanes, out_dtype
+    if cpu is not None and "float" in dtype and int(depth) > 0:
+        lanes = min(cpu.vector_bytes // (tvm.DataType(dtype).bits // 8), int(depth))
+        tile = choose_tile(cpu, matrix.ty.shape.values[0], int(rows.ty.shape.values[0]))
+        compute = partial(
+            _multiply_in_tiles,
+            microkernel=microkernel,
+            tile=tile,
+            lanes=lanes,
+            out_dtype=out_dtype,
         )
+        func, args, out_type = gen_call_tir_inputs(compute, matrix, rows)
         func = _schedule(func, tile)
     else:
-        func, args, out_type = gen_call_tir_inputs(_multiply, matrix, rows, out_dtype)
+        compute = partial(_multiply, microkernel=microkernel, out_dtype=out_dtype)
+        func, args, out_type = gen_call_tir_inputs(compute, matrix, rows)
 
     def make(emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
         flat = emit(relax.op.reshape(lhs, matrix.ty.shape))
@@ -74,25 +86,27 @@ def multiply_by_rows(bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr)
     return in_block(bb, make)
 
 
-def _choose_tile(rows: tirx.Expr, columns: int, vector: int, registers: int) -> tuple[int, int]:
-    """Rows and columns whose sums fit into the registers, next to the operands.
-
-    These are a vector of each column, and one of a row.
-    """
-    tile_rows = even_part(rows.value, most=4) if isinstance(rows, tirx.IntImm) else 4
-    most = (registers - 1) // (tile_rows + 1)
-    # Less than 1024 bytes TVM puts on the stack, from where LLVM takes them into registers.
-    return tile_rows, min(most, 1023 // (tile_rows * vector), columns)
+def choose_tile(cpu: Cpu, rows: tirx.Expr, columns: int) -> tuple[int, int]:
+    """Choose the rows and columns of a tile; each of its sums is a vector of partial sums."""
+    tile_rows = even_part(rows.value, _MAX_ROWS) if isinstance(rows, tirx.IntImm) else _MAX_ROWS
+    # The operands are a vector of each column, and one of a row.
+    limit = max_columns(cpu, rows=tile_rows, operands_per_column=1, other_operands=1)
+    return tile_rows, min(limit, columns)
 
 
-def _multiply_by_tiles(
-    lhs: te.Tensor, rhs: te.Tensor, tile: tuple[int, int], lanes: int, out_dtype: str
+def _multiply_in_tiles(
+    lhs: te.Tensor,
+    rhs: te.Tensor,
+    *,
+    microkernel: Microkernel,
+    tile: tuple[int, int],
+    lanes: int,
+    out_dtype: str,
 ) -> te.Tensor:
-    """(M, K), (N, K) -> (M, N), by tiles of which each element has `lanes` partial sums."""
+    """(M, K), (N, K) -> (M, N), in tiles with `lanes` partial sums for each element."""
     row_count, depth = lhs.shape[0], int(lhs.shape[1])
     column_count = int(rhs.shape[0])
     tile_rows, tile_columns = tile
-    dtype = accumulator_dtype(str(lhs.dtype), str(rhs.dtype), out_dtype)
     tiles = (tirx.ceildiv(row_count, tile_rows), -(-column_count // tile_columns))
     vectors, rest = (
         te.reduce_axis((0, depth // lanes), "k"),
@@ -101,10 +115,10 @@ def _multiply_by_tiles(
 
     def product(*position: tirx.Expr) -> tirx.Expr:
         row_tile, column_tile, row, column, k = position
-        # Rows beyond a matrix are its last one again, and are not stored.
+        # Rows beyond a matrix repeat its last one, and are not stored.
         lhs_row = tirx.min(row_tile * tile_rows + row, row_count - 1)
         rhs_row = tirx.min(column_tile * tile_columns + column, column_count - 1)
-        return lhs(lhs_row, k).astype(dtype) * rhs(rhs_row, k).astype(dtype)
+        return microkernel.product(lhs(lhs_row, k), rhs(rhs_row, k))
 
     partial = te.compute(
         (*tiles, *tile, lanes),
@@ -136,8 +150,8 @@ def _multiply_by_tiles(
 
 
 def _schedule(func: tirx.PrimFunc, tile: tuple[int, int]) -> tirx.PrimFunc:
-    """Compute one tile after the other, rows innermost, so that the second operand is read once."""
-    # That the tiles cover the output cannot be proved for an unknown number of rows.
+    """Compute tile by tile, rows innermost, so that the second operand is read once."""
+    # TVM cannot prove that the tiles cover an unknown number of rows.
     sch = s_tir.Schedule(func, enable_check=False)
     row, column = sch.get_loops(sch.get_sblock("out"))
     rows, row = sch.split(row, [None, tile[0]])
@@ -158,23 +172,24 @@ def _schedule(func: tirx.PrimFunc, tile: tuple[int, int]) -> tirx.PrimFunc:
     for loop in (row, column):
         sch.unroll(loop)
     sch.vectorize(lane)
-    # With an index that is not constant LLVM would keep the sums on the stack.
+    # If an index is not constant, LLVM keeps the sums on the stack.
     for loop in sch.get_loops(sch.get_sblock("total"))[-3:]:
         sch.unroll(loop)
     parallelize(sch, sch.get_loops(sch.get_sblock("out"))[:2])
     return sch.mod["main"]
 
 
-def _multiply(x: te.Tensor, matrix: te.Tensor, dtype: str) -> te.Tensor:
+def _multiply(
+    lhs: te.Tensor, rhs: te.Tensor, *, microkernel: Microkernel, out_dtype: str
+) -> te.Tensor:
     """(M, K), (N, K) -> (M, N)."""
-    k = te.reduce_axis((0, matrix.shape[1]), "k")
-    wide = accumulator_dtype(str(x.dtype), str(matrix.dtype), dtype)
-    shape = (x.shape[0], matrix.shape[0])
+    k = te.reduce_axis((0, rhs.shape[1]), "k")
+    shape = (lhs.shape[0], rhs.shape[0])
     product = te.compute(
         shape,
-        lambda row, column: te.sum(x(row, k).astype(wide) * matrix(column, k).astype(wide), axis=k),
+        lambda row, column: te.sum(microkernel.product(lhs(row, k), rhs(column, k)), axis=k),
         name="NT_matmul",
     )
-    if wide == dtype:
+    if microkernel.accumulator == out_dtype:
         return product
-    return te.compute(shape, lambda *at: product(*at).astype(dtype), name="narrowed")
+    return te.compute(shape, lambda *at: product(*at).astype(out_dtype), name="narrowed")
