@@ -22,7 +22,7 @@ from ..constants.fold_plan import FoldPlan, Value
 from ..ir import tensor_of, variables
 from ..legalize.matmul.tiles import multiply, pack, packed_columns
 from ..legalize.matmul.transposed import multiply_transposed
-from .fold_constant import FIX_ID, MAX_GROWTH, rebind_variables
+from .fold_constant import MAX_GROWTH, rebind_variables
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
