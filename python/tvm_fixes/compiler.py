@@ -479,7 +479,7 @@ def _lower(
         for stage in lowering:
             with run.step(stage.info.name), target:
                 mod = stage(mod)
-                if stage.info.name == "Layout":
+                if stage.info.name in ("ChooseLayout", "Layout"):
                     transforms = len(activation_transforms(mod))
             if stage.info.name == "Legalize":
                 checks.check(mod, run, "verify kernels")

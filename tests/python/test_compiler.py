@@ -43,6 +43,7 @@ from helpers.models import (
     onnx_model,
 )
 from helpers.onnx_graphs import program as onnx_program
+from helpers.relax_modules import build, integers, tensor
 from tvm_fixes import compiler, target
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import (
@@ -52,6 +53,7 @@ from tvm_fixes.errors import (
     UsageError,
     VerifyError,
 )
+from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.source import base
 from tvm_fixes.source.onnx import OnnxSource
@@ -136,6 +138,22 @@ class TestComparison:
         assert report.reference_latency_ms > 0
         assert "conv-transpose-infer-layout" in report.fixes
         assert type(report).from_dict(report.to_dict()) == report
+
+    @pytest.mark.parametrize("layout, left", [(None, 1), ("NCHW16c", 1), ("NCHW", 0)])
+    def test_transforms_are_counted_after_the_layout_is_chosen(self, layout, left):
+        """The two permutes between the convolutions go; blocks of channels rearrange the input."""
+
+        def emit(builder, x):
+            kernel = relax.const(integers(16, 16, 3, 3))
+            y = builder.emit(relax.op.nn.conv2d(x, kernel))
+            y = builder.emit(relax.op.nn.relu(relax.op.permute_dims(y, [0, 2, 3, 1])))
+            return relax.op.nn.conv2d(relax.op.permute_dims(y, [0, 3, 1, 2]), kernel)
+
+        mod = build({"x": tensor(1, 16, 8, 8)}, emit)
+        assert len(activation_transforms(mod)) == 2
+        avx512 = {"kind": "llvm", "mcpu": "skylake-avx512", "mtriple": "x86_64-linux-gnu"}
+        report = compile_model(mod, target=avx512, layout=layout, compare=False).report
+        assert report.activation_transforms == left
 
     def test_what_the_importer_warns_of(self):
         model = onnx_model(
