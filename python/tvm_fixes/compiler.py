@@ -39,11 +39,12 @@ from .errors import CompileError, UsageError, summarize
 from .fixes.verifier import VERIFIER
 from .pipeline import stages
 from .relax.analysis import activation_transforms
+from .relax.constants.growth import MAX_GROWTH
 from .relax.constants.make import making_constants
 from .relax.constants.provenance import ConstantRecord, Origins, Weight, constants_of
 from .relax.constants.size_check import check_ratio, check_volume
 from .relax.transform import ConstantsToParams
-from .relax.transform.fold_constant import MAX_GROWTH, collect_unfolded
+from .relax.transform.fold_constant import collect_unfolded
 from .runtime.compiled_model import CompiledModel
 from .runtime.manifest import (
     LIBRARY,

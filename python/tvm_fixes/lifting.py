@@ -23,11 +23,10 @@ from . import target as targets
 from .compiler import _export
 from .errors import UnsupportedOperatorError, UsageError
 from .pipeline import pipeline
+from .relax.constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
 from .relax.ir import with_body, with_functions
 from .relax.lift.plan import weights_of
 from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
-from .relax.transform.fold_constant import MAX_GROWTH
-from .relax.transform.lift_transform_params import ALLOWANCE
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
 from .runtime.lifted_module import LiftedModule
 from .runtime.manifest import TensorSpec, describe_function
@@ -40,7 +39,7 @@ def lift(
     function: str = "main",
     target: str | Mapping[str, object] | tvm.target.Target = "native",
     max_growth: float = MAX_GROWTH,
-    allowance: int = ALLOWANCE,
+    allowance: int = WEIGHTS_ALLOWANCE,
     lazy: bool = False,
     check_weights: bool = True,
 ) -> LiftedModule:

@@ -24,6 +24,7 @@ from tvm.relax.backend.gpu_generic import pipeline as gpu_passes
 
 from .errors import UnsupportedOperatorError, UsageError, summarize
 from .relax.analysis import operator_calls
+from .relax.constants.growth import MAX_GROWTH
 from .relax.legalize.indices import trusting_indices
 from .relax.transform import (
     AllocateEmptyConstants,
@@ -43,7 +44,6 @@ from .relax.transform import (
     VMShapeLower,
 )
 from .relax.transform.choose_layout import LAYOUTS, ChooseLayout, convert_layout
-from .relax.transform.fold_constant import MAX_GROWTH
 from .target.cpu import is_cpu
 from .tirx.transform import (
     ApplyGpuSchedule,

@@ -27,6 +27,7 @@ import numpy as np
 import tvm
 
 from ..errors import ArtifactError, InputError, UsageError
+from ..relax.constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
 from ..relax.constants.provenance import Weight
 from ..support.tensors import dtype_of, duplicate, is_torch, nbytes_of, raw_bytes, to_tvm
 from . import after_fork
@@ -37,12 +38,6 @@ from .staging import check_destination, staged, write_manifest
 from .weights import read_weights, write_weights
 
 _HELD = "held"
-
-MAX_GROWTH = 1.2
-"""Prepared weights that are larger than this times the weights are warned of."""
-
-_ALLOWANCE = 64 << 10
-"""They are not if they take no more bytes than this beyond the weights."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +323,7 @@ class LiftedModule(CompiledModel):
             for tensor in _tensors_of(value)
         )
         self.lift_report = LiftReport(before, after)
-        if before and after > before * MAX_GROWTH and after - before > _ALLOWANCE:
+        if before and after > before * MAX_GROWTH and after - before > WEIGHTS_ALLOWANCE:
             warnings.warn(f"{self.lift_report}", stacklevel=2)
 
 

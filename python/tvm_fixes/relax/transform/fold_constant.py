@@ -45,14 +45,12 @@ from ...support import logs, switches
 from ..analysis import bindings
 from ..constants.evaluate import evaluate
 from ..constants.fold_plan import FoldPlan, Value
+from ..constants.growth import MAX_GROWTH
 from ..constants.make import few_at_a_time, made_constant
 from ..guard import uninstrumented
 from ..ir import map_leaves, tensor_of, with_body, with_functions
 
 NAME = "FoldConstant"
-
-MAX_GROWTH = 1.2
-"""By how much constants may grow unless something else is asked for."""
 
 # Into how many parts, about, what is folded into files is divided.
 _PARTS = 32

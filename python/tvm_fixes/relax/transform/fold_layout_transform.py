@@ -21,9 +21,10 @@ from tvm import relax, tirx
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import switches
 from ..constants.fold_plan import FoldPlan, Value
+from ..constants.growth import MAX_GROWTH
 from ..constants.make import rearranged
 from ..ir import tensor_of
-from .fold_constant import MAX_GROWTH, put_in
+from .fold_constant import put_in
 
 _OPERATOR = "relax.layout_transform"
 

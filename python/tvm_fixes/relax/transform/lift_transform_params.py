@@ -45,26 +45,23 @@ from ...errors import UsageError
 from ...fixes.weights import LIFT_TRANSFORM_PARAMS as FIX_ID
 from ...support import logs, switches
 from ..analysis import bindings
+from ..constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
 from ..guard import uninstrumented
 from ..ir import with_body, with_functions
 from ..lift.callers import RECORD, SUFFIX, callers_of, rewrite_callers
 from ..lift.plan import LiftPlan, weights_of
-from .fold_constant import MAX_GROWTH, rebind
+from .fold_constant import rebind
 from .refresh_types import RefreshTypes
 
 NAME = "LiftTransformParams"
 SHARED_NAME = SUFFIX
-
-ALLOWANCE = 64 << 10
-"""The bytes that prepared weights may take beyond their budget unless something else is asked
-for."""
 
 
 def LiftTransformParams(
     shared_transform: bool | Sequence[str] = False,
     *,
     max_growth: float = MAX_GROWTH,
-    allowance: int = ALLOWANCE,
+    allowance: int = WEIGHTS_ALLOWANCE,
 ) -> tvm.transform.Pass:
     """Compute what depends on weights alone in a function of its own.
 

@@ -19,10 +19,11 @@ from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import switches
 from ..analysis import bindings
 from ..constants.fold_plan import FoldPlan, Value
+from ..constants.growth import MAX_GROWTH
 from ..ir import tensor_of, variables
 from ..legalize.matmul.tiles import multiply, pack, packed_columns
 from ..legalize.matmul.transposed import multiply_transposed
-from .fold_constant import MAX_GROWTH, rebind_variables
+from .fold_constant import rebind_variables
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
