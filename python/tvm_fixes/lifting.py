@@ -20,7 +20,7 @@ import tvm
 from tvm import relax
 
 from . import target as targets
-from .compiler import _export
+from .compiler.linking import export
 from .errors import UnsupportedOperatorError, UsageError
 from .pipeline import pipeline
 from .relax.constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
@@ -29,7 +29,7 @@ from .relax.lift.plan import weights_of
 from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
 from .runtime.lifted_module import LiftedModule
-from .runtime.manifest import TensorSpec, describe_function
+from .runtime.manifest import Signature, describe_function
 
 
 def lift(
@@ -97,14 +97,14 @@ def lift(
     main = _function(mod, function, params)
     mod = _alone(_replace_function(mod, function, main), function)
     weights = _weights_by_name(main, function, params)
-    specs, inputs, outputs, bounds = _describe(main)
+    specs, signature = _describe(main)
     resolved = targets.resolve(target, kinds=["llvm"])
     lifted = LiftTransformParams(max_growth=max_growth, allowance=allowance)(mod)
     transform = f"{function}_transform_params"
     if lazy:
         lifted = _lazy(lifted, transform)
     executable = relax.build(lifted, resolved, relax_pipeline=pipeline(max_growth=max_growth))
-    exported = _export(executable, resolved, (inputs, outputs, bounds), ())
+    exported = export(executable, resolved, signature, ())
     model = replace(exported.manifest, function=function)
     manifest = LiftedManifest(model, transform, lazy, specs)
     return LiftedModule(
@@ -182,15 +182,8 @@ def _weights_by_name(function: relax.Function, name: str, params: Any) -> Mappin
     return dict(zip(names, params, strict=True))
 
 
-def _describe(
-    function: relax.Function,
-) -> tuple[
-    tuple[WeightSpec, ...],
-    tuple[TensorSpec, ...],
-    tuple[TensorSpec, ...],
-    dict[str, tuple[int, int | None]],
-]:
-    """The weights, inputs, outputs and bounds of the function as it is."""
+def _describe(function: relax.Function) -> tuple[tuple[WeightSpec, ...], Signature]:
+    """The weights, and the inputs and outputs, of the function as it is."""
     number = int(function.attrs["num_input"])
     flat = list(function.params)[:number]
     counts = []
@@ -212,7 +205,7 @@ def _describe(
         WeightSpec(name, tuple(next(rest) for _ in range(count)), is_tuple)
         for name, is_tuple, count in counts
     )
-    return specs, described[:number], outputs, bounds
+    return specs, Signature(described[:number], outputs, bounds)
 
 
 def _lazy(mod: tvm.IRModule, transform: str) -> tvm.IRModule:

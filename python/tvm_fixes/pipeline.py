@@ -10,10 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The way of a Relax module down to what TVM's virtual machine executes."""
+"""The lowering pipeline: from a Relax module to what TVM's virtual machine executes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 
 import tvm
@@ -69,8 +70,7 @@ _EMITTED = frozenset(
     }
 )
 
-
-# TVM's schedules for a GPU.
+# TVM's schedules for a GPU.  Its lists of passes give no other handle on a pass than its name.
 _SCHEDULE = "ApplyDefaultSchedule"
 
 
@@ -95,13 +95,13 @@ def pipeline(
     layout : str, optional
         One of :data:`LAYOUTS`: convert the convolutions, in any rank, to channels-first
         (``"NCHW"``), channels-last (``"NHWC"``) or blocks of channels (``"NCHW8c"``).  By default
-        they keep the layout that they have.
+        :func:`~tvm_fixes.relax.transform.ChooseLayout` decides.
     runtime_checks : bool
         Check at run time what cannot be proved: see
         :func:`~tvm_fixes.relax.transform.InsertRuntimeChecks`.
     max_growth : float
-        How many times as large as the model's constants what is computed of them at compile time
-        may be: see :func:`~tvm_fixes.relax.transform.FoldConstant`.
+        The ratio of values computed at compile time to the constants they are computed of, in
+        bytes: see :func:`~tvm_fixes.relax.transform.FoldConstant`.
     unsafe_indices : bool
         Trust the indices that the model computes: a gather or scatter by one that is out of range
         reads or writes any memory.  By default :func:`~tvm_fixes.relax.transform.CheckIndices`
@@ -110,7 +110,7 @@ def pipeline(
     Returns
     -------
     tvm.transform.Pass
-        A sequence of :func:`stages`, each visible to instruments by its name.
+        A sequence of the :class:`Stages`, each visible to instruments by its name.
 
     Raises
     ------
@@ -122,16 +122,58 @@ def pipeline(
     -----
     A GPU's kernels get the schedules that TVM's own pipeline for the target would give them.
     The pass raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` where an operator call
-    cannot be lowered.  A call that an external code generator has taken by then is none of these.
+    cannot be lowered; calls that an external code generator took do not count.
     """
-    passes = stages(
+    lowering = stages(
         name,
         layout=layout,
         runtime_checks=runtime_checks,
         max_growth=max_growth,
         unsafe_indices=unsafe_indices,
     )
-    return tvm.transform.Sequential(passes, name="tvm_fixes")
+    return tvm.transform.Sequential(list(lowering), name="tvm_fixes")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of :func:`pipeline`; iterated over, all of them in order.
+
+    Attributes
+    ----------
+    operators : tuple of Pass
+        Rewrite operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if asked for),
+        ``BroadcastFreeMatmul`` and ``FoldPadIntoConv``.
+    layout : Pass
+        Settles the layouts of the convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
+    preparation : tuple of Pass
+        Last passes on operators: ``SplitDataflow``, and ``CheckIndices`` unless the indices are
+        trusted.
+    legalize : Pass
+        ``Legalize`` makes every operator a kernel, and folds constants.
+    inline : Pass
+        ``InlineElementwise`` joins the steps of a kernel.
+    schedules : tuple of Pass
+        Kernels become fast: ``ScheduleReductions``, ``ScheduleElementwise``,
+        ``DecomposeReduction`` and ``LowerElementaryFunctions``.
+    lower : Pass
+        ``Lower`` expresses memory, shapes and calls in the virtual machine's terms.
+    guards : tuple of Pass
+        ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops`` and
+        ``CheckLowered``.
+    """
+
+    operators: tuple[tvm.transform.Pass, ...]
+    layout: tvm.transform.Pass
+    preparation: tuple[tvm.transform.Pass, ...]
+    legalize: tvm.transform.Pass
+    inline: tvm.transform.Pass
+    schedules: tuple[tvm.transform.Pass, ...]
+    lower: tvm.transform.Pass
+    guards: tuple[tvm.transform.Pass, ...]
+
+    def __iter__(self) -> Iterator[tvm.transform.Pass]:
+        yield from (*self.operators, self.layout, *self.preparation, self.legalize, self.inline)
+        yield from (*self.schedules, self.lower, *self.guards)
 
 
 def stages(
@@ -141,85 +183,96 @@ def stages(
     runtime_checks: bool = False,
     max_growth: float = MAX_GROWTH,
     unsafe_indices: bool = False,
-) -> list[tvm.transform.Pass]:
-    """Make the stages of :func:`pipeline`, in order; the name of each is its ``info.name``.
+) -> Stages:
+    """Make the stages of :func:`pipeline`.
 
-    ``DynamicToStatic``, ``InsertRuntimeChecks`` (where it is asked for), ``BroadcastFreeMatmul``,
-    ``FoldPadIntoConv``, ``ChooseLayout`` (``Layout``, where one is asked for), ``SplitDataflow``,
-    ``CheckIndices`` (unless the indices are trusted), ``Legalize``, ``InlineElementwise``,
-    ``ScheduleReductions``, ``ScheduleElementwise``, ``DecomposeReduction``,
-    ``LowerElementaryFunctions``, ``Lower``, ``GuardFloatArithmetic``,
-    ``GuardIntegerDivision``, ``GuardLongLoops`` and ``CheckLowered``.
     Parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
         raise UsageError(f"unknown pipeline {name!r}; expected 'cpu' or 'gpu'")
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}")
-    # Phase 1, on high-level operators: shapes, what operators ask of their operands, what matmuls
-    # read, and the layouts of the convolutions.
-    sequence = [DynamicToStatic()]
-    if runtime_checks:
-        sequence.append(InsertRuntimeChecks())
-    # Before constants are folded, and before a permute in front of a matmul is fused with it.
-    sequence.append(BroadcastFreeMatmul())
-    # A layout is chosen without the paddings in between.
-    sequence.append(FoldPadIntoConv())
-    sequence.append(ChooseLayout() if layout is None else convert_layout(layout))
-    # Fusion does not know what a symbol is bound by.
-    sequence.append(SplitDataflow())
-    # Before lowering: operators still tell where indices come from.
-    if not unsafe_indices:
-        sequence.append(CheckIndices())
-    # Phase 2: every operator becomes a kernel.  Constants are folded before kernels are fused, so
-    # that the transform of a constant kernel is done now, and not fused into its reader.
-    fold = FoldConstant(max_growth)
+    return Stages(
+        operators=(
+            DynamicToStatic(),
+            *([InsertRuntimeChecks()] if runtime_checks else []),
+            # Before constants are folded, and before a permute in front of a matmul is fused with
+            # it.
+            BroadcastFreeMatmul(),
+            # A layout is chosen without the paddings in between.
+            FoldPadIntoConv(),
+        ),
+        layout=ChooseLayout() if layout is None else convert_layout(layout),
+        preparation=(
+            # Fusion does not know what a symbol is bound by.
+            SplitDataflow(),
+            # Before lowering: operators still tell where indices come from.
+            *([] if unsafe_indices else [CheckIndices()]),
+        ),
+        legalize=_target_stage(
+            "Legalize",
+            partial(_legalize_passes, name, FoldConstant(max_growth), max_growth),
+            unsafe_indices,
+        ),
+        # Kernels are whole now, and only now: fusion knows reductions by their initial values.
+        inline=InlineElementwise(),
+        schedules=(
+            ScheduleReductions(),
+            ScheduleElementwise(),
+            DecomposeReduction(),
+            LowerElementaryFunctions(),
+        ),
+        lower=_target_stage("Lower", partial(_lower_passes, name)),
+        guards=(
+            # Behind all schedules, and what computes shapes too.
+            GuardFloatArithmetic(),
+            GuardIntegerDivision(),
+            GuardLongLoops(),
+            # Last, so that whatever an external code generator takes is gone: no false alarm.
+            CheckLowered(),
+        ),
+    )
 
-    def legalize_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-        stock = _stock(name, target)
-        passes = [
-            fold if step.info.name == fold.info.name else step
-            for step in stock.legalize_passes(target)
-            if step.info.name != _SCHEDULE
-        ]
-        # The fields of a lowered tuple are read in its place: fusion does not look through it.
-        lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
-        passes[lowered:lowered] = [relax.transform.CanonicalizeBindings(), SplitDataflow()]
-        first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
-        first.append(FoldLayoutTransform(max_growth))
-        # Before TVM's kernels, which write to lines without elements.
-        own = [SortByKeys(), LowerScan()] if is_cpu(target) else []
-        dispatch = [*own, *stock.library_dispatch_passes(target)]
-        return [*dispatch, *first, *passes]
 
-    def lower_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-        stock = _stock(name, target)
-        schedule = [
-            ApplyGpuSchedule(step)
-            for step in stock.legalize_passes(target)
-            if step.info.name == _SCHEDULE
-        ]
-        # Guarded passes, in the place of TVM's.
-        guarded = {step.info.name: step for step in (StaticPlanBlockMemory(), VMShapeLower())}
-        passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
-        return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
+def _legalize_passes(
+    name: str | None,
+    fold: tvm.transform.Pass,
+    max_growth: float,
+    target: tvm.target.Target | None,
+) -> list[tvm.transform.Pass]:
+    """TVM's passes that make kernels of operators, with ours.
 
-    sequence.append(_target_stage("Legalize", legalize_passes, unsafe_indices))
-    # Kernels are whole now, and only now: fusion knows reductions by their initial values.
-    sequence.append(InlineElementwise())
-    sequence.append(ScheduleReductions())
-    sequence.append(ScheduleElementwise())
-    sequence.append(DecomposeReduction())
-    sequence.append(LowerElementaryFunctions())
-    # Phase 3: memory, shapes and calls in the virtual machine's terms.
-    sequence.append(_target_stage("Lower", lower_passes))
-    # Behind all schedules, and what computes shapes too.
-    sequence.append(GuardFloatArithmetic())
-    sequence.append(GuardIntegerDivision())
-    sequence.append(GuardLongLoops())
-    # Last, so that whatever an external code generator takes is gone: no false alarm.
-    sequence.append(CheckLowered())
-    return sequence
+    Constants are folded before kernels are fused, so that the transform of a constant kernel is
+    done now, and not fused into its reader.
+    """
+    stock = _stock(name, target)
+    passes = [
+        fold if step.info.name == fold.info.name else step
+        for step in stock.legalize_passes(target)
+        if step.info.name != _SCHEDULE
+    ]
+    # The fields of a lowered tuple are read in its place: fusion does not look through it.
+    lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
+    passes[lowered:lowered] = [relax.transform.CanonicalizeBindings(), SplitDataflow()]
+    first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
+    first.append(FoldLayoutTransform(max_growth))
+    # Before TVM's kernels, which write to lines without elements.
+    own = [SortByKeys(), LowerScan()] if is_cpu(target) else []
+    dispatch = [*own, *stock.library_dispatch_passes(target)]
+    return [*dispatch, *first, *passes]
+
+
+def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+    """TVM's passes that lower a module of kernels, with guarded ones in the place of some."""
+    stock = _stock(name, target)
+    schedule = [
+        ApplyGpuSchedule(step)
+        for step in stock.legalize_passes(target)
+        if step.info.name == _SCHEDULE
+    ]
+    guarded = {step.info.name: step for step in (StaticPlanBlockMemory(), VMShapeLower())}
+    passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
+    return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
 
 
 def CheckLowered() -> tvm.transform.Pass:

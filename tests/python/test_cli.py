@@ -375,12 +375,12 @@ class TestCompile:
             tmp_path,
             "import signal, sys, time\n"
             f"signal.signal(signal.SIGINT, signal.{interrupt})\n"
-            "import tvm_fixes.compiler as compiler\n"
+            "from tvm_fixes.compiler import reference\n"
             "from tvm_fixes_cli import main\n"
             "def compare(*_, **__):\n"
             "    print('now', file=sys.stderr, flush=True)\n"
             "    time.sleep(100)\n"
-            "compiler._compare = compare\n"
+            "reference._compare = compare\n"
             "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
             signal.SIGTERM,
             TMPDIR=str(tmp_path / "tmp"),
@@ -409,13 +409,13 @@ class TestCompile:
         status, err = self.interrupt(
             tmp_path,
             "import os, sys\n"
-            "import tvm_fixes.compiler as compiler\n"
+            "from tvm_fixes.compiler import linking\n"
             "from tvm_fixes_cli import main\n"
-            "real = compiler.run_forked\n"
+            "real = linking.run_forked\n"
             "def run_forked(fn, timeout):\n"
             "    print('now', file=sys.stderr, flush=True)\n"
             "    return real(lambda: __import__('time').sleep(100), timeout=timeout)\n"
-            "compiler.run_forked = run_forked\n"
+            "linking.run_forked = run_forked\n"
             "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
         )
         assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")

@@ -21,6 +21,7 @@ import shutil
 import signal
 import tempfile
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,7 +45,8 @@ from helpers.models import (
 )
 from helpers.onnx_graphs import program as onnx_program
 from helpers.relax_modules import build, integers, tensor
-from tvm_fixes import compiler, target
+from tvm_fixes import target, verifier
+from tvm_fixes.compiler import compilation
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import (
     ArtifactError,
@@ -55,7 +57,7 @@ from tvm_fixes.errors import (
 )
 from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.runtime import CompiledModel
-from tvm_fixes.source import base
+from tvm_fixes.source import base, open_source
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes.source.torch import TorchSource
 
@@ -87,7 +89,7 @@ class TestComparison:
 
     def test_not_equal(self, monkeypatch, tmp_path):
         module, inputs = conv_net()
-        real = compiler.open_source((module, inputs)).reference()[1]
+        real = open_source((module, inputs)).reference()[1]
         monkeypatch.setattr(
             "tvm_fixes.source.torch.TorchSource.reference",
             lambda self: ("a wrong one", lambda values: [out + 1 for out in real(values)]),
@@ -199,13 +201,14 @@ class TestVerify:
     def passes(monkeypatch) -> None:
         """One of the passes of Legalize breaks the module."""
         broken = tvm.transform.module_pass(lambda mod, _: wrong(mod), opt_level=0, name="Broken")
-        real = compiler.stages
+        real = compilation.stages
 
         def stages(**options):
-            first, *rest = real(**options)
-            return [tvm.transform.Sequential([broken], name="Layout"), first, *rest]
+            lowering = real(**options)
+            stage = tvm.transform.Sequential([broken], name="Layout")
+            return replace(lowering, operators=(stage, *lowering.operators))
 
-        monkeypatch.setattr(compiler, "stages", stages)
+        monkeypatch.setattr(compilation, "stages", stages)
 
     def test_the_import_is_wrong(self):
         with pytest.raises(VerifyError) as caught:
@@ -220,7 +223,7 @@ class TestVerify:
         if how == "switch":
             monkeypatch.setenv("TVM_FIXES_DISABLE", "verifier")
         called = []
-        monkeypatch.setattr(compiler.verifier, "verify", called.append)
+        monkeypatch.setattr(verifier, "verify", called.append)
         report = compile_model(self.module(True), compare=False, **options).report
         assert called == [] and report.unproved is None
         assert ("verify" in report.seconds) == (how == "switch")

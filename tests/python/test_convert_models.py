@@ -189,9 +189,8 @@ def imported(name: str, source: str, shapes: str) -> tvm.IRModule:
 
 @cache
 def converted(name: str, source: str, shapes: str, layout: str) -> tvm.IRModule:
-    (convert,) = (stage for stage in stages(layout=layout) if stage.info.name == "Layout")
     with tvm.target.Target("llvm"):
-        return convert(imported(name, source, shapes))
+        return stages(layout=layout).layout(imported(name, source, shapes))
 
 
 def run(name: str, mod: tvm.IRModule, shapes: str) -> np.ndarray:

@@ -24,6 +24,7 @@ import tvm.testing
 import tvm_ffi
 from tvm import relax, tirx
 
+from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from tvm_fixes.pipeline import stages
 from tvm_fixes.target import resolve
@@ -97,11 +98,9 @@ def runner(tmp_path_factory):
 
 def kernels(mod):
     """The kernels of a module, as for aarch64."""
+    lowering = stages()
     with AARCH64:
-        for stage in stages():
-            if stage.info.name == "Lower":
-                break
-            mod = stage(mod)
+        mod = lowered_before(mod, lowering, lowering.lower)
     return [
         tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
         for _, function in mod.functions_items()

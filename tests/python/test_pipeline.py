@@ -25,6 +25,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers.grids import sample
+from helpers.lowering import lowered_before
 from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes.pipeline import LAYOUTS, CheckLowered, pipeline, register, stages
@@ -48,8 +49,7 @@ def convolution(rank: int) -> tvm.IRModule:
 
 def layout_stage(layout):
     """The stage that converts to a layout."""
-    (stage,) = (stage for stage in stages(layout=layout) if stage.info.name == "Layout")
-    return stage
+    return stages(layout=layout).layout
 
 
 def test_stages_have_names():
@@ -176,11 +176,9 @@ def test_a_value_that_two_readers_want_transformed_is_transformed_once():
 
 def test_nothing_is_transformed_at_run_time_around_convolutions():
     mod = convolution(2)
+    lowering = stages(layout="NHWC")
     with tvm.target.Target("llvm"):
-        for stage in stages(layout="NHWC"):
-            mod = stage(mod)
-            if stage.info.name == "Legalize":
-                break
+        mod = lowering.legalize(lowered_before(mod, lowering, lowering.legalize))
     kernels = [
         var.name_hint for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
     ]
@@ -339,12 +337,10 @@ def test_a_pipeline_for_another_kind_of_machine(name, target):
 def test_a_gpus_kernels_are_scheduled_when_they_are_whole():
     mod = convolution(2)
     lowering = stages("gpu")
-    names = [stage.info.name for stage in lowering]
     with GPU:
-        for stage in lowering[: names.index("Lower")]:
-            mod = stage(mod)
+        mod = lowered_before(mod, lowering, lowering.lower)
         assert not any("threadIdx" in f.script() for _, f in mod.functions_items())
-        mod = lowering[names.index("Lower")](mod)
+        mod = lowering.lower(mod)
     kernels = [f for _, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
     scheduled = ["threadIdx.x" in f.script() for f in kernels if "shape_func" not in f.script()]
     assert scheduled and all(scheduled)

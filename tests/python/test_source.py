@@ -37,13 +37,13 @@ from helpers.models import (
     onnx_model,
     onnx_sum_and_product,
 )
-from tvm_fixes import compiler
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import (
     CompileError,
     UnsupportedOperatorError,
     UsageError,
 )
+from tvm_fixes.source import open_source
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ class TestSources:
 
 class TestRandomInputs:
     def test_seed(self):
-        source = compiler.open_source(conv_net())
+        source = open_source(conv_net())
         first, again, other = (
             source.example_inputs(np.random.default_rng(seed))[0] for seed in (0, 0, 1)
         )
@@ -177,7 +177,7 @@ class TestRandomInputs:
         assert not np.array_equal(first, other)
 
     def test_integers_come_from_the_example_s_range(self):
-        source = compiler.open_source(lookup())
+        source = open_source(lookup())
         ids, keep, x = source.example_inputs(np.random.default_rng(0))
         low, high = int(lookup()[1][0].min()), int(lookup()[1][0].max())
         assert low <= ids.min() <= ids.max() <= high

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tvm
 from tvm import relax
@@ -60,6 +60,22 @@ class TensorSpec:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype} {describe_shape(self.shape)}"
+
+
+class Signature(NamedTuple):
+    """What a model's function takes and returns.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of TensorSpec
+        In the order of the function's parameters and results.
+    bounds : dict of str to (int, int or None)
+        The sizes that a symbolic dim may have, both ends included.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    bounds: dict[str, tuple[int, int | None]]
 
 
 @dataclass(frozen=True)
@@ -128,10 +144,8 @@ class Manifest:
 
     Attributes
     ----------
-    inputs, outputs : tuple of TensorSpec
-        In the order of the function's parameters and results.
-    bounds : dict of str to (int, int or None)
-        The sizes that a symbolic dim may have, both ends included.
+    inputs, outputs, bounds
+        As in :class:`Signature`.
     target : dict
         The TVM target's configuration.
     triple : str
@@ -215,7 +229,7 @@ class Manifest:
 
 def describe_function(
     function: relax.Function, input_names: Sequence[str] = (), output_names: Sequence[str] = ()
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], dict[str, tuple[int, int | None]]]:
+) -> Signature:
     """Read inputs, outputs and the bounds of symbolic dims off a Relax function.
 
     Parameters
@@ -227,8 +241,7 @@ def describe_function(
 
     Returns
     -------
-    inputs, outputs, bounds
-        As in :class:`Manifest`.
+    signature : Signature
 
     Raises
     ------
@@ -256,7 +269,7 @@ def describe_function(
         for name in dim_names.values()
         if name in lower or name in upper
     }
-    return inputs, outputs, bounds
+    return Signature(inputs, outputs, bounds)
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -24,7 +24,7 @@ import tvm
 from tvm import relax
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
-from ..runtime.manifest import Dim, TensorSpec, describe_shape
+from ..runtime.manifest import Dim, Signature, TensorSpec, describe_function, describe_shape
 from ..support import logs
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.memory import Scratch
@@ -86,6 +86,10 @@ class Source(ABC):
     @abstractmethod
     def to_relax(self) -> tvm.IRModule:
         """Import the model, as a function ``main`` whose parameters are constants."""
+
+    def signature(self, main: relax.Function) -> Signature:
+        """What the imported function takes and returns, by the model's names."""
+        return describe_function(main, [spec.name for spec in self.inputs], self.output_names)
 
     @abstractmethod
     def parameters(self) -> Iterator[tuple[str, np.ndarray]]:

@@ -19,6 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.lowering import lowered_before
 from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.pipeline import stages
 from tvm_fixes.support import switches
@@ -144,12 +145,10 @@ def test_is_fused_with_a_convolution(dtype):
         norm = builder.emit(relax.op.nn.batch_norm(conv, *constants, axis=1, training=False))
         return builder.emit(relax.op.nn.relu(builder.emit(relax.TupleGetItem(norm, 0))))
 
+    lowering = stages()
     with tvm.target.Target("llvm"):
         mod = build({"x": tensor(1, 8, 6, 6, dtype=dtype)}, emit)
-        for stage in stages():
-            mod = stage(mod)
-            if stage.info.name == "InlineElementwise":
-                break
+        mod = lowering.inline(lowered_before(mod, lowering, lowering.inline))
     assert len([call for call in calls(mod) if call.op.name == "relax.call_tir"]) == 1
 
 

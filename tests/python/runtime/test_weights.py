@@ -33,8 +33,9 @@ from torch import nn
 from examples import large_weights
 from helpers.compiling import fails
 from helpers.models import conv_net, onnx_model
-from tvm_fixes.compiler import OUTSIDE_FROM, _are_outside
+from tvm_fixes.compiler import OUTSIDE_FROM
 from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.compiler.options import are_outside
 from tvm_fixes.errors import ArtifactError, CompileError, UsageError
 from tvm_fixes.relax.constants.provenance import Weight
 from tvm_fixes.runtime import CompiledModel
@@ -258,8 +259,8 @@ class TestModel:
 
     @pytest.mark.parametrize("size, is_outside", [(OUTSIDE_FROM, True), (OUTSIDE_FROM - 1, False)])
     def test_where_they_are_by_default(self, size, is_outside):
-        assert _are_outside("auto", size) is is_outside
-        assert _are_outside("outside", 0) and not _are_outside("inside", size)
+        assert are_outside("auto", size) is is_outside
+        assert are_outside("outside", 0) and not are_outside("inside", size)
 
     def test_an_unknown_place(self):
         message = fails(lookup_net(), UsageError, weights="beside")
@@ -282,7 +283,7 @@ class TestModel:
         def fail(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("tvm_fixes.compiler.write_weights", fail)
+        monkeypatch.setattr("tvm_fixes.compiler.linking.write_weights", fail)
         message = fails(lookup_net(), CompileError, weights="outside", output=tmp_path / "out")
         assert re.fullmatch(
             r"the weights cannot be written to .*: No space left on device", message

@@ -20,6 +20,7 @@ from tvm import relax, tirx
 from tvm.relax.backend.cuda import pipeline as stock
 from tvm_ffi import structural_map, structural_walk
 
+from helpers.lowering import lowered_before
 from helpers.relax_modules import build, integers, tensor
 from tvm_fixes.pipeline import stages
 from tvm_fixes.tirx.transform import ApplyGpuSchedule, DecomposeReduction
@@ -43,11 +44,9 @@ CASES = {"argmax": (argmax, (5, 9)), "grouped": (grouped, (1, 4, 6, 6))}
 def kernels(emit, shape) -> tvm.IRModule:
     """What the stages before the schedules make of an operator."""
     mod = build({"x": tensor(*shape)}, emit)
-    names = [stage.info.name for stage in stages("gpu")]
+    lowering = stages("gpu")
     with GPU:
-        for stage in stages("gpu")[: names.index("Lower")]:
-            mod = stage(mod)
-    return mod
+        return lowered_before(mod, lowering, lowering.lower)
 
 
 def functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:

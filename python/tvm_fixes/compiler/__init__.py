@@ -1,0 +1,20 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""From a model to an artifact: :mod:`.compilation` shows the steps, in order."""
+
+from .compilation import compile
+from .options import OUTSIDE_FROM, WEIGHTS_CHOICES
+from .progress import Progress, Step
+from .verification import build
+
+__all__ = ["OUTSIDE_FROM", "WEIGHTS_CHOICES", "Progress", "Step", "build", "compile"]

@@ -1,0 +1,114 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""From an executable to a library in a directory of its own."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import tvm
+from tvm import relax
+from tvm.support import cc
+
+from .. import target as targets
+from ..errors import CompileError
+from ..relax.constants.provenance import ConstantRecord, Weight
+from ..runtime.compiled_model import CompiledModel
+from ..runtime.manifest import (
+    LIBRARY,
+    WEIGHTS,
+    Manifest,
+    Signature,
+    WeightsRecord,
+    hash_file,
+    package_versions,
+)
+from ..runtime.weights import write_weights
+from ..support.isolate import OutcomeKind, run_forked
+from .options import FULL_DISK
+
+
+def export(
+    executable: relax.VMExecutable,
+    target: tvm.target.Target,
+    signature: Signature,
+    constants: tuple[ConstantRecord, ...],
+    weights: Mapping[str, Weight] | None = None,
+) -> CompiledModel:
+    """Link the library into a temporary directory, which the model keeps.
+
+    Parameters
+    ----------
+    executable : relax.VMExecutable
+    target : tvm.target.Target
+        What it was built for.
+    signature : Signature
+        The model's inputs and outputs.
+    constants : tuple of ConstantRecord
+        Where the constants in the library come from.
+    weights : mapping of str to Weight, optional
+        The weights that lie beside it.
+
+    Raises
+    ------
+    CompileError
+        If the library cannot be linked, or the files cannot be written.
+    """
+    owner = tempfile.TemporaryDirectory(prefix="tvm-fixes-")
+    try:
+        directory = Path(owner.name)
+        with tempfile.TemporaryDirectory(dir=directory) as workspace:
+            _link(executable, directory / LIBRARY, workspace, targets.triple_of(target))
+        written = _write_weights(directory / WEIGHTS, weights) if weights else None
+        manifest = Manifest(
+            **signature._asdict(),
+            target=targets.to_json(target),
+            triple=targets.triple_of(target),
+            cpu_features=targets.instruction_sets(target),
+            versions=package_versions(),
+            sha256=hash_file(directory / LIBRARY),
+            size=(directory / LIBRARY).stat().st_size,
+            constants=constants,
+            weights=written,
+        )
+        return CompiledModel(directory, manifest, owner=owner)
+    except BaseException:
+        owner.cleanup()
+        raise
+
+
+def _write_weights(path: Path, weights: Mapping[str, Weight]) -> WeightsRecord:
+    try:
+        return write_weights(path, weights)
+    except OSError as error:
+        raise CompileError(
+            f"the weights cannot be written to {path.parent}: {error.strerror}"
+        ) from error
+
+
+def _link(executable: relax.VMExecutable, library: Path, workspace: str, triple: str) -> None:
+    # In a child, for LLVM calls exit() when it cannot write an object file.
+    write = partial(executable.export_library, str(library), workspace_dir=workspace)
+    outcome = run_forked(write, timeout=None)
+    if outcome.kind is OutcomeKind.VALUE:
+        return
+    said = [line for line in outcome.output.splitlines() if line.startswith("LLVM ERROR:")]
+    # The first line that a linker writes says what is wrong; the others repeat it.
+    reason, *rest = [*said, *str(outcome).splitlines()]
+    if reason.endswith("Compilation error:"):
+        reason = f"{cc.get_cc()} (CXX names another) cannot link for {triple}: {rest[0]}"
+    if shutil.disk_usage(library.parent).free < FULL_DISK:
+        reason = f"{reason} (no space left for {library.parent})"
+    raise CompileError(f"the library cannot be written: {reason}")

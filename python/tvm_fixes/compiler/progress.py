@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The steps of a compilation as a caller sees them: names, times and failures."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..errors import CompileError, summarize
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a compilation, as it begins and as it ends.
+
+    Attributes
+    ----------
+    name : str
+        ``load``, ``import``, ``verify``, ``reference``, a stage of
+        :func:`tvm_fixes.pipeline.stages`, ``verify kernels`` after its ``Legalize``, ``build``,
+        ``export``, ``compare`` or ``save``.  It is for people to read.
+    seconds : float or None
+        The time that it took; None while it runs.
+    """
+
+    name: str
+    seconds: float | None = None
+
+
+Progress = Callable[[Step], None]
+
+
+class Run:
+    """One compilation: the times of its steps, and their names in what they raise.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Told of each step, as it begins and as it ends.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        The time that each step took, in order.
+    """
+
+    def __init__(self, progress: Progress | None):
+        self.seconds: dict[str, float] = {}
+        self._progress = progress or (lambda step: None)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Run the ``with`` block as a step; what it raises becomes a CompileError that names it."""
+        self._progress(Step(name))
+        start = time.perf_counter()
+        try:
+            yield
+        except CompileError as error:
+            error.stage = error.stage or name
+            raise
+        except MemoryError as error:
+            raise CompileError("out of memory", stage=name) from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # A model's own code may leave by SystemExit, too.
+            raise CompileError(summarize(error), stage=name) from error
+        self.seconds[name] = round(time.perf_counter() - start, 3)
+        self._progress(Step(name, self.seconds[name]))

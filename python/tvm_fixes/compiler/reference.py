@@ -1,0 +1,125 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The reference of a compilation, and the comparison of the compiled model with it."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ..debug import comparison
+from ..debug.reference_process import ReferenceProcess
+from ..errors import CompileError, summarize
+from ..runtime.compiled_model import CompiledModel
+from ..runtime.manifest import describe_shape
+from ..runtime.report import Report
+from ..source import Source
+from ..support.signals import interruptible
+
+
+class Reference(AbstractContextManager["Reference"]):
+    """The original model in a process of its own, and the random inputs that it runs on.
+
+    Attributes
+    ----------
+    source : Source
+    inputs : list of numpy.ndarray
+    name : str
+        The runtime, with its version.
+    """
+
+    def __init__(self, source: Source, seed: int) -> None:
+        self.source = source
+        self.inputs = source.example_inputs(np.random.default_rng(seed))
+        with self._errors():
+            self._process = ReferenceProcess(source.reference, self.inputs)
+        self.name = self._process.name
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+    def outputs(self) -> list[np.ndarray]:
+        """Run the reference."""
+        with self._errors():
+            return self._process.outputs()
+
+    def median_seconds(self, runs: int, budget: float) -> float:
+        """As :func:`tvm_fixes.debug.comparison.median_seconds`."""
+        with self._errors():
+            return self._process.median_seconds(runs, budget)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except CompileError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(
+                f"{spec.name} {describe_shape(value.shape)}"
+                for spec, value in zip(self.source.inputs, self.inputs, strict=True)
+            )
+            raise CompileError(
+                f"{self.source.name}: the reference cannot run it with inputs {shapes}: "
+                f"{summarize(error)}"
+            ) from error
+
+
+def compare_outputs(
+    model: CompiledModel,
+    reference: Reference,
+    report: Report,
+    rtol: float | None,
+    atol: float | None,
+) -> Report:
+    """Run both on the same inputs, and add errors and latencies to the report.
+
+    Where an output differs by more than the default tolerances, the reference in float64 decides.
+    """
+    # A model may run for ever.
+    return interruptible(partial(_compare, model, reference, report, rtol, atol))
+
+
+def _compare(
+    model: CompiledModel,
+    reference: Reference,
+    report: Report,
+    rtol: float | None,
+    atol: float | None,
+) -> Report:
+    result = model.run(*reference.inputs)
+    ours = list(result) if len(model.outputs) > 1 else [result]
+    theirs = reference.outputs()
+    outputs = [
+        comparison.compare(spec.name, *pair, rtol=rtol, atol=atol)
+        for spec, *pair in zip(model.outputs, ours, theirs, strict=True)
+    ]
+    if rtol is None and atol is None and not all(output.equal for output in outputs):
+        exact = reference.source.float64_outputs(reference.inputs)
+        if exact is not None and len(exact) == len(outputs):
+            outputs = list(map(comparison.judge, outputs, ours, theirs, exact))
+    latency, reference_latency = comparison.latencies_ms(
+        [
+            partial(comparison.median_seconds, partial(model.run, *reference.inputs)),
+            reference.median_seconds,
+        ]
+    )
+    return replace(
+        report,
+        reference=reference.name,
+        outputs=outputs,
+        latency_ms=latency,
+        reference_latency_ms=reference_latency,
+    )

@@ -1,0 +1,134 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The steps between the source and the library."""
+
+import warnings
+from collections.abc import Iterable
+
+import tvm
+from tvm import relax
+
+from ..errors import UsageError
+from ..pipeline import Stages
+from ..relax.analysis import activation_transforms
+from ..relax.constants.provenance import Origins
+from ..source import Source
+from ..support.memory import Scratch
+from ..target import cuda
+from .options import are_outside
+from .progress import Run
+from .verification import Verification
+
+
+def import_model(source: Source, static: bool) -> tuple[tvm.IRModule, Origins, list[str]]:
+    """Import a model.
+
+    Parameters
+    ----------
+    source : Source
+    static : bool
+        Whether a dim that stays symbolic is an error.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+    origins : Origins
+        Where its constants come from.
+    warned : list of str
+        What the importer warned of.
+
+    Raises
+    ------
+    UsageError
+        If an input cannot be made static.
+    """
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        mod = source.to_relax()
+        if static:
+            _check_static(mod["main"])
+        origins = Origins(mod, source.parameters())
+    # Libraries warn of their own deprecations by other classes, or by subclasses.
+    texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
+    return mod, origins, list(dict.fromkeys(texts))
+
+
+def scratch_for(source: Source, weights: str) -> Scratch | None:
+    """The file that holds large constants meanwhile, where weights lie beside the library."""
+    if not are_outside(weights, source.parameter_bytes):
+        return None
+    scratch = Scratch()
+    source.keep_in(scratch)
+    return scratch
+
+
+def _check_static(main: relax.Function) -> None:
+    for param in main.params:
+        shape = getattr(param.ty, "shape", None)
+        if not isinstance(shape, relax.ShapeExpr) or not all(
+            isinstance(dim, tvm.tirx.IntImm) for dim in shape.values
+        ):
+            raise UsageError(f"input {param.name!r} cannot be made static: it is {param.ty}")
+
+
+def lower(
+    mod: tvm.IRModule,
+    lowering: Stages,
+    target: tvm.target.Target,
+    run: Run,
+    verification: Verification,
+    to_params: Iterable[tvm.transform.Pass] = (),
+) -> tuple[tvm.IRModule, int]:
+    """Run the stages of the pipeline, each as a step.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module as it was imported.
+    lowering : Stages
+    target : tvm.target.Target
+    run : Run
+    verification : Verification
+        Verifies the kernels when all operators have become such.
+    to_params : iterable of Pass
+        Run in front of the stage ``Lower``: what takes constants out of the library.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        The module as it is built.
+    transforms : int
+        How many layout transforms of activations are left when the layouts are settled.
+    """
+
+    def through(mod: tvm.IRModule, *stages: tvm.transform.Pass) -> tvm.IRModule:
+        for stage in stages:
+            with run.step(stage.info.name), target:
+                mod = stage(mod)
+        return mod
+
+    with verification.context():
+        mod = through(mod, *lowering.operators, lowering.layout)
+        transforms = len(activation_transforms(mod))
+        mod = through(mod, *lowering.preparation, lowering.legalize)
+        verification.check(mod, run, "verify kernels")
+        mod = through(mod, lowering.inline, *lowering.schedules)
+        mod = through(mod, *to_params, lowering.lower, *lowering.guards)
+    return mod, transforms
+
+
+def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """Build a module that :func:`lower` has lowered."""
+    if target.kind.name == "cuda":
+        return cuda.build(mod, target)
+    return relax.build(mod, target, relax_pipeline=None)

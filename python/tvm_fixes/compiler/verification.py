@@ -1,0 +1,111 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Where the verifier stands: in front of a build, and between the steps of a compilation."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import verifier
+from ..support import switches
+from .progress import Run
+
+
+def build(
+    mod: tvm.IRModule,
+    target: str | tvm.target.Target | None = None,
+    params: dict[str, list[Any]] | None = None,
+    relax_pipeline: str | tvm.transform.Pass | None = "default",
+    tir_pipeline: str | tvm.transform.Pass | None = "default",
+    exec_mode: str = "bytecode",
+    *,
+    system_lib: bool | None = None,
+) -> relax.VMExecutable:
+    """``relax.build`` with the verifier in front.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module, verified before anything else is done with it.
+    target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib
+        As for ``tvm.relax.build``.
+
+    Returns
+    -------
+    executable : relax.VMExecutable
+
+    Raises
+    ------
+    VerifyError
+        If :func:`tvm_fixes.verify` finds an error.
+    """
+    if switches.enabled("verifier"):
+        verifier.verify(mod).raise_if_errors()
+    return relax.build(
+        mod, target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=system_lib
+    )
+
+
+@dataclass
+class Verification:
+    """When a compilation verifies its module, and how much could not be proved.
+
+    Where the fix ``verifier`` is switched off, TVM's own check takes its place.
+
+    Attributes
+    ----------
+    is_on : bool
+        Whether the module is verified at all.
+    after_each_pass : bool
+        Whether it is verified after each pass too.
+    unproved : int or None
+        How many obligations were neither proved nor disproved; None while nothing was verified.
+    """
+
+    is_on: bool
+    after_each_pass: bool
+    unproved: int | None = None
+
+    def check(self, mod: tvm.IRModule, run: Run, step: str) -> None:
+        """Verify `mod`, as a step of this name.
+
+        Raises
+        ------
+        VerifyError
+            If there are errors.
+        """
+        if not self.is_on:
+            return
+        with run.step(step):
+            if not switches.enabled("verifier"):
+                relax.analysis.well_formed(mod)
+                return
+            found = verifier.verify(mod)
+            found.raise_if_errors()
+            self.unproved = (self.unproved or 0) + len(found.warnings)
+
+    def context(self) -> AbstractContextManager[object]:
+        """The context to run passes in: the current one, with VerifyEach if asked for."""
+        if not self.after_each_pass or not switches.enabled("verifier"):
+            return nullcontext()
+        current = tvm.transform.PassContext.current()
+        return tvm.transform.PassContext(
+            opt_level=current.opt_level,
+            required_pass=current.required_pass,
+            disabled_pass=current.disabled_pass,
+            instruments=[*current.instruments, verifier.VerifyEach()],
+            config=current.config,
+        )
