@@ -117,7 +117,7 @@ def tensor_in(
 
 def view_of(data: np.ndarray, shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
     """The tensor that has the memory of an array of uint8."""
-    return tvm.runtime.from_dlpack(data)._createview_of(list(shape), dtype)
+    return tvm.runtime.from_dlpack(data)._create_view(list(shape), dtype)
 
 
 def give_back_memory() -> None:
