@@ -20,7 +20,7 @@ import tvm
 from tvm import relax
 
 from . import target as targets
-from .compiler.linking import export
+from .compiler.linking import link
 from .errors import UnsupportedOperatorError, UsageError
 from .pipeline import pipeline
 from .relax.constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
@@ -104,13 +104,13 @@ def lift(
     if lazy:
         lifted = _lazy(lifted, transform)
     executable = relax.build(lifted, resolved, relax_pipeline=pipeline(max_growth=max_growth))
-    exported = export(executable, resolved, signature, ())
-    model = replace(exported.manifest, function=function)
+    linked = link(executable, resolved, signature, ())
+    model = replace(linked.manifest, function=function)
     manifest = LiftedManifest(model, transform, lazy, specs)
     return LiftedModule(
-        exported._directory,
+        linked.directory,
         manifest,
-        owner=exported._owner,
+        owner=linked.owner,
         weights=weights,
         check_weights=check_weights,
     )

@@ -50,7 +50,10 @@ _SAVES = 8
 _MOST_LINES = 400
 _LONGEST_DELAY = 0.08
 
-_TRACED = ("staging.py", "compiled_model.py", "lifted_module.py", "files.py", "weights.py")
+_TRACED = (
+    *("staging.py", "compiled_model.py", "lifted_module.py", "library.py"),
+    *("files.py", "weights.py"),
+)
 
 
 @dataclass
@@ -91,10 +94,10 @@ def play(seed: int) -> Counts:
         shutil.rmtree(folder)
 
 
-def make_models(folder: Path, seed: int) -> list[CompiledModel]:
+def make_models(folder: Path, seed: int) -> list[CompiledModel | LiftedModule]:
     """Three models of all kinds of artifacts; their libraries are random bytes, for none is run."""
     rng = np.random.default_rng(seed)
-    models: list[CompiledModel] = []
+    models: list[CompiledModel | LiftedModule] = []
     for kind in ("plain", "weights", "lifted"):
         source = folder / f"{kind}-{seed}"
         source.mkdir()

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
@@ -40,14 +41,43 @@ from ..support.isolate import OutcomeKind, run_forked
 from .options import FULL_DISK
 
 
+class Linked(NamedTuple):
+    """A library in a temporary directory.
+
+    Attributes
+    ----------
+    directory : Path
+    manifest : Manifest
+        What it holds.
+    owner : tempfile.TemporaryDirectory
+        Keeps `directory` for as long as it lives.
+    """
+
+    directory: Path
+    manifest: Manifest
+    owner: tempfile.TemporaryDirectory[str]
+
+
 def export(
     executable: relax.VMExecutable,
     target: tvm.target.Target,
     signature: Signature,
     constants: tuple[ConstantRecord, ...],
-    weights: Mapping[str, Weight] | None = None,
+    weights: Mapping[str, Weight],
 ) -> CompiledModel:
-    """Link the library into a temporary directory, which the model keeps.
+    """Link the library, and load it from there if it runs here; see :func:`link`."""
+    linked = link(executable, target, signature, constants, weights)
+    return CompiledModel(linked.directory, linked.manifest, owner=linked.owner)
+
+
+def link(
+    executable: relax.VMExecutable,
+    target: tvm.target.Target,
+    signature: Signature,
+    constants: tuple[ConstantRecord, ...],
+    weights: Mapping[str, Weight] | None = None,
+) -> Linked:
+    """Link the library into a temporary directory, and write the weights beside it.
 
     Parameters
     ----------
@@ -83,7 +113,7 @@ def export(
             constants=constants,
             weights=written,
         )
-        return CompiledModel(directory, manifest, owner=owner)
+        return Linked(directory, manifest, owner)
     except BaseException:
         owner.cleanup()
         raise

@@ -13,8 +13,9 @@
 """Compiled models: run, saved and loaded."""
 
 from .compiled_model import CompiledModel
-from .lifted_module import LiftedModule, LiftReport
+from .lifted_module import LiftedModule
 from .manifest import Manifest, TensorSpec
+from .preparation import LiftReport
 from .report import OutputComparison, Report
 
 __all__ = [

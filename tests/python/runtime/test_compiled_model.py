@@ -421,7 +421,7 @@ class TestForked:
 
     def test_while_another_thread_runs_it(self, parallel):
         x = normal(256, 512)
-        with parallel._lock:
+        with parallel._library.lock:
             assert self.in_a_child(lambda: parallel.run(x).shape == (256, 512)) == 0
 
 

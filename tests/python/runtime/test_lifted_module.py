@@ -79,7 +79,7 @@ def dense():
 
 def dense_with(weights, *, lazy=False, **options):
     compiled = library(lazy)
-    directory, manifest = compiled._directory, compiled.lifted_manifest
+    directory, manifest = compiled._library.directory, compiled.lifted_manifest
     return LiftedModule(directory, manifest, weights=weights, **options)
 
 
@@ -90,14 +90,14 @@ def value(x=X, w=W, u=U):
 def counted(model):
     """Count how often weights are prepared."""
     calls = []
-    machine = model._machine
+    machine = model._library.machine
 
     class Machine:
         def __getitem__(self, name):
             calls.extend([name] if name.endswith("transform_params") else [])
             return machine[name]
 
-    model.__dict__["_machine"] = Machine()
+    model._library.__dict__["machine"] = Machine()
     return calls
 
 
@@ -182,6 +182,21 @@ class TestRun:
         with pytest.raises(InputError) as error:
             dense.run(X, **given)
         assert str(error.value).startswith(message)
+
+    def test_a_symbolic_dim_of_two_weights(self):
+        """The message names the other weight, and calls it one."""
+        n = tirx.Var("n", "int64")
+        weights = {"w": tensor(n), "input": tensor(n)}
+        model = lift(
+            module(
+                {"x": tensor(1)}, weights, lambda b, x, *w: op.add(op.add(x, w[0]), b.emit(w[1]))
+            )
+        )
+        with pytest.raises(
+            InputError,
+            match=r"^weight 'input': expected shape \(n\), got \(3\): n is 2 in weight 'w'$",
+        ):
+            model.run(integers(1), integers(2), integers(3))
 
     def test_wrong_inputs(self, dense):
         with pytest.raises(
@@ -480,7 +495,7 @@ def test_row_lazy_transform_params_set_item_keeps_a_reference():
     model = lift(mod, values, lazy=True)
     x = integers(4, 4)
     np.testing.assert_allclose(model.run(x), x + sum(expected), rtol=1e-5)
-    prepared = [tensor.numpy() for tensor in model._last[1]]
+    prepared = [tensor.numpy() for tensor in model._preparation._last[1]]
     for ours in expected:
         assert any(np.allclose(ours, theirs, rtol=1e-5) for theirs in prepared)
 

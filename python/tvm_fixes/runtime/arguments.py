@@ -1,0 +1,129 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The arguments of a call: bound to names, and compared with what the model takes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..support.tensors import dtype_of, is_torch
+from .manifest import TensorSpec, describe_shape
+
+Bounds = Mapping[str, tuple[int, int | None]]
+"""The sizes that each symbolic dim may have, both ends included."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What messages call an argument, and say that it may be."""
+
+    word: str
+    kinds: str
+
+
+INPUT = Role("input", "a NumPy array or a PyTorch tensor")
+WEIGHT = Role("weight", "a NumPy array, a PyTorch tensor or TVM's")
+
+
+def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """Put a call's inputs in order.
+
+    Parameters
+    ----------
+    specs : sequence of TensorSpec
+        The model's inputs.
+    args : sequence
+        The first inputs, in order.
+    named : mapping of str to object
+        The others, by name.
+
+    Raises
+    ------
+    InputError
+        If there are too many, too few or unknown inputs.
+    """
+    names = [spec.name for spec in specs]
+    listing = f"({', '.join(names)})"
+    if len(args) > len(names):
+        raise InputError(f"expected {len(names)} inputs {listing}, got {len(args)}")
+    bound = dict(zip(names, args, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise InputError(f"unknown input {name!r}; the model's inputs: {listing}")
+        if name in bound:
+            raise InputError(f"input {name!r} is given twice, by position and by name")
+        bound[name] = value
+    missing = [name for name in names if name not in bound]
+    if missing:
+        raise InputError(f"missing input {', '.join(map(repr, missing))} of {listing}")
+    return [bound[name] for name in names]
+
+
+def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role: Role) -> None:
+    """Compare arrays with what the model takes.
+
+    Parameters
+    ----------
+    values : iterable of (TensorSpec, array)
+    bounds : Bounds
+    role : Role
+
+    Raises
+    ------
+    InputError
+        If one is not an array on the CPU, or has another shape or dtype; the message names it.
+    """
+    sizes: dict[str, tuple[int, str]] = {}
+    for spec, value in values:
+        what = f"{role.word} {spec.name!r}"
+        if not is_torch(value) and not isinstance(value, np.ndarray | np.generic):
+            raise InputError(f"{what}: expected {role.kinds}, got {type(value).__name__}")
+        if is_torch(value) and value.device.type != "cpu":
+            raise InputError(f"{what}: expected a tensor on the CPU, got one on {value.device}")
+        if dtype_of(value) != spec.dtype:
+            raise InputError(f"{what}: expected dtype {spec.dtype}, got {dtype_of(value)}")
+        _check_shape(spec, tuple(value.shape), sizes, bounds, role)
+
+
+def _check_shape(
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    sizes: dict[str, tuple[int, str]],
+    bounds: Bounds,
+    role: Role,
+) -> None:
+    """Compare `shape` with the one described, and each symbolic dim with its earlier size."""
+    if spec.shape is None:
+        return
+    problem = "" if len(shape) == len(spec.shape) else "another rank"
+    for axis, (want, got) in enumerate(zip(spec.shape, shape, strict=False)):
+        if isinstance(want, int):
+            problem = problem or ("" if want == got else f"axis {axis}")
+            continue
+        low, high = bounds.get(want, (0, None))
+        if got < low or (high is not None and got > high):
+            bound = f"at least {low}" if high is None else f"from {low} to {high}"
+            problem = problem or f"{want} must be {bound}"
+        # An expression of dims is checked by the library itself, before it computes.
+        if want.isidentifier():
+            size, where = sizes.setdefault(want, (got, spec.name))
+            if size != got:
+                problem = problem or f"{want} is {size} in {role.word} {where!r}"
+    if problem:
+        raise InputError(
+            f"{role.word} {spec.name!r}: expected shape {describe_shape(spec.shape)}, "
+            f"got {describe_shape(shape)}: {problem}"
+        )
