@@ -20,6 +20,7 @@ import tvm
 from tvm import relax
 
 from .. import verifier
+from ..fixes.verifier import VERIFIER
 from ..support import switches
 from .progress import Run
 
@@ -52,7 +53,7 @@ def build(
     VerifyError
         If :func:`tvm_fixes.verify` finds an error.
     """
-    if switches.enabled("verifier"):
+    if switches.enabled(VERIFIER):
         verifier.verify(mod).raise_if_errors()
     return relax.build(
         mod, target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=system_lib
@@ -90,7 +91,7 @@ class Verification:
         if not self.is_on:
             return
         with run.step(step):
-            if not switches.enabled("verifier"):
+            if not switches.enabled(VERIFIER):
                 relax.analysis.well_formed(mod)
                 return
             found = verifier.verify(mod)
@@ -99,7 +100,7 @@ class Verification:
 
     def context(self) -> AbstractContextManager[object]:
         """The context to run passes in: the current one, with VerifyEach if asked for."""
-        if not self.after_each_pass or not switches.enabled("verifier"):
+        if not self.after_each_pass or not switches.enabled(VERIFIER):
             return nullcontext()
         current = tvm.transform.PassContext.current()
         return tvm.transform.PassContext(
