@@ -17,7 +17,10 @@
 #   debian_root RELEASE DIRECTORY PACKAGES   a minimal Debian, with these packages (a,b,c)
 #   registry_mounts DIRECTORY   what of this machine a root must see to reach the package registries
 #   took WHAT              print the seconds since the last call
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+#
+# The mirror of Debian is DEBIAN_MIRROR or, by default, the one in the settings of this machine's apt.
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
+  'Origin: Debian' 'Label: Debian' 2>/dev/null | sed -n 1p || true)}
 
 require() {
   local tool
@@ -29,6 +32,8 @@ require() {
 }
 
 debian_root() {
+  [[ -n $mirror ]] ||
+    { echo "$0: apt lists no mirror of Debian here: set DEBIAN_MIRROR, or run apt-get update" >&2; exit 1; }
   debootstrap --variant=minbase --include="$3" "$1" "$2" "$mirror" >"$2.log" 2>&1 ||
     { tail "$2.log" >&2; echo "$0: debootstrap of $1 failed" >&2; exit 1; }
 }
