@@ -73,6 +73,11 @@ bench-quick: native  ## Compare the speed of single layers on one core: minutes.
 lint: $(STAMP)  ## Run ruff, mypy, clang-format and hadolint.
 	@bash ci/lint.sh
 
+.PHONY: docs
+docs: native  ## Write the API pages to build/docs.
+	@$(RUN) ci/api_pages.py build/docs
+	@echo build/docs/index.html
+
 .PHONY: test-wheel
 test-wheel: native  ## Build a wheel and use it in an environment of its own.
 	@bash ci/wheel.sh
