@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the README says is so: its table of fixes, and its programs as they are printed."""
+"""What the README says is so: its length, its programs as they are printed, its quick start."""
 
 import os
 import re
@@ -24,40 +24,88 @@ import pytest
 import tvm.testing
 
 from helpers.models import onnx_conv
-from tvm_fixes.fixes import FIXES
+from tvm_fixes.support.switches import FIX_IDS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def test_the_table_is_that_of_the_records():
-    rows = re.findall(r"^\| `([^`]+)` \|.*\|([^|]*)\|$", README, re.MULTILINE)
-    links = r"\[#(\d+)\]\(https://github\.com/apache/tvm/issues/(\d+)\)"
-    listed = {fix_id: re.findall(links, upstream) for fix_id, upstream in rows}
-    assert all(shown == linked for pairs in listed.values() for shown, linked in pairs)
-    found = {fix_id: tuple(int(shown) for shown, _ in pairs) for fix_id, pairs in listed.items()}
-    assert found == {fix.id: fix.upstream for fix in FIXES}
-    assert list(found) == [fix.id for fix in FIXES]
-    upstream = "".join(upstream for _, upstream in rows)
-    assert upstream.count("#") == sum(map(len, listed.values())), "a link of another form"
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+MOST_WORDS = 900
 
 
-def run(program: str, directory: Path) -> None:
+def programs_of(page: str, language: str = "python") -> list[str]:
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def run(directory: Path, *arguments: str | Path) -> str:
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, *arguments],
         cwd=directory,
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
     )
     assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_it_is_short():
+    text = re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL)
+    assert len(text.split()) <= MOST_WORDS
+
+
+def test_its_fixes_exist():
+    listed = re.findall(r"^\| `([^`]+)` \|", README, re.MULTILINE)
+    assert len(listed) == 10
+    assert set(listed) <= set(FIX_IDS)
+
+
+def test_before_and_after(tmp_path):
+    pytest.importorskip("torch")
+    before, after = programs_of("README.md")
+    *_, call, shown = before.splitlines()
+    error, start = re.fullmatch(r"# (\w+): (.*) …", shown).groups()
+    setup = before.removesuffix(f"{call}\n{shown}\n")
+    raises = (
+        f"try:\n    {call}\nexcept {error} as error:\n"
+        f"    assert str(error).startswith({start!r}), error\n"
+        f"else:\n    raise SystemExit('TVM imports it')\n"
+    )
+    largest = re.search(r"# (\S+)$", after.rstrip())[1]
+    assert run(tmp_path, "-c", setup + raises + after).split() == [largest]
+
+
+def test_quick_start(tmp_path):
+    """Its lines, where numbers may be others and the fixes are those of this CPU."""
+    pytest.importorskip("onnxruntime")
+    make, compile_model = re.findall(r"^    \.venv/bin/(\S+ .*)$", README, re.MULTILINE)
+    [shown] = programs_of("README.md", "text")
+    python, program, *arguments = make.split()
+    assert python == "python"
+    run(tmp_path, ROOT / program, *arguments)
+    command, *arguments = compile_model.split()
+    assert command == "tvm-fixes"
+    printed = run(tmp_path, "-m", "tvm_fixes", *arguments)
+    lines, expected = (
+        [re.split(" {2,}", line.strip()) for line in text.splitlines()] for text in (printed, shown)
+    )
+    assert [label for label, _ in lines] == [label for label, _ in expected]
+    fixes = next(label for label, _ in lines if label.startswith("fixes"))
+    masked, masked_shown = (
+        {label: re.sub(r"\d[\d.e+-]*", "0", value) for label, value in table if label != fixes}
+        for table in (lines, expected)
+    )
+    assert masked == masked_shown
+    assert set(dict(expected)[fixes].split(", ")) <= set(FIX_IDS)
 
 
 def test_the_programs_run(tmp_path):
+    """Those of docs/passes.md as one, and that of docs/deploying.md without this package."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("torch")
     onnx.save(onnx_conv((1, 3, 64, 64)), tmp_path / "model.onnx")
-    *programs, alone = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    programs = programs_of("docs/passes.md")
+    [alone] = programs_of("docs/deploying.md")
     assert len(programs) == 4
     save = "\nnp.save({!r}, output if isinstance(output, np.ndarray) else output.numpy())\n"
     lifted = (
@@ -65,9 +113,9 @@ def test_the_programs_run(tmp_path):
         "assert (more == 60).all() and (again == more).all()\n"
     )
     with_tvm_fixes = "\n".join([*programs, lifted]) + save.format("with.npy")
-    run(with_tvm_fixes, tmp_path)
+    run(tmp_path, "-c", with_tvm_fixes)
     without = "import sys\nsys.modules['tvm_fixes'] = None\n"  # its import would raise
-    run(without + alone + save.format("without.npy"), tmp_path)
+    run(tmp_path, "-c", without + alone + save.format("without.npy"))
     output = np.load(tmp_path / "with.npy")
     assert np.abs(output).max() > 0
     np.testing.assert_array_equal(output, np.load(tmp_path / "without.npy"))

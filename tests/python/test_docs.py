@@ -1,0 +1,262 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The pages of docs: their links, docs/migrating.md, docs/deploying.md, and the API pages."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm.testing
+import tvm_ffi
+
+import tvm_fixes
+from helpers.models import onnx_conv
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    path
+    for path in (
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docker").glob("*.md"),
+        *(ROOT / "upstream").glob("*.md"),
+    )
+    if path.parent.name != "tables"
+)
+
+
+def prose(page: Path) -> str:
+    """The text without code, in which nothing is a link or a heading."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", lambda code: code[0].replace("[", "").replace("]", ""), text)
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub gives to the headings of a page."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", prose(page), re.MULTILINE):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    return {f"{slug}-{n}" if n else slug for slug, most in found.items() for n in range(most + 1)}
+
+
+def links(page: Path) -> list[str]:
+    text = prose(page)
+    inline = re.findall(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)", text)
+    return inline + re.findall(r"^\[[^]]+\]: +(\S+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links(page):
+    broken = []
+    for link in links(page):
+        if re.match(r"[a-z][a-z0-9+.-]*:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.is_relative_to(ROOT) or not target.exists():
+            broken.append(link)
+        elif anchor and (target.suffix != ".md" or anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+def test_every_page_is_reached():
+    """From the README, over the links of pages."""
+    reached, found = set(), [ROOT / "README.md"]
+    while found:
+        page = found.pop()
+        if page in reached or not page.is_file():
+            continue
+        reached.add(page)
+        if page.suffix == ".md":
+            paths = (link.partition("#")[0] for link in links(page) if ":" not in link)
+            found += [(page.parent / path).resolve() for path in paths if path]
+    assert not set(PAGES) - reached
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def python(program: str, directory: Path, **environment: str) -> str:
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": path} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_migrating(tmp_path):
+    """Each column is a program; the left one runs where tvm_fixes cannot be imported."""
+    pytest.importorskip("torch")
+    [setup] = blocks("migrating.md", "python")
+    text = (ROOT / "docs" / "migrating.md").read_text()
+    rows = re.findall(r"^\| (`[^`]+`) \| (`[^`]+`|unchanged) \|$", text, re.MULTILINE)
+    tables = re.findall(r"^\| (?!---|TVM)", text, re.MULTILINE)
+    assert len(rows) == len(tables) > 20
+    stock = [left.strip("`") for left, _ in rows]
+    ours = [(left if right == "unchanged" else right).strip("`") for left, right in rows]
+    onnx.save(onnx_conv((1, 3, 8, 8)), tmp_path / "model.onnx")
+    python("\n".join(["import sys", "sys.modules['tvm_fixes'] = None", setup, *stock]), tmp_path)
+    sound = "assert not tvm_fixes.verify(mod).errors"
+    python("\n".join(["import tvm_fixes", setup, *ours, sound]), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """The artifact of the model of docker/tiny_model.py."""
+    directory = tmp_path_factory.mktemp("tiny")
+    subprocess.run(
+        [sys.executable, ROOT / "docker" / "tiny_model.py", directory / "model.onnx"], check=True
+    )
+    tvm_fixes.compile(str(directory / "model.onnx"), compare=False, output=directory / "out")
+    return directory / "out"
+
+
+def test_from_cpp(tiny, tmp_path):
+    """The program of docs/deploying.md, linked as the page says."""
+    [program] = blocks("deploying.md", "cpp")
+    (tmp_path / "run_model.cc").write_text(program)
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    [command] = re.findall(r"^    g\+\+ (.*\\\n.*)$", text, re.MULTILINE)
+    site = {"ffi": Path(tvm_ffi.__file__).parent, "tvm": Path(tvm.__file__).parent}
+    for name, path in site.items():
+        command = command.replace(f"${name}", str(path))
+    compiler = os.environ.get("CXX", "g++").split()
+    arguments = command.replace("\\\n", " ").split()
+    subprocess.run([*compiler, *arguments], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [tmp_path / "run_model", tiny / "model.so"], capture_output=True, text=True, check=True
+    )
+    model = tvm_fixes.CompiledModel.load(tiny)
+    expected = model.run(np.ones((1, 3, 8, 8), "float32"))
+    np.testing.assert_array_equal(np.array(done.stdout.split(), "float32"), expected.ravel())
+
+
+SERVER = """
+import os, threading
+import numpy as np
+import torch
+import tvm_fixes
+
+module = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
+tvm_fixes.compile((module, (torch.ones(256, 512),)), compare=False, output="out")
+x = np.random.default_rng(0).standard_normal((256, 512)).astype("float32")
+results, one, other = [], *(tvm_fixes.CompiledModel.load("out") for _ in range(2))
+
+
+def tasks():
+    return os.listdir("/proc/self/task")
+
+
+def in_thread(model):
+    thread = threading.Thread(target=lambda: results.append(model.run(x)))
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+before = len(tasks())
+with one._lock:  # while one runs
+    in_thread(other)
+in_thread(one)
+assert np.array_equal(*results)
+bound = {os.sched_getaffinity(int(task)) != os.sched_getaffinity(0) for task in tasks()}
+print(len(tasks()) - before, any(bound))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("threads, left", [(1, 0), (3, 4)])
+def test_a_server(threads, left, tmp_path):
+    """Instances do not wait for each other; workers outlive their thread, and are not bound."""
+    pytest.importorskip("torch")
+    environment = {"TVM_NUM_THREADS": str(threads), "TVM_BIND_THREADS": "0"}
+    number, bound = python(SERVER, tmp_path, **environment).split()
+    # A thread that has ended may still be listed.
+    assert left <= int(number) <= left + 2
+    assert bound == "False"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the affinity")
+def test_threads_by_default(tmp_path):
+    program = "import os, tvm\nprint(len(os.sched_getaffinity(0)), tvm.runtime.num_threads())"
+    unset = {"TVM_NUM_THREADS": "", "OMP_NUM_THREADS": ""}
+    cores, threads = map(int, python(program, tmp_path, **unset).split())
+    assert threads == (max(cores // 2, 1) if os.uname().machine == "x86_64" else threads)
+
+
+def test_another_x86_cpu(tiny, tmp_path):
+    """The target of docs/deploying.md: its code uses AVX2 and nothing beyond."""
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    [config] = re.findall(r"--target '(.*)' -o out/ .*# AVX2", text)
+    model = tvm_fixes.compile(str(tiny.parent / "model.onnx"), target=config, compare=False)
+    assert "avx2" in model.manifest.cpu_features
+    assert not any(name.startswith("avx512") for name in model.manifest.cpu_features)
+
+
+def test_another_architecture(tiny, tmp_path, monkeypatch):
+    """The target of docs/deploying.md, where there is a compiler that links for it."""
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    [compiler, config] = re.findall(r"CXX=(\S+) tvm-fixes .*\\\n *--target '(.*)'", text)[0]
+    assert json.loads(config)["mtriple"] in compiler
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    monkeypatch.setenv("CXX", compiler)
+    source = str(tiny.parent / "model.onnx")
+    tvm_fixes.compile(source, target=config, compare=False, output=tmp_path / "out")
+    with pytest.raises(tvm_fixes.CompileError, match="it is for aarch64"):
+        tvm_fixes.CompiledModel.load(tmp_path / "out")
+
+
+def test_api_pages(tmp_path):
+    """Each public name has its place, and no reference is left as it is written."""
+    pytest.importorskip("pdoc")
+    path = os.pathsep.join(filter(None, sys.path))
+    subprocess.run(
+        [sys.executable, ROOT / "ci" / "api_pages.py", tmp_path],
+        env=os.environ | {"PYTHONPATH": path},
+        check=True,
+    )
+    pages = {"tvm_fixes": tvm_fixes, "tvm_fixes/transform": tvm_fixes.transform}
+    for page, module in pages.items():
+        text = (tmp_path / f"{page}.html").read_text()
+        for name in module.__all__:
+            shown = f'id="{name}"' in text or f"{name}.html" in text
+            assert shown or name == "__version__", name
+    for file in tmp_path.rglob("*.html"):
+        docstrings = re.findall(r'<div class="docstring">.*?</div>', file.read_text(), re.DOTALL)
+        for docstring in docstrings:
+            assert not re.search(
+                r":(func|class|meth|attr|data|mod|exc):`|<code>~|::</p>", docstring
+            )
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
