@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Importers: TVM's own, with what is wrong in them overridden (`torch`, `onnx`).
+"""Importers for PyTorch and ONNX: TVM's own, with their faults overridden (`torch`, `onnx`).
 
-A module is imported when it is first asked for, since PyTorch takes seconds.
+Each module is imported on first access, because importing PyTorch takes seconds.
 """
 
 from importlib import import_module

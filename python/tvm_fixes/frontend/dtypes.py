@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The dtypes in which the importers let sums be computed."""
+"""Dtypes of tensors, and the dtypes in which the importers accumulate sums."""
 
 from tvm import relax
 
@@ -18,11 +18,11 @@ __all__ = ["accumulation_dtype", "dtype_of"]
 
 
 def accumulation_dtype(dtype: str) -> str:
-    """The dtype in which PyTorch and ONNX Runtime sum the products of a convolution or product.
+    """The dtype in which PyTorch and ONNX Runtime accumulate a convolution or matrix product.
 
-    Of 16-bit floating-point operands they compute products, sum, scaling and bias in float32 and
+    For 16-bit floating-point operands they compute products, sum, scaling and bias in float32 and
     round once, at the end.  (On CPUs without 16-bit instructions a few float16 kernels of PyTorch,
-    transposed convolutions among them, round more often; once is closer to the truth.)
+    transposed convolutions among them, round more often; rounding once is more accurate.)
 
     Parameters
     ----------
@@ -38,6 +38,6 @@ def accumulation_dtype(dtype: str) -> str:
 
 
 def dtype_of(value: relax.Expr) -> str:
-    """The dtype of a tensor, as ``"float32"``; ``"unknown"`` if its type does not say."""
+    """The dtype of a tensor, e.g. ``"float32"``; ``"unknown"`` if its type has no dtype."""
     dtype = getattr(value.ty, "dtype", None)
     return "unknown" if dtype is None else str(dtype.dtype)

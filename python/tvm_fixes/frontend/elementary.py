@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elementary functions that Relax has no operator for, of operators that it has.
+"""Elementary functions that Relax lacks, composed of operators that it has.
 
-Each is as accurate in floating point near its zero and far from it as elsewhere, and passes NaN,
-infinities and signs of zero.
+Each is as accurate near its zero and far from it as elsewhere, and propagates NaN, infinities and
+the signs of zeros.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ __all__ = ["Elementary"]
 
 
 class Elementary:
-    """Functions of floating-point tensors; those of 16 bits are computed in float32.
+    """Functions of floating-point tensors; 16-bit tensors are computed in float32.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Elementary:
         self.emit = emit
 
     def __call__(self, operator: str, *operands: relax.Expr | float) -> relax.Expr:
-        """``relax.op.<operator>``; numbers have the dtype of the tensors."""
+        """Emit ``relax.op.<operator>``; numbers become constants of the tensors' dtype."""
         dtype = next(dtype_of(o) for o in reversed(operands) if isinstance(o, relax.Expr))
         tensors = [o if isinstance(o, relax.Expr) else relax.const(o, dtype) for o in operands]
         return self.emit(getattr(relax.op, operator)(*tensors))
@@ -58,7 +58,7 @@ class Elementary:
 
     def _expm1(self, x: relax.Expr) -> relax.Expr:
         exponential = self("exp", x)
-        # The error of the exponential is in its logarithm, too.
+        # The logarithm carries the rounding error of the exponential too, so the error cancels.
         less = self("subtract", exponential, 1.0)
         quotient = self("divide", self("multiply", less, x), self("log", exponential))
         is_far = self("greater", self("abs", x), 1.0)
@@ -71,23 +71,23 @@ class Elementary:
 
     def _log1p(self, x: relax.Expr) -> relax.Expr:
         total = self("add", x, 1.0)
-        # Not less than 1/2, so that TVM does not simplify the difference to x.
+        # At least 1/2: without the bound, TVM would simplify the difference to x.
         bounded = self("maximum", total, 0.5)
-        # What the sum has lost, its logarithm has by the same factor.
-        lost = self("divide", x, self("subtract", bounded, 1.0))
+        # Rounding changes `total - 1` and `log(total)` by the same factor; this undoes it.
+        correction = self("divide", x, self("subtract", bounded, 1.0))
         logarithm = self("log", total)
         is_near = self("less", self("abs", x), 0.5)
-        exact = self("where", is_near, self("multiply", logarithm, lost), logarithm)
+        exact = self("where", is_near, self("multiply", logarithm, correction), logarithm)
         return self("where", self("equal", bounded, 1.0), x, exact)
 
     def elu(self, x: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
         """``scale x`` where `x` is positive, else ``scale alpha expm1(input_scale x)``."""
 
         def function(x: relax.Expr) -> relax.Expr:
-            # Of what is positive the exponential might be infinite, and 0 times it NaN.
+            # For a positive x the exponential may be infinite, and 0 times infinity is NaN.
             is_positive = self("greater", x, 0.0)
-            least = self("where", is_positive, 0.0, x)
-            negative = self._expm1(self("multiply", least, input_scale))
+            clamped = self("where", is_positive, 0.0, x)
+            negative = self._expm1(self("multiply", clamped, input_scale))
             negative = self("multiply", negative, alpha * scale)
             positive = self("multiply", x, scale) if scale != 1 else x
             return self("where", is_positive, positive, negative)

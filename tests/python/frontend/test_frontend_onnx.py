@@ -144,7 +144,7 @@ def test_too_old_a_model() -> None:
 
 
 def test_older_opset_than_the_model_warns() -> None:
-    with pytest.warns(UserWarning, match="opset 11 was asked for and the model is of opset 18"):
+    with pytest.warns(UserWarning, match="the model has opset 18 and is read as opset 11"):
         from_onnx(upsampling(), opset=11)
 
 

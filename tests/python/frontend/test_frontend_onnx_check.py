@@ -65,8 +65,8 @@ INVALID = {
         r"Neg \(node 'n'\): output 'y' is also the name of another value",
     ),
     "an output that is an input": (model([node("Relu", ["x"], ["x"])]), "output 'x' is also"),
-    "an input twice": (model([RELU], [value("x"), value("x")]), "'x' is there twice"),
-    "an initializer twice": (model([SUM], weights=[tensor(), tensor()]), "'w' is there twice"),
+    "an input twice": (model([RELU], [value("x"), value("x")]), "'x' appears twice"),
+    "an initializer twice": (model([SUM], weights=[tensor(), tensor()]), "'w' appears twice"),
     "a new opset": (model([RELU], opset=99), "opset 99 is unknown; expected 1 to"),
     "opset 0": (model([RELU], opset=0), "opset 0 is unknown"),
     "no element type": (model([RELU], [value("x", 0)]), "input 'x': element type 0 is unknown"),
@@ -99,7 +99,7 @@ INVALID = {
     ),
     "functions that double": (
         model([F29], functions=DOUBLING, others=["d"]),
-        "stands for more than 200000 nodes",
+        "expands to more than 200000 nodes",
     ),
     "functions in a circle": (
         model([F29], functions=[function("f29", "f29")], others=["d"]),

@@ -156,7 +156,8 @@ def test_expand_to_inputs() -> None:
 
 def test_invalid_expand() -> None:
     model = node_model("Expand", {"x": normal(3, 4)}, constants={"shape": vector(2, 4)})
-    message = "Expand 'node': operand shape is [2, 4]; expected what [3, 4] broadcasts to (axis 0"
+    reason = "expected a shape that [3, 4] broadcasts to (axis 0"
+    message = f"Expand 'node': operand shape is [2, 4]; {reason}"
     assert_refused(from_onnx, model, message)
 
 

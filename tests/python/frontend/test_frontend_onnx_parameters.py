@@ -192,7 +192,7 @@ def test_range_of_inputs() -> None:
     model = program(
         {"y": ("Range", ["start", "limit", "delta"])}, scalars, constants, {"y": "int64"}
     )
-    assert_refused(from_onnx, model, "Range 'y': operand delta is 0; expected another step")
+    assert_refused(from_onnx, model, "Range 'y': operand delta is 0; expected a nonzero step")
 
 
 def test_eye_like() -> None:

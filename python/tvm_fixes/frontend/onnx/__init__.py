@@ -12,7 +12,7 @@
 # and limitations under the License.
 """ONNX models as Relax: TVM's importer, corrected.
 
-What is corrected stands in one module a family of operators, each of which says what TVM does.
+There is one module per operator family with corrections; its docstring states TVM's defects.
 """
 
 from .importer import ONNXGraphImporter, from_onnx

@@ -25,7 +25,7 @@ __all__ = ["Activation", "Arithmetic", "activations_of"]
 
 
 class Arithmetic:
-    """Operators on tensors of one dtype, and numbers."""
+    """Emits Relax operators on tensors of one dtype; numbers become constants of that dtype."""
 
     def __init__(self, builder: relax.BlockBuilder, dtype: str) -> None:
         self.builder = builder
@@ -36,14 +36,14 @@ class Arithmetic:
         return self.builder.emit(getattr(relax.op, operator)(*tensors))
 
     def sum(self, *terms: relax.Expr | None) -> relax.Expr:
-        """Of those that are there."""
+        """The sum of the terms that are not None."""
         first, *others = [term for term in terms if term is not None]
         for term in others:
             first = self("add", first, term)
         return first
 
-    def clip(self, x: relax.Expr, least: float, most: float) -> relax.Expr:
-        return self.builder.emit(relax.op.clip(x, least, most))
+    def clip(self, x: relax.Expr, low: float, high: float) -> relax.Expr:
+        return self.builder.emit(relax.op.clip(x, low, high))
 
 
 Activation: TypeAlias = Callable[[Arithmetic, relax.Expr], relax.Expr]
@@ -52,13 +52,13 @@ _Function: TypeAlias = Callable[[Arithmetic, relax.Expr, Any, Any], relax.Expr]
 
 
 def _softplus(a: Arithmetic, x: relax.Expr, *_: None) -> relax.Expr:
-    # log(1 + exp(x)), which overflows for no x.
+    # log(1 + exp(x)), in a form that does not overflow for any x.
     exponential = a("exp", a("negative", a("abs", x)))
     return a("add", a("maximum", x, 0.0), a("log", a("add", exponential, 1.0)))
 
 
 def _negative_part(a: Arithmetic, x: relax.Expr, low: relax.Expr) -> relax.Expr:
-    """`low` where `x` is negative, `x` elsewhere."""
+    """`low` if `x` is negative, else `x`, elementwise."""
     return a("where", a("less", x, 0.0), low, x)
 
 
@@ -101,24 +101,28 @@ _FUNCTIONS: dict[str, tuple[_Function, float | None, float | None]] = {
         None,
     ),
 }
-"""The activations by name, with the defaults of alpha and beta: those of the ONNX operator of the
-name, NaN where it has none; None where the activation has no such number."""
+"""Each activation by name, with its defaults of alpha and beta.
+
+A default is that of the ONNX operator of the same name, NaN if that operator has no default, and
+None if the activation does not take the number."""
 
 
 def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
-    """The activations of a direction after those of the other.
+    """Yield the activations of a node, those of one direction after those of the other.
 
-    Each takes the alphas and betas that it needs in turn.
+    Each activation consumes the next elements of ``activation_alpha`` and ``activation_beta`` that
+    it needs.
 
     Parameters
     ----------
     defaults : sequence of str
-        The names of those of all directions that the node has if it names none.
+        The names, for all directions, that apply if the node has no attribute ``activations``.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If there are more or fewer, one is unknown, or one has no alpha or beta.
+        If their number differs from that of `defaults`, one is unknown, or one lacks its alpha or
+        beta.
     """
     names = [
         name.decode("utf-8") if isinstance(name, bytes) else name
@@ -134,10 +138,10 @@ def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
         if name.lower() not in _FUNCTIONS:
             reason = f"expected each one of {', '.join(_FUNCTIONS)}, in any case"
             raise node.invalid("attribute activations", names, reason)
-        function, *defaults_of = _FUNCTIONS[name.lower()]
+        function, *number_defaults = _FUNCTIONS[name.lower()]
         given = [
-            default if default is None else next(numbers[of], default)
-            for of, default in zip(numbers, defaults_of, strict=True)
+            default if default is None else next(numbers[kind], default)
+            for kind, default in zip(numbers, number_defaults, strict=True)
         ]
         if any(number is not None and isnan(number) for number in given):
             reason = f"expected an activation_alpha and an activation_beta for {name}"

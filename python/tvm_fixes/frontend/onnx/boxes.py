@@ -17,14 +17,15 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Thresholds or a number of boxes that are computed; boxes that overlap exactly as much as
-    iou_threshold; RoiAlign in mode max, or of half pixels with a spatial_scale.
+    NonMaxSuppression with a computed threshold or number of boxes, or with boxes whose overlap
+    equals iou_threshold; RoiAlign in mode max, or with half pixels and a spatial_scale.
 Symptom
-    No boxes; too few boxes; other numbers; all silently.
+    No boxes, too few boxes, or wrong numbers; all silently.
 Mechanism
-    The converter takes defaults for what it does not know. TVM suppresses what overlaps as much as
-    the threshold, and ONNX what overlaps more. TVM takes the largest of the interpolated samples,
-    and ONNX that of the weighted corners; half a pixel is shifted before it is scaled.
+    The converter replaces operands that are not constants by defaults. TVM suppresses a box whose
+    overlap equals the threshold; ONNX suppresses it only if the overlap is greater. In mode max,
+    TVM takes the largest interpolated sample, and ONNX the largest weighted corner. TVM subtracts
+    the half pixel before it scales the regions; ONNX scales them first.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-boxes``.
@@ -49,7 +50,7 @@ def convert_nms(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If a threshold or the number of boxes is no constant.
+        If a threshold or the number of boxes is not a constant.
     """
     operands = list(node.operands)
     for index, name in _NMS_OPERANDS.items():
@@ -58,9 +59,9 @@ def convert_nms(node: Node, convert: Converter) -> relax.Expr:
     switches.note(BOXES)
     operands += [None] * (5 - len(operands))
     threshold = node.constant(3)
-    least = np.float32(0 if threshold is None else threshold.item())
-    # What is suppressed overlaps more than that, which is as much as the next float.
-    operands[3] = relax.const(np.nextafter(least, np.float32(np.inf)), "float32")
+    limit = np.float32(0 if threshold is None else threshold.item())
+    # ONNX suppresses overlaps > limit, TVM overlaps >= its operand: pass the next float.
+    operands[3] = relax.const(np.nextafter(limit, np.float32(np.inf)), "float32")
     if operands[4] is None:
         operands[4] = relax.const(np.float32(-np.inf), "float32")
     return convert(node.with_operands(*operands))
@@ -82,6 +83,6 @@ def convert_roi_align(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
     switches.note(BOXES)
     data, rois, batch = node.operands
-    # Half a pixel is one of the feature map: it is taken off what is scaled already.
+    # The half pixel is one of the feature map, so it is subtracted from the scaled regions.
     rois = node.emit(relax.op.multiply(rois, relax.const(scale, dtype_of(rois))))
     return convert(node.with_operands(data, rois, batch).with_attributes(spatial_scale=1.0))

@@ -10,25 +10,25 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operands that broadcast along extents of symbols.
+"""Operands that broadcast along symbolic dims.
 
 Upstream
     No thread found.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Operands that broadcast along dims of two symbols.
+    Operands that broadcast along dims that are two different symbols.
 Symptom
-    Errors of the build.
+    The build fails.
 Mechanism
-    Type inference gives no shape where it can't compare two extents.
+    Type inference infers no shape if it cannot compare two extents.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file and its
     tests.
 
-What two extents broadcast to is named once: an expression that repeats them, ``b == 1 ? a : b``,
-doubles with each operator behind it.  Broadcasting is associative, commutative and idempotent, so
-that an extent is told by the set of those that were broadcast to it.
+The extent that two extents broadcast to gets a symbol of its own: an expression that repeats them,
+``b == 1 ? a : b``, would double with each operator that follows.  Broadcasting is associative,
+commutative and idempotent, so the set of extents that are broadcast together identifies the result.
 """
 
 from collections.abc import Sequence
@@ -77,12 +77,12 @@ BROADCASTING = (
 )
 """The operators whose operands broadcast to one shape."""
 
-# TVM takes the greatest of extents, which neither 0 and 1 nor a symbol and 1 broadcast to.
+# For these TVM takes the greatest extent, which is wrong for 0 and 1, and for a symbol and 1.
 _STACKED = frozenset({"Max", "Mean", "Min", "Sum"})
 
 
 def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
-    """Convert one of :data:`BROADCASTING`, whose operands are given one shape where it needs be.
+    """Convert one of :data:`BROADCASTING`; broadcast its operands if TVM would not.
 
     If neither of two dims is known to be 1, the model checks at run time that they broadcast.
 
@@ -95,7 +95,7 @@ def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
 
 
 def broadcast_batches(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a MatMul, whose batches are given one shape where it needs be.
+    """Convert a MatMul; broadcast its batch dims if TVM would not.
 
     If neither of two dims is known to be 1, the model checks at run time that they broadcast.
 
@@ -108,7 +108,7 @@ def broadcast_batches(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _broadcast(node: Node, convert: Converter, *, rank: int) -> relax.Expr:
-    """Convert a node whose operands broadcast, but for their last `rank` axes."""
+    """Convert a node whose operands broadcast on all but their last `rank` axes."""
     shapes = _shapes(node, rank)
     if len(shapes) < 2 or _is_broadcast_by_tvm(node, shapes):
         return convert(node)
@@ -121,7 +121,7 @@ def _broadcast(node: Node, convert: Converter, *, rank: int) -> relax.Expr:
             require_broadcast(node, extent, other, "shapes of the operands", shapes, reason)
             extent = broadcast_extent(node, extent, other)
         result.append(extent)
-    # What was required may tell that extents are equal.
+    # The requirements may imply that extents are equal.
     node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))
     if _is_broadcast_by_tvm(node, _shapes(node, rank)):
         return convert(node)
@@ -134,7 +134,7 @@ def _broadcast(node: Node, convert: Converter, *, rank: int) -> relax.Expr:
 
 
 def _shapes(node: Node, rank: int) -> list[list[Extent]]:
-    """Those of the operands without the last `rank` axes, none if one is unknown or has no more."""
+    """The operands' shapes without the last `rank` axes; [] if one is unknown or too short."""
     shapes = [node.known.extents(operand) for operand in node.operands]
     known = [shape[: len(shape) - rank] for shape in shapes if shape is not None]
     if len(known) < len(shapes) or any(rank and len(shape or ()) < rank for shape in shapes):
@@ -150,6 +150,7 @@ def _columns(shapes: Sequence[list[Extent]]) -> list[tuple[Extent, ...]]:
 
 def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
     for extents in _columns(shapes):
+        # The extents that may differ from 1.
         others = [extent for extent in extents if not node.known.equal(extent, 1)]
         is_stacked = node.operator in _STACKED and 0 < len(others) < len(extents)
         if is_stacked and any(extent == 0 or not isinstance(extent, int) for extent in others):
@@ -162,7 +163,7 @@ def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
 def require_broadcast(
     node: Node, a: Extent, b: Extent, subject: str, value: object, reason: str
 ) -> None:
-    """Refuse the `value` of `subject` where two extents do not broadcast, as ``require`` does."""
+    """Reject the `value` of `subject` if two extents do not broadcast, as ``require`` does."""
     known = node.known
     if known.covers(a, b) or known.covers(b, a):
         return
@@ -170,7 +171,7 @@ def require_broadcast(
     same = equal(known, a, b)
     if True in (*is_one, same):
         return
-    # An extent that equals the other where it is 1 says nothing of its own.
+    # If an extent being 1 implies that both are equal, the check for equality covers it.
     own = [one for one in is_one if one is not False and not known.follows(one, a, b)]
     unknown = own if same is False else [*own, same]
     require(node, tirx.any(*unknown) if unknown else False, subject, value, reason)
@@ -179,7 +180,7 @@ def require_broadcast(
 
 
 def broadcast_extent(node: Node, a: Extent, b: Extent) -> Extent:
-    """What two extents broadcast to; the caller has required that they do."""
+    """The extent that two extents broadcast to; the caller has required that they do."""
     known = node.known
     if known.equal(a, 1) or known.covers(b, a) or known.equal(b, 1) is False:
         return known.simplify(b)
@@ -195,7 +196,7 @@ def broadcast_extent(node: Node, a: Extent, b: Extent) -> Extent:
 def broadcast_to(
     node: Node, data: relax.Expr, extents: Sequence[Extent], result: Sequence[Extent]
 ) -> relax.Expr:
-    """`data` of `extents` broadcast to `result`, where each extent is 1 or that of the result."""
+    """Broadcast `data` of shape `extents` to `result`; each extent is 1 or that of the result."""
     lead = len(result) - len(extents)
     pairs = list(zip(extents, result[lead:], strict=True))
     if not lead and all(node.known.equal(*pair) for pair in pairs):

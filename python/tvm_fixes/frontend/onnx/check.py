@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The rules of ONNX that the importer builds on."""
+"""Checks of the ONNX rules that the importer relies on."""
 
 import functools
 import math
@@ -25,7 +25,7 @@ from onnx import defs
 __all__ = ["check_model", "check_size", "describe_node"]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-# Of ONNX Runtime: TVM converts some of its operators.
+# The domain of ONNX Runtime's operators, some of which TVM converts.
 _KNOWN_DOMAINS = frozenset({"com.microsoft"})
 
 _MAX_NODES = 200_000
@@ -36,28 +36,28 @@ _KINDS = onnx.AttributeProto.AttributeType
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
-_NO_NUMBERS = ("COMPLEX", "FLOAT4", "FLOAT6", "INT2", "INT4", "UINT2", "UINT4")
-"""What the names of element types begin with that kernels do not compute with."""
+_UNSUPPORTED_TYPES = ("COMPLEX", "FLOAT4", "FLOAT6", "INT2", "INT4", "UINT2", "UINT4")
+"""Prefixes of the names of element types that kernels cannot compute with."""
 
 _UNBOUNDED = 2**31 - 1
-"""The most operands of a variadic operator, by its schema."""
+"""The maximum number of operands in the schema of a variadic operator."""
 
 
 def check_model(model: onnx.ModelProto) -> None:
-    """Check what the importer takes for granted.
+    """Check the rules of ONNX that the importer relies on.
 
-    These are rules of ONNX, of ``onnx.checker`` too; but that one refuses models that run
-    everywhere, and does not take those of more than 2 GiB.
+    ``onnx.checker`` checks them too, but it rejects models that every runtime accepts, and it
+    cannot load models of more than 2 GiB.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        The elements of its initializers may lie in files.
+        The elements of its initializers may be stored in files.
 
     Raises
     ------
     ValueError
-        If a rule is broken; the message names the node, or what else is at fault.
+        If a rule is violated; the message names the node, value or function.
     tvm.error.OpNotImplemented
         If the domain of a node is unknown.
     """
@@ -66,7 +66,7 @@ def check_model(model: onnx.ModelProto) -> None:
     functions = {(f.domain, f.name): f for f in model.functions}
     for graph, depth in _graphs(model.graph, 0):
         if depth > _MAX_NESTING:
-            raise ValueError(f"graphs are nested more than {_MAX_NESTING} deep in nodes")
+            raise ValueError(f"graphs are nested more than {_MAX_NESTING} deep")
         _check_graph(graph, functions, opset)
     for function in model.functions:
         for node in function.node:
@@ -75,13 +75,13 @@ def check_model(model: onnx.ModelProto) -> None:
     for key in functions:
         if _expanded_size(key, functions, sizes, []) > _MAX_NODES:
             raise ValueError(
-                f"function {_full_name(*key)} stands for more than {_MAX_NODES} nodes, those of "
-                "the functions that it calls included"
+                f"function {_full_name(*key)} expands to more than {_MAX_NODES} nodes, including "
+                "the functions that it calls"
             )
     nodes = sum(sizes.get((node.domain, node.op_type), 1) for node in _nodes(model.graph.node))
     if nodes > _MAX_NODES:
         raise ValueError(
-            f"{nodes} nodes, those of functions included; expected at most {_MAX_NODES}"
+            f"{nodes} nodes, including those of functions; expected at most {_MAX_NODES}"
         )
     values = {value.name for value in (*model.graph.input, *model.graph.initializer)}
     values.update(name for node in model.graph.node for name in node.output)
@@ -91,11 +91,11 @@ def check_model(model: onnx.ModelProto) -> None:
 
 
 def _check_texts(model: onnx.ModelProto) -> None:
-    """Protobuf gives bytes for a text that is not UTF-8."""
-    waiting: list[tuple[str, Message]] = [("", model)]
-    while waiting:
-        path, message = waiting.pop()
-        for name in _texts_of(message.DESCRIPTOR):
+    """Reject strings that are not UTF-8, which protobuf returns as bytes."""
+    pending: list[tuple[str, Message]] = [("", model)]
+    while pending:
+        path, message = pending.pop()
+        for name in _text_fields(message.DESCRIPTOR):
             value = getattr(message, name)
             held = {f"{path}{name}": value}
             if isinstance(value, Message):
@@ -104,20 +104,20 @@ def _check_texts(model: onnx.ModelProto) -> None:
                 held = {f"{path}{name}[{index}]": one for index, one in enumerate(value)}
             for where, one in held.items():
                 if isinstance(one, Message):
-                    waiting.append((f"{where}.", one))
+                    pending.append((f"{where}.", one))
                 elif isinstance(one, bytes):
                     raise ValueError(f"{where}: expected text in UTF-8, got {one[:80]!r}")
 
 
 @functools.cache
-def _texts_of(descriptor: Descriptor) -> list[str]:
-    """The fields that are texts, or messages that may hold some."""
+def _text_fields(descriptor: Descriptor) -> list[str]:
+    """The names of the fields that are strings or messages, which may hold strings."""
     kinds = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
     return [field.name for field in descriptor.fields if field.type in kinds]
 
 
 def describe_node(node: onnx.NodeProto) -> str:
-    """A node for messages: its operator, and its name or what it puts out."""
+    """Describe a node in a message: its operator, and its name or its outputs."""
     label = repr(node.name) if node.name else f"with output {', '.join(map(repr, node.output))}"
     if len(label) > 200:
         label = f"{label[:199]}…"
@@ -129,7 +129,7 @@ def _full_name(domain: str, name: str) -> str:
 
 
 def _check_opsets(model: onnx.ModelProto) -> int:
-    """The version of the default operator set."""
+    """Check the imported opsets; return the version of the default one."""
     versions: dict[str, int] = {}
     for imported in model.opset_import:
         domain = "" if imported.domain in _DEFAULT_DOMAINS else imported.domain
@@ -145,15 +145,15 @@ def _check_opsets(model: onnx.ModelProto) -> int:
 
 
 def _graphs(graph: onnx.GraphProto, depth: int) -> Iterator[tuple[onnx.GraphProto, int]]:
-    """The graph and those within its nodes, with how deep each is."""
-    waiting = [(graph, depth)]
-    while waiting:
-        graph, depth = waiting.pop()
+    """Yield the graph and the graphs nested in its nodes, each with its depth."""
+    pending = [(graph, depth)]
+    while pending:
+        graph, depth = pending.pop()
         yield graph, depth
         for node in graph.node:
             for attribute in node.attribute:
                 bodies = [attribute.g] if attribute.HasField("g") else []
-                waiting.extend((body, depth + 1) for body in (*bodies, *attribute.graphs))
+                pending.extend((body, depth + 1) for body in (*bodies, *attribute.graphs))
 
 
 def _check_graph(
@@ -168,34 +168,34 @@ def _check_graph(
         _check_input(value)
     for tensor in graph.initializer:
         _check_tensor(tensor, f"initializer {tensor.name!r}")
-    made = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         _check_domain(node, functions)
         _check_node(node, opset if not node.domain else None)
         for output in filter(None, node.output):
-            if output in made:
+            if output in defined:
                 raise ValueError(
                     f"{describe_node(node)}: output {output!r} is also the name of another value"
                 )
-            made.add(output)
+            defined.add(output)
 
 
 def _check_unique(names: Iterable[str], what: str) -> None:
     seen = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"{what}: {name!r} is there twice")
+            raise ValueError(f"{what}: {name!r} appears twice")
         seen.add(name)
 
 
 def _check_input(value: onnx.ValueInfoProto) -> None:
     if value.type.WhichOneof("value") != "tensor_type":
-        return  # a sequence, or of no type in a body
+        return  # a sequence; or an input of a body, which may have no type
     number = value.type.tensor_type.elem_type
     if number not in _ELEMENT_TYPES:
         raise ValueError(f"input {value.name!r}: element type {number} is unknown")
     name = onnx.TensorProto.DataType.Name(number)
-    if name.startswith(_NO_NUMBERS):
+    if name.startswith(_UNSUPPORTED_TYPES):
         raise ValueError(
             f"input {value.name!r}: element type is {name}; expected real numbers of 8 bits or more"
         )
@@ -226,7 +226,7 @@ def check_size(extents: Sequence[int], bits: int) -> None:
 
 
 def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
-    """Check that a tensor has a type and as many bytes as its shape says."""
+    """Check that a tensor has a known type, and the number of bytes that its shape needs."""
     if tensor.data_type not in _ELEMENT_TYPES:
         raise ValueError(f"{what}: element type {tensor.data_type} is unknown")
     shape = list(tensor.dims)
@@ -259,7 +259,7 @@ def _check_domain(
 
 
 def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
-    """Check the attributes of a node, and if it is of the default domain the number of operands."""
+    """Check the attributes of a node, and in the default domain the number of operands."""
     for attribute in node.attribute:
         if attribute.HasField("t"):
             _check_tensor(attribute.t, f"{describe_node(node)}: attribute {attribute.name!r}")
@@ -273,10 +273,10 @@ def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
     try:
         schema = defs.get_schema(node.op_type, opset)
     except defs.SchemaError:
-        return  # for the importer to say
+        return  # the importer reports unknown operators
     if not schema.min_input <= len(node.input) <= schema.max_input:
-        least, most = schema.min_input, schema.max_input
-        expected = f"{least} to {most}" if most < _UNBOUNDED else f"at least {least}"
+        low, high = schema.min_input, schema.max_input
+        expected = f"{low} to {high}" if high < _UNBOUNDED else f"at least {low}"
         raise ValueError(f"{describe_node(node)}: {len(node.input)} operands; expected {expected}")
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, declared in schema.attributes.items():
@@ -287,12 +287,12 @@ def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
         kind, wanted = given[name].type, int(declared.type.value)
         if kind not in (wanted, _KINDS.UNDEFINED) and not given[name].ref_attr_name:
             raise ValueError(
-                f"{describe_node(node)}: attribute {name!r} is of kind {_kind(kind)}; expected "
-                f"{_kind(wanted)}"
+                f"{describe_node(node)}: attribute {name!r} is of kind {_name_of_kind(kind)}; "
+                f"expected {_name_of_kind(wanted)}"
             )
 
 
-def _kind(number: int) -> str:
+def _name_of_kind(number: int) -> str:
     return _KINDS.Name(number) if number in _KINDS.values() else str(number)
 
 
@@ -302,7 +302,7 @@ def _expanded_size(
     sizes: dict[tuple[str, str], int],
     callers: list[tuple[str, str]],
 ) -> int:
-    """How many nodes a call of a function stands for."""
+    """The number of nodes that a call of a function expands to."""
     if key in callers:
         circle = " → ".join(_full_name(*caller) for caller in (*callers[callers.index(key) :], key))
         raise ValueError(f"functions call each other in a circle: {circle}")
@@ -318,11 +318,11 @@ def _expanded_size(
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes, and those of the graphs within them."""
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
+    """Yield `nodes` and the nodes of the graphs nested in them."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
         yield node
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
-                waiting.extend(body.node)
+                pending.extend(body.node)

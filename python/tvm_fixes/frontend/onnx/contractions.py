@@ -17,12 +17,12 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An axis that is summed over, or that two operands of an Einsum share, is symbolic in one operand
-    and has another extent in the other one when the model runs.
+    A contracted axis, or an axis that two operands of an Einsum share, is symbolic in one operand,
+    and has a different extent in the other operand at run time.
 Symptom
-    Sums over a part of the elements, or over memory behind an operand, silently.
+    The sum silently covers only some of the elements, or reads an operand out of bounds.
 Mechanism
-    Type inference takes extents for equal that it can't compare, and nothing checks them later.
+    Type inference treats extents that it cannot compare as equal, and nothing checks them later.
 How to remove
     When TVM checks these extents, delete this file and its test.
 """
@@ -40,14 +40,14 @@ __all__ = ["check_einsum", "check_gemm", "check_matmul"]
 
 
 def check_matmul(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a MatMul whose inner extents are equal.
+    """Convert a MatMul after checking that its inner extents are equal.
 
-    That symbolic ones are is checked at run time, here and in what follows.
+    The model checks symbolic extents at run time, here and in the functions below.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If they never are.
+        If the inner extents are known to differ.
     """
     shapes = [node.known.extents(operand) for operand in node.operands[:2]]
     if all(shapes):
@@ -57,7 +57,7 @@ def check_matmul(node: Node, convert: Converter) -> relax.Expr:
 
 
 def check_gemm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Gemm whose inner extents are equal."""
+    """Convert a Gemm after checking that its inner extents are equal."""
     shapes = [node.known.extents(operand) for operand in node.operands[:2]]
     lhs, rhs = shapes
     if lhs and rhs and len(lhs) == len(rhs) == 2:
@@ -68,41 +68,43 @@ def check_gemm(node: Node, convert: Converter) -> relax.Expr:
 
 
 def check_einsum(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an Einsum, in which the extents of a label are broadcast, as in ONNX Runtime.
+    """Convert an Einsum; broadcast the extents of each label, as ONNX Runtime does.
 
     If neither of two extents is known to be 1, the model checks at run time that they broadcast.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If they never do.
+        If they are known not to broadcast.
     """
     terms = node.text("equation", "").replace(" ", "").partition("->")[0].split(",")
     shapes = [node.known.extents(operand) for operand in node.operands]
     if len(terms) != len(shapes):
         return convert(node)
-    whole: dict[str, Extent] = {}
+    extent_of_label: dict[str, Extent] = {}
     for term, shape in zip(terms, shapes, strict=True):
-        for label, extent in _labelled(term, shape):
-            first = whole.setdefault(label, extent)
+        for label, extent in _labeled_extents(term, shape):
+            first = extent_of_label.setdefault(label, extent)
             reason = "expected extents that are equal or 1"
             subject = f"the extents of {label!r}"
             require_broadcast(node, first, extent, subject, [first, extent], reason)
-            whole[label] = broadcast_extent(node, first, extent)
+            extent_of_label[label] = broadcast_extent(node, first, extent)
     node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))
     operands = []
     for term, operand in zip(terms, node.operands, strict=True):
         shape = node.known.extents(operand)
-        pairs = _labelled(term, shape)
-        if shape is not None and not all(node.known.equal(e, whole[label]) for label, e in pairs):
-            result = [whole[label] for label, _ in pairs]
+        pairs = _labeled_extents(term, shape)
+        if shape is not None and not all(
+            node.known.equal(e, extent_of_label[label]) for label, e in pairs
+        ):
+            result = [extent_of_label[label] for label, _ in pairs]
             operand = node.emit(broadcast_to(node, operand, shape, result))
         operands.append(operand)
     return convert(node.with_operands(*operands))
 
 
-def _labelled(term: str, shape: Sequence[Extent] | None) -> list[tuple[str, Extent]]:
-    """The extent of each label of a term; none where an ellipsis stands for several axes."""
+def _labeled_extents(term: str, shape: Sequence[Extent] | None) -> list[tuple[str, Extent]]:
+    """The labels of a term with their extents; [] if an ellipsis stands for several axes."""
     if shape is None or len(term) != len(shape):
         return []
     return list(zip(term, shape, strict=True))

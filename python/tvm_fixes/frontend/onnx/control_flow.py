@@ -13,18 +13,18 @@
 """If.
 
 Upstream
-    https://github.com/apache/tvm/issues/17383, which was fixed in Relay's importer alone.
+    https://github.com/apache/tvm/issues/17383, which was fixed only in Relay's importer.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An If whose condition is known, or whose branches give different shapes; a branch whose
-    operators are lowered to several, or fail if they run.
+    An If whose condition is known, or whose branches return different shapes; a branch with an
+    operator that is lowered to several operators, or that fails if it runs.
 Symptom
-    The branch that is not taken raises, or runs; results have no rank; ``requires statically known
-    rank`` behind it.
+    The branch that is not taken raises, or runs. The results have no rank, so that a later operator
+    fails with ``requires statically known rank``.
 Mechanism
-    Both branches are always converted, and what their converters emit is emitted into the block
-    around the If.
+    The converter always converts both branches, and emits their bindings into the block around the
+    If.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-if``.
@@ -47,10 +47,10 @@ def convert_if(
     then_branch: onnx.GraphProto,
     else_branch: onnx.GraphProto,
 ) -> list[relax.Expr | Value]:
-    """Convert an If, of whose branches only the taken one is converted if it is known.
+    """Convert an If; if its condition is known, convert only the branch that is taken.
 
-    Otherwise each branch is a block of its own, so that what it emits runs if it is taken.  Of
-    results of equal rank, dimensions that differ become symbols.
+    Otherwise each branch gets a block of its own, so that its bindings run only if it is taken.  If
+    the results of both branches have the same rank, dims that differ become symbols.
     """
     switches.note(IF)
     value = importer.known.of(condition)
@@ -60,13 +60,13 @@ def convert_if(
     builder = importer.bb
     if condition.ty.ndim != 0:
         condition = builder.emit(relax.op.reshape(condition, []))
-    branches = [_block(importer, graph) for graph in (then_branch, else_branch)]
+    branches = [_branch_block(importer, graph) for graph in (then_branch, else_branch)]
     result = builder.emit(relax.If(condition, *branches))
     count = len(then_branch.output)
     if count == 1:
-        return [_joined(importer, result, [branch.body.ty for branch in branches])]
+        return [_cast_to_common_shape(importer, result, [branch.body.ty for branch in branches])]
     return [
-        _joined(
+        _cast_to_common_shape(
             importer,
             builder.emit(relax.TupleGetItem(result, index)),
             [branch.body.ty.fields[index] for branch in branches],
@@ -75,8 +75,8 @@ def convert_if(
     ]
 
 
-def _block(importer: GraphImporter, graph: onnx.GraphProto) -> relax.SeqExpr:
-    """A branch whose bindings are its own."""
+def _branch_block(importer: GraphImporter, graph: onnx.GraphProto) -> relax.SeqExpr:
+    """Convert a branch into a block of its own."""
     builder = importer.bb
     builder.begin_scope()
     builder._begin_binding_block()
@@ -91,8 +91,10 @@ def _block(importer: GraphImporter, graph: onnx.GraphProto) -> relax.SeqExpr:
     return builder.normalize(relax.SeqExpr([block], body))
 
 
-def _joined(importer: GraphImporter, result: relax.Expr, types: list[relax.Type]) -> relax.Expr:
-    """`result` with the dimensions that the `types` of both branches have in common."""
+def _cast_to_common_shape(
+    importer: GraphImporter, result: relax.Expr, types: list[relax.Type]
+) -> relax.Expr:
+    """Cast `result` to the dims that the `types` of both branches have in common."""
     if extents_of(result) is not None or not all(
         isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr) for ty in types
     ):
@@ -100,9 +102,9 @@ def _joined(importer: GraphImporter, result: relax.Expr, types: list[relax.Type]
     shapes = [ty.shape.values for ty in types]
     if len(shapes[0]) != len(shapes[1]):
         return result
-    shape = [_common(importer.known, *dims) for dims in zip(*shapes, strict=True)]
+    shape = [_common_extent(importer.known, *dims) for dims in zip(*shapes, strict=True)]
     return importer.bb.match_cast(result, relax.TensorType(shape, types[0].dtype))
 
 
-def _common(known: KnownValues, a: tirx.Expr, b: tirx.Expr) -> Extent:
+def _common_extent(known: KnownValues, a: tirx.Expr, b: tirx.Expr) -> Extent:
     return a if known.equal(a, b) else tirx.Var("extent", "int64")

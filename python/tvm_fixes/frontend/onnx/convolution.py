@@ -17,16 +17,16 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A ConvTranspose with ``output_shape``, or with a ``kernel_shape`` that is not its weight's. A
+    A ConvTranspose with ``output_shape``, or with a ``kernel_shape`` other than its weight's. A
     Conv with ``auto_pad`` SAME_UPPER or SAME_LOWER.
 Symptom
-    ConvTranspose: the result has another shape and other numbers, silently. Conv: ``ValueError:
-    Cannot use and / or / not operator to Expr`` if a spatial dimension is symbolic; otherwise the
-    data are padded by a function of their own, so that no layout passes to or from the operator.
+    ConvTranspose: the result silently has a wrong shape and wrong numbers. Conv: ``ValueError:
+    Cannot use and / or / not operator to Expr`` if a spatial dim is symbolic; otherwise a separate
+    function pads the data, and layouts do not propagate through it to or from the operator.
 Mechanism
-    The converter of ConvTranspose takes ``pads`` or ``auto_pad`` and never reads ``output_shape``.
-    That of Conv computes pads with NumPy, which asks a symbolic comparison for its truth, and emits
-    them as a call of TIR where the operator has an attribute.
+    The converter of ConvTranspose reads ``pads`` or ``auto_pad``, and never ``output_shape``. That
+    of Conv computes pads with NumPy, which evaluates a symbolic comparison as a bool, and emits the
+    padding as a call of TIR although the operator has an attribute for it.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
     and the fix ids ``onnx-conv-transpose-output-shape`` and ``onnx-conv-auto-pad``.
@@ -51,7 +51,7 @@ class _Window:
     """How the kernel of a node moves over X: one element of each list for each spatial axis.
 
     `channels` is the extent of the second axis of X, `weight_channels` that of the first of W.
-    An extent is None where the shape of the operand is unknown.
+    An extent is None if the shape of its operand is unknown.
     """
 
     channels: Extent | None
@@ -74,9 +74,9 @@ class _Window:
         Raises
         ------
         tvm.error.OpAttributeInvalid
-            If the operands are not of equal rank from 3 to 5, an attribute has another length than
-            there are spatial axes or a value out of range, ``kernel_shape`` is not that of the
-            weight, or ``pads`` stands beside ``auto_pad``.
+            If the operands do not have the same rank from 3 to 5, the length of an attribute is not
+            the number of spatial axes, a value is out of range, ``kernel_shape`` differs from the
+            weight's, or both ``pads`` and ``auto_pad`` are set.
         """
         ranks = [value.ty.ndim for value in node.operands[:2]]
         if ranks[0] not in (3, 4, 5) or ranks[0] != ranks[1]:
@@ -103,9 +103,9 @@ class _Window:
         )
 
     def split(self, totals: list[Any]) -> list[Any]:
-        """The pads whose sums are `totals`: all at the beginning of axes, then all at the end.
+        """Split `totals` into pads: those at the beginning of all axes, then those at the end.
 
-        The odd element is at the end for SAME_UPPER, else at the beginning (ONNX operator
+        An odd element goes to the end for SAME_UPPER, else to the beginning (ONNX operator
         specification, ConvTranspose; ONNX Runtime does so for VALID and NOTSET too).
         """
         halves = [total // 2 for total in totals]
@@ -124,7 +124,7 @@ def _integers(node: Node, attribute: str, count: int, default: int, at_least: in
 
 
 def _kernel(node: Node, weight: list[Extent | None]) -> list[int]:
-    """The extents of the kernel: the static ones of the weight, the others by ``kernel_shape``."""
+    """The extents of the kernel, from ``kernel_shape`` or else from the weight, if it is static."""
     given = node.attributes.get("kernel_shape")
     if given is None:
         if not all(isinstance(extent, int) for extent in weight):
@@ -144,17 +144,17 @@ def _kernel(node: Node, weight: list[Extent | None]) -> list[int]:
 def pad_conv_transpose(node: Node, convert: Converter) -> relax.Expr:
     """Convert a ConvTranspose with its ``output_shape`` resolved to ``pads``.
 
-    The total padding of an axis is what the transposed convolution has more than
-    ``output_shape``, split as :meth:`_Window.split` says.  Where it has less, the missing elements
-    are output padding, as in ONNX Runtime.
+    The total padding of an axis is the number of elements by which the transposed convolution
+    exceeds ``output_shape``; :meth:`_Window.split` splits it.  If the convolution has fewer
+    elements, the missing ones are output padding, as in ONNX Runtime.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        As :meth:`_Window.of`, and if the channels of X are not those of W or not divided by
-        ``group``, if ``output_shape`` is not positive or has not one element for each spatial axis,
-        if a spatial dimension of X is then symbolic, or if the output padding, given or needed, is
-        not less than max(stride, dilation).
+        As :meth:`_Window.of`. Also if the number of channels of X differs from that of W or is not
+        a multiple of ``group``; if ``output_shape`` is not positive or does not have one element
+        per spatial axis; if it is set and a spatial dim of X is symbolic; or if the output padding,
+        given or needed, is not less than max(stride, dilation).
     """
     window = _Window.of(node)
     _check_channels(node, window.channels, window.weight_channels)
@@ -174,9 +174,9 @@ def pad_conv_transpose(node: Node, convert: Converter) -> relax.Expr:
         if not isinstance(extent, int):
             reason = f"expected X with static spatial dimensions, got {node.operands[0].ty.shape}"
             raise node.invalid("attribute output_shape", target, reason)
-        whole = window.strides[axis] * (extent - 1) + window.spans[axis] + output_padding[axis]
-        totals.append(max(whole - target[axis], 0))
-        output_padding[axis] += max(target[axis] - whole, 0)
+        unpadded = window.strides[axis] * (extent - 1) + window.spans[axis] + output_padding[axis]
+        totals.append(max(unpadded - target[axis], 0))
+        output_padding[axis] += max(target[axis] - unpadded, 0)
         if output_padding[axis] >= limits[axis]:
             raise node.invalid(
                 "attribute output_shape",
@@ -205,9 +205,9 @@ def _check_channels(node: Node, channels: Extent | None, expected: Extent | None
 
 
 def pad_conv(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Conv with ``auto_pad`` SAME resolved to ``pads``, or to padded data.
+    """Convert a Conv with ``auto_pad`` SAME resolved to ``pads``, or with padded data.
 
-    The output has ``ceil(extent / stride)`` elements on an axis (ONNX operator specification).
+    An axis of the output has ``ceil(extent / stride)`` elements (ONNX operator specification).
 
     Raises
     ------
@@ -241,6 +241,6 @@ def pad_conv(node: Node, convert: Converter) -> relax.Expr:
     data = node.builder.emit_te(topi.nn.pad, data, [0, 0, *pads[:rank]], [0, 0, *pads[rank:]])
     node = node.with_attributes(removed=("auto_pad",)).with_operands(data, *others)
     out = node.builder.normalize(convert(node))
-    # The extents that follow from the pads are right, but no other operator could tell.
+    # The inferred extents equal `counts`, but are too complex for later operators to compare.
     shape = [*out.ty.shape.values[:2], *counts]
     return node.builder.match_cast(out, relax.TensorType(shape, out.ty.dtype))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The corrections of each operator, in the order in which a node passes them."""
+"""The table of corrections: which converters wrap TVM's for each operator, and in which order."""
 
 from ...fixes.elements import INDEX_LEGALIZE
 from ...fixes.onnx_importer import (
@@ -90,7 +90,7 @@ from .slice import convert_slice, convert_split
 from .sums import sum_convolution, sum_gemm, sum_matmul
 from .variadic import convert_concat, convert_variadic
 
-__all__ = ["corrected_operators", "correcting_fixes", "in_force"]
+__all__ = ["corrected_operators", "correcting_fixes", "enabled_corrections"]
 
 _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "ArgMax": [(REDUCTIONS, convert_arg_reduction)],
@@ -166,7 +166,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     **{operator: [(INDEX_LEGALIZE, convert_indexed)] for operator in INDEXED},
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
 }
-"""The corrections of each operator, by the fix they belong to, in the order a node passes them."""
+"""For each operator, pairs of a fix id and a correction, in the order in which they apply."""
 
 
 def corrected_operators() -> frozenset[str]:
@@ -175,13 +175,13 @@ def corrected_operators() -> frozenset[str]:
 
 
 def correcting_fixes() -> frozenset[str]:
-    """The fixes that the corrections belong to."""
-    return frozenset(fix for passed in _CORRECTIONS.values() for fix, _ in passed)
+    """The ids of the fixes that the corrections belong to."""
+    return frozenset(fix for entries in _CORRECTIONS.values() for fix, _ in entries)
 
 
-def in_force(operator: str) -> list[Correction]:
-    """Those of an operator that are in force."""
-    passed = list(_CORRECTIONS.get(operator, []))
+def enabled_corrections(operator: str) -> list[Correction]:
+    """The corrections of an operator whose fixes are enabled, in the order in which they apply."""
+    entries = list(_CORRECTIONS.get(operator, []))
     if operator in BROADCASTING:
-        passed.insert(0, (EXPAND, convert_broadcasting))
-    return [correction for fix, correction in passed if switches.enabled(fix)]
+        entries.insert(0, (EXPAND, convert_broadcasting))
+    return [correction for fix, correction in entries if switches.enabled(fix)]

@@ -18,14 +18,14 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     IsInf with detect_negative or detect_positive 0; Pow of integers, or of two dtypes; Mod of
-    floating-point infinities and signed zeros; BitShift by as many bits as there are; Mish and
-    Softplus of negative numbers; casts from and to floats of 8 bits; the mask of
-    Dropout, and Dropout in training; SpaceToDepth in mode CRD.
+    floating-point infinities and signed zeros; BitShift by the width of the dtype or more; Mish and
+    Softplus of negative numbers; casts from and to 8-bit floats; the mask of Dropout, and Dropout
+    in training; SpaceToDepth in mode CRD.
 Symptom
-    Wrong numbers or another dtype, silently; Pow of integers does not build.
+    Wrong numbers or a wrong dtype, silently; Pow of integers does not build.
 Mechanism
-    The converters ignore the attributes, take ``relax.power`` and ``floor_mod`` for ONNX's,
-    compute ``log(1 + exp(x))``, and take every Dropout for the identity.
+    The converters ignore the attributes, use ``relax.power`` and ``floor_mod``, whose semantics
+    differ from ONNX's, compute ``log(1 + exp(x))``, and convert every Dropout to the identity.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-elementwise``.
@@ -62,7 +62,7 @@ def _is_floating(dtype: str) -> bool:
 
 
 def convert_is_inf(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an IsInf of the signs that are asked for."""
+    """Convert an IsInf that detects only the infinities of the requested signs."""
     negative, positive = (
         node.attributes.get(f"detect_{sign}", 1) for sign in ("negative", "positive")
     )
@@ -72,19 +72,20 @@ def convert_is_inf(node: Node, convert: Converter) -> relax.Expr:
     data = node.operands[0]
     zero = relax.const(0, dtype_of(data))
     if negative:
-        side = relax.op.less(data, zero)
+        has_sign = relax.op.less(data, zero)
     elif positive:
-        side = relax.op.greater(data, zero)
+        has_sign = relax.op.greater(data, zero)
     else:
-        side = relax.op.less(data, data)
-    return relax.op.logical_and(relax.op.isinf(data), node.emit(side))
+        has_sign = relax.op.less(data, data)
+    return relax.op.logical_and(relax.op.isinf(data), node.emit(has_sign))
 
 
 def convert_mish(node: Node, convert: Converter) -> relax.Expr:
     r"""Convert a Mish, :math:`x \tanh(\ln(1 + e^x))`.
 
-    With :math:`e = e^x` and :math:`n = e (e + 2)` that is :math:`x n / (n + 2)`, in which nothing
-    cancels; beyond 20 it is `x` in float32 and less, and :math:`e^x` might overflow.
+    With :math:`e = e^x` and :math:`n = e (e + 2)` this equals :math:`x n / (n + 2)`, which is free
+    of cancellation.  For `x` above 20 the result is `x` in float32 and narrower dtypes; clamping
+    the argument of the exponential there avoids an overflow.
     """
     data = node.operands[0]
     dtype = dtype_of(data)
@@ -102,8 +103,8 @@ def convert_mish(node: Node, convert: Converter) -> relax.Expr:
 def convert_mod(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Mod of floating-point numbers with the sign of the divisor.
 
-    The remainder with the sign of the dividend is exact; where its sign differs from that of the
-    divisor, the divisor is added, and zeros have the sign of the divisor (as of NumPy's ``mod``).
+    The remainder with the sign of the dividend is exact.  If its sign differs from the divisor's,
+    the divisor is added.  A zero gets the sign of the divisor, as in NumPy's ``mod``.
     """
     lhs, rhs = node.operands
     dtype = dtype_of(lhs)
@@ -113,7 +114,7 @@ def convert_mod(node: Node, convert: Converter) -> relax.Expr:
     zero = relax.const(0, dtype)
     remainder = node.emit(relax.op.mod(lhs, rhs))
     negative = node.emit(relax.op.less(rhs, zero))
-    # LLVM knows no inequality of booleans as TVM writes it.
+    # An xor, because TVM's LLVM codegen does not support ``!=`` of booleans.
     unlike = relax.op.logical_xor(relax.op.less(remainder, zero), negative)
     moved = relax.op.where(unlike, relax.op.add(remainder, rhs), remainder)
     signed_zero = relax.op.where(negative, relax.const(-0.0, dtype), zero)
@@ -123,8 +124,8 @@ def convert_mod(node: Node, convert: Converter) -> relax.Expr:
 def convert_pow(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Pow, whose result has the dtype of the base.
 
-    Integers, and powers of another dtype than the base, are computed in float64, as in ONNX
-    Runtime.
+    Integer powers, and powers whose base and exponent have different dtypes, are computed in
+    float64, as in ONNX Runtime.
     """
     base, exponent = node.operands
     dtype = dtype_of(base)
@@ -136,7 +137,7 @@ def convert_pow(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_bit_shift(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a BitShift; what is shifted by more bits than there are leaves none behind."""
+    """Convert a BitShift; a shift by the width of the dtype or more shifts all bits out."""
     data, count = node.operands
     dtype = dtype_of(data)
     bits = int(dtype.removeprefix("u").removeprefix("int"))
@@ -145,23 +146,24 @@ def convert_bit_shift(node: Node, convert: Converter) -> relax.Expr:
     zero = relax.const(0, dtype)
     left = node.text("direction", "") == "LEFT"
     shift = relax.op.left_shift if left else relax.op.right_shift
-    possible = relax.op.less(count, relax.const(bits, dtype))
+    in_range = relax.op.less(count, relax.const(bits, dtype))
     if signed:
         not_negative = relax.op.greater_equal(count, zero)
-        possible = relax.op.logical_and(possible, not_negative)
-    possible = node.emit(possible)
-    shifted = shift(data, relax.op.where(possible, count, zero))
+        in_range = relax.op.logical_and(in_range, not_negative)
+    in_range = node.emit(in_range)
+    shifted = shift(data, relax.op.where(in_range, count, zero))
     rest = zero
     if signed and not left:
         rest = relax.op.where(relax.op.less(data, zero), relax.const(-1, dtype), zero)
-    return relax.op.where(possible, shifted, rest)
+    return relax.op.where(in_range, shifted, rest)
 
 
 def convert_softplus(node: Node, convert: Converter) -> relax.Expr:
     r"""Convert a Softplus, :math:`\ln(1 + e^x) = \max(x, 0) + \ln(1 + e^{-|x|})`.
 
-    The logarithm is :math:`e \ln(u) / (u - 1)` for :math:`u = 1 + e`, in which the rounding of
-    `u` cancels, and `e` where `u` is 1 (W. Kahan).
+    With :math:`e = e^{-|x|}` and :math:`u = 1 + e`, the logarithm is computed as
+    :math:`e \ln(u) / (u - 1)`, in which the rounding error of `u` cancels, and as `e` if `u` rounds
+    to 1 (W. Kahan).
     """
     data = node.operands[0]
     dtype = dtype_of(data)
@@ -183,8 +185,8 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If it is from or to floats of 8 bits or less, or integers of less than 8, of which TVM
-        takes the bits for those of others.
+        If it is from or to floats of 8 bits or less, or integers of less than 8 bits; TVM
+        misinterprets their bits as those of other dtypes.
     """
     source = dtype_of(node.operands[0])
     if node.operator == "Cast":
@@ -199,12 +201,12 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_space_to_depth(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a SpaceToDepth, in mode CRD with the channels before the places of a block.
+    """Convert a SpaceToDepth; in mode CRD the channels come before the positions in a block.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the mode is unknown, or the shape of X is in mode CRD.
+        If the mode is unknown; in mode CRD, also if the shape of X is unknown.
     """
     mode = node.text("mode", "DCR")
     if mode == "DCR":
@@ -227,7 +229,7 @@ def convert_dropout(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If it is one in training, or can't be known not to be.
+        If it drops elements in training mode, or training_mode is not a constant.
     """
     data, mode = node.operands[0], node.operand(2)
     if mode is not None:

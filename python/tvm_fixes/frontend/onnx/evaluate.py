@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ONNX operators over values that are known while a model is imported; see ``values.py``."""
+"""Evaluate ONNX operators on values that are known at import time; see ``values.py``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,23 +33,23 @@ def evaluate(
     opset: int,
     known: KnownValues,
 ) -> list[Value] | None:
-    """The values of the outputs of a node.
+    """Evaluate a node; return the values of its outputs.
 
     Parameters
     ----------
     operator : str
-        Its type.
+        The operator of the node.
     operands : sequence
-        Values, tensors, and None for those that are left out.
+        Known values, tensors, and None for operands that are omitted.
     attributes : dict
-        By name, as TVM's converters get them.
+        The attributes by name, in the form that TVM's converters get.
     opset : int
         The version of the default operator set.
 
     Returns
     -------
     list of Value or None
-        None if an element of an output can't be known, or the node is invalid.
+        None if an element of an output is unknown, or the node is invalid.
     """
     evaluator = _EVALUATORS.get(operator)
     if evaluator is None:
@@ -62,6 +62,6 @@ def evaluate(
         KeyError,
         OverflowError,
         ValueError,
-    ):  # an invalid node is its converter's to refuse
+    ):  # the converter rejects an invalid node
         return None
     return outputs if isinstance(outputs, list) else [outputs]

@@ -31,14 +31,14 @@ __all__ = ["EVALUATORS"]
 def _elementwise(
     compute: Callable[..., Element | None], dtype: str | None = None
 ) -> Callable[[Operation], Value]:
-    """The evaluator of an operator on elements, that broadcasts.
+    """Make the evaluator of an elementwise operator that broadcasts its operands.
 
     Parameters
     ----------
     compute : callable
-        Gives an element of the result, or None if it is not known.
+        Returns an element of the result, or None if it is unknown.
     dtype : str, optional
-        That of the result, unless it is that of the operands.
+        The dtype of the result; by default that of the first operand.
     """
 
     def evaluator(operation: Operation) -> Value:
@@ -56,7 +56,7 @@ def _elementwise(
 
 
 def _divide(known: KnownValues, a: Element, b: Element) -> Element | None:
-    """The quotient, truncated toward zero if it is of integers."""
+    """The quotient; that of integers is truncated toward zero."""
     if not isinstance(b, tirx.Expr) and b == 0:
         return None
     if isinstance(a, float) and isinstance(b, float):
@@ -155,7 +155,7 @@ def _cast_like(operation: Operation) -> Value:
 
 
 def _index_of_extreme(find: Callable[..., np.ndarray]) -> Evaluator:
-    """The evaluator of ArgMax or ArgMin."""
+    """Make the evaluator of ArgMax or ArgMin."""
 
     def evaluator(operation: Operation) -> Value:
         array, axis = operation.value(0).array(), operation.axis()
@@ -175,24 +175,24 @@ def _index_of_extreme(find: Callable[..., np.ndarray]) -> Evaluator:
 def _reduction(
     combine: Callable[[KnownValues, Element, Element], Element],
     identity: int | None,
-    axes_are_operand: int,
+    axes_operand_opset: int,
 ) -> Evaluator:
-    """The evaluator of a reduction of integers.
+    """Make the evaluator of a reduction of integers.
 
     Parameters
     ----------
     identity : int, optional
-        The result of no elements.
-    axes_are_operand : int
-        The first opset where axes are no attribute.
+        The result for no elements.
+    axes_operand_opset : int
+        The first opset in which the axes are an operand instead of an attribute.
     """
 
     def evaluator(operation: Operation) -> Value:
         value, attributes = operation.value(0), operation.attributes
-        if not np.issubdtype(value.dtype, np.integer):  # floats depend on the order
+        if not np.issubdtype(value.dtype, np.integer):  # a sum of floats depends on the order
             raise UnknownError
         rank = value.elements.ndim
-        if operation.opset < axes_are_operand:
+        if operation.opset < axes_operand_opset:
             axes = list(attributes.get("axes", []))
         else:
             axes = operation.numbers(1) if operation.has(1) else []
@@ -224,13 +224,13 @@ def _cum_sum(operation: Operation) -> Value:
     elements = np.moveaxis(value.elements, axis, -1)
     backwards = slice(None, None, -1 if operation.attributes.get("reverse", 0) else 1)
     sums = np.empty(elements.shape, object)
-    for place in np.ndindex(*elements.shape[:-1]):
+    for index in np.ndindex(*elements.shape[:-1]):
         total: Element = 0
         row: list[Element] = []
-        for element in elements[place][backwards]:
+        for element in elements[index][backwards]:
             row.append(total if operation.attributes.get("exclusive", 0) else total + element)
             total = total + element
-        sums[place] = filled(row[backwards], (len(row),))
+        sums[index] = filled(row[backwards], (len(row),))
     sums = np.moveaxis(sums, -1, axis)
     return operation.result(sums.flat, value.shape, value.dtype)
 

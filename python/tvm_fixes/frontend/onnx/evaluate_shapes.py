@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators that make, take, move or join the elements of values."""
+"""Evaluators of operators that create, select, move or join the elements of values."""
 
 import math
 
@@ -19,7 +19,7 @@ from onnx import numpy_helper
 
 from .extents import slice_range
 from .operation import Evaluator, Operation, UnknownError, positions
-from .values import MOST_ELEMENTS, Element, Value
+from .values import MAX_ELEMENTS, Element, Value
 
 __all__ = ["EVALUATORS"]
 
@@ -55,7 +55,7 @@ def _gather(operation: Operation) -> Value:
 
 
 def _indices(operation: Operation, extent: int) -> np.ndarray:
-    """The second operand as indices, of which negative ones count from the end."""
+    """The second operand as nonnegative indices; negative ones count from the end of the axis."""
     indices = np.array(operation.numbers(1), "int64").reshape(operation.value(1).shape)
     if np.any((indices < -extent) | (indices >= extent)):
         raise IndexError
@@ -74,7 +74,7 @@ def _gather_nd(operation: Operation) -> Value:
     places = np.array(operation.numbers(1), "int64").reshape(indices.shape)
     result = np.empty(indices.shape[:-1] + elements.shape[batch + depth :], object)
     for place in np.ndindex(*indices.shape[:-1]):
-        # An index that is out of bounds raises.
+        # NumPy raises IndexError for an index that is out of bounds.
         result[place] = elements[place[:batch] + tuple(places[place])]
     return operation.moved(result)
 
@@ -85,11 +85,11 @@ def _scatter_nd(operation: Operation) -> Value:
     elements, indices = operation.value(0).elements.copy(), operation.value(1)
     updates = operation.value(2).elements
     places = np.array(operation.numbers(1), "int64").reshape(indices.shape)
-    taken = np.zeros(elements.shape, "int64")
+    write_counts = np.zeros(elements.shape, "int64")
     for place in np.ndindex(*indices.shape[:-1]):
         elements[tuple(places[place])] = updates[place]
-        taken[tuple(places[place])] += 1
-    if np.any(taken > 1):  # which one is last is not defined
+        write_counts[tuple(places[place])] += 1
+    if np.any(write_counts > 1):  # the order of duplicates is undefined
         raise UnknownError
     return operation.moved(elements)
 
@@ -99,12 +99,12 @@ def _scatter_elements(operation: Operation) -> Value:
         raise UnknownError
     elements, axis = operation.value(0).elements.copy(), operation.axis()
     updates = operation.value(2).elements
-    taken = np.zeros(elements.shape, "int64")
+    write_counts = np.zeros(elements.shape, "int64")
     for place, index in np.ndenumerate(_indices(operation, elements.shape[axis])):
         target = (*place[:axis], index, *place[axis + 1 :])
         elements[target] = updates[place]
-        taken[target] += 1
-    if np.any(taken > 1):  # which one is last is not defined
+        write_counts[target] += 1
+    if np.any(write_counts > 1):  # the order of duplicates is undefined
         raise UnknownError
     return operation.moved(elements)
 
@@ -115,7 +115,7 @@ def _concat(operation: Operation) -> Value:
 
 
 def _given_axes(operation: Operation) -> list[int] | None:
-    """The axes of a Squeeze or Unsqueeze, an attribute before opset 13."""
+    """The axes of a Squeeze or Unsqueeze, an attribute before opset 13; None if omitted."""
     if operation.opset < 13:
         axes = operation.attributes.get("axes")
         return None if axes is None else list(axes)
@@ -186,8 +186,8 @@ def _split(operation: Operation) -> list[Value]:
         counts = list(attributes["split"])
     else:
         parts = attributes.get("num_outputs", attributes["tvm_custom"]["num_outputs"])
-        most = -(-extent // parts)
-        counts = [most] * (parts - 1) + [extent - most * (parts - 1)]
+        largest = -(-extent // parts)
+        counts = [largest] * (parts - 1) + [extent - largest * (parts - 1)]
     if min(counts) < 0 or sum(counts) != extent:
         raise ValueError(counts)
     return [operation.moved(part) for part in np.split(elements, np.cumsum(counts)[:-1], axis)]
@@ -201,7 +201,7 @@ def _expand(operation: Operation) -> Value:
 
 def _tile(operation: Operation) -> Value:
     elements, repeats = operation.value(0).elements, operation.numbers(1)
-    if len(repeats) != elements.ndim or elements.size * math.prod(repeats) > MOST_ELEMENTS:
+    if len(repeats) != elements.ndim or elements.size * math.prod(repeats) > MAX_ELEMENTS:
         raise UnknownError
     return operation.moved(np.tile(elements, repeats))
 
@@ -212,7 +212,7 @@ def _range(operation: Operation) -> Value:
     if not isinstance(length, int) or not isinstance(delta, int):
         raise UnknownError
     count = len(range(0, length, delta))
-    if count > MOST_ELEMENTS:
+    if count > MAX_ELEMENTS:
         raise UnknownError
     elements = [start + index * delta for index in range(count)]
     return operation.result(elements, (count,), operation.value(0).dtype)
@@ -220,7 +220,7 @@ def _range(operation: Operation) -> Value:
 
 def _constant_of_shape(operation: Operation) -> Value:
     shape = operation.numbers(0)
-    if math.prod(shape) > MOST_ELEMENTS or min(shape, default=0) < 0:
+    if math.prod(shape) > MAX_ELEMENTS or min(shape, default=0) < 0:
         raise UnknownError
     fill = np.zeros(1, "float32")
     if "value" in operation.attributes:
@@ -249,7 +249,7 @@ def _top_k(operation: Operation) -> list[Value]:
     [k] = operation.numbers(1)
     if not 0 <= k <= array.shape[axis]:
         raise ValueError(k)
-    # Of equal elements the one of the lower index comes first (ONNX operator specification).
+    # Among equal elements the one with the lower index comes first (ONNX operator specification).
     key = -array.astype(object) if operation.attributes.get("largest", 1) else array
     order = np.argsort(key, axis, kind="stable").take(range(k), axis)
     if not operation.attributes.get("sorted", 1) and k > 1:

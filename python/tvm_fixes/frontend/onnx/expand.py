@@ -17,14 +17,15 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An Expand between two symbols, or to a shape that is known at run time alone and holds a 1;
-    symbolic data expanded to a constant shape; fewer dims asked for than there are. Repeats that
-    depend on dims, or are of no elements. A constant of a shape that is computed, or of no dims.
+    Expand: from one symbolic dim to another; to a shape that is known only at run time and contains
+    a 1; of symbolic data to a constant shape; to a shape with fewer dims than the data have. Tile:
+    with repeats that depend on dims, or with an empty result. ConstantOfShape: of a computed shape,
+    or of a shape without dims.
 Symptom
-    Wrong elements or a wrong shape, silently; ``AttributeError``; errors of the build.
+    Wrong elements or a wrong shape, silently; ``AttributeError``; build errors.
 Mechanism
-    The converter takes an extent that it can't compare for the result's, and TVM's ``broadcast_to``
-    reads one that it can't compare as if it were not 1.
+    The converter uses an extent that it cannot compare as the result's extent, and TVM's
+    ``broadcast_to`` assumes that an extent it cannot compare is not 1.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
     and the fix id ``onnx-expand``.
@@ -49,8 +50,8 @@ __all__ = ["convert_constant_of_shape", "convert_expand", "convert_tile"]
 def convert_expand(node: Node, convert: Converter) -> relax.Expr:
     """Convert an Expand, which broadcasts both ways: a 1 in the target keeps the data's dim.
 
-    A -1 in a constant target does so too, as some exporters write it.  That dims of which neither
-    is known to be 1 broadcast is checked at run time.
+    A -1 in a constant target, which some exporters write, keeps it too.  If neither of two dims is
+    known to be 1, the model checks at run time that they broadcast.
 
     Raises
     ------
@@ -67,11 +68,11 @@ def convert_expand(node: Node, convert: Converter) -> relax.Expr:
     sources = [1] * (rank - len(extents)) + extents
     target = [1] * (rank - len(target)) + target
     for axis, (source, asked) in enumerate(zip(sources, target, strict=True)):
-        reason = f"expected what {extents} broadcasts to (axis {axis} of {rank})"
+        reason = f"expected a shape that {extents} broadcasts to (axis {axis} of {rank})"
         require(node, asked >= 0, "operand shape", target, reason)
         require_broadcast(node, source, asked, "operand shape", target, reason)
     result = [broadcast_extent(node, *pair) for pair in zip(sources, target, strict=True)]
-    # What was required may tell that extents are equal.
+    # The requirements may imply that extents are equal.
     data = node.known.refined(node.builder, data)
     if is_static(*extents, *result) and 0 not in result:
         return convert(node)
@@ -85,7 +86,8 @@ def convert_tile(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data is unknown, there are not as many repeats, or one is negative.
+        If the rank of the data is unknown, the number of repeats differs from it, or a repeat is
+        negative.
     """
     data, extents = shaped(node, 0, "input")
     if node.opset < 6:
@@ -115,7 +117,7 @@ def convert_tile(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _repeats_of_one_axis(node: Node, rank: int) -> list[Extent]:
-    """Those of opset 1: a number of tiles and an axis, both scalars."""
+    """The repeats of a Tile of opset 1, whose operands are the scalars tiles and axis."""
     (tiles,), axis = extents_or_symbols(node, 1, "tiles"), extents_or_symbols(node, 2, "axis")
     return [tiles if index == axis[0] else 1 for index in range(rank)]
 

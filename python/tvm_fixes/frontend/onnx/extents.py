@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Arithmetic of extents, which are ints or expressions."""
+"""Arithmetic of extents, which are ints or TIR expressions."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -33,56 +33,57 @@ __all__ = [
 ]
 
 END = 2**31 - 1
-"""A bound from which on it is the end of an axis (ONNX operator specification, Slice)."""
+"""A slice bound of at least this value means the end of an axis (ONNX specification, Slice)."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def least(known: KnownValues, *values: Extent) -> Extent:
-    """The least of some extents."""
+    """The minimum of `values`."""
 
-    def lesser(a: Extent, b: Extent) -> Extent:
+    def smaller_of(a: Extent, b: Extent) -> Extent:
         if known.less(b, a) is False:
             return a
         if known.less(a, b) is False:
             return b
         return known.simplify(tirx.min(expression(a), expression(b)))
 
-    return reduce(lesser, values)
+    return reduce(smaller_of, values)
 
 
 def greatest(known: KnownValues, *values: Extent) -> Extent:
-    """The greatest of some extents."""
+    """The maximum of `values`."""
 
-    def greater(a: Extent, b: Extent) -> Extent:
+    def larger_of(a: Extent, b: Extent) -> Extent:
         if known.less(a, b) is False:
             return a
         if known.less(b, a) is False:
             return b
         return known.simplify(tirx.max(expression(a), expression(b)))
 
-    return reduce(greater, values)
+    return reduce(larger_of, values)
 
 
 def product(known: KnownValues, values: Iterable[Extent]) -> Extent:
-    """The product of some extents; 1 of none."""
+    """The product of `values`; 1 if there are none."""
     return known.simplify(reduce(lambda a, b: a * b, values, 1))
 
 
 def is_static(*values: Extent) -> bool:
-    """Whether no extent is an expression."""
+    """Whether all extents are ints."""
     return not any(isinstance(value, tirx.Expr) for value in values)
 
 
 def equal(known: KnownValues, a: Extent, b: Extent) -> bool | tirx.Expr:
-    """Whether two extents are equal."""
+    """Whether two extents are equal; an expression if it depends on symbols."""
     verdict = known.equal(a, b)
     if verdict is not None:
         return verdict
     for extreme, number in ((a, b), (b, a)):
         if isinstance(extreme, tirx.Min | tirx.Max) and isinstance(number, int):
             for bound, other in ((extreme.a, extreme.b), (extreme.b, extreme.a)):
-                # What the least of an extent and a greater number is, the extent is.
+                # If `bound` exceeds `number`, min(bound, other) == number iff other == number; the
+                # same holds for max with the order reversed.
                 if known.less(*_ordered(extreme, number, bound)):
                     return equal(known, other, number)
     return tirx.EQ(expression(a), expression(b))
@@ -95,7 +96,7 @@ def _ordered(extreme: tirx.Expr, number: Extent, bound: Extent) -> tuple[Extent,
 def choose(
     known: KnownValues, condition: bool | tirx.Expr, then: Extent, otherwise: Extent
 ) -> Extent:
-    """One of two extents."""
+    """The extent `then` if `condition` holds, else `otherwise`."""
     condition = simplified(known, condition)
     if isinstance(condition, bool):
         return then if condition else otherwise
@@ -117,20 +118,19 @@ def simplified(known: KnownValues, condition: bool | tirx.Expr) -> bool | tirx.E
 def slice_range(
     known: KnownValues, extent: Extent, start: Extent, end: Extent, step: int
 ) -> tuple[Extent, Extent]:
-    """The first index and the number of indices on an axis.
+    """The first index of a slice of an axis, and its number of indices.
 
-    Bounds that are negative count from the end of the axis, and are then clamped to it (ONNX
-    operator specification, Slice; NumPy does not clamp ``start`` to 0 where the step is negative).
-    The largest integer as ``end`` stands for the end in the direction of the step, as in ONNX
-    Runtime.
+    Negative bounds count from the end of the axis; then bounds are clamped to the axis (ONNX
+    operator specification, Slice; NumPy does not clamp ``start`` to 0 if the step is negative).
+    The largest integer as ``end`` means the end in the direction of the step, as in ONNX Runtime.
     """
     if step < 0 and isinstance(end, int) and end in (END, _INT64_MAX):
         end = _INT64_MIN
     start, end = (_from_end(known, bound, extent) for bound in (start, end))
     if step > 0:
-        # At most the end: TVM computes the extent from it, negative if it were behind the axis.
+        # Clamped to the extent: TVM would compute a negative extent from a start beyond the axis.
         first = least(known, greatest(known, start, 0), extent)
-        # The least of the differences of clamped bounds, in which extents cancel out.
+        # The difference of the clamped bounds, as a minimum of terms in which extents cancel.
         span = least(known, extent, end, extent - start, end - start)
     else:
         first = greatest(known, least(known, start, extent - 1), 0)

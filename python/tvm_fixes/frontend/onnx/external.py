@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Initializers whose elements lie in files beside the model, and stay there."""
+"""Initializers whose elements are stored in files beside the model, and are not loaded."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -30,8 +30,8 @@ __all__ = [
     "without_external",
 ]
 
-# What is larger, in elements, stays in its file, unless elements share bytes.
-_SMALL = 1 << 14
+# Initializers with more elements stay in their files, unless their elements share bytes.
+_MAX_LOADED_ELEMENTS = 1 << 14
 _SUB_BYTE = frozenset(
     number
     for name, number in onnx.TensorProto.DataType.items()
@@ -39,14 +39,14 @@ _SUB_BYTE = frozenset(
 )
 
 Place = tuple[Path, int]
-"""A file, and where in it the elements begin."""
+"""A file, and the byte offset of the elements in it."""
 
 Read = Callable[[onnx.TensorProto], tvm.runtime.Tensor]
-"""Makes the tensor of an initializer, whose elements may lie in a file."""
+"""Returns the tensor of an initializer, whose elements may be stored in a file."""
 
 
 def load_small(model: onnx.ModelProto, directory: Path) -> None:
-    """Load what lies in files beside `model`, except for the large initializers of its graph.
+    """Load the tensors in files beside `model`, except for the large initializers of its graph.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def load_small(model: onnx.ModelProto, directory: Path) -> None:
 
 
 def place_of(tensor: onnx.TensorProto, nbytes: int, directory: Path) -> Place:
-    """Where the `nbytes` bytes of an initializer's elements lie.
+    """The file and offset of the `nbytes` bytes of an initializer's elements.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def place_of(tensor: onnx.TensorProto, nbytes: int, directory: Path) -> Place:
 
 
 def _file_of(tensor: onnx.TensorProto, directory: Path) -> Path:
-    """The file that the elements of a tensor lie in: a model names those of its own folder."""
+    """The file with the elements of a tensor, which must be in the model's folder."""
     location = external_data_helper.ExternalDataInfo(tensor).location
     path = (directory / location).resolve()
     if not path.is_relative_to(directory.resolve()):
@@ -95,7 +95,7 @@ def _file_of(tensor: onnx.TensorProto, directory: Path) -> Path:
 
 
 def with_external(model: onnx.ModelProto, read: Read) -> onnx.ModelProto:
-    """`model` with the elements that lie in files, as `read` gives them, in it."""
+    """A copy of `model` that contains the elements stored in files, as `read` returns them."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     for initializer in whole.graph.initializer:
@@ -108,7 +108,7 @@ def with_external(model: onnx.ModelProto, read: Read) -> onnx.ModelProto:
 def with_initializers(
     model: onnx.ModelProto, initializers: Iterable[onnx.TensorProto]
 ) -> onnx.ModelProto:
-    """`model` with these initializers in the place of its own, of which none is copied."""
+    """`model` with these initializers instead of its own, which are not copied."""
     graph = model.graph
     return onnx.ModelProto(
         ir_version=model.ir_version,
@@ -126,7 +126,7 @@ def with_initializers(
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with inputs in the place of the initializers whose elements lie in files."""
+    """`model` with inputs instead of the initializers whose elements are stored in files."""
     graph = model.graph
     external = [i for i in graph.initializer if external_data_helper.uses_external_data(i)]
     if not external:
@@ -143,9 +143,9 @@ def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _tensors(graph: onnx.GraphProto, *, inner: bool = False) -> Iterator[onnx.TensorProto]:
-    """The tensors that are loaded: attributes, those of branches, and small initializers."""
+    """Yield the tensors to load: attributes, all of those in branches, and small initializers."""
     for tensor in graph.initializer:
-        if inner or math.prod(tensor.dims) <= _SMALL or tensor.data_type in _SUB_BYTE:
+        if inner or math.prod(tensor.dims) <= _MAX_LOADED_ELEMENTS or tensor.data_type in _SUB_BYTE:
             yield tensor
     for node in graph.node:
         for attribute in node.attribute:

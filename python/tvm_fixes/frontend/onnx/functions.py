@@ -10,21 +10,22 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Functions: those of the model, and operators that are defined by others.
+"""Functions of the model, and operators that are defined in terms of other operators.
 
 Upstream
     No thread found.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A model with functions of its own, as PyTorch's dynamo-based exporter writes; an operator for
-    which TVM has no converter and whose schema has a function body (Celu, CenterCropPad,
+    A model with its own functions, which PyTorch's dynamo-based exporter writes; an operator that
+    has no converter in TVM, and whose schema has a function body (Celu, CenterCropPad,
     HannWindow, NegativeLogLikelihoodLoss, RotaryEmbedding, Swish, …).
 Symptom
-    ``OpNotImplemented``, or a function that has the name of an operator is taken for it, silently.
+    ``OpNotImplemented``; or a function with the name of an operator is silently converted as that
+    operator.
 Mechanism
-    The importer looks a node up by its type alone, and reads neither ``model.functions`` nor the
-    bodies that ONNX's schemas have.
+    The importer looks a node up only by its operator type, and reads neither ``model.functions``
+    nor the function bodies in ONNX's schemas.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-functions``.
@@ -44,55 +45,56 @@ from .external import with_initializers
 
 __all__ = ["expand_functions"]
 
-_SMALL = 64
+# Initializers with more elements are not copied into the inliner.
+_MAX_INLINED_ELEMENTS = 64
 
 
 def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> onnx.ModelProto:
-    """Replace nodes by the bodies of the functions they call, in branches and bodies too.
+    """Replace calls of functions by the functions' bodies, also in branches and loop bodies.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Stays as it is.
+        Is not modified.
     convertible : collection of str
-        The operators that have a converter, and are kept.
+        The operators that have a converter, whose nodes are kept.
 
     Returns
     -------
     onnx.ModelProto
-        `model` itself if there is nothing to replace.
+        The expanded model; `model` itself if there is nothing to replace.
 
     Raises
     ------
     tvm.error.OpNotImplemented
-        If a function can't be replaced, since it is written in a version of the operators that
-        does not convert to the model's, or its body depends on a type that can't be inferred.
+        If a call can't be replaced, because its function is written for an opset that does not
+        convert to the model's, or because its body depends on a type that can't be inferred.
     """
     known = set(convertible)
     opset = next((imported.version for imported in model.opset_import if not imported.domain), 1)
-    if not model.functions and not _to_expand(model.graph, known, opset):
+    if not model.functions and not _operators_to_expand(model.graph, known, opset):
         return model
     switches.note(FUNCTIONS)
     expanded = _without_large_initializers(model)
     defaults = {
         (function.domain, function.name): function.attribute_proto for function in model.functions
     }
-    _give_defaults(expanded.graph.node, defaults)
+    _add_default_attributes(expanded.graph.node, defaults)
     for function in expanded.functions:
-        _give_defaults(function.node, defaults)
+        _add_default_attributes(function.node, defaults)
     names = [f"{function.domain}.{function.name}" for function in model.functions]
     if names:
-        with _refusing(names):
+        with _report_inlining_errors(names):
             expanded = inliner.inline_local_functions(expanded, convert_version=True)
-    # A body may call functions in its turn.
-    while names := _to_expand(expanded.graph, known, opset):
+    # A body may itself call functions.
+    while names := _operators_to_expand(expanded.graph, known, opset):
         schemas = {("", name): defs.get_schema(name, opset) for name in names}
         defaults = {
             function: [a.default_value for a in schema.attributes.values() if a.default_value.name]
             for function, schema in schemas.items()
         }
-        _give_defaults(expanded.graph.node, defaults)
-        with _refusing(names):
+        _add_default_attributes(expanded.graph.node, defaults)
+        with _report_inlining_errors(names):
             expanded = inliner.inline_selected_functions(
                 expanded, [("", name) for name in names], inline_schema_functions=True
             )
@@ -102,12 +104,14 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
 
 
 def _without_large_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with the types of the large initializers, as inlining serializes what it gets.
+    """`model` with only the types of the large initializers, because inlining serializes the model.
 
-    The small ones stay: the type of a result may follow from their elements.
+    The small ones stay: the type of a result may depend on their elements.
     """
     graph = model.graph
-    light = with_initializers(model, [i for i in graph.initializer if math.prod(i.dims) <= _SMALL])
+    light = with_initializers(
+        model, [i for i in graph.initializer if math.prod(i.dims) <= _MAX_INLINED_ELEMENTS]
+    )
     typed = {value.name for value in (*graph.input, *graph.value_info)}
     light.graph.value_info.extend(
         helper.make_tensor_value_info(i.name, i.data_type, i.dims)
@@ -117,18 +121,18 @@ def _without_large_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _give_defaults(
+def _add_default_attributes(
     nodes: Iterable[onnx.NodeProto],
     defaults: Mapping[tuple[str, str], Iterable[onnx.AttributeProto]],
 ) -> None:
-    """Write the attributes that calls of functions leave out into them.
+    """Add the default attributes that calls of functions omit.
 
-    The inliner takes them for attributes that the body is to go without.
+    The inliner would otherwise drop these attributes from the body.
     """
     for node in nodes:
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
-                _give_defaults(body.node, defaults)
+                _add_default_attributes(body.node, defaults)
         given = {attribute.name for attribute in node.attribute}
         node.attribute.extend(
             default
@@ -138,33 +142,35 @@ def _give_defaults(
 
 
 @contextmanager
-def _refusing(functions: Sequence[str]) -> Iterator[None]:
+def _report_inlining_errors(functions: Sequence[str]) -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # of the version converter, or of the inference of types
+    except RuntimeError as error:  # from the version converter, or from type inference
         raise tvm.error.OpNotImplemented(
-            f"{', '.join(functions)}: the body can't take the place of the call: {error}"
+            f"{', '.join(functions)}: cannot inline the function body: {error}"
         ) from error
 
 
-def _to_expand(graph: onnx.GraphProto, convertible: set[str], opset: int) -> list[str]:
-    """The operators in `graph` that have a body and no converter."""
-    return sorted(name for name in _called(graph) - convertible if _has_body(name, opset))
+def _operators_to_expand(graph: onnx.GraphProto, convertible: set[str], opset: int) -> list[str]:
+    """The operators in `graph` that have a function body and no converter."""
+    return sorted(
+        name for name in _operators_in(graph) - convertible if _has_function_body(name, opset)
+    )
 
 
-def _called(graph: onnx.GraphProto) -> set[str]:
-    """The operators of the default domain in `graph` and in the graphs within it."""
+def _operators_in(graph: onnx.GraphProto) -> set[str]:
+    """The operators of the default domain in `graph` and in its nested graphs."""
     called = set()
     for node in graph.node:
         if node.domain == "":
             called.add(node.op_type)
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
-                called |= _called(body)
+                called |= _operators_in(body)
     return called
 
 
-def _has_body(operator: str, opset: int) -> bool:
+def _has_function_body(operator: str, opset: int) -> bool:
     try:
         schema = defs.get_schema(operator, opset)
     except defs.SchemaError:

@@ -17,13 +17,13 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A Range to a dim whose result meets a tensor with that dim, such as position embeddings; an
-    EyeLike of another dtype than its input's.
+    A Range up to a dim whose result is combined with a tensor of that dim, such as position
+    embeddings; an EyeLike whose dtype differs from its input's.
 Symptom
     ``CodeGenVM cannot emit this Relax operator``; ``dtype mismatch``.
 Mechanism
-    The converter of Range computes the number of elements at run time, so that nothing shows it to
-    be the dim; that of EyeLike refuses the dtype, which Relax's operator ignores.
+    The converter of Range computes the number of elements at run time, so that it cannot be proven
+    equal to the dim; that of EyeLike rejects the dtype, which Relax's operator ignores.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and, with ``selection.py``, the fix id ``onnx-parameters``.
@@ -47,9 +47,9 @@ _ASTYPE = tvm.ir.Op.get("relax.astype")
 
 
 def convert_range(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Range, whose extent is an expression where integers and the step are known.
+    """Convert a Range; its extent is an expression if the operands are known and the step static.
 
-    They may be cast to floats, which PyTorch's exporters do with the extents of positions.
+    The operands are integers, or integers cast to floats, as PyTorch's exporters write them.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def convert_range(node: Node, convert: Converter) -> relax.Expr:
     """
     start, limit, step = (_whole_number(node, index) for index in range(3))
     if step is not None and node.known.equal(step, 0):
-        raise node.invalid("operand delta", step, "expected another step")
+        raise node.invalid("operand delta", step, "expected a nonzero step")
     if start is None or limit is None or not isinstance(step, int) or is_static(start, limit):
         return convert(node)
     switches.note(PARAMETERS)
@@ -76,7 +76,7 @@ def convert_range(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _whole_number(node: Node, index: int) -> Extent | None:
-    """An operand that is known to be whole, or None."""
+    """The value of an operand if it is known to be a whole number, else None."""
     operand, value = node.operands[index], node.value(index)
     if value is None:
         is_bound = isinstance(operand, relax.Var)
@@ -97,7 +97,7 @@ def convert_eye_like(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the data are not of two dimensions.
+        If the input does not have two dims.
     """
     data, extents = shaped(node, 0, "input")
     if len(extents) != 2:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The importer, as the conversion of a node that contains graphs uses it."""
+"""The interface of the importer that converters of nodes with nested graphs use."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -23,14 +23,14 @@ from .values import KnownValues
 
 
 class GraphImporter(Protocol):
-    """What converts the graph around a node, and the graphs within it.
+    """The importer of the graph that contains a node, and of the node's nested graphs.
 
     Attributes
     ----------
     bb : relax.BlockBuilder
-        Where expressions are emitted.
+        The builder that expressions are emitted into.
     known : KnownValues
-        What is known of tensors at import time.
+        The known elements and extents of tensors at import time.
     opset : int
         The version of the default operator set.
     """
@@ -40,7 +40,7 @@ class GraphImporter(Protocol):
     opset: int
 
     def bound(self, names: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """`names` stand for Relax expressions or values within; later ones are forgotten."""
+        """Bind `names` to Relax expressions or values; on exit, drop names bound since entry."""
 
     def convert_branch(
         self,
@@ -48,10 +48,10 @@ class GraphImporter(Protocol):
         inputs: Mapping[str, Any] | None = None,
         as_tensors: bool = False,
     ) -> list[Any]:
-        """The outputs of a branch, whose names are its own, converted where the builder is."""
+        """Convert a branch into the builder's current block, in its own scope of names."""
 
     def operand(self, name: str) -> Any:
-        """What a name stands for: a Relax expression, or a value."""
+        """The Relax expression or value that a name is bound to."""
 
     def as_tensor(self, operand: Any) -> relax.Expr:
-        """A Relax expression itself, or that of a value."""
+        """`operand` as a Relax expression; a value becomes a tensor."""

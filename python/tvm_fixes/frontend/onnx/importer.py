@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The importer: TVM's, with corrections between the graph and TVM's converters."""
+"""The importer: a subclass of TVM's that applies corrections around TVM's converters."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,10 +52,10 @@ _FIXES = {
 }
 
 _SHAPE_OPERANDS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 3}
-"""The operands that TVM's converters take as shapes, or otherwise as constants alone."""
+"""The operands that TVM's converters accept only as shapes or as constants."""
 
 _CONVERTERS = _get_convert_map().keys()
-"""The operators that TVM has a converter of."""
+"""The operators that TVM has a converter for."""
 
 _ONE_OUTPUT = {
     "ConcatFromSequence",
@@ -67,16 +67,16 @@ _ONE_OUTPUT = {
     "SequenceInsert",
     "SplitToSequence",
 }
-"""The operators whose output may be a sequence, which is a tuple in Relax."""
+"""The operators with one output that may be a sequence, which is a tuple in Relax."""
 
 _LOOPS = frozenset({"Loop", "Scan"})
-"""The operators that are converted with the graph around them."""
+"""The operators whose conversion needs the importer, because they contain a graph."""
 
 _OLDEST_IR_VERSION = 3
 
 
 def corrected_operators() -> frozenset[str]:
-    """The operators of which something is corrected, or that TVM has no converter for."""
+    """The operators with a correction, and those that only this importer converts."""
     return corrections.corrected_operators() | _LOOPS
 
 
@@ -90,10 +90,10 @@ def _has_if(function: relax.Function) -> bool:
 
 
 def _with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
-    """The functions that have no If as dataflow blocks.
+    """Convert functions without an If to dataflow blocks.
 
-    TVM makes none where the graph has an If, which may be decided by now.  FuseOps does not find
-    the variables of a block that is in a branch.
+    TVM makes no dataflow block if the graph has an If node, but the import may have resolved it.  A
+    function with an If is left alone: FuseOps does not find the variables of blocks in branches.
     """
     converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
     for variable, function in mod.functions.items():
@@ -103,7 +103,7 @@ def _with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _check_size(output: Any) -> None:
-    """Check the size of a tensor; symbols count as 1."""
+    """Check the size of a tensor; a symbolic dim counts as 1."""
     ty = getattr(output, "ty", None)
     if isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
         extents = [int(extent) for extent in ty.shape.values if isinstance(extent, tirx.IntImm)]
@@ -111,12 +111,12 @@ def _check_size(output: Any) -> None:
 
 
 def _converts_loops() -> bool:
-    """Whether there are Loop and Scan, which only our own walk over the nodes converts."""
+    """Whether Loop and Scan are converted; only this importer's own walk over nodes does so."""
     return switches.enabled(LOOPS) and switches.enabled(SHAPE_VALUES)
 
 
-class _SeenGraph:
-    """A graph that seems to have an If."""
+class _GraphWithIf:
+    """A graph whose list of nodes contains an additional If, which is not converted."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self.graph = graph
@@ -127,10 +127,10 @@ class _SeenGraph:
 
 
 class ONNXGraphImporter(TVMGraphImporter):
-    """TVM's importer with corrections, each of which is in force unless it is switched off.
+    """TVM's importer with corrections; each applies unless its fix is disabled.
 
-    Names of the graph stand for Relax expressions, or for values of which nobody has asked for
-    the tensor yet.
+    A name of the graph is bound to a Relax expression, or to a value.  A value becomes a tensor
+    when an operator first needs the tensor.
     """
 
     _shape: dict[str, list[Any]]
@@ -149,9 +149,9 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
         if _converts_loops() and has_branches(graph):
-            # TVM makes the function one dataflow block, in which no If can be, unless it sees one
-            # among the nodes of the graph itself; bodies that are written out have some too.
-            graph = _SeenGraph(graph)
+            # TVM makes the function one dataflow block, which cannot contain an If, unless the
+            # main graph has an If node. The bodies of unrolled loops may contain one too.
+            graph = _GraphWithIf(graph)
         mod = super().from_onnx(graph, opset)
         if not switches.enabled(SHAPE_VALUES):
             return mod
@@ -175,12 +175,12 @@ class ONNXGraphImporter(TVMGraphImporter):
         return super()._parse_attr([a for a in attributes if a.name not in empty]) | empty
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        # TVM takes If and Constant elsewhere.
+        # TVM converts If and Constant without an entry in its table of converters.
         converted = {*_CONVERTERS, "If", "Constant", *(_LOOPS if _converts_loops() else ())}
         others = [
             node
             for node in graph.node
-            if node.op_type not in converted and not corrections.in_force(node.op_type)
+            if node.op_type not in converted and not corrections.enabled_corrections(node.op_type)
         ]
         if others:
             raise unsupported(others)
@@ -189,7 +189,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         if not switches.enabled(SHAPE_VALUES):
             super()._construct_nodes(graph)
             return
-        self._convert_nodes(graph.graph if isinstance(graph, _SeenGraph) else graph)
+        self._convert_nodes(graph.graph if isinstance(graph, _GraphWithIf) else graph)
         for output in graph.output:
             self._tensor(output.name)
 
@@ -205,7 +205,7 @@ class ONNXGraphImporter(TVMGraphImporter):
             )
 
     def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
-        """The outputs of a node: Relax expressions or values."""
+        """Convert a node; return its outputs as Relax expressions or values."""
         defaults = {} if node.domain else float_defaults(node.op_type, self.opset)
         attributes = defaults | self._parse_attr(node.attribute)
         attributes["tvm_custom"] = {"name": name_of(node), "num_outputs": len(node.output)}
@@ -213,9 +213,9 @@ class ONNXGraphImporter(TVMGraphImporter):
         if undefined:
             raise ValueError(f"{node.op_type} {name_of(node)!r}: no value is named {undefined}")
         outputs = (
-            self._evaluated(node, attributes)
-            or self._branched(node, attributes)
-            or self._converted(node, attributes)
+            self._evaluate(node, attributes)
+            or self._convert_with_graphs(node, attributes)
+            or self._convert_by_operator(node, attributes)
         )
         if len(outputs) < len(node.output):
             raise tvm.error.OpNotImplemented(
@@ -224,18 +224,18 @@ class ONNXGraphImporter(TVMGraphImporter):
             )
         return outputs
 
-    def _evaluated(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
-        """The outputs of a node whose elements are known."""
+    def _evaluate(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
+        """The outputs of a node as values, or None if an element is unknown."""
         operands = [self._nodes[name] if name else None for name in node.input]
         values = evaluate(node.op_type, operands, attributes, self.opset, self.known)
         if values is not None:
             switches.note(SHAPE_VALUES)
         return values
 
-    def _branched(
+    def _convert_with_graphs(
         self, node: onnx.NodeProto, attributes: dict[str, Any]
     ) -> list[relax.Expr | Value] | None:
-        """The outputs of a node that has branches or a body."""
+        """Convert a node with branches or a loop body; return None for any other node."""
         if node.op_type in _LOOPS and switches.enabled(LOOPS):
             operands = [self._nodes[name] if name else None for name in node.input]
             if node.op_type == "Loop":
@@ -253,7 +253,7 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     @contextmanager
     def bound(self, names: Mapping[str, Any]) -> Iterator[None]:
-        """`names` stand for Relax expressions or values within; later ones are forgotten."""
+        """Bind `names` to Relax expressions or values; on exit, drop names bound since entry."""
         outer = self._nodes
         self._nodes = outer | dict(names)
         try:
@@ -267,7 +267,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         inputs: Mapping[str, Any] | None = None,
         as_tensors: bool = False,
     ) -> list[Any]:
-        """The outputs of a branch, whose names are its own, converted where the builder is."""
+        """Convert a branch into the builder's current block, in its own scope of names."""
         own = {
             initializer.name: relax.const(self._parse_array(initializer))
             for initializer in graph.initializer
@@ -278,11 +278,11 @@ class ONNXGraphImporter(TVMGraphImporter):
             return [self._tensor(name) if as_tensors else self._nodes[name] for name in names]
 
     def operand(self, name: str) -> Any:
-        """What a name stands for: a Relax expression, or a value."""
+        """The Relax expression or value that a name is bound to."""
         return self._nodes[name]
 
     def as_tensor(self, operand: Any) -> relax.Expr:
-        """A Relax expression itself, or that of a value."""
+        """`operand` as a Relax expression; a value becomes a tensor."""
         if not isinstance(operand, Value):
             return operand
         tensor = operand.tensor(self.bb)
@@ -290,32 +290,34 @@ class ONNXGraphImporter(TVMGraphImporter):
             self.known.remember(tensor, operand)
         return tensor
 
-    def _converted(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[relax.Expr]:
-        """The outputs of a node as Relax."""
+    def _convert_by_operator(
+        self, node: onnx.NodeProto, attributes: dict[str, Any]
+    ) -> list[relax.Expr]:
+        """Convert a node with the converters; return its outputs as Relax expressions."""
         operands = [
             self.known.refined(self.bb, self._tensor(name)) if name else None for name in node.input
         ]
-        if node.op_type not in _CONVERTERS and not corrections.in_force(node.op_type):
+        if node.op_type not in _CONVERTERS and not corrections.enabled_corrections(node.op_type):
             raise unsupported([node])  # in a branch
         result = self._convert_operator(node.op_type, operands, attributes, self.opset)
         if node.op_type in _ONE_OUTPUT:
             return [result]
         if isinstance(result, relax.Tuple):
-            return [self._shaped(field) for field in result.fields]
+            return [self._with_shape(field) for field in result.fields]
         if isinstance(result.ty, relax.TupleType):
             result = self.bb.emit(result)
             return [
-                self._shaped(self.bb.emit(relax.TupleGetItem(result, index)))
+                self._with_shape(self.bb.emit(relax.TupleGetItem(result, index)))
                 for index in range(len(result.ty.fields))
             ]
-        if isinstance(result.ty, relax.ShapeType):  # of a tensor of unknown rank
+        if isinstance(result.ty, relax.ShapeType):  # the shape of a tensor of unknown rank
             result = self.bb.emit(relax.op.shape_to_tensor(result))
-        return [self._shaped(result)]
+        return [self._with_shape(result)]
 
-    def _shaped(self, tensor: relax.Expr) -> relax.Expr:
-        """A tensor whose shape TVM does not tell with a symbol for each extent.
+    def _with_shape(self, tensor: relax.Expr) -> relax.Expr:
+        """Cast a tensor of unknown shape and known rank to a shape with a new symbol per dim.
 
-        Many operators have no lowering without a shape.
+        Many operators cannot be lowered if an operand has no shape.
         """
         ty = getattr(tensor, "ty", None)
         if not isinstance(ty, relax.TensorType) or ty.ndim < 1 or ty.shape is not None:
@@ -328,7 +330,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         return self.bb.match_cast(variable, relax.TensorType(dims, ty.dtype))
 
     def _tensor(self, name: str) -> relax.Expr:
-        """What a name stands for as a tensor."""
+        """The tensor that a name is bound to."""
         self._nodes[name] = self.as_tensor(self._nodes[name])
         return self._nodes[name]
 
@@ -336,7 +338,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         convert: Converter = self._convert_as_tvm
-        for correction in reversed(corrections.in_force(op_name)):
+        for correction in reversed(corrections.enabled_corrections(op_name)):
             convert = partial(correction, convert=convert)
         result = convert(Node(op_name, tuple(inputs), attrs, opset, self.bb, self.known))
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
@@ -363,28 +365,28 @@ def from_onnx(
 ) -> tvm.IRModule:
     """Import an ONNX model; ``tvm.relax.frontend.onnx.from_onnx``, corrected.
 
-    Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and what
-    slices, splits, reshapes, expands or selects mean what they mean in ONNX Runtime, and unnamed
-    dims of an input are symbols of their own, one an axis.  RNN, GRU, LSTM, Loop and
-    Scan are imported; what is repeated more than a few times is a function that calls itself.
-    What is switched off, and every other operator, is TVM's.
+    Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and operators
+    that slice, split, reshape, expand or select behave as in ONNX Runtime.  Unnamed dims of inputs
+    become symbols, one per axis.  RNN, GRU, LSTM, Loop and Scan are imported; a loop of more than a
+    few iterations becomes a recursive function.  TVM's converters handle all other operators, and
+    those whose fixes are disabled.
 
     Parameters
     ----------
     model : onnx.ModelProto
         The model, of IR version 3 (ONNX 1.1) or newer.
     shape_dict : dict of str to list, optional
-        Shapes of inputs, by name; they go before those in the model.  A dim that is a string is a
-        symbol, the same one wherever a dim has this name, or an expression of symbols.
+        Shapes of inputs, by name; they override those in the model.  A dim that is a string names
+        a symbol, which all dims of this name share, or is an expression of symbols.
     dtype_dict : str or dict of str to str, optional
-        Dtypes of inputs, by name; they go before those in the model.
+        Dtypes of inputs, by name; they override those in the model.
     opset : int, optional
         The version of the default operator set, instead of the model's.
     keep_params_in_input : bool
-        Make the initializers inputs of ``main``, behind the model's own, instead of constants;
-        their values are then the function's attribute ``params``.
+        Make the initializers inputs of ``main``, after the model's own inputs, instead of
+        constants; the function's attribute ``params`` then holds their values.
     sanitize_input_names : bool
-        Turn the names of inputs into identifiers.
+        Change the names of inputs to valid identifiers.
 
     Returns
     -------
@@ -394,13 +396,13 @@ def from_onnx(
     Raises
     ------
     ValueError
-        If the model's IR version is too old, or a rule of ONNX is broken: a name that two values
-        have, an unknown opset or element type, a missing operand or attribute.
+        If the model's IR version is too old, or the model violates a rule of ONNX: two values with
+        the same name, an unknown opset or element type, a missing operand or attribute.
     tvm.error.OpNotImplemented
         If the model has operators without a converter; the message names them.
     tvm.error.OpAttributeInvalid
         If an attribute or operand of a node has a value that can't be imported; the message names
-        the node, what it is and the value.
+        the node, the attribute or operand, and the value.
     """
     return import_model(
         model, shape_dict, dtype_dict, opset, keep_params_in_input, sanitize_input_names
@@ -417,13 +419,13 @@ def import_model(
     *,
     read: Read | None = None,
 ) -> tvm.IRModule:
-    """Import as :func:`from_onnx`, with initializers whose elements are not in the model.
+    """Import as :func:`from_onnx` does; `read` may supply the elements of initializers.
 
     Parameters
     ----------
     read : callable, optional
-        Makes the tensor of an initializer, whose elements may lie in a file; by default a copy of
-        those in the model.
+        Returns the tensor of an initializer, whose elements may be stored in a file; by default a
+        copy of the elements in the model.
     """
     if not any(map(switches.enabled, _FIXES)):
         if read is not None:
@@ -439,19 +441,19 @@ def import_model(
     check_model(model)
     try:
         onnx.checker.check_model(without_external(model))
-    except Exception as error:  # a model that the checker refuses may be importable
+    except Exception as error:  # a model that the checker rejects may be importable
         warnings.warn(str(error), stacklevel=2)
     versions = {imported.domain: imported.version for imported in model.opset_import}
     model_opset = versions.get("", versions.get("ai.onnx", 1))
     if opset is not None and opset < model_opset:
         warnings.warn(
-            f"opset {opset} was asked for and the model is of opset {model_opset}: "
-            "it may be misread",
+            f"the model has opset {model_opset} and is read as opset {opset}: "
+            "operators may be misinterpreted",
             stacklevel=2,
         )
     if switches.enabled(FUNCTIONS):
-        ours = filter(corrections.in_force, corrections.corrected_operators())
-        # TVM's Attention is not that of ONNX but that of ONNX Runtime's own domain.
+        ours = filter(corrections.enabled_corrections, corrections.corrected_operators())
+        # TVM's converter of Attention is for the operator of ONNX Runtime's domain, not ONNX's.
         model = expand_functions(model, {*_get_convert_map(), *ours, "If"} - {"Attention"})
     importer = ONNXGraphImporter(
         shape_dict,

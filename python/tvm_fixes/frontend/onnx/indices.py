@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Gather, GatherElements, GatherND, Scatter and ScatterND, whose kernels count from the end.
+"""Gather, GatherElements, GatherND, Scatter and ScatterND: kernels wrap negative indices.
 
 Upstream
     No thread found.
@@ -19,10 +19,10 @@ Versions
 Trigger
     Indices that the model computes, or that are out of range; a Scatter of dynamic indices.
 Symptom
-    An index before the first element, such as -5 of 4, becomes -1, which is one of an element.
-    Each operator takes three more kernels; the last one is refused.
+    An index before the first element, e.g. -5 on an axis of 4, becomes -1, which is the index of an
+    element. Each operator needs three more kernels. A Scatter of dynamic indices is rejected.
 Mechanism
-    The converters add the extent to negative indices, and leave what is negative still.
+    The converters add the extent to negative indices, and keep indices that are still negative.
 How to remove
     With the fix id ``index-legalize``.
 """
@@ -56,11 +56,11 @@ INDEXED: dict[str, Callable[..., relax.Expr]] = {
     "Scatter": lambda node, data, i, new: op.scatter_elements(data, i, new, _axis(node)),
     "ScatterND": _scatter_nd,
 }
-"""What each operator is in Relax."""
+"""For each operator, a function that builds its Relax call."""
 
 
 def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an operator to one of Relax; a value of the import, such as a shape, as TVM does."""
+    """Convert an operator to a Relax call; let TVM convert constants and shapes."""
     operands = list(node.operands)
     are_tensors = all(isinstance(getattr(e, "ty", None), relax.TensorType) for e in operands)
     if not are_tensors or all(isinstance(e, ir.GenericConst) for e in operands):

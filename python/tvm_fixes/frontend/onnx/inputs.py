@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The dims of inputs: those without a name, and those whose name is an expression.
+"""Dims of inputs that have no name, or whose name is an expression.
 
 Upstream
     No thread found.
@@ -20,11 +20,12 @@ Trigger
     An ONNX input with two dims that have neither a value nor a name, ``(?, 3, ?, ?)``; a name such
     as ``a + 2*b`` or ``2*(a + 1)``.
 Symptom
-    The program takes inputs alone whose unnamed dims are all equal: ``match_cast error, shape[2]
-    mismatch to a previous populated value``; it takes ``(a + 2)*b``; ``(a`` is a symbol.
+    The program accepts only inputs whose unnamed dims are all equal: ``match_cast error, shape[2]
+    mismatch to a previous populated value``. The name is evaluated as ``(a + 2)*b``, or read as a
+    symbol ``(a``.
 Mechanism
-    The importer looks symbols up by name, and the empty name is one of them; it reads an expression
-    from left to right.
+    The importer looks symbols up by name, and treats the empty name as one; it evaluates an
+    expression from left to right, without precedence.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it, with the names in `shape_dict`
     resolved; delete this file, its test and the fix id ``onnx-unnamed-dims``.
@@ -45,13 +46,13 @@ from ...support import switches
 __all__ = ["Dim", "evaluate_dim", "input_dims", "input_shapes", "symbol_names"]
 
 Dim: TypeAlias = int | str | tirx.Expr
-"""An extent, a symbol or an expression of symbols by name, or one that is made already."""
+"""An extent; the name of a symbol, or an expression of names; or a TIR expression."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    # What exporters write for the quotient of two extents.
+    # Exporters write / for the floored quotient of two extents.
     ast.Div: operator.floordiv,
     ast.FloorDiv: operator.floordiv,
 }
@@ -60,23 +61,23 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> dict[str, list[Dim]]:
     """The shapes of the inputs of `graph`, with a name for each dim that has no size.
 
-    Exporters write 0 and -1 for a dim that they do not know, too.  Unnamed dims of the same axis
-    have one name: inputs that are added to each other would not lower with different ones.
+    Exporters also write 0 and -1 for an unknown dim.  Unnamed dims of the same axis share a name:
+    operators that combine the inputs elementwise would not lower with different names.
 
     Parameters
     ----------
     graph : onnx.GraphProto
-        Is not changed.
+        Is not modified.
     given : mapping of str to sequence
-        Shapes that go before those in the graph, by the name of the input.
+        Shapes by the name of the input; they override those in the graph.
 
     Returns
     -------
     dict of str to list
-        By the name of the input; without those of unknown rank.
+        The shapes by the name of the input, without inputs of unknown rank.
     """
     declared = {
-        value.name: [_declared(dim) for dim in value.type.tensor_type.shape.dim]
+        value.name: [_declared_dim(dim) for dim in value.type.tensor_type.shape.dim]
         for value in graph.input
         if value.name not in given and value.type.tensor_type.HasField("shape")
     }
@@ -93,7 +94,7 @@ def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> di
 def input_shapes(
     graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]
 ) -> dict[str, list[int | tirx.Expr]]:
-    """What :func:`input_dims` gives, with one symbol for each name, and expressions of them."""
+    """The shapes that :func:`input_dims` returns, with names replaced by TIR expressions."""
     shapes = input_dims(graph, given)
     names = {dim for dims in shapes.values() for dim in dims if isinstance(dim, str)}
     symbols = {name: tirx.Var(name, "int64") for name in symbol_names(names)}
@@ -107,7 +108,7 @@ def input_shapes(
 
 
 def symbol_names(names: Collection[str]) -> set[str]:
-    """Those of `names` that are no expressions of the others."""
+    """The elements of `names` that are not expressions of the others."""
     symbols = set(names)
     for name in names:
         try:
@@ -119,20 +120,20 @@ def symbol_names(names: Collection[str]) -> set[str]:
 
 
 def evaluate_dim(text: str, symbols: Mapping[str, Any]) -> Any:
-    """The value of the name, or of the expression, `text`.
+    """Evaluate `text`, which is a name or an expression.
 
     Parameters
     ----------
     text : str
-        A key of `symbols`, or sums, differences, products and quotients (rounded down) of keys that
-        are identifiers, and of integers.
+        A key of `symbols`, or an expression of integers and of keys that are identifiers, with the
+        operators ``+``, ``-``, ``*``, ``/`` and ``//``; both quotients are rounded down.
     symbols : mapping of str to object
-        What names stand for: ints, or expressions of TVM.
+        The values of names: ints or TIR expressions.
 
     Raises
     ------
     KeyError
-        If there is a name that is not in `symbols`, or `text` is no such expression.
+        If a name is not in `symbols`, or `text` is not such an expression.
     """
 
     def value(node: ast.expr) -> Any:
@@ -154,5 +155,5 @@ def evaluate_dim(text: str, symbols: Mapping[str, Any]) -> Any:
     return value(parsed.body)
 
 
-def _declared(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+def _declared_dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return dim.dim_value if dim.dim_value > 0 else dim.dim_param or None

@@ -43,7 +43,7 @@ from tvm.sym import Analyzer, ConstIntBound
 from tvm_ffi import structural_equal, structural_walk
 
 __all__ = [
-    "MOST_ELEMENTS",
+    "MAX_ELEMENTS",
     "Element",
     "Extent",
     "KnownValues",
@@ -53,10 +53,10 @@ __all__ = [
     "is_small",
 ]
 
-MOST_ELEMENTS = 4096
+MAX_ELEMENTS = 4096
 """How many elements a tensor may have to be evaluated while it is imported."""
 
-_MOST_SYMBOLIC_ELEMENTS = 64
+_MAX_SYMBOLIC_ELEMENTS = 64
 """The same if elements are expressions: TVM builds a shape in a time that is more than linear."""
 
 Extent: TypeAlias = int | tirx.Expr
@@ -183,7 +183,7 @@ class KnownValues:
             return self._values[tensor]
         if tvm.ir.is_prim_expr(tensor):
             return self.value([tensor], (), "int64") if str(tensor.ty) == "int64" else None
-        array = self.array(tensor, MOST_ELEMENTS)
+        array = self.array(tensor, MAX_ELEMENTS)
         if array is None or not _is_number(array.dtype):
             return None
         elements = array.tolist() if array.dtype.kind in "biu" else array.astype("float64").tolist()
@@ -219,7 +219,7 @@ class KnownValues:
             None if there are too many, or if `dtype` does not hold them.
         """
         count = int(np.prod(shape, dtype="int64"))
-        if count > MOST_ELEMENTS:
+        if count > MAX_ELEMENTS:
             return None
         value = Value(np.empty(count, object), dtype)
         for index, element in enumerate(elements):
@@ -344,9 +344,9 @@ def extents_of(tensor: relax.Expr) -> list[Extent] | None:
 
 def is_small(elements: np.ndarray) -> bool:
     """Whether there are no more elements than a value may have."""
-    if elements.size <= _MOST_SYMBOLIC_ELEMENTS:
+    if elements.size <= _MAX_SYMBOLIC_ELEMENTS:
         return True
-    return elements.size <= MOST_ELEMENTS and not any(
+    return elements.size <= MAX_ELEMENTS and not any(
         isinstance(element, tirx.Expr) for element in elements.flat
     )
 
