@@ -383,7 +383,7 @@ def test_what_is_refused() -> None:
     before = "trips = Constant<value = int64 {3}>() zero_f = Constant<value = float {0}>()"
     after = "most = ReduceMax<keepdims = 0>(next) go_on = Greater(most, zero_f)"
     model = graph(PREFIX_SUMS.format(inputs="", before=before, condition="", after=after))
-    assert_refused(from_onnx, model, "number of scan outputs is 1; expected none beside a cond")
+    assert_refused(from_onnx, model, "number of scan outputs is 1; expected none if the cond")
 
 
 def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:

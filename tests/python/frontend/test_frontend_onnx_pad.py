@@ -291,8 +291,8 @@ def test_pads_of_an_operator_that_is_refused() -> None:
     (
         ({"mode": "wrap"}, {"pads": [0, 1, 1, 0]}, "attribute mode is wrap; expected one of const"),
         ({}, {"pads": [0, 1, 1]}, "number of pads is 3; expected two for each of 2 axes"),
-        ({}, {"pads": [0, 1], "a": [2]}, "axes is [2]; expected different axes of 2"),
-        ({}, {"pads": [0] * 4, "a": [1, -1]}, "axes is [1, -1]; expected different axes"),
+        ({}, {"pads": [0, 1], "a": [2]}, "axes is [2]; expected distinct axes of a tensor of rank"),
+        ({}, {"pads": [0] * 4, "a": [1, -1]}, "axes is [1, -1]; expected distinct axes"),
         (
             {"mode": "reflect"},
             {"pads": [0, 3, 0, 0]},

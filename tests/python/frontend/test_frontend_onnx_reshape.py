@@ -187,8 +187,8 @@ def test_reshape_behind_data_of_unknown_extents() -> None:
     "target, attributes, message",
     (
         ((5, -1), {}, "operand shape is [5, -1]; expected as many elements as in [3, 4]"),
-        ((-1, -1), {}, "operand shape is [-1, -1]; expected one -1 at most"),
-        ((-2, -6), {}, "operand shape is [-2, -6]; expected -1 and no other negative"),
+        ((-1, -1), {}, "operand shape is [-1, -1]; expected at most one -1"),
+        ((-2, -6), {}, "operand shape is [-2, -6]; expected no negative element except"),
         ((3, 4, 0), {}, "operand shape is [3, 4, 0]; expected 0 for one of 2 dims of the data"),
         ((-1, 0), {"allowzero": 1}, "operand shape is [-1, 0]; expected no -1 beside 0"),
     ),
@@ -305,7 +305,7 @@ def test_invalid_squeeze() -> None:
     for operands, shape, message in (
         (["x"], ("n", 1), "shape of data is [n, 1]; expected the operand axes"),
         (["x", "0"], (2, 1), "shape of data is [2, 1]; expected 1 for axis 0"),
-        (["x", "2"], (1, 1), "axes is [2]; expected different axes of 2"),
+        (["x", "2"], (1, 1), "axes is [2]; expected distinct axes of a tensor of rank 2"),
     ):
         constants = {"0": vector(0), "2": vector(2)}
         model = program({"y": ("Squeeze", operands)}, {"x": ("float32", shape)}, constants)

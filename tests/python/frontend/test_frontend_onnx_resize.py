@@ -416,7 +416,7 @@ def test_layouts_pass() -> None:
         (
             {"mode": "linear", "antialias": 1},
             {"scales": [1, 1, 0.5, 2]},
-            "attribute antialias is 1; expected 0 where an axis may become smaller",
+            "attribute antialias is 1; expected 0 if an axis may become smaller",
         ),
         ({}, {}, "operands scales, sizes is ([], []); expected one of them"),
         ({}, {"scales": [2, 2]}, "operand scales or sizes is [2.0, 2.0]; expected 4 elements"),

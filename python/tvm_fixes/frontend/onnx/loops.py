@@ -17,11 +17,11 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    One of these operators.
+    A Loop or a Scan.
 Symptom
     ``OpNotImplemented: The following operators are not supported for frontend ONNX``
 Mechanism
-    There are no converters, and Relax has no loop.
+    TVM has no converters for them, and Relax has no loop.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-loops``.
@@ -46,12 +46,12 @@ __all__ = ["convert_loop", "convert_scan", "has_branches"]
 
 Operand: TypeAlias = relax.Expr | Value
 
-MOST_TURNS = 64
-"""The turns up to which a Loop whose condition is known is written out, so that what is known of
-its carried tensors may vary."""
+MAX_UNROLLED_TURNS = 64
+"""The maximum number of turns of a Loop that is unrolled.  Unrolling needs a known condition, and
+lets the known values of carried tensors vary from turn to turn."""
 
-_FOREVER = np.iinfo("int64").max
-"""What is there instead of a trip count that is left out."""
+_NO_LIMIT = np.iinfo("int64").max
+"""The trip count of a Loop whose operand for it is omitted."""
 
 
 def convert_loop(
@@ -62,37 +62,37 @@ def convert_loop(
 ) -> list[Operand]:
     """Convert a Loop.
 
-    It is written out where the number of turns, or the condition of every turn, is known and there
-    are at most :data:`MOST_TURNS`; otherwise it is a :func:`~.recursion.scan`.
+    It is unrolled if the trip count, or the condition of every turn, is known and there are at most
+    :data:`MAX_UNROLLED_TURNS` turns; otherwise it becomes a :func:`~.recursion.scan`.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If it is not written out and a carried tensor changes its type from turn to turn, or a
-        Loop that stops on a computed condition has scan outputs.
+        If it is not unrolled and a carried tensor changes its type from turn to turn, or if it has
+        a computed condition and scan outputs.
     """
     switches.note(LOOPS)
     loop = _Loop(importer, name, body, *operands)
-    written_out = loop.write_out()
-    return loop.recursive() if written_out is None else written_out
+    unrolled = loop.unroll()
+    return loop.recursive() if unrolled is None else unrolled
 
 
 class _Loop:
-    """A Loop on its way to Relax."""
+    """A Loop that is being converted."""
 
     def __init__(
         self,
         importer: GraphImporter,
         name: str,
         body: onnx.GraphProto,
-        trips: Operand | None,
+        trip_count: Operand | None,
         condition: Operand | None = None,
         *initial: Operand,
     ) -> None:
         self.importer = importer
         self.name = name
         self.body = body
-        self.trips = trips
+        self.trip_count = trip_count
         self.condition = condition
         self.initial = list(initial)
 
@@ -100,24 +100,24 @@ class _Loop:
         return tvm.error.OpAttributeInvalid(f"Loop {self.name!r}: {subject} is {value}; {reason}")
 
     def _known(self, operand: Operand | None, missing: int) -> Any:
-        """The element of a scalar operand, or None if it is unknown."""
+        """The element of a scalar operand; `missing` if it is omitted, None if it is unknown."""
         if operand is None:
             return missing
         value = operand if isinstance(operand, Value) else self.importer.known.of(operand)
         return None if value is None else value.elements.item()
 
-    def write_out(self) -> list[Operand] | None:
-        """The outputs of the Loop written out, or None where that can't be done."""
-        trips = self._known(self.trips, _FOREVER)
+    def unroll(self) -> list[Operand] | None:
+        """The outputs of the unrolled Loop, or None if it cannot be unrolled."""
+        trip_count = self._known(self.trip_count, _NO_LIMIT)
         carried, turns = self.initial, []
         condition = self.condition
-        if not isinstance(trips, int):
+        if not isinstance(trip_count, int):
             return None
-        if trips > MOST_TURNS and self._goes_on():
+        if trip_count > MAX_UNROLLED_TURNS and self._runs_all_turns():
             return None
-        for turn in range(trips):
+        for turn in range(trip_count):
             known = self._known(condition, True)
-            if known is None or (known and turn == MOST_TURNS):
+            if known is None or (known and turn == MAX_UNROLLED_TURNS):
                 return None
             if not known:
                 break
@@ -135,15 +135,15 @@ class _Loop:
     def _turn(
         self, turn: Operand, condition: Operand | None, carried: Sequence[Operand]
     ) -> tuple[Operand, list[Operand], list[Operand]]:
-        """The condition, the carried tensors and the scan outputs after a turn."""
+        """Convert a turn; return its condition, carried tensors and scan outputs."""
         if condition is None:
             condition = _scalar(True, "bool")
-        inputs = dict(zip(_names(self.body.input), [turn, condition, *carried], strict=True))
+        inputs = dict(zip(_names_of(self.body.input), [turn, condition, *carried], strict=True))
         condition, *outputs = self.importer.convert_branch(self.body, inputs)
         return condition, outputs[: len(carried)], outputs[len(carried) :]
 
-    def _goes_on(self) -> bool:
-        """Whether no turn ends the Loop: it gives its condition back, or true."""
+    def _runs_all_turns(self) -> bool:
+        """Whether no turn ends the Loop: the body returns its own condition, or true."""
         producers = {name: node for node in self.body.node for name in node.output}
         name = self.body.output[0].name
         while name in producers and producers[name].op_type in ("Identity", "Cast"):
@@ -158,22 +158,22 @@ class _Loop:
         return tensor is not None and bool(onnx.numpy_helper.to_array(tensor).all())
 
     def recursive(self) -> list[Operand]:
-        """The outputs of the Loop as functions that call themselves."""
+        """Convert the Loop to recursive functions; return its outputs."""
         importer, builder = self.importer, self.importer.bb
-        goes_on = self._goes_on() or self._known(self.condition, True) is False
+        runs_all_turns = self._runs_all_turns() or self._known(self.condition, True) is False
         scans = len(self.body.output) - 1 - len(self.initial)
-        if scans and not goes_on:
-            reason = "expected none beside a condition that is computed"
+        if scans and not runs_all_turns:
+            reason = "expected none if the condition is computed"
             raise self.invalid("number of scan outputs", scans, reason)
         captured = _Captured(importer, self.body)
         carried = [importer.as_tensor(operand) for operand in self.initial]
-        if not goes_on:
+        if not runs_all_turns:
             started = _scalar(True, "bool") if self.condition is None else self.condition
             condition = importer.as_tensor(started)
             carried.insert(0, builder.emit(relax.op.reshape(condition, [])))
         for tensor in [*carried, *captured.operands]:
             if not isinstance(tensor, relax.ShapeExpr) and extents_of(tensor) is None:
-                reason = "expected one of known shape, in a Loop that is not written out"
+                reason = "expected a known shape in a Loop that is not unrolled"
                 raise self.invalid(f"operand {tensor}", f"of type {tensor.ty}", reason)
 
         def step(
@@ -182,12 +182,12 @@ class _Loop:
             carried: list[relax.Expr],
             invariant: list[relax.Expr],
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-            condition = None if goes_on else carried[0]
-            own = carried if goes_on else carried[1:]
+            condition = None if runs_all_turns else carried[0]
+            own = carried if runs_all_turns else carried[1:]
             with captured.bound(invariant):
                 condition, own, given = self._turn(_scalar(number), condition, own)
                 tensors = [importer.as_tensor(operand) for operand in [*own, *given]]
-                if not goes_on:
+                if not runs_all_turns:
                     condition = importer.as_tensor(condition)
                     tensors.insert(0, builder.emit(relax.op.reshape(condition, [])))
             return tensors[: len(carried)], tensors[len(carried) :]
@@ -196,33 +196,36 @@ class _Loop:
             after, results = scan(
                 builder,
                 "loop",
-                self._count(goes_on),
+                self._count(runs_all_turns),
                 carried,
                 captured.operands,
                 step,
-                conditional=not goes_on,
+                conditional=not runs_all_turns,
             )
         except LoopTypeError as error:
-            name = self.body.output[error.position + goes_on].name
-            reason = f"expected {error.expected}, in a Loop that is not written out"
+            name = self.body.output[error.position + runs_all_turns].name
+            reason = f"expected {error.expected} in a Loop that is not unrolled"
             raise self.invalid(f"output {name}", f"of type {error.ty}", reason) from error
-        return [*(after if goes_on else after[1:]), *results]
+        return [*(after if runs_all_turns else after[1:]), *results]
 
-    def _count(self, goes_on: bool) -> Extent:
-        """How many turns there are at most, and if it `goes_on`, exactly."""
-        trips, start = self._known(self.trips, _FOREVER), self._known(self.condition, True)
+    def _count(self, runs_all_turns: bool) -> Extent:
+        """The number of turns; a maximum unless the Loop `runs_all_turns`."""
+        trip_count, start = (
+            self._known(self.trip_count, _NO_LIMIT),
+            self._known(self.condition, True),
+        )
         if start is False:
             return 0
-        if start or not goes_on:
-            if isinstance(trips, int):
-                return max(trips, 0)
-            if trips is not None:
-                return self.importer.known.simplify(tirx.Max(trips, tirx.const(0, "int64")))
+        if start or not runs_all_turns:
+            if isinstance(trip_count, int):
+                return max(trip_count, 0)
+            if trip_count is not None:
+                return self.importer.known.simplify(tirx.Max(trip_count, tirx.const(0, "int64")))
         builder = self.importer.bb
-        limit = _scalar(_FOREVER) if self.trips is None else self.trips
+        limit = _scalar(_NO_LIMIT) if self.trip_count is None else self.trip_count
         count = builder.emit(relax.op.reshape(self.importer.as_tensor(limit), [1]))
         count = builder.emit(relax.op.maximum(count, relax.const(0, "int64")))
-        if not start and goes_on:
+        if not start and runs_all_turns:
             started = relax.op.astype(self.importer.as_tensor(self.condition), "int64")
             count = builder.emit(relax.op.multiply(count, builder.emit(started)))
         shape = builder.emit(relax.op.tensor_to_shape(count))
@@ -237,12 +240,12 @@ def convert_scan(
     operands: Sequence[Operand | None],
     attributes: Mapping[str, Any],
 ) -> list[Operand]:
-    """Convert a Scan to a :func:`~.recursion.scan`; of opset 8, to one in one over the batch.
+    """Convert a Scan to a :func:`~.recursion.scan`; in opset 8, nested in one over the batch.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an attribute or a shape is not as ONNX demands, or there are sequence_lens.
+        If an attribute or a shape violates the ONNX specification, or sequence_lens is given.
     """
     switches.note(LOOPS)
     node = _Scan(importer, name, attributes)
@@ -255,7 +258,7 @@ def convert_scan(
 
 
 class _Scan:
-    """A Scan on its way to Relax."""
+    """A Scan that is being converted."""
 
     def __init__(self, importer: GraphImporter, name: str, attributes: Mapping[str, Any]) -> None:
         self.importer = importer
@@ -272,15 +275,15 @@ class _Scan:
     def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
         return tvm.error.OpAttributeInvalid(f"Scan {self.name!r}: {subject} is {value}; {reason}")
 
-    def _each(self, attribute: str, count: int) -> list[int]:
-        """An attribute with a number for each of `count` tensors, 0 where it is left out."""
+    def _numbers_per_tensor(self, attribute: str, count: int) -> list[int]:
+        """An attribute with one number for each of `count` tensors; zeros if it is omitted."""
         numbers = list(self.attributes.get(attribute, [0] * count))
         if len(numbers) != count:
             raise self.invalid(f"attribute {attribute}", numbers, f"expected {count} numbers")
         return numbers
 
     def _axes(self, attribute: str, ranks: Sequence[int]) -> list[int]:
-        axes = self._each(attribute, len(ranks))
+        axes = self._numbers_per_tensor(attribute, len(ranks))
         if any(not -rank <= axis < rank for axis, rank in zip(axes, ranks, strict=True)):
             raise self.invalid(f"attribute {attribute}", axes, f"expected axes of {list(ranks)}")
         return [axis % rank for axis, rank in zip(axes, ranks, strict=True)]
@@ -293,7 +296,7 @@ class _Scan:
         return extents
 
     def convert_batch(self, operands: list[relax.Expr]) -> list[relax.Expr]:
-        """Opset 8: the operands have a batch in front, of which each element is a Scan."""
+        """Convert a Scan of opset 8, which runs once for each element of a leading batch axis."""
         captured = _Captured(self.importer, self.body)
         count = self._extents(operands[-1])[0]
 
@@ -303,7 +306,7 @@ class _Scan:
             carried: list[relax.Expr],
             invariant: list[relax.Expr],
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-            rows = [_part(builder, tensor, 0, number) for tensor in invariant[: len(operands)]]
+            rows = [_slice_at(builder, tensor, 0, number) for tensor in invariant[: len(operands)]]
             with captured.bound(invariant[len(operands) :]):
                 return [], self.convert(rows, "directions")
 
@@ -316,12 +319,12 @@ class _Scan:
         importer, builder = self.importer, self.importer.bb
         states, rows = operands[: self.states], operands[self.states :]
         axes = self._axes("scan_input_axes", [len(self._extents(tensor)) for tensor in rows])
-        backwards = self._each(directions, len(rows))
+        reversed_inputs = self._numbers_per_tensor(directions, len(rows))
         counts = [self._extents(row)[axis] for row, axis in zip(rows, axes, strict=True)]
         count = next((count for count in counts if isinstance(count, int)), counts[0])
         for index, own in enumerate(counts):
             if isinstance(own, int) and own != count:
-                reason = f"expected one extent on the axes {axes} that are scanned"
+                reason = f"expected equal extents on the scanned axes {axes}"
                 raise self.invalid("extents of the scan inputs", counts, reason)
             shape = self._extents(rows[index])
             shape[axes[index]] = count
@@ -337,12 +340,12 @@ class _Scan:
             invariant: list[relax.Expr],
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
             parts = []
-            for tensor, axis, is_backwards in zip(invariant, axes, backwards, strict=False):
+            for tensor, axis, is_reversed in zip(invariant, axes, reversed_inputs, strict=False):
                 last = self._extents(tensor)[axis] - 1
                 parts.append(
-                    _part(builder, tensor, axis, last - number if is_backwards else number)
+                    _slice_at(builder, tensor, axis, last - number if is_reversed else number)
                 )
-            inputs = dict(zip(_names(self.body.input), [*carried, *parts], strict=True))
+            inputs = dict(zip(_names_of(self.body.input), [*carried, *parts], strict=True))
             with captured.bound(invariant[len(rows) :]):
                 outputs = importer.convert_branch(self.body, inputs)
                 tensors = [importer.as_tensor(output) for output in outputs]
@@ -356,7 +359,7 @@ class _Scan:
                 f"output {name}", f"of type {error.ty}", f"expected {error.expected}"
             ) from error
         axes = self._axes("scan_output_axes", [result.ty.ndim for result in results])
-        flipped = self._each("scan_output_directions", len(results))
+        flipped = self._numbers_per_tensor("scan_output_directions", len(results))
         for index, (axis, is_flipped) in enumerate(zip(axes, flipped, strict=True)):
             if is_flipped:
                 results[index] = builder.emit(relax.op.flip(results[index], 0))
@@ -368,12 +371,12 @@ class _Scan:
 
 
 class _Captured:
-    """What a body reads of the graphs around it and is not constant.
+    """The non-constant values that a body reads from the graphs around it.
 
     Attributes
     ----------
     operands : list of relax.Expr
-        Tensors, and shapes of the elements of values.
+        Tensors, and values as shape expressions of their elements.
     """
 
     def __init__(self, importer: GraphImporter, body: onnx.GraphProto) -> None:
@@ -396,7 +399,7 @@ class _Captured:
 
     @contextmanager
     def bound(self, operands: Sequence[relax.Expr]) -> Iterator[None]:
-        """The names of what is captured stand for `operands` within."""
+        """Bind the captured names to `operands` until exit."""
         shapes = dict(zip(self._names, operands, strict=True))
         inner: dict[str, Operand] = dict(shapes)
         for name, value in self._values.items():
@@ -409,7 +412,7 @@ class _Captured:
 
 
 def has_branches(graph: onnx.GraphProto) -> bool:
-    """Whether there is an If in the body of a loop of `graph`."""
+    """Whether a graph nested in `graph` contains an If."""
     bodies = [
         attribute.g
         for node in graph.node
@@ -422,7 +425,7 @@ def has_branches(graph: onnx.GraphProto) -> bool:
 
 
 def _outer_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names that a graph reads and does not define."""
+    """Yield the names that a graph reads and does not define."""
     own = {value.name for value in [*graph.input, *graph.initializer]}
     for node in graph.node:
         yield from (name for name in node.input if name and name not in own)
@@ -433,7 +436,7 @@ def _outer_names(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (value.name for value in graph.output if value.name not in own)
 
 
-def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
+def _names_of(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
     return [value.name for value in values]
 
 
@@ -443,9 +446,9 @@ def _scalar(element: Element, dtype: str = "int64") -> Value:
     return Value(elements, dtype)
 
 
-def _part(
+def _slice_at(
     builder: relax.BlockBuilder, tensor: relax.Expr, axis: int, position: Extent
 ) -> relax.Expr:
-    """The part of `tensor` at a position on an axis, without the axis."""
+    """The slice of `tensor` at a position on an axis, without that axis."""
     part = relax.op.strided_slice(tensor, [axis], [position], [position + 1], assume_inbound=True)
     return builder.emit(relax.op.squeeze(builder.emit(part), [axis]))

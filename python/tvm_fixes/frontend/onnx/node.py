@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A node on its way to Relax, and the converters that it passes."""
+"""A node that is being converted to Relax, and the types of its converters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,23 +29,23 @@ __all__ = ["Converter", "Correction", "Extent", "Node", "extents_of", "float_def
 
 @dataclass(frozen=True)
 class Node:
-    """A node of an ONNX graph whose operands are imported.
+    """A node of an ONNX graph whose operands are already converted.
 
     Attributes
     ----------
     operator : str
-        Its type, ``"Conv"``.
+        The operator, e.g. ``"Conv"``.
     operands : tuple
-        Relax expressions; None stands for an optional operand that is left out.
+        Relax expressions, and None for an optional operand that is omitted.
     attributes : dict
-        By name; ints, floats, bytes, tuples of them or protobuf messages, as TVM's converters get
-        them.
+        The attributes by name, in the form that TVM's converters get: ints, floats, bytes, tuples
+        of these, or protobuf messages.
     opset : int
         The version of the default operator set.
     builder : BlockBuilder
-        Emits into the function under construction.
+        The builder of the function under construction.
     known : KnownValues
-        What is known of the elements of tensors, and the arithmetic of symbols.
+        The known elements and extents of tensors, and arithmetic on symbols.
     """
 
     operator: str
@@ -56,15 +56,15 @@ class Node:
     known: KnownValues
 
     def operand(self, index: int) -> Any:
-        """The operand at `index`, or None where it is left out."""
+        """The operand at `index`, or None if it is omitted."""
         return self.operands[index] if index < len(self.operands) else None
 
     def value(self, index: int) -> Value | None:
-        """The elements of the operand at `index`, or None where it is left out or not known."""
+        """The elements of the operand at `index`, or None if it is omitted or unknown."""
         return self.known.of(self.operand(index))
 
     def constant(self, index: int) -> np.ndarray | None:
-        """The numbers of the operand at `index`, or None where it is left out or not known."""
+        """The operand at `index` as an array, or None if it is omitted or not constant."""
         operand = self.operand(index)
         if operand is None:
             return None
@@ -80,7 +80,7 @@ class Node:
         return value.decode("utf-8") if isinstance(value, bytes) else value
 
     def with_attributes(self, removed: Sequence[str] = (), **changed: Any) -> Self:
-        """This node without the attributes `removed` and with those `changed`."""
+        """This node without the attributes `removed`, and with those in `changed` set."""
         kept = {k: v for k, v in self.attributes.items() if k not in removed}
         return replace(self, attributes=kept | changed)
 
@@ -93,7 +93,7 @@ class Node:
         return self.builder.emit(value)
 
     def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
-        """The error that the `value` of `subject`, say ``"attribute pads"``, can't be imported."""
+        """An error that rejects the `value` of `subject`, e.g. ``"attribute pads"``."""
         name = self.attributes["tvm_custom"]["name"]
         return tvm.error.OpAttributeInvalid(
             f"{self.operator} {name!r}: {subject} is {value}; {reason}"
@@ -101,17 +101,17 @@ class Node:
 
 
 Converter: TypeAlias = Callable[[Node], relax.Expr]
-"""Makes the Relax of a node."""
+"""Converts a node to a Relax expression."""
 
 Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
-"""A converter that hands what TVM does right, or a node that it does right, to the next one."""
+"""A converter that delegates to the next one whatever TVM converts correctly."""
 
 
 @cache
 def float_defaults(operator: str, opset: int) -> dict[str, float]:
-    """The defaults of an operator's attributes that are other numbers in float32 than as written.
+    """The defaults of an operator's attributes that float32 cannot represent exactly.
 
-    An attribute is a float32: a slope of 0.01 is 0.00999999978, in float64 too.
+    Attributes are float32: a slope of 0.01 is 0.00999999978, also if the operands are float64.
     """
     try:
         declared = onnx.defs.get_schema(operator, opset).attributes

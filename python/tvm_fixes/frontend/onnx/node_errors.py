@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Errors of the importer that name the node they are of."""
+"""Errors of the importer that name the node at fault."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -21,32 +21,32 @@ import tvm
 
 __all__ = ["name_of", "naming", "unsupported"]
 
-# How an error of a node, or of one in a body of it, begins that names it.
+# The start of a message that already names its node, which may be nested in another node.
 _NAMED = re.compile(r"[\w.]+ (\(node )?('|\"|with output)")
 
 _MISSING = re.compile(r"not (yet )?(supported|implemented)|unsupported|only supports?\b", re.I)
 
-# How TVM prints an operator.
+# The form in which TVM prints an operator.
 _OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)')
 
 _MAX_NAMES = 5
 
 
 def name_of(node: onnx.NodeProto) -> str:
-    """The name of a node for messages; of one without, that of its first output."""
+    """The name of a node for messages; that of its first output if it has no name."""
     return node.name or next(filter(None, node.output), "")
 
 
 @contextmanager
 def naming(node: onnx.NodeProto) -> Iterator[None]:
-    """Errors within that name no node are of `node`.
+    """Add the name of `node` to errors that are raised inside and name no node.
 
     Raises
     ------
     tvm.error.OpNotImplemented
-        For an error that says that a feature is missing.
+        For an error whose message reports a missing feature.
     tvm.error.OpAttributeInvalid
-        For any other.
+        For any other error.
     """
     try:
         yield
@@ -66,7 +66,7 @@ def naming(node: onnx.NodeProto) -> Iterator[None]:
 
 
 def unsupported(nodes: Iterable[onnx.NodeProto]) -> tvm.error.OpNotImplemented:
-    """The error that there are no converters for `nodes`."""
+    """The error for `nodes` that have no converter."""
     names: dict[str, list[str]] = {}
     for node in nodes:
         names.setdefault(node.op_type, []).append(name_of(node))

@@ -17,18 +17,20 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    The mean and deviation that a LayerNormalization puts out; a BatchNormalization in training;
-    LpNormalization; a MeanVarianceNormalization of data with a large mean, or of equal elements;
-    a GroupNormalization, LRN or MeanVarianceNormalization that is not float32; a scale of known
-    extents for data of symbolic ones; a LayerNormalization whose scale has fewer axes.
+    The outputs mean and inverse deviation of a LayerNormalization; a BatchNormalization in training
+    mode; LpNormalization; a MeanVarianceNormalization of data with a large mean, or of equal
+    elements; a GroupNormalization, LRN or MeanVarianceNormalization that is not float32; a scale of
+    static shape for data of symbolic shape; a LayerNormalization whose scale has fewer axes than
+    are normalized.
 Symptom
-    Scalars of 0, running statistics with the weights exchanged, and NaN, silently;
-    LpNormalization and the other dtypes are refused. Results without a shape, which other
-    operators refuse; a normalization over other axes.
+    Silently: outputs that are scalars of 0, running statistics with exchanged weights, NaN.
+    LpNormalization and the other dtypes are rejected. Results have no shape, so that later
+    operators reject them; the wrong axes are normalized.
 Mechanism
-    The converter puts out constants. ONNX's momentum is the weight of the old statistics, and
-    TVM's that of the new ones. LpNormalization has no converter. The variance is a difference of
-    two means, which rounding makes 0 or negative. Constants are float32.
+    The converter returns constants as the mean and the inverse deviation. ONNX's momentum is the
+    weight of the old statistics, TVM's that of the new ones. LpNormalization has no converter. The
+    variance is computed as a difference of two means, which rounding can make 0 or negative.
+    Constants are float32.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-norms``.
@@ -57,16 +59,16 @@ __all__ = [
 
 
 def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a LayerNormalization with the mean and 1 / deviation, if they are put out.
+    """Convert a LayerNormalization, including its outputs mean and 1 / deviation.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
         If the axis is out of range, or the scale or the bias does not broadcast to the axes.
     """
-    node = _with_parameters(node, _axes_from(node), broadcast=True)
+    node = _with_matched_shapes(node, _axes_from(node), broadcast=True)
     if node.operand(2) is None and not is_static(*shaped(node, 1, "Scale")[1]):
-        # TVM makes a constant of the extents.
+        # TVM would create a constant bias, which needs static extents.
         switches.note(NORMS)
         data, scale = node.operands[:2]
         node = node.with_operands(data, scale, node.emit(relax.op.zeros_like(scale)))
@@ -76,7 +78,7 @@ def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
     switches.note(NORMS)
     data = node.operands[0]
     axes = _axes_from(node)
-    # stash_type 1, the only one of the specification: float32.
+    # stash_type 1, float32, is the only one that the specification allows.
     wide = node.emit(relax.op.astype(data, accumulation_dtype(dtype_of(data))))
     mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
     variance = relax.op.mean(relax.op.square(relax.op.subtract(wide, mean)), axes, keepdims=True)
@@ -93,9 +95,9 @@ def convert_batch_norm(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If there are not as many elements in an operand as there are channels.
+        If the number of elements of an operand differs from the number of channels.
     """
-    node = _with_parameters(node, [1])
+    node = _with_matched_shapes(node, [1])
     if not node.attributes.get("training_mode", 0):
         return convert(node)
     switches.note(NORMS)
@@ -108,9 +110,9 @@ def convert_instance_norm(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If there are not as many elements in an operand as there are channels.
+        If the number of elements of an operand differs from the number of channels.
     """
-    return convert(_with_parameters(node, [1]))
+    return convert(_with_matched_shapes(node, [1]))
 
 
 def convert_rms_norm(node: Node, convert: Converter) -> relax.Expr:
@@ -121,16 +123,16 @@ def convert_rms_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is out of range, or the scale does not broadcast to the axes.
     """
-    node = _with_parameters(node, _axes_from(node), broadcast=True)
+    node = _with_matched_shapes(node, _axes_from(node), broadcast=True)
     if dtype_of(node.operands[0]) == "float64":
-        # As ONNX Runtime does; the default of stash_type would round to float32.
+        # ONNX Runtime computes in float64 too; the default stash_type would round to float32.
         switches.note(NORMS)
         node = node.with_attributes(stash_type=int(onnx.TensorProto.DOUBLE))
     return convert(node)
 
 
 def _axes_from(node: Node) -> list[int]:
-    """The axes from the attribute ``axis`` on."""
+    """The attribute ``axis`` and all axes after it."""
     rank = len(shaped(node, 0, "X")[1])
     axis = node.attributes.get("axis", -1)
     if not -rank <= axis < rank:
@@ -138,11 +140,11 @@ def _axes_from(node: Node) -> list[int]:
     return list(range(axis % rank, rank))
 
 
-def _with_parameters(node: Node, axes: list[int], *, broadcast: bool = False) -> Node:
-    """This node, whose operands after the first have the extents of `axes` of the first.
+def _with_matched_shapes(node: Node, axes: list[int], *, broadcast: bool = False) -> Node:
+    """This node with the shapes of all operands matched to the extents of the first one on `axes`.
 
-    Where that depends on symbols it is checked at run time: TVM knows no shape of the result.
-    If they `broadcast` to these extents, they are broadcast.
+    The model checks symbolic extents at run time; without that, TVM infers no shape of the result.
+    If `broadcast` is set, the operands are broadcast to these extents.
     """
     data, extents = shaped(node, 0, "X")
     if not len(extents) > axes[0]:
@@ -152,8 +154,8 @@ def _with_parameters(node: Node, axes: list[int], *, broadcast: bool = False) ->
     wanted = list(extents)
     for shape in filter(None, shapes[1:]):
         for axis, extent in zip(reversed(axes), reversed(shape), strict=False):
-            is_told = isinstance(extent, int) and (extent != 1 or not broadcast)
-            if is_told and not isinstance(wanted[axis], int):
+            is_static_extent = isinstance(extent, int) and (extent != 1 or not broadcast)
+            if is_static_extent and not isinstance(wanted[axis], int):
                 wanted[axis] = extent
     if any(a is not b for a, b in zip(wanted, extents, strict=True)):
         switches.note(NORMS)
@@ -161,34 +163,34 @@ def _with_parameters(node: Node, axes: list[int], *, broadcast: bool = False) ->
     target = [wanted[axis] for axis in axes]
     for index, own in enumerate(shapes):
         if index and own is not None:
-            operands[index] = _fitted(node, index, own, target, broadcast)
+            operands[index] = _fit_to_shape(node, index, own, target, broadcast)
     return node.with_operands(*operands)
 
 
-def _fitted(
+def _fit_to_shape(
     node: Node, index: int, shape: list[Extent], target: list[Extent], broadcast: bool
 ) -> relax.Expr:
-    """The operand at `index`, of `shape`, as one of the shape `target`."""
+    """The operand at `index`, of shape `shape`, checked and broadcast to shape `target`."""
     known, operand = node.known, node.operands[index]
     subject, reason = f"shape of operand {index}", f"expected {target}"
-    lead = len(target) - len(shape)
-    if lead < 0 or (lead and not broadcast):
+    missing_axes = len(target) - len(shape)
+    if missing_axes < 0 or (missing_axes and not broadcast):
         raise node.invalid(subject, shape, reason)
-    pairs = list(zip(shape, target[lead:], strict=True))
-    if not lead and all(known.equal(*pair) for pair in pairs):
+    pairs = list(zip(shape, target[missing_axes:], strict=True))
+    if not missing_axes and all(known.equal(*pair) for pair in pairs):
         return operand
     switches.note(NORMS)
     rows = [broadcast and known.equal(extent, 1) is True for extent in shape]
-    for pair, is_row in zip(pairs, rows, strict=True):
-        if not is_row:
+    for pair, is_broadcast in zip(pairs, rows, strict=True):
+        if not is_broadcast:
             require(node, equal(known, *pair), subject, shape, reason)
-    same = [a if row else b for (a, b), row in zip(pairs, rows, strict=True)]
-    fitted = node.emit(relax.op.reshape(operand, relax.ShapeExpr(same)))
+    kept = [a if row else b for (a, b), row in zip(pairs, rows, strict=True)]
+    fitted = node.emit(relax.op.reshape(operand, relax.ShapeExpr(kept)))
     return node.emit(relax.op.broadcast_to(fitted, relax.ShapeExpr(target)))
 
 
 def convert_lp_norm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an LpNormalization, ``x / norm``, which is 0 where the norm is.
+    """Convert an LpNormalization, ``x / norm``, or 0 if the norm is 0.
 
     Raises
     ------
@@ -224,7 +226,7 @@ def convert_mean_variance_norm(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_group_norm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a GroupNormalization; before opset 21 scale and bias are those of the groups.
+    """Convert a GroupNormalization; before opset 21, scale and bias have one element per group.
 
     Raises
     ------
@@ -232,7 +234,7 @@ def convert_group_norm(node: Node, convert: Converter) -> relax.Expr:
         If the rank or the channels of the data are unknown, or ``num_groups`` does not divide them.
     """
     if node.opset >= 21:
-        node = _with_parameters(node, [1])
+        node = _with_matched_shapes(node, [1])
     data, extents = shaped(node, 0, "X")
     channels, groups = extents[1], node.attributes["num_groups"]
     if not isinstance(channels, int) or groups < 1 or channels % groups:
@@ -260,7 +262,7 @@ def convert_group_norm(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_lrn(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an LRN, ``x / (bias + alpha / size * sum) ** beta``, the sum of squares of channels.
+    """Convert an LRN, ``x / (bias + alpha / size * sum) ** beta``; it sums squares over channels.
 
     Raises
     ------

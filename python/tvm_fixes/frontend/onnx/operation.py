@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The node of a graph of which an evaluator gives the elements of the results."""
+"""The node that an evaluator computes at import time, and helpers for evaluators."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ __all__ = ["Evaluator", "Operation", "UnknownError", "filled", "positions"]
 
 
 class UnknownError(Exception):
-    """An element of a result is not known: the operator is left to run."""
+    """An element of a result is unknown, so the operator must run in the model."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A node whose operands are values where they are known and tensors where not.
+    """A node whose operands are values if they are known, else tensors.
 
-    An operand that is left out is None.
+    An operand that is omitted is None.
     """
 
     operands: Sequence[Value | relax.Expr | None]
@@ -45,7 +45,7 @@ class Operation:
         return index < len(self.operands) and self.operands[index] is not None
 
     def value(self, index: int) -> Value:
-        """The value of an operand that is given."""
+        """The value of an operand that is not omitted."""
         operand = self.operands[index]
         value = operand if isinstance(operand, Value) else self.known.of(operand)
         if value is None:
@@ -53,7 +53,7 @@ class Operation:
         return value
 
     def numbers(self, index: int) -> list[int]:
-        """The elements of an operand of integers that must be static."""
+        """The elements of an integer operand, which must be static."""
         elements = self.value(index).extents()
         if not all(isinstance(element, int) for element in elements):
             raise UnknownError
@@ -80,30 +80,30 @@ class Operation:
         return value
 
     def moved(self, elements: np.ndarray | Element) -> Value:
-        """The first operand with its `elements` in other places."""
-        if not isinstance(elements, np.ndarray):  # NumPy takes a single element out of its array
+        """A value with `elements` taken from the first operand, and with its dtype."""
+        if not isinstance(elements, np.ndarray):  # NumPy returns a single element without an array
             elements = filled([elements], ())
         if not is_small(elements):
             raise UnknownError
         return Value(elements, self.value(0).dtype)
 
     def axis(self, default: int = 0) -> int:
-        """The attribute axis as a position in the first operand."""
+        """The attribute axis as a nonnegative axis of the first operand."""
         [axis] = positions([self.attributes.get("axis", default)], self.value(0).elements.ndim)
         return axis
 
 
 Evaluator: TypeAlias = Callable[[Operation], Value | list[Value]]
-"""Gives the values of the outputs, or raises an error where one can't be known."""
+"""Returns the values of the outputs, or raises an error if one is unknown."""
 
 
 def positions(axes: Iterable[int], rank: int) -> list[int]:
-    """Axes, of which negative ones count from the end, as positions.
+    """Axes as nonnegative numbers; negative axes count from the end.
 
     Raises
     ------
     ValueError
-        If an axis is not one of `rank`.
+        If an axis is out of range for `rank`.
     """
     axes = list(axes)
     if not all(-rank <= axis < rank for axis in axes):
@@ -112,7 +112,7 @@ def positions(axes: Iterable[int], rank: int) -> list[int]:
 
 
 def filled(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
-    """An array of `elements`; NumPy itself would ask an expression for its elements."""
+    """An object array of `elements`, filled one by one: NumPy would iterate over an expression."""
     array = np.empty(shape, object)
     for index, element in enumerate(elements):
         array.flat[index] = element

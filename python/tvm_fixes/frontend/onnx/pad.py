@@ -17,15 +17,15 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Pads or a constant_value that are known at run time alone, or pads that depend on dims; mode
+    Pads or a constant_value that are known only at run time, or pads that depend on dims; mode
     ``reflect`` with pads that are not less than the extent; mode ``wrap`` with a negative pad; a
-    Pad that a layout is to pass.
+    Pad between operators whose layout is converted.
 Symptom
-    ``Dynamic pads are not supported yet``; elements that no definition gives, silently; wrong
-    elements, silently; permutes on both sides of it.
+    ``Dynamic pads are not supported yet``; undefined elements, silently; wrong elements, silently;
+    a permute on each side of the Pad.
 Mechanism
-    The converter checks no width; its TIR for ``wrap`` knows no negative width; it emits a call of
-    TIR where there is an operator.
+    The converter does not check the widths; its TIR for ``wrap`` does not support negative widths;
+    it emits a call of TIR although Relax has an operator.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-pad``.
@@ -61,17 +61,16 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wr
 def convert_pad(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Pad to ``relax.nn.pad``.
 
-    Pads that depend on dims, or are not known until run time, and a constant_value that is not,
-    become an operator of their own.  Where pads of a mode other than ``constant`` are negative,
-    what they cut off is cut off first and what is left is reflected, repeated or wrapped, as in
-    ONNX Runtime.
+    A TIR function pads instead if the pads depend on dims, or if the pads or constant_value are
+    known only at run time.  Negative pads in a mode other than ``constant`` first crop the data;
+    then the rest is reflected, repeated or wrapped, as in ONNX Runtime.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the mode is unknown, axes are no constants or do not fit the rank, pads do not fit the
-        axes, or more is cut off or reflected than there is, unless that depends on symbols: then an
-        error is raised at run time, of a ``match_cast``.
+        If the mode is unknown, the axes are not constant or out of range, the number of pads does
+        not match the axes, or the pads crop or reflect more elements than an axis has.  If the
+        last check depends on symbols, a ``match_cast`` raises an error at run time instead.
     """
     data = node.operands[0]
     extents = extents_of(data)
@@ -87,19 +86,19 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
         switches.note(PAD)
         return _pad_at_run_time(node, mode)
     widths = given = _widths(node, len(extents))
-    fill = _fill(node)
-    if fill != float(fill):  # an integer that relax.nn.pad, whose fill is a float, would round
+    fill = _fill_value(node)
+    if fill != float(fill):  # relax.nn.pad, whose fill is a float, would round this integer
         return convert(node)
 
     switches.note(PAD)
     if mode != "constant":
-        data, extents, widths = _cut(node, data, extents, widths)
+        data, extents, widths = _crop(node, data, extents, widths)
     for axis, (extent, (before, after)) in enumerate(zip(extents, widths, strict=True)):
-        least = {"constant": 0, "reflect": max(before, after) + 1}.get(mode, 1)
-        least = max(least if max(before, after) > 0 else 0, -before - after)
+        min_extent = {"constant": 0, "reflect": max(before, after) + 1}.get(mode, 1)
+        min_extent = max(min_extent if max(before, after) > 0 else 0, -before - after)
         reason = f"expected less in mode {mode} for axis {axis}, of {extent} elements"
-        if least > 0:
-            require(node, extent >= least, "pads (before, after) of each axis", given, reason)
+        if min_extent > 0:
+            require(node, extent >= min_extent, "pads (before, after) of each axis", given, reason)
     if not any(map(any, widths)):
         return data
     return relax.op.nn.pad(data, [w for pair in widths for w in pair], _MODES[mode], float(fill))
@@ -130,7 +129,7 @@ def _check_count(node: Node, pads: int, axes: int) -> None:
         raise node.invalid("number of pads", pads, reason)
 
 
-def _fill(node: Node) -> float:
+def _fill_value(node: Node) -> float:
     if node.opset < 11:
         return node.attributes.get("value", 0.0)
     if node.operand(2) is None:
@@ -141,30 +140,30 @@ def _fill(node: Node) -> float:
     return value.item()
 
 
-def _cut(
+def _crop(
     node: Node,
     data: relax.Expr,
     extents: list[Extent],
     widths: list[tuple[int, int]],
 ) -> tuple[relax.Expr, list[Extent], list[tuple[int, int]]]:
-    """`data` without the elements that negative `widths` cut off, and what is then to be padded."""
+    """Crop `data` by negative `widths`; return it with its extents and the remaining widths."""
     axes = [axis for axis, width in enumerate(widths) if min(width) < 0]
     if not axes:
         return data, extents, widths
     begin = [max(-widths[axis][0], 0) for axis in axes]
     end = [extents[axis] - max(-widths[axis][1], 0) for axis in axes]
-    left = list(extents)
+    cropped = list(extents)
     for axis, first, last in zip(axes, begin, end, strict=True):
-        left[axis] = last - first
-        if isinstance(left[axis], int) and left[axis] < 0:
+        cropped[axis] = last - first
+        if isinstance(cropped[axis], int) and cropped[axis] < 0:
             reason = f"expected to cut off less of axis {axis}, of {extents[axis]} elements"
             raise node.invalid("pads (before, after) of each axis", widths, reason)
     data = node.emit(relax.op.strided_slice(data, axes, begin, end))
-    return data, left, [(max(before, 0), max(after, 0)) for before, after in widths]
+    return data, cropped, [(max(before, 0), max(after, 0)) for before, after in widths]
 
 
 def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
-    """What :func:`convert_pad` does where `pads` are an operand of the model's program."""
+    """Convert a Pad whose `pads` are an operand of the program."""
     data, extents = shaped(node, 0, "data")
     axes, pads = _axes(node, len(extents)), vector(node, 1, "pads")
     _check_count(node, length_of(pads), len(axes))
@@ -207,13 +206,13 @@ _POSITIONS: dict[str, Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]] = 
         first + tirx.floormod(position - first, tirx.max(last - first + 1, 1))
     ),
 }
-"""Which of the elements from `first` to `last` is at a position of the data."""
+"""For each mode, the position of the element, from `first` to `last`, that fills a position."""
 
 
 def _padded_extents(
     node: Node, mode: str, extents: list[Extent], axes: list[int], pads: relax.Expr
 ) -> list[Extent]:
-    """The extents of `axes` with `pads`, after checks that they are fit for the mode."""
+    """The padded extents of `axes`, with run-time checks that `pads` are valid for the mode."""
     zero, count = relax.const(0, "int64"), len(axes)
     if not axes:
         return []
@@ -224,12 +223,12 @@ def _padded_extents(
     result = node.emit(op.add(op.add(extent, before), after))
     require_all(node, op.greater_equal(result, zero))
     if mode != "constant":
-        left = op.add(op.add(extent, op.minimum(before, zero)), op.minimum(after, zero))
-        left = node.emit(left)
+        cropped = op.add(op.add(extent, op.minimum(before, zero)), op.minimum(after, zero))
+        cropped = node.emit(cropped)
         widest = node.emit(op.maximum(before, after))
-        enough = op.greater(left, widest if mode == "reflect" else zero)
-        require_all(node, op.logical_or(enough, op.less_equal(widest, zero)))
-        require_all(node, op.greater_equal(left, zero))
+        is_enough = op.greater(cropped, widest if mode == "reflect" else zero)
+        require_all(node, op.logical_or(is_enough, op.less_equal(widest, zero)))
+        require_all(node, op.greater_equal(cropped, zero))
     value = node.value(1)
     if value is None:
         return symbols(node, result, "padded")

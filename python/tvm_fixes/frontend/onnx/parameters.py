@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operands that say what a node does: read while it is imported, or bound to symbols."""
+"""Operands that act as parameters, e.g. axes: read at import time, or bound to symbols."""
 
 from collections.abc import Sequence
 
@@ -41,34 +41,34 @@ __all__ = [
 def require(
     node: Node, condition: bool | tirx.Expr, subject: str, value: object, reason: str
 ) -> None:
-    """Refuse the `value` of `subject` where `condition` does not hold.
+    """Reject the `value` of `subject` if `condition` does not hold.
 
-    Where that depends on symbols, the model raises an error at run time, of a ``match_cast``.
+    If `condition` depends on symbols, a ``match_cast`` in the model checks it at run time.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If it never holds.
+        If the condition never holds.
     """
     condition = simplified(node.known, condition)
     if isinstance(condition, tirx.Expr):
         holds = tirx.Select(condition, tirx.const(1, "int64"), tirx.const(0, "int64"))
-        # TVM lowers no match_cast of a ShapeExpr itself.
+        # The ShapeExpr is bound first: TVM does not lower a match_cast of a ShapeExpr itself.
         _match(node, node.emit(relax.ShapeExpr([holds])), [1])
     elif not condition:
         raise node.invalid(subject, value, reason)
 
 
 def require_all(node: Node, conditions: relax.Expr) -> None:
-    """Raise an error at run time, of a ``match_cast``, where an element is False.
+    """Emit a ``match_cast`` that raises an error at run time if an element is False.
 
     Parameters
     ----------
     conditions : Expr
-        A tensor of one dimension and dtype bool.
+        A 1-D tensor of dtype bool.
     """
     conditions = node.emit(relax.op.astype(node.emit(conditions), "int64"))
-    # The least of none is none.
+    # An additional 1, because an empty tensor has no minimum.
     conditions = node.emit(relax.op.concat([conditions, relax.const([1], "int64")]))
     holds = node.emit(relax.op.min(conditions, axis=[0], keepdims=True))
     _match(node, node.emit(relax.op.tensor_to_shape(holds)), [1])
@@ -82,12 +82,12 @@ def _match(node: Node, shape: relax.Expr, extents: list[Extent]) -> None:
 
 
 def shaped(node: Node, index: int, name: str) -> tuple[relax.Expr, list[Extent]]:
-    """An operand and its extents, which are bound to symbols where the importer lost them.
+    """An operand and its extents; extents that the importer does not know become symbols.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If not even the rank is known.
+        If the rank is unknown.
     """
     tensor = node.operands[index]
     extents = node.known.extents(tensor)
@@ -102,7 +102,7 @@ def shaped(node: Node, index: int, name: str) -> tuple[relax.Expr, list[Extent]]
 
 
 def axes_of(node: Node, axes: Sequence[int], rank: int) -> list[int]:
-    """Axes, which may be negative, as the dimensions of a tensor of `rank` that they are.
+    """Axes, which may be negative, as nonnegative axes of a tensor of `rank`.
 
     Raises
     ------
@@ -111,17 +111,17 @@ def axes_of(node: Node, axes: Sequence[int], rank: int) -> list[int]:
     """
     found = [axis + rank if axis < 0 else axis for axis in axes]
     if len(set(found)) != len(found) or not set(found) <= set(range(rank)):
-        raise node.invalid("axes", list(axes), f"expected different axes of {rank}")
+        raise node.invalid("axes", list(axes), f"expected distinct axes of a tensor of rank {rank}")
     return found
 
 
 def integers(node: Node, index: int, name: str) -> list[int]:
-    """The elements of an operand that has to be known.
+    """The elements of an operand that must be a constant.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If one of them is not known, or not static.
+        If an element is unknown or not static.
     """
     array = node.constant(index)
     if array is None:
@@ -130,14 +130,14 @@ def integers(node: Node, index: int, name: str) -> list[int]:
 
 
 def extents_or_symbols(node: Node, index: int, name: str) -> list[Extent]:
-    """The elements of an operand of at most one dimension, of which none may be negative.
+    """The elements, which must not be negative, of an operand of rank 0 or 1.
 
-    Those that are not known are symbols, which are bound at run time.
+    Unknown elements become symbols, which are bound at run time.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If one of them is known to be negative, or their number is unknown.
+        If an element is known to be negative, or the number of elements is unknown.
     """
     value = node.value(index)
     if value is None:
@@ -151,7 +151,7 @@ def extents_or_symbols(node: Node, index: int, name: str) -> list[Extent]:
 
 
 def vector(node: Node, index: int, name: str) -> relax.Expr:
-    """An operand of at most one dimension as an int64 tensor of one, of static extent.
+    """An operand of rank 0 or 1 as a 1-D int64 tensor of static extent.
 
     Raises
     ------
@@ -170,35 +170,35 @@ def vector(node: Node, index: int, name: str) -> relax.Expr:
 
 
 def length_of(tensor: relax.Expr) -> int:
-    """The number of elements of what :func:`vector` gives."""
+    """The number of elements of a tensor that :func:`vector` returned."""
     return int(tensor.ty.shape[0])
 
 
 def symbols(node: Node, tensor: relax.Expr, name: str) -> list[Extent]:
-    """Symbols that are bound to the elements, not negative, of what :func:`vector` gives."""
+    """Symbols bound to the nonnegative elements of a tensor that :func:`vector` returned."""
     count = length_of(tensor)
     if count == 0:
         return []
     found = [tirx.Var(f"{name}_{index}", "int64") for index in range(count)]
     _match(node, node.emit(relax.op.tensor_to_shape(tensor)), found)
-    # This is where symbols are told to be extents.
+    # This call records that the symbols are extents, i.e. not negative.
     node.known.extents(relax.Var(name, relax.TensorType(found, "int64")))
     return found
 
 
 def named(node: Node, extent: Extent, name: str) -> Extent:
-    """A symbol that is bound to an extent, or the extent itself if it is no expression."""
+    """A symbol bound to an extent; the extent itself if it is an int or a symbol."""
     if not isinstance(extent, tirx.Expr) or isinstance(extent, tirx.Var):
         return extent
     symbol = tirx.Var(name, "int64")
     _match(node, node.emit(relax.ShapeExpr([extent])), [symbol])
-    # This is where symbols are told to be extents.
+    # This call records that the symbols are extents, i.e. not negative.
     node.known.extents(relax.Var(name, relax.TensorType([symbol], "int64")))
     return symbol
 
 
 def to_shape_tensor(node: Node, extents: Sequence[Extent]) -> relax.Expr:
-    """An int64 tensor of one dimension whose elements are `extents`."""
+    """A 1-D int64 tensor whose elements are `extents`."""
     if all(isinstance(extent, int) for extent in extents):
         return relax.const(list(extents), "int64")
     return as_vector(node.builder, extents)

@@ -18,14 +18,14 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     auto_pad of MaxPool with strides, of AveragePool with dilations, and with symbolic dims;
-    LpPool with ceil_mode; the indices of MaxPool; MaxUnpool with output_shape, or with other
-    pads on one axis than on the next.
+    LpPool with ceil_mode; the indices of MaxPool; MaxUnpool with output_shape, or with pads that
+    differ between axes.
 Symptom
-    A wrong shape or wrong numbers, silently; indices and output_shape are refused.
+    A wrong shape or wrong numbers, silently; indices and output_shape are rejected.
 Mechanism
-    The converter rounds the extents of SAME_LOWER down and lets pads be negative, ignores
-    dilations, multiplies an average over a part of a window by the size of the whole, and adds up
-    the pads of different axes.
+    The converter rounds the extents of SAME_LOWER down and allows negative pads, ignores dilations,
+    multiplies an average over part of a window by the size of the whole window, and adds up pads of
+    different axes.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-pooling``.
@@ -53,7 +53,7 @@ _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 @dataclass(frozen=True)
 class _Windows:
-    """Where the windows of a pooling lie: one element of each list for each spatial axis."""
+    """The geometry of pooling windows; each list has one element per spatial axis."""
 
     extents: list[Extent]
     kernel: list[int]
@@ -75,9 +75,10 @@ class _Windows:
         Raises
         ------
         tvm.error.OpAttributeInvalid
-            If an attribute has another length than there are spatial axes or an unknown value, the
-            shape of X is unknown, a pad follows from an extent that is not static, or the number of
-            windows is negative.  Where that depends on symbols, it is an error at run time.
+            If the length of an attribute is not the number of spatial axes, a value is invalid, the
+            shape of X is unknown, a pad depends on an extent that is not static, or the number of
+            windows is negative.  If the last check depends on symbols, the model does it at run
+            time.
         """
         data = node.operands[0]
         extents = extents_of(data)
@@ -109,12 +110,12 @@ class _Windows:
             bool(node.attributes.get("ceil_mode", 0)),
         )
         if auto_pad != "NOTSET":
-            windows = windows._padded(node, auto_pad)
-        windows._require_room(node)
+            windows = windows._with_auto_pad(node, auto_pad)
+        windows._require_windows(node)
         return windows
 
-    def _require_room(self, node: Node) -> None:
-        """Refuse an extent that leaves a negative number of windows."""
+    def _require_windows(self, node: Node) -> None:
+        """Reject an extent that leads to a negative number of windows."""
         for axis, (extent, stride, span, before, after) in enumerate(
             zip(self.extents, self.strides, self.spans, self.before, self.after, strict=True)
         ):
@@ -124,8 +125,8 @@ class _Windows:
             if least > 0:
                 require(node, extent >= least, "shape of X", self.extents, reason)
 
-    def _padded(self, node: Node, auto_pad: str) -> Self:
-        """As ``auto_pad`` says: ``ceil(extent / stride)`` windows on an axis for SAME (ONNX)."""
+    def _with_auto_pad(self, node: Node, auto_pad: str) -> Self:
+        """Resolve ``auto_pad``; SAME needs ``ceil(extent / stride)`` windows on an axis (ONNX)."""
         totals = [0] * len(self.extents)
         if auto_pad != "VALID":
             for axis, (extent, stride, span) in enumerate(
@@ -141,16 +142,16 @@ class _Windows:
         less = [total // 2 for total in totals]
         more = [total - half for total, half in zip(totals, less, strict=True)]
         before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
-        # As in ONNX Runtime, only SAME says how many windows there are.
+        # As in ONNX Runtime, SAME determines the number of windows, and ceil_mode has no effect.
         rounds_up = self.rounds_up and auto_pad == "VALID"
         return type(self)(
             self.extents, self.kernel, self.strides, self.dilations, before, after, rounds_up
         )
 
     def counts(self) -> list[int] | None:
-        """The number of windows on each axis, or None with symbolic extents.
+        """The number of windows on each axis, or None if an extent is symbolic.
 
-        A last window that would begin in the padding is none (ONNX operator specification).
+        A last window that would begin in the padding does not count (ONNX operator specification).
         """
         counts = []
         for extent, stride, span, before, after in zip(
@@ -166,7 +167,7 @@ class _Windows:
         return counts
 
     def ends(self, counts: list[int]) -> list[int]:
-        """The padding after each axis, negative for what is cut off, with which windows end."""
+        """The padding after each axis up to the end of the last window; negative if it crops."""
         return [
             (count - 1) * stride + span - extent - before
             for count, stride, span, extent, before in zip(
@@ -181,7 +182,7 @@ def convert_pool(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an attribute does not fit, or indices are asked for and a dim is symbolic.
+        If an attribute is invalid, or the output Indices is used and a dim is symbolic.
     """
     windows = _Windows.of(node)
     if node.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
@@ -196,14 +197,16 @@ def convert_pool(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
-    """The largest element of each window, and where in X it is."""
+    """Convert a MaxPool to the maximum of each window, and the index of that element in X."""
     data = node.operands[0]
     counts, extents = windows.counts(), extents_of(data)
     if counts is None or extents is None or not all(isinstance(e, int) for e in extents):
-        raise node.invalid("shape of X", data.ty.shape, "expected a static one for indices")
+        raise node.invalid(
+            "shape of X", data.ty.shape, "expected a static shape for the output Indices"
+        )
     spatial = extents[2:]
     size = math.prod(spatial)
-    taken = np.full((math.prod(counts), math.prod(windows.kernel)), size, "int64")
+    positions = np.full((math.prod(counts), math.prod(windows.kernel)), size, "int64")
     for row, window in enumerate(product(*map(range, counts))):
         for column, offset in enumerate(product(*map(range, windows.kernel))):
             position = [
@@ -213,9 +216,9 @@ def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
                 )
             ]
             if all(0 <= p < extent for p, extent in zip(position, spatial, strict=True)):
-                taken[row, column] = np.ravel_multi_index(position, spatial)
-    # The elements are counted from the first axis, or from the last one (storage_order 1); those
-    # of another batch or channel follow.
+                positions[row, column] = np.ravel_multi_index(position, spatial)
+    # Elements are numbered row-major, or column-major (storage_order 1) within a channel; the
+    # elements of the next channel or batch follow.
     numbers = np.arange(size)
     if node.attributes.get("storage_order", 0):
         numbers = np.arange(size).reshape(spatial[::-1]).transpose().ravel()
@@ -224,14 +227,14 @@ def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
     flat = emit(relax.op.reshape(data, (planes, size)))
     dtype = dtype_of(data)
     least = -np.inf if dtype.startswith(("float", "bfloat")) else np.iinfo(dtype).min
-    # TVM does not lower a full of infinities.
+    # TVM does not lower a `full` with an infinite value.
     outside = emit(relax.op.broadcast_to(relax.const(least, dtype), (planes, 1)))
     padded = emit(relax.op.concat([flat, outside], axis=1))
-    elements = emit(relax.op.take(padded, relax.const(taken.ravel(), "int64"), axis=1))
-    elements = emit(relax.op.reshape(elements, (planes, *taken.shape)))
+    elements = emit(relax.op.take(padded, relax.const(positions.ravel(), "int64"), axis=1))
+    elements = emit(relax.op.reshape(elements, (planes, *positions.shape)))
     chosen = emit(relax.op.argmax(elements, axis=2))
-    table = np.append(numbers, 0)[taken]
-    offsets = relax.const(np.arange(taken.shape[0]) * taken.shape[1], "int64")
+    table = np.append(numbers, 0)[positions]
+    offsets = relax.const(np.arange(positions.shape[0]) * positions.shape[1], "int64")
     where = emit(relax.op.add(relax.op.astype(chosen, "int64"), offsets))
     within = emit(relax.op.take(relax.const(table.ravel(), "int64"), where, axis=0))
     planes_before = relax.const((np.arange(planes) * size).reshape(-1, 1), "int64")
@@ -242,13 +245,13 @@ def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
 
 
 def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an LpPool, the p-norm of each window, in which padding counts as 0.
+    """Convert an LpPool, the p-norm of each window; padding counts as 0.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an attribute does not fit, or ``ceil_mode`` is set, a dim is symbolic, and there are as
-        many pads as elements in a window.
+        If an attribute is invalid; or if ``ceil_mode`` is set, a dim is symbolic, and a pad is at
+        least as large as the window.
     """
     windows = _Windows.of(node)
     data = node.operands[0]
@@ -258,17 +261,17 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
         if counts is not None:
             after = windows.ends(counts)
         elif any(end >= span for end, span in zip(after, windows.spans, strict=True)):
-            reason = "expected a static one for ceil_mode and pads of a window and more"
+            reason = "expected a static shape for ceil_mode with pads as large as the window"
             raise node.invalid("shape of X", data.ty.shape, reason)
         else:
             after = ends_rounded_up(after, windows.strides, windows.spans)
     switches.note(POOLING)
     dtype = dtype_of(data)
     p = node.attributes.get("p", 2)
-    cut = [axis for axis, end in enumerate(after) if end < 0]
-    if cut:
-        ends = [windows.extents[axis] + after[axis] for axis in cut]
-        axes = [axis + 2 for axis in cut]
+    cropped_axes = [axis for axis, end in enumerate(after) if end < 0]
+    if cropped_axes:
+        ends = [windows.extents[axis] + after[axis] for axis in cropped_axes]
+        axes = [axis + 2 for axis in cropped_axes]
         data = node.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends))
     data = node.emit(relax.op.power(relax.op.abs(data), relax.const(p, dtype)))
     pool = getattr(relax.op.nn, f"avg_pool{len(windows.kernel)}d")
@@ -287,21 +290,21 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
 def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
     """Convert a MaxUnpool to a scatter of its elements.
 
-    Without ``output_shape`` an axis gets ``(extent - 1) * stride - pads + kernel`` elements, and
-    ``indices`` count in a tensor of that shape; with it they do so all the same (ONNX operator
-    specification), and what is more lies behind.
+    Without ``output_shape`` an axis gets ``(extent - 1) * stride - pads + kernel`` elements.
+    ``indices`` always refer to a tensor of that shape (ONNX operator specification); the additional
+    elements of a larger ``output_shape`` are padding at the end of each axis.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If a dim is symbolic, ``output_shape`` is no constant or smaller.
+        If a dim is symbolic, or ``output_shape`` is smaller or not a constant.
     """
     pads = node.attributes.get("pads")
     if pads is not None:
-        # TVM adds up neighbours, of which ONNX has all that are before axes, then all behind.
+        # TVM adds up neighboring pads, but ONNX lists all pads before the axes, then all after.
         rank = len(pads) // 2
-        neighbours = [pad for pair in zip(pads[:rank], pads[rank:], strict=True) for pad in pair]
-        node = node.with_attributes(pads=tuple(neighbours))
+        pairs_of_pads = [pad for pair in zip(pads[:rank], pads[rank:], strict=True) for pad in pair]
+        node = node.with_attributes(pads=tuple(pairs_of_pads))
     if node.operand(2) is None:
         return convert(node)
     given = node.constant(2)
@@ -310,12 +313,12 @@ def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
     data, indices = node.operands[:2]
     switches.note(POOLING)
     shape = given.ravel().tolist()
-    whole = node.builder.normalize(convert(node.with_operands(data, indices)))
-    least = extents_of(whole)
+    unpooled = node.builder.normalize(convert(node.with_operands(data, indices)))
+    least = extents_of(unpooled)
     if least is None or any(
         not isinstance(e, int) or e > s for e, s in zip(least, shape, strict=True)
     ):
         reason = f"expected at least {least}"
         raise node.invalid("operand output_shape", shape, reason)
     widths = [w for e, s in zip(least, shape, strict=True) for w in (0, s - e)]
-    return relax.op.nn.pad(whole, widths)
+    return relax.op.nn.pad(unpooled, widths)

@@ -20,10 +20,10 @@ Trigger
     A PRelu with one slope for all elements, or one along an axis whose extent is symbolic.
 Symptom
     ``ValueError: Expect value to be constant int`` when the program is built, or a multiplication
-    that is never lowered. Integers are refused.
+    that is never lowered. Integers are rejected.
 Mechanism
-    ``relax.nn.prelu`` needs a static extent on the axis of its slopes, and the converter puts a
-    single slope on the last axis, which is the one that is symbolic in a model for any image size.
+    ``relax.nn.prelu`` needs a static extent on the axis of its slopes, and the converter uses the
+    last axis for a single slope. In a model for any image size, that axis is symbolic.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-prelu``.
@@ -40,7 +40,7 @@ __all__ = ["convert_prelu"]
 
 
 def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a PRelu, to ``relax.nn.prelu`` wherever it has one slope, or slopes along one axis.
+    """Convert a PRelu; to ``relax.nn.prelu`` if it has one slope, or slopes along one axis.
 
     Raises
     ------
@@ -53,35 +53,37 @@ def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
     slopes = [1] * (len(extents) - len(slopes)) + slopes
     static = [isinstance(extent, int) for extent in extents]
-    # Comparing with a symbolic extent gives no truth value.
+    # The isinstance check comes first: comparing a symbolic extent does not yield a bool.
     varying = [
         axis for axis, count in enumerate(slopes) if not (isinstance(count, int) and count == 1)
     ]
-    told = [axis for axis in varying if isinstance(slopes[axis], int)]
+    known_axes = [axis for axis in varying if isinstance(slopes[axis], int)]
     fits = len(slopes) == len(extents) and all(
         not static[axis] or extents[axis] == slopes[axis]
-        if axis in told
+        if axis in known_axes
         else slopes[axis].same_as(extents[axis])
         for axis in varying
     )
     if not fits:
-        reason = f"expected one that is broadcast to that of X, {data.ty.shape}"
+        reason = f"expected a shape that broadcasts to that of X, {data.ty.shape}"
         raise node.invalid("shape of slope", slope.ty.shape, reason)
 
-    if not all(static[axis] for axis in told):
+    if not all(static[axis] for axis in known_axes):
         switches.note(PRELU)
-        shape = [slopes[axis] if axis in told else extent for axis, extent in enumerate(extents)]
+        shape = [
+            slopes[axis] if axis in known_axes else extent for axis, extent in enumerate(extents)
+        ]
         data = node.builder.match_cast(data, relax.TensorType(shape, data.ty.dtype))
-        static = [old or axis in told for axis, old in enumerate(static)]
-    # nn.prelu takes no bfloat16.
+        static = [old or axis in known_axes for axis, old in enumerate(static)]
+    # nn.prelu does not support bfloat16.
     floating = dtype_of(data).startswith("float")
-    # nn.prelu broadcasts a single slope along any axis, so long as that is static.
-    possible = [axis for axis in varying or range(len(extents)) if static[axis]]
-    if not floating or (len(varying) < 2 and not possible):
+    # nn.prelu broadcasts a single slope along any axis with a static extent.
+    static_axes = [axis for axis in varying or range(len(extents)) if static[axis]]
+    if not floating or (len(varying) < 2 and not static_axes):
         switches.note(PRELU)
         negative = relax.op.less(data, relax.const(0, dtype_of(data)))
         return relax.op.where(negative, relax.op.multiply(data, slope), data)
     if varying or static[-1]:
         return convert(node.with_operands(data, slope))
     switches.note(PRELU)
-    return relax.op.nn.prelu(data, relax.op.reshape(slope, (1,)), possible[-1])
+    return relax.op.nn.prelu(data, relax.op.reshape(slope, (1,)), static_axes[-1])

@@ -21,7 +21,7 @@ Trigger
 Symptom
     ``OpNotImplemented``.
 Mechanism
-    There is no converter.
+    TVM has no converter for them.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-quantized``.
@@ -42,15 +42,15 @@ __all__ = ["convert_conv_integer", "convert_qlinear_conv", "convert_qlinear_matm
 
 
 def convert_conv_integer(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a ConvInteger, summed in int32."""
+    """Convert a ConvInteger; accumulate in int32."""
     switches.note(QUANTIZED)
-    data = _centred(node, node.operands[0], node.operand(2))
-    weight = _centred(node, node.operands[1], node.operand(3), axis=0)
+    data = _subtract_zero_point(node, node.operands[0], node.operand(2))
+    weight = _subtract_zero_point(node, node.operands[1], node.operand(3), axis=0)
     return _convolution(node, convert, data, weight)
 
 
 def convert_qlinear_conv(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a QLinearConv: summed in int32 with the bias, then scaled and rounded once."""
+    """Convert a QLinearConv: accumulate and add the bias in int32, then scale and round once."""
     switches.note(QUANTIZED)
     data, data_scale, data_zero, weight, weight_scale, weight_zero, scale, zero = node.operands[:8]
     bias = node.operand(8)
@@ -58,35 +58,38 @@ def convert_qlinear_conv(node: Node, convert: Converter) -> relax.Expr:
     total = _convolution(
         node,
         convert,
-        _centred(node, data, data_zero),
-        _centred(node, weight, weight_zero, axis=0),
+        _subtract_zero_point(node, data, data_zero),
+        _subtract_zero_point(node, weight, weight_zero, axis=0),
     )
     if bias is not None:
         bias = relax.op.reshape(bias, [1, -1] + [1] * (rank - 2))
         total = node.emit(relax.op.add(total, node.emit(bias)))
-    if weight_scale.ty.ndim == 1:  # one for each channel of the result, or one in a list
+    if weight_scale.ty.ndim == 1:  # one scale per output channel, or a single one
         weight_scale = node.emit(relax.op.reshape(weight_scale, [1, -1] + [1] * (rank - 2)))
-    return _requantized(node, total, (data_scale, weight_scale, scale), zero)
+    return _requantize(node, total, (data_scale, weight_scale, scale), zero)
 
 
 def convert_qlinear_matmul(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a QLinearMatMul: summed in int32, then scaled and rounded once."""
+    """Convert a QLinearMatMul: accumulate in int32, then scale and round once."""
     switches.note(QUANTIZED)
     lhs, lhs_scale, lhs_zero, rhs, rhs_scale, rhs_zero, scale, zero = node.operands
-    # A list of the left operand's is one for each row.
+    # A 1-D scale or zero point of the left operand has one element per row.
     lhs_scale, lhs_zero = (
         node.emit(relax.op.expand_dims(value, -1)) if value.ty.ndim == 1 else value
         for value in (lhs_scale, lhs_zero)
     )
-    operands = (_centred(node, lhs, lhs_zero), _centred(node, rhs, rhs_zero))
+    operands = (
+        _subtract_zero_point(node, lhs, lhs_zero),
+        _subtract_zero_point(node, rhs, rhs_zero),
+    )
     total = node.emit(relax.op.matmul(*operands, out_dtype="int32"))
-    return _requantized(node, total, (lhs_scale, rhs_scale, scale), zero)
+    return _requantize(node, total, (lhs_scale, rhs_scale, scale), zero)
 
 
-def _centred(
+def _subtract_zero_point(
     node: Node, value: relax.Expr, zero: relax.Expr | None, axis: int | None = None
 ) -> relax.Expr:
-    """`value` without its zero point, in int32; a list of these is along `axis`."""
+    """`value - zero` in int32; a 1-D `zero` applies along `axis`."""
     value = node.emit(relax.op.astype(value, "int32"))
     if zero is None:
         return value
@@ -105,10 +108,10 @@ def _convolution(
     return node.emit(node.builder.normalize(pad_conv(convolution, convert)))
 
 
-def _requantized(
+def _requantize(
     node: Node, total: relax.Expr, scales: tuple[relax.Expr, ...], zero: relax.Expr
 ) -> relax.Expr:
-    """`total` times the scales of both operands over that of the result, rounded to even."""
+    """Requantize `total`: scale it, round half to even, add `zero` and clip to its dtype."""
     first, second, result = (node.emit(relax.op.astype(scale, "float32")) for scale in scales)
     factor = node.emit(relax.op.divide(relax.op.multiply(first, second), result))
     scaled = node.emit(relax.op.multiply(relax.op.astype(total, "float32"), factor))

@@ -17,15 +17,15 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Elu, Selu, Celu and ThresholdedRelu of another dtype than float32, or near zero; Celu of rank 0;
+    Elu, Selu, Celu and ThresholdedRelu of a dtype other than float32, or near zero; Celu of rank 0;
     ThresholdedRelu and Shrink of infinities and NaN; Shrink of integers; Sign and Clip of NaN;
     Hardmax with symbolic dims.
 Symptom
-    "Binary operators must have the same datatype"; wrong numbers, silently: elu(-1e-9) is 0, the
-    Clip of NaN is a bound, ThresholdedRelu of negative infinity is NaN.
+    "Binary operators must have the same datatype"; or wrong numbers, silently: elu(-1e-9) is 0,
+    Clip of NaN returns a bound, ThresholdedRelu of negative infinity is NaN.
 Mechanism
-    Constants are of float32; 1 is subtracted from exponentials; a comparison is made a number and
-    multiplied; the greater of NaN and a number is the number.
+    Constants are float32; 1 is subtracted from exponentials; the result of a comparison is cast to
+    a number and multiplied; the maximum of NaN and a number is the number.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-activations``.
@@ -54,12 +54,12 @@ __all__ = [
 ]
 
 
-# The alpha and gamma of Selu by default.
+# The default alpha and gamma of Selu.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 
 def _number(node: Node, attribute: str, default: float) -> float:
-    """An attribute, which is a float32, and so is its default."""
+    """An attribute or its default, rounded to float32."""
     return float(np.float32(node.attributes.get(attribute, default)))
 
 
@@ -75,7 +75,7 @@ def convert_elu(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_thresholded_relu(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a ThresholdedRelu, which is 0 where X is not greater than alpha, or NaN."""
+    """Convert a ThresholdedRelu: X where it is greater than alpha, else 0, also for NaN."""
     switches.note(ACTIVATIONS)
     data = node.operands[0]
     dtype = dtype_of(data)
@@ -84,7 +84,7 @@ def convert_thresholded_relu(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_shrink(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Shrink; what it makes of integers is truncated."""
+    """Convert a Shrink; its result for integers is truncated."""
     switches.note(ACTIVATIONS)
     data, op = node.operands[0], relax.op
     dtype = dtype_of(data)
@@ -99,7 +99,7 @@ def convert_shrink(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_sign(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Sign, which of NaN is NaN."""
+    """Convert a Sign; the sign of NaN is NaN."""
     data = node.operands[0]
     dtype = dtype_of(data)
     if dtype.startswith("uint"):
@@ -114,8 +114,8 @@ def convert_sign(node: Node, convert: Converter) -> relax.Expr:
 def convert_clip(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Clip of floats.
 
-    NaN stays NaN, a bound that is NaN bounds nothing, a missing one is the last finite number,
-    and the upper bound wins over a greater lower one, as in ONNX Runtime.
+    As in ONNX Runtime, NaN stays NaN, a NaN bound has no effect, a missing bound is the extreme
+    finite number, and the upper bound wins if the lower one is greater.
     """
     data, op = node.operands[0], relax.op
     dtype = dtype_of(data)
@@ -133,13 +133,13 @@ def convert_clip(node: Node, convert: Converter) -> relax.Expr:
             bound = relax.const(limits[name], dtype)
         if math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim:
             bound = node.emit(op.reshape(bound, ()))
-        # Of a NaN no comparison holds.
+        # A comparison with NaN is false, so NaN stays NaN and a NaN bound has no effect.
         result = node.emit(op.where(bounded(result, bound), bound, result))
     return result
 
 
 def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Hardmax, 1 where the first of the greatest elements along an axis is.
+    """Convert a Hardmax: 1 at the first maximum along an axis, else 0.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
     (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
     if node.opset < 13 and axis != len(extents) - 1:
-        raise node.invalid("attribute axis", axis, "expected the last one, or no symbolic dim")
+        raise node.invalid("attribute axis", axis, "expected the last axis, or static dims")
     switches.note(ACTIVATIONS)
     dtype = dtype_of(data)
     greatest = node.emit(relax.op.argmax(data, axis, keepdims=True))

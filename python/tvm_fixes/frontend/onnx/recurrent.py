@@ -17,11 +17,11 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    One of these operators.
+    An RNN, GRU or LSTM.
 Symptom
     ``OpNotImplemented: The following operators are not supported for frontend ONNX``
 Mechanism
-    There are no converters.
+    TVM has no converters for them.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-recurrent``.
@@ -48,16 +48,16 @@ __all__ = ["convert_recurrent"]
 
 @dataclass(frozen=True)
 class _Kind:
-    """What differs between the operators, for shapes.
+    """The gates, default activations and states of an operator.
 
     Attributes
     ----------
     gates : int
-        In the order of the specification: zrh of a GRU, iofc of an LSTM.
+        The number of gates, in the order of the specification: zrh of a GRU, iofc of an LSTM.
     activations : tuple of str
-        The default ones.
+        The default activations of one direction.
     states : tuple of str
-        Names of the operands that are the states before the first step.
+        The names of the operands with the states before the first step.
     """
 
     gates: int
@@ -74,24 +74,24 @@ _KINDS = {
 _OPERANDS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-"""Whether each of the directions goes from the last step to the first."""
+"""For each direction of a node, whether it runs from the last step to the first."""
 
 
 @dataclass(frozen=True)
 class _Direction:
-    """A direction of a node: what its steps compute with.
+    """A direction of a node, with the parameters of its steps.
 
     Attributes
     ----------
     activations : list of callable
     clip : float or None
-        The bound of what the activations of the gates get.
+        The bound that the inputs of the activations are clipped to.
     hidden : int
-        The extent of a state.
+        The number of elements of a state.
     linear_before_reset, input_forget : bool
         As in ONNX.
     backwards : bool
-        Whether it goes from the last step to the first.
+        Whether the steps run from the last to the first.
     """
 
     activations: list[Activation]
@@ -109,7 +109,7 @@ class _Direction:
         return self.activations[index](a, x)
 
     def gates(self, a: Arithmetic, x: relax.Expr, first: int, last: int) -> relax.Expr:
-        """Those from `first` to before `last` of the gates in `x`."""
+        """The gates of `x` from `first` up to, but not including, `last`."""
         begin, end = first * self.hidden, last * self.hidden
         return a.builder.emit(relax.op.strided_slice(x, [1], [begin], [end]))
 
@@ -118,8 +118,9 @@ _Cell: TypeAlias = Callable[
     [_Direction, Arithmetic, relax.Expr, list[relax.Expr], dict[str, relax.Expr]],
     list[relax.Expr],
 ]
-"""Emits a step: the direction, the products of its input with W and the biases, (batch, gates *
-hidden), its states, (batch, hidden) each, and the weights by name -> its new states."""
+"""Emits a step and returns its new states.  The arguments are the direction, the arithmetic, the
+input multiplied by W plus the biases, of shape (batch, gates * hidden), the states, of shape
+(batch, hidden) each, and the weights by name."""
 
 
 def _rnn(
@@ -184,26 +185,26 @@ _CELLS: dict[str, _Cell] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
 def convert_recurrent(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an RNN, GRU or LSTM, each direction to a :func:`~.recursion.scan`.
+    """Convert an RNN, GRU or LSTM; each direction becomes a :func:`~.recursion.scan`.
 
-    The products of all inputs with W are one matmul.  16-bit floats are computed with in float32
-    and rounded at the end.  What is behind the length of a sequence is 0 in Y; the states after a
-    sequence of length 0 are 0, as in ONNX Runtime.
+    One matmul multiplies all inputs by W.  16-bit floats are computed in float32 and rounded at the
+    end.  As in ONNX Runtime, Y is 0 beyond the length of a sequence, and the states after a
+    sequence of length 0 are 0.
 
     Returns
     -------
     relax.Tuple
-        Y, Y_h and, of an LSTM, Y_c.
+        Y, Y_h and, for an LSTM, Y_c.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an attribute or the shape of an operand is not as ONNX demands.
+        If an attribute or the shape of an operand violates the ONNX specification.
     """
     switches.note(RECURRENT)
     kind = _KINDS[node.operator]
     directions = _directions(node, kind)
-    tensors = _checked(node, kind, directions)
+    tensors = _checked_operands(node, kind, directions)
     dtype = dtype_of(node.operands[0])
     a = Arithmetic(node.builder, accumulation_dtype(dtype))
     batch_first = node.attributes.get("layout", 0) == 1
@@ -233,9 +234,9 @@ def convert_recurrent(node: Node, convert: Converter) -> relax.Expr:
 def _run(
     node: Node, a: Arithmetic, direction: _Direction, index: int, tensors: dict[str, relax.Expr]
 ) -> tuple[list[relax.Expr], relax.Expr]:
-    """The states after the steps of a direction, (batch, hidden) each, and all h, stacked."""
+    """Emit a direction; return its final states, each (batch, hidden), and the stacked h."""
 
-    def own(name: str) -> relax.Expr | None:
+    def slice_of(name: str) -> relax.Expr | None:
         if name not in tensors:
             return None
         part = relax.op.strided_slice(tensors[name], [0], [index], [index + 1])
@@ -244,11 +245,11 @@ def _run(
     x = tensors["X"]
     steps, batch, _ = x.ty.shape.values
     steps = int(steps) if isinstance(steps, tirx.IntImm) else steps
-    inputs, weights = _weights(node, a, direction, {n: own(n) for n in ("W", "R", "B", "P")})
+    inputs, weights = _weights(node, a, direction, {n: slice_of(n) for n in ("W", "R", "B", "P")})
     x = a.sum(a("matmul", x, inputs["W"]), inputs.get("B"))
     zeros = relax.op.zeros([batch, direction.hidden], a.dtype)
     states = [
-        state if (state := own(name)) is not None else node.emit(zeros)
+        state if (state := slice_of(name)) is not None else node.emit(zeros)
         for name in _KINDS[node.operator].states
     ]
     lengths = tensors.get("sequence_lens")
@@ -268,7 +269,7 @@ def _run(
         new = cell(direction, within, row, carried, dict(zip(names, invariant[1:], strict=False)))
         if lengths is None:
             return new, new[:1]
-        running = _is_within(within, number, invariant[-1])
+        running = _is_running(within, number, invariant[-1])
         states = [
             within("where", running, after, before)
             for after, before in zip(new, carried, strict=True)
@@ -280,13 +281,13 @@ def _run(
         node.builder, name, steps, states, invariant, step, backwards=direction.backwards
     )
     if lengths is not None:
-        some = _is_within(a, 0, lengths)
+        some = _is_running(a, 0, lengths)
         states = [a("where", some, state, 0.0) for state in states]
     return states, y
 
 
-def _is_within(a: Arithmetic, number: Extent, lengths: relax.Expr) -> relax.Expr:
-    """Which of the sequences of a batch have the step `number`; (batch, 1)."""
+def _is_running(a: Arithmetic, number: Extent, lengths: relax.Expr) -> relax.Expr:
+    """Whether each sequence of a batch contains step `number`, of shape (batch, 1)."""
     step = a.builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([number])))
     return a.builder.emit(relax.op.expand_dims(a("less", step, lengths), 1))
 
@@ -294,9 +295,10 @@ def _is_within(a: Arithmetic, number: Extent, lengths: relax.Expr) -> relax.Expr
 def _weights(
     node: Node, a: Arithmetic, direction: _Direction, given: dict[str, relax.Expr | None]
 ) -> tuple[dict[str, relax.Expr], dict[str, relax.Expr]]:
-    """What the inputs of all steps are computed with, and what each step needs.
+    """The weights for the inputs of all steps at once, and the weights that each step needs.
 
-    Biases that are added to the products of the inputs and of h alike are added to the former.
+    Biases that add to the product of h can be added to the product of the inputs instead, except
+    that of the hidden gate of a GRU with ``linear_before_reset``.
     """
     gates = _KINDS[node.operator].gates
     inputs = {"W": a("permute_dims", given["W"])}
@@ -325,7 +327,7 @@ def _weights(
 
 
 def _directions(node: Node, kind: _Kind) -> list[_Direction]:
-    """The directions of a node, from its attributes."""
+    """Read the directions of a node from its attributes."""
     name = node.text("direction", "forward")
     if name not in _DIRECTIONS:
         reason = f"expected one of {', '.join(_DIRECTIONS)}"
@@ -333,7 +335,7 @@ def _directions(node: Node, kind: _Kind) -> list[_Direction]:
     clip = node.attributes.get("clip")
     if clip is not None and not clip > 0:
         raise node.invalid("attribute clip", clip, "expected more than 0")
-    hidden = _hidden(node)
+    hidden = _hidden_size(node)
     backwards = _DIRECTIONS[name]
     activations = iter(activations_of(node, kind.activations * len(backwards)))
     return [
@@ -349,8 +351,8 @@ def _directions(node: Node, kind: _Kind) -> list[_Direction]:
     ]
 
 
-def _hidden(node: Node) -> int:
-    """The extent of a state."""
+def _hidden_size(node: Node) -> int:
+    """The number of elements of a state."""
     extents = extents_of(node.operands[2])
     hidden = node.attributes.get("hidden_size", extents[-1] if extents else None)
     if not isinstance(hidden, int):
@@ -359,8 +361,10 @@ def _hidden(node: Node) -> int:
     return hidden
 
 
-def _checked(node: Node, kind: _Kind, directions: list[_Direction]) -> dict[str, relax.Expr]:
-    """The operands that are given, by name, of the shapes that ONNX demands."""
+def _checked_operands(
+    node: Node, kind: _Kind, directions: list[_Direction]
+) -> dict[str, relax.Expr]:
+    """The operands that are not omitted, by name, checked against the shapes that ONNX requires."""
     layout = node.attributes.get("layout", 0)
     if layout not in (0, 1):
         raise node.invalid("attribute layout", layout, "expected 0 or 1")
@@ -381,15 +385,17 @@ def _checked(node: Node, kind: _Kind, directions: list[_Direction]) -> dict[str,
     }
     state = [batch, count, hidden] if layout else [count, batch, hidden]
     expected |= {name: state for name in kind.states}
-    return {name: _of_shape(node, name, tensor, expected[name]) for name, tensor in given.items()}
+    return {
+        name: _match_shape(node, name, tensor, expected[name]) for name, tensor in given.items()
+    }
 
 
-def _of_shape(node: Node, name: str, tensor: relax.Expr, expected: list[Extent]) -> relax.Expr:
-    """`tensor` as one of shape `expected`, which is checked at run time where it is not known."""
+def _match_shape(node: Node, name: str, tensor: relax.Expr, expected: list[Extent]) -> relax.Expr:
+    """`tensor` with shape `expected`; the model checks unknown extents at run time."""
     extents = extents_of(tensor)
     if tensor.ty.ndim not in (-1, len(expected)) or any(
-        isinstance(had, int) and isinstance(wanted, int) and had != wanted
-        for had, wanted in zip(extents or [], expected, strict=False)
+        isinstance(actual, int) and isinstance(wanted, int) and actual != wanted
+        for actual, wanted in zip(extents or [], expected, strict=False)
     ):
         raise node.invalid(f"shape of {name}", tensor.ty.shape or tensor.ty, f"expected {expected}")
     ty = relax.TensorType(expected, tensor.ty.dtype)

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loops in Relax, which has none: functions that call themselves.
+"""Loops as recursive functions, because Relax has no loop.
 
-A loop of n turns is two loops of half as many, one after the other, so that n calls are no deeper
-than log n: the virtual machine's stack is the process's own, which a call for each turn would use
-up after a few thousand.
+A loop of n turns calls itself twice, each time with half of the turns, so that the depth of the
+recursion is log n: the virtual machine uses the stack of the process, which one nested call per
+turn would exhaust after a few thousand turns.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +32,12 @@ Step: TypeAlias = Callable[
     [relax.BlockBuilder, Extent, list[relax.Expr], list[relax.Expr]],
     tuple[list[relax.Expr], list[relax.Expr]],
 ]
-"""Emits a turn: builder, number of the turn, carried and invariant tensors -> the carried ones of
-the next turn, of the same types, and what this turn gives."""
+"""Emits a turn.  The arguments are the builder, the number of the turn, the carried tensors and the
+invariant tensors.  Returns the carried tensors of the next turn, of the same types, and the results
+of this turn."""
 
-_UNROLLED = 8
-"""Turns up to which a loop is written out: it takes as long to build, and less to run."""
+_MAX_UNROLLED_TURNS = 8
+"""The maximum number of turns of a loop that is unrolled: it builds as fast, and runs faster."""
 
 
 def scan(
@@ -55,22 +56,22 @@ def scan(
     Parameters
     ----------
     builder : relax.BlockBuilder
-        Emits the loop; gets its functions.
+        The builder that the loop is emitted into, and that its functions are added to.
     name : str
-        What they are called after.
+        The prefix of the functions' names.
     count : int or tirx.Expr
-        How many turns there are; none is as good as any.
+        The number of turns; may be 0.
     carried : sequence of relax.Expr
-        Tensors before the first turn, of known shapes.
+        The tensors, of known shapes, that the first turn gets.
     invariant : sequence of relax.Expr
-        Tensors of known shapes, and shapes, that every turn reads.
+        Tensors of known shapes, and shape expressions, that every turn reads.
     step : callable
-        See :data:`Step`.  What it emits may refer to its operands alone.
+        See :data:`Step`.  The emitted code may refer only to the operands of the step.
     backwards : bool
-        Count the turns down: the first is ``count - 1``, and its result the last.
+        Count the turns down: the first turn is ``count - 1``, and its result is the last one.
     conditional : bool
-        The first of the carried tensors is a boolean scalar: whether there is a next turn.  Turns
-        give no results then, as nobody knows how many there would be.
+        The first carried tensor is a boolean scalar: whether there is a next turn.  Turns must not
+        return results then, because their number is unknown.
 
     Returns
     -------
@@ -81,10 +82,10 @@ def scan(
     Raises
     ------
     LoopTypeError
-        If a turn gives a carried tensor another type than it takes, or a result whose shape is
-        not computed from what the loop gets.
+        If a turn changes the type of a carried tensor, or returns a result whose shape does not
+        depend only on the operands of the loop.
     """
-    if isinstance(count, int) and 0 < count <= _UNROLLED and not conditional:
+    if isinstance(count, int) and 0 < count <= _MAX_UNROLLED_TURNS and not conditional:
         return _unrolled(builder, count, list(carried), list(invariant), step, backwards)
     loop = _Loop(builder, name, list(carried), list(invariant), step, backwards, conditional)
     return loop.emit(count)
@@ -109,14 +110,14 @@ def _unrolled(
 
 
 class LoopTypeError(ValueError):
-    """A turn gives a tensor of a type that a loop can't have.
+    """A turn returns a tensor of a type that a loop does not support.
 
     Attributes
     ----------
     position : int
-        Of the tensor, among the carried ones and then the results.
+        The index of the tensor in the list of the carried tensors followed by the results.
     ty, expected : relax.Type, str
-        Its type, and what was expected.
+        The type of the tensor, and a description of the expected one.
     """
 
     def __init__(self, position: int, ty: relax.Type, expected: str) -> None:
@@ -130,11 +131,11 @@ class _Parameters:
     Attributes
     ----------
     first, count : tirx.Var
-        The least number of its turns, and how many there are.
+        The lowest number of its turns, and the number of its turns.
     symbols : list of tirx.Var
-        What stands for each of :func:`_dims`.
+        The function's own symbol for each of :func:`_dims`.
     carried, invariant : list of relax.Expr
-        The tensors, and shapes of the symbols.
+        The function's parameters for tensors, and shape expressions of its symbols.
     """
 
     def __init__(self, carried: list[relax.Expr], invariant: list[relax.Expr]) -> None:
@@ -162,12 +163,12 @@ class _Parameters:
         return [self._numbers, *_tensors([*self.carried, *self.invariant])]
 
     def numbers(self, first: Extent, count: Extent) -> relax.ShapeExpr:
-        """The argument that stands for `count` turns from `first` on."""
+        """The shape argument for `count` turns that start at `first`."""
         return relax.ShapeExpr([first, count, *self.symbols])
 
 
 class _Loop:
-    """The functions of a loop: one turn, many turns, and the loop, which chooses."""
+    """Builds the functions of a loop: one turn, several turns, and the loop, which calls either."""
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class _Loop:
 
     def emit(self, count: Extent) -> tuple[list[relax.Expr], list[relax.Expr]]:
         builder = self._builder
-        turn = self._function(self._one)
+        turn = self._function(self._one_turn)
         numbers = turn.params[0].ty.values[:2]
         for position, ty in enumerate(turn.ret_ty.fields):
             if not isinstance(getattr(ty, "shape", None), relax.ShapeExpr):
@@ -199,19 +200,19 @@ class _Loop:
         one = builder.add_func(turn, f"{self._name}_turn")
         loop = self._declare(one)
         many = builder.add_func(
-            self._function(lambda own: self._many(own, loop)), f"{self._name}_turns"
+            self._function(lambda own: self._several_turns(own, loop)), f"{self._name}_turns"
         )
-        whole = self._function(lambda own: self._choose(own, one, many))
+        whole = self._function(lambda own: self._dispatch(own, one, many))
         builder.update_func(loop, whole)
         numbers = relax.ShapeExpr([0, count, *_dims([*self._carried, *self._invariant])])
         return self._call(loop, numbers, self._carried, self._invariant)
 
     def _function(self, body: Callable[[_Parameters], relax.Expr]) -> relax.Function:
-        """A function of the parameters of a loop, while another is under construction."""
+        """Build a function of a loop, whose caller is still under construction."""
         builder = self._builder
         own = _Parameters(self._carried, self._invariant)
         builder.begin_scope(own.all)
-        # No dataflow block, which a step with an If could not be in.
+        # Not a dataflow block, because a step may contain an If.
         builder._begin_binding_block()
         try:
             value = builder.emit(body(own))
@@ -228,7 +229,7 @@ class _Loop:
         carried: Sequence[relax.Expr],
         invariant: Sequence[relax.Expr],
     ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-        """The carried tensors and the results of a call."""
+        """Emit a call of `function`; return its carried tensors and its results."""
         result = self._builder.emit(
             relax.Call(function, [numbers, *_tensors([*carried, *invariant])])
         )
@@ -238,8 +239,8 @@ class _Loop:
         ]
         return fields[: len(carried)], fields[len(carried) :]
 
-    def _one(self, own: _Parameters) -> relax.Expr:
-        """The carried tensors after a turn, and its results as those of ``count`` turns."""
+    def _one_turn(self, own: _Parameters) -> relax.Expr:
+        """Emit the body of one turn; its results get the leading extent ``count``, which is 1."""
         carried, given = self._step(self._builder, own.first, own.carried, own.invariant)
         carried = [
             self._of_type(position, tensor, own.carried[position].ty)
@@ -255,7 +256,7 @@ class _Loop:
         return relax.Tuple([*carried, *results])
 
     def _of_type(self, position: int, tensor: relax.Expr, ty: relax.TensorType) -> relax.Expr:
-        """A carried tensor, of which is checked at run time what is not known."""
+        """Cast a carried tensor to `ty`; a match_cast checks unknown extents at run time."""
         if tvm_ffi.structural_equal(tensor.ty, ty):
             return tensor
         extents, wanted = extents_of(tensor), [*map(_static, ty.shape.values)]
@@ -272,19 +273,19 @@ class _Loop:
         return self._builder.match_cast(tensor, ty)
 
     def _declare(self, one: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
-        """The loop before it has a body; it gives what a turn gives."""
+        """Declare the loop without a body; its return type is that of a turn."""
         builder = self._builder
         own = _Parameters(self._carried, self._invariant)
         builder.begin_scope(own.all)
         result = builder.normalize(relax.Call(one, own.all)).ty
         builder.end_scope()
         empty = relax.Function.create_empty(own.all, result, True)
-        # The builder takes functions that are equal for one.
+        # An attribute of its own, because the builder merges functions that are equal.
         empty = empty.with_attr("loop", builder.get_unique_name(self._name))
         return builder.add_func(empty, self._name)
 
-    def _many(self, own: _Parameters, loop: tvm.ir.GlobalVar) -> relax.Expr:
-        """Two loops of half the turns."""
+    def _several_turns(self, own: _Parameters, loop: tvm.ir.GlobalVar) -> relax.Expr:
+        """Emit two calls of the loop, each with half of the turns."""
         half = tirx.floordiv(own.count, 2)
         low = own.numbers(own.first, half)
         high = own.numbers(own.first + half, own.count - half)
@@ -302,13 +303,13 @@ class _Loop:
         ]
         return relax.Tuple([*carried, *results])
 
-    def _choose(
+    def _dispatch(
         self, own: _Parameters, one: tvm.ir.GlobalVar, many: tvm.ir.GlobalVar
     ) -> relax.Expr:
         count = self._builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([own.count])))
         count = self._builder.emit(relax.op.reshape(count, []))
 
-        def less(bound: int) -> relax.Expr:
+        def fewer_than(bound: int) -> relax.Expr:
             return self._builder.emit(relax.op.less(count, relax.const(bound, "int64")))
 
         def branch(emitted: Callable[[], relax.Expr]) -> relax.SeqExpr:
@@ -324,16 +325,16 @@ class _Loop:
             results = [relax.op.zeros(ty.shape, ty.dtype) for ty in types[len(own.carried) :]]
             return relax.Tuple([*own.carried, *map(self._builder.emit, results)])
 
-        idle, single = less(1), less(2)
+        is_done, is_single = fewer_than(1), fewer_than(2)
         if self._conditional:
             stopped = self._builder.emit(relax.op.logical_not(own.carried[0]))
-            idle = self._builder.emit(relax.op.logical_or(idle, stopped))
+            is_done = self._builder.emit(relax.op.logical_or(is_done, stopped))
 
         def some() -> relax.Expr:
             turn = branch(lambda: relax.Call(one, own.all))
-            return relax.If(single, turn, branch(lambda: relax.Call(many, own.all)))
+            return relax.If(is_single, turn, branch(lambda: relax.Call(many, own.all)))
 
-        return relax.If(idle, branch(none), branch(some))
+        return relax.If(is_done, branch(none), branch(some))
 
 
 def _static(dim: tirx.Expr) -> Extent:
@@ -341,12 +342,12 @@ def _static(dim: tirx.Expr) -> Extent:
 
 
 def _tensors(operands: Sequence[relax.Expr]) -> list[relax.Expr]:
-    """Those that are no shapes, which the numbers of a loop hold."""
+    """The operands that are tensors; a loop passes shapes in its argument ``numbers``."""
     return [operand for operand in operands if not isinstance(operand, relax.ShapeExpr)]
 
 
 def _extents(operand: relax.Expr) -> list[Extent]:
-    """The dimensions of a tensor, which are known, or of a shape."""
+    """The extents of a tensor of known shape, or of a shape expression."""
     if isinstance(operand, relax.ShapeExpr):
         return [*map(_static, operand.values)]
     extents = extents_of(operand)
@@ -355,7 +356,7 @@ def _extents(operand: relax.Expr) -> list[Extent]:
 
 
 def _dims(tensors: Sequence[relax.Expr]) -> list[tirx.Expr]:
-    """The symbolic ones of the dimensions of some tensors, each once."""
+    """The distinct symbolic dims of the tensors."""
     dims: list[tirx.Expr] = []
     for tensor in tensors:
         for extent in _extents(tensor):
@@ -365,5 +366,5 @@ def _dims(tensors: Sequence[relax.Expr]) -> list[tirx.Expr]:
 
 
 def _index(dims: list[tirx.Expr], dim: tirx.Expr) -> int:
-    """The position of `dim`, or -1."""
+    """The position of `dim` in `dims`, or -1."""
     return next((i for i, had in enumerate(dims) if tvm_ffi.structural_equal(had, dim)), -1)

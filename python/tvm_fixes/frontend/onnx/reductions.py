@@ -18,12 +18,12 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ReduceLogSumExp of infinities; ReduceL1, L2, SumSquare and LogSum with noop_with_empty_axes and
-    no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers; axes that are computed, or none
-    of the data's; an ArgMax or ArgMin of a scalar, or over an axis without elements.
+    no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers; axes that are computed, or out
+    of range; an ArgMax or ArgMin of a scalar, or over an axis without elements.
 Symptom
-    NaN, or the data as they are, silently; a refusal; an AssertionError that names no node.
+    NaN, or the unchanged data, silently; a rejected node; an AssertionError that names no node.
 Mechanism
-    The maximum is subtracted, also if it is infinite; axes are asserted to be constants.
+    The converter subtracts the maximum even if it is infinite, and asserts that axes are constants.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-reductions``.
@@ -52,8 +52,8 @@ REDUCED = (
     "ReduceSumSquare",
 )
 
-# Of integers too.
-_IN_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+# The operators that compute integers in floating point.
+_COMPUTED_IN_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 
 def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
@@ -62,7 +62,8 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If axes can't be known, or are none of the data's; or if a mean of no integers is asked for.
+        If the axes are not constant or out of range, or for a ReduceMean of integers over no
+        elements.
     """
     data = node.operands[0]
     axes = node.attributes.get("axes")
@@ -72,15 +73,15 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
             raise node.invalid("operand axes", node.operand(1), "expected a constant")
         axes = constant.ravel().tolist()
     extents, dtype = extents_of(data), dtype_of(data)
-    if node.operator in _IN_FLOATS and "int" in dtype:
-        # As in ONNX Runtime the result is truncated.
+    if node.operator in _COMPUTED_IN_FLOATS and "int" in dtype:
+        # The result is truncated, as in ONNX Runtime.
         switches.note(REDUCTIONS)
         wide = node.emit(relax.op.astype(data, "float64"))
         result = convert_reduction(node.with_operands(wide, *node.operands[1:]), convert)
         return relax.op.astype(node.emit(result), dtype)
     if not axes and node.attributes.get("noop_with_empty_axes", 0):
         switches.note(REDUCTIONS)
-        return _of_single_elements(node.operator, data)
+        return _reduce_without_axes(node.operator, data)
     if extents is not None:
         rank = len(extents)
         axes = list(axes or range(rank))
@@ -89,7 +90,7 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         is_empty = any(extents[axis] == 0 for axis in axes if isinstance(extents[axis], int))
         if is_empty and node.operator == "ReduceMean" and "float" not in dtype:
             raise node.invalid(
-                "dtype of X", dtype, "expected a float: there is no mean of no elements"
+                "dtype of X", dtype, "expected a float dtype for the mean of no elements, NaN"
             )
     if node.operator == "ReduceLogSumExp" and "float" in dtype:
         switches.note(REDUCTIONS)
@@ -97,11 +98,11 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
     return convert(node)
 
 
-def _of_single_elements(operator: str, data: relax.Expr) -> relax.Expr:
-    """Each element reduced by itself."""
+def _reduce_without_axes(operator: str, data: relax.Expr) -> relax.Expr:
+    """Reduce each element on its own, without axes."""
     op = relax.op
     if operator in ("ReduceL1", "ReduceL2"):
-        # Of an unsigned integer there is no negative.
+        # An unsigned integer is its own absolute value.
         return data if dtype_of(data).startswith("uint") else op.abs(data)
     if operator == "ReduceSumSquare":
         return op.multiply(data, data)
@@ -113,7 +114,7 @@ def _of_single_elements(operator: str, data: relax.Expr) -> relax.Expr:
 def _log_sum_exp(
     node: Node, data: relax.Expr, axes: list[int] | None, keepdims: bool
 ) -> relax.Expr:
-    """The logarithm of sums of exponentials, of which the largest is 1 if it is finite."""
+    """``log(sum(exp(data)))``, shifted by the maximum if that is finite."""
     op = relax.op
     largest = node.emit(op.max(data, axes, keepdims=True))
     zero = relax.const(0, dtype_of(data))
@@ -124,7 +125,7 @@ def _log_sum_exp(
 
 
 def convert_arg_reduction(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an ArgMax or ArgMin; that its axis has elements is checked at run time.
+    """Convert an ArgMax or ArgMin; the model checks at run time that a symbolic axis is not empty.
 
     Raises
     ------

@@ -17,13 +17,14 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A target shape or axes that are computed, or known at run time alone; a symbolic dim to be
-    squeezed; Squeeze without axes of data with symbolic dims; a -1 beside dims that may be 0.
+    A target shape or axes that are computed, or known only at run time; a Squeeze of a symbolic
+    dim; a Squeeze without axes of data with symbolic dims; a -1 in a target with dims that may be
+    0.
 Symptom
-    ``Reshape requires … Shape``; ``symbolic extent that cannot be proven to be 1``; an error of
-    the build; results whose shape is unknown, where other operators refuse them.
+    ``Reshape requires … Shape``; ``symbolic extent that cannot be proven to be 1``; a build error;
+    results of unknown shape, which other operators reject.
 Mechanism
-    The converters take constants and ShapeExprs alone, and leave all inference to the operator.
+    The converters accept only constants and ShapeExprs, and leave all inference to the operator.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
     and the fix id ``onnx-reshape``.
@@ -62,15 +63,16 @@ __all__ = [
 def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Reshape.
 
-    A target that is not known until run time is resolved then, and its elements are bound to
-    symbols.  That the number of elements stays the same is proved, or checked at run time.
+    A target that is known only at run time is resolved then, and its elements are bound to symbols.
+    If the importer cannot prove that the number of elements stays the same, the model checks it at
+    run time.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data or of the target is unknown, the target has more than one -1,
-        another negative element, a 0 for no dim of the data or beside -1 if it means zero, or
-        another number of elements than the data.
+        If the rank of the data or of the target is unknown; if the target has more than one -1, a
+        different negative element, a 0 with no corresponding dim of the data, or both 0 and -1 with
+        allowzero; or if the number of elements differs from that of the data.
     """
     data, extents = shaped(node, 0, "data")
     zero_is_zero = bool(node.attributes.get("allowzero", 0))
@@ -83,30 +85,32 @@ def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
         return _reshape(data, _resolve_at_run_time(node, extents, zero_is_zero))
     given = list(target)
     if zero_is_zero and 0 in target and -1 in target:
-        raise node.invalid("operand shape", given, "expected no -1 beside 0 with allowzero")
+        raise node.invalid("operand shape", given, "expected -1 or 0, not both, with allowzero")
     if not zero_is_zero:
         if any(extent == 0 for extent in _static(target[len(extents) :])):
-            reason = f"expected 0 for one of {len(extents)} dims of the data alone"
+            reason = f"expected 0 only for the {len(extents)} dims of the data"
             raise node.invalid("operand shape", given, reason)
         target = [
             extents[axis] if isinstance(extent, int) and extent == 0 else extent
             for axis, extent in enumerate(target)
         ]
-    unknown = [axis for axis, extent in enumerate(target) if _is(extent, -1)]
+    unknown = [axis for axis, extent in enumerate(target) if _is_number(extent, -1)]
     if len(unknown) > 1:
-        raise node.invalid("operand shape", given, "expected one -1 at most")
+        raise node.invalid("operand shape", given, "expected at most one -1")
     for axis in unknown:
-        rest, others, _ = _cancelled(node, extents, target[:axis] + target[axis + 1 :])
+        rest, others, _ = _without_common_factors(node, extents, target[:axis] + target[axis + 1 :])
         target[axis] = node.known.simplify(rest // greatest(node.known, others, 1))
     for extent in target:
-        require(node, extent >= 0, "operand shape", given, "expected -1 and no other negative")
-    held, wanted, common = _cancelled(node, extents, target)
-    same = equal(node.known, held, wanted)
-    if isinstance(same, tirx.Expr):
-        # Nothing has to fit where there are no elements.
-        same = tirx.any(same, *(extent == 0 for extent in common if isinstance(extent, tirx.Expr)))
+        require(node, extent >= 0, "operand shape", given, "expected no negative element except -1")
+    data_count, target_count, common = _without_common_factors(node, extents, target)
+    is_same_count = equal(node.known, data_count, target_count)
+    if isinstance(is_same_count, tirx.Expr):
+        # If a common factor is 0, both counts are 0, and the rest need not be equal.
+        is_same_count = tirx.any(
+            is_same_count, *(extent == 0 for extent in common if isinstance(extent, tirx.Expr))
+        )
     reason = f"expected as many elements as in {extents}"
-    require(node, same, "operand shape", given, reason)
+    require(node, is_same_count, "operand shape", given, reason)
     if node.opset >= 5 and is_static(*extents, *given) and 0 not in target:
         return convert(node)
     switches.note(RESHAPE)
@@ -114,13 +118,13 @@ def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _reshape(data: relax.Expr, extents: Sequence[Extent]) -> relax.Expr:
-    if any(_is(extent, 0) for extent in extents):
-        # TVM's reshape takes 0 for a dim of the data, and there is nothing to move.
+    if any(_is_number(extent, 0) for extent in extents):
+        # TVM's reshape reads 0 as "copy this dim of the data"; the result has no elements anyway.
         return op.zeros(relax.ShapeExpr(extents), data.ty.dtype.dtype)
     return op.reshape(data, relax.ShapeExpr(extents))
 
 
-def _is(extent: Extent, number: int) -> bool:
+def _is_number(extent: Extent, number: int) -> bool:
     return isinstance(extent, int) and extent == number
 
 
@@ -128,14 +132,14 @@ def _static(extents: Sequence[Extent]) -> list[int]:
     return [extent for extent in extents if isinstance(extent, int)]
 
 
-def _cancelled(
+def _without_common_factors(
     node: Node, dividends: Sequence[Extent], divisors: Sequence[Extent]
 ) -> tuple[Extent, Extent, list[Extent]]:
-    """Two products without the factors that are in both and not the number 0; those factors."""
+    """The products of both lists without common factors other than 0, and the common factors."""
     left, kept, common = list(dividends), [], []
     for divisor in divisors:
         index = next((i for i, e in enumerate(left) if node.known.equal(e, divisor)), None)
-        if index is None or _is(divisor, 0):
+        if index is None or _is_number(divisor, 0):
             kept.append(divisor)
         else:
             common.append(left.pop(index))
@@ -157,7 +161,7 @@ def _resolve_at_run_time(node: Node, extents: list[Extent], zero_is_zero: bool) 
     zero, one, minus_one = (relax.const(number, "int64") for number in (0, 1, -1))
     total = to_shape_tensor(node, [product(node.known, extents)])
     if not zero_is_zero:
-        # Where there is no dim to copy, a 0 becomes a number that is refused.
+        # A 0 without a corresponding dim of the data becomes -2, which the check below rejects.
         dims = to_shape_tensor(node, (list(extents) + [-2] * rank)[:rank])
         target = node.emit(op.where(op.equal(target, zero), dims, target))
     is_inferred = node.emit(op.equal(target, minus_one))
@@ -171,12 +175,12 @@ def _resolve_at_run_time(node: Node, extents: list[Extent], zero_is_zero: bool) 
 
 
 def convert_shape(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Shape that the importer does not evaluate, since the shape of its data was lost.
+    """Convert a Shape that the importer cannot evaluate because the shape of its data is unknown.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data is unknown, as that of an If whose branches have different ones.
+        If the rank of the data is unknown, e.g. of an If whose branches have different ranks.
     """
     data, extents = shaped(node, 0, "data")
     if data.same_as(node.operands[0]):
@@ -207,13 +211,14 @@ def convert_flatten(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_squeeze(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Squeeze; that symbolic dims are 1 is checked at run time.
+    """Convert a Squeeze; the model checks at run time that squeezed symbolic dims are 1.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data or the number of axes is unknown, an axis is out of range, given
-        twice or of another extent than 1, or no axes are given and it is unknown which dims are 1.
+        If the rank of the data or the number of axes is unknown; if an axis is out of range, given
+        twice, or has an extent other than 1; or if no axes are given and it is unknown which dims
+        are 1.
     """
     data, extents = shaped(node, 0, "data")
     axes = _axes(node)
@@ -224,7 +229,9 @@ def convert_squeeze(node: Node, convert: Converter) -> relax.Expr:
         ones = [node.known.equal(extent, 1) for extent in extents]
         if None in ones:
             raise node.invalid(
-                "shape of data", extents, "expected the operand axes or extents that may not be 1"
+                "shape of data",
+                extents,
+                "expected the operand axes, or extents that are known to be 1 or not",
             )
         found = [axis for axis, is_one in enumerate(ones) if is_one]
     else:
@@ -236,7 +243,7 @@ def convert_squeeze(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
     switches.note(RESHAPE)
     kept = [extent for axis, extent in enumerate(extents) if axis not in found]
-    if any(not _is(extents[axis], 1) for axis in found):
+    if any(not _is_number(extents[axis], 1) for axis in found):
         return _reshape(data, kept)
     return op.squeeze(data, found) if found else data
 
@@ -262,7 +269,7 @@ def convert_unsqueeze(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _axes(node: Node) -> list[int] | relax.Expr | None:
-    """The axes that are given, a tensor if they are not known, None if there are none."""
+    """The given axes: a list, a tensor if they are unknown, or None if they are omitted."""
     if node.opset < 13:
         axes = node.attributes.get("axes")
         return None if axes is None else list(axes)
@@ -277,10 +284,10 @@ def _squeeze_at_run_time(
     node: Node, data: relax.Expr, extents: list[Extent], axes: relax.Expr
 ) -> relax.Expr:
     kept, dims = _other_axes(node, axes, len(extents)), to_shape_tensor(node, extents)
-    # With every axis that is kept once, and as many elements as before, the others are 1.
+    # Each kept axis occurs once; if the number of elements is the same, all others are 1.
     target = symbols(node, node.emit(op.take(dims, kept, axis=0)), "shape")
     equality = equal(node.known, product(node.known, extents), product(node.known, target))
-    require(node, equality, "shape of data", extents, "expected 1 where it is squeezed")
+    require(node, equality, "shape of data", extents, "expected 1 on the squeezed axes")
     return _reshape(data, target)
 
 
@@ -296,7 +303,7 @@ def _unsqueeze_at_run_time(
 
 
 def _other_axes(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
-    """The dimensions of `rank` that are none of `axes`; all of which are different."""
+    """The axes of a tensor of `rank` that are not in `axes`, which must be distinct."""
     count = length_of(axes)
     axes = op.where(
         op.less(axes, relax.const(0, "int64")), op.add(axes, relax.const(rank, "int64")), axes
@@ -305,6 +312,6 @@ def _other_axes(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
     given = op.equal(column, relax.const([list(range(rank))], "int64"))
     given = node.emit(op.max(op.astype(given, "int64"), axis=[0]))
     found = node.emit(op.nonzero(op.equal(given, relax.const(0, "int64"))))
-    # That as many are left is what there is to check.
+    # The match_cast fails if an axis is out of range or given twice.
     found = node.builder.match_cast(found, relax.TensorType([1, rank - count], "int64"))
     return node.emit(op.reshape(found, (rank - count,)))

@@ -17,16 +17,16 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Scales that do not give whole extents, as 1.5 of 5; scales of the batch or the channels; the
-    attributes ``axes``, ``antialias`` and ``keep_aspect_ratio_policy``; ``align_corners`` to one
-    element; opset 10 and older; integers; sizes that are computed from dims or are inputs.
+    Scales that do not lead to whole extents, e.g. 1.5 for extent 5; scales of the batch or channel
+    axis; the attributes ``axes``, ``antialias`` and ``keep_aspect_ratio_policy``; ``align_corners``
+    to one element; opset 10 and older; integers; sizes that are computed from dims or are inputs.
 Symptom
-    Other elements and other shapes, silently; of Upsample to the nearest, even with scale 2.
-    ``Divide by zero``, ``IndexError``, ``TypeError`` and ``Type NoneType`` for the rest.
+    Wrong elements or a wrong shape, silently; for Upsample in mode nearest even with scale 2.
+    Otherwise ``Divide by zero``, ``IndexError``, ``TypeError`` or ``Type NoneType``.
 Mechanism
-    The converter turns scales into extents and forgets them, where ONNX Runtime divides coordinates
-    by the scale that is given. It reads the attributes and operands of opset 13 alone, and TVM's
-    operator computes in float32 and rounds to the nearest in another way than Upsample.
+    The converter converts scales to extents and drops the scales, but ONNX Runtime divides
+    coordinates by the given scale. It reads only the attributes and operands of opset 13. TVM's
+    operator computes in float32, and finds the nearest element differently from Upsample.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-resize``.
@@ -54,7 +54,7 @@ _POLICIES = {"stretch": None, "not_larger": min, "not_smaller": max}
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one axis is resized; `scale` is None for the ratio of the extents."""
+    """An axis to resize; `count` is its new extent, and a `scale` of None means count / extent."""
 
     index: int
     extent: Extent
@@ -63,7 +63,7 @@ class _Axis:
 
     @property
     def grows(self) -> bool:
-        """Whether no element is left out for certain."""
+        """Whether the axis is known not to become smaller."""
         if self.scale is not None:
             return self.scale >= 1
         return (
@@ -74,7 +74,7 @@ class _Axis:
 
     @property
     def is_ratio(self) -> bool:
-        """Whether the scale is the ratio of the extents, so that it can be computed from them."""
+        """Whether the scale equals the ratio of the extents."""
         if self.scale is None:
             return True
         if isinstance(self.extent, int):
@@ -84,7 +84,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Method:
-    """The attributes of a Resize that say which elements an element is computed from."""
+    """The attributes of a Resize that determine how an element is interpolated."""
 
     mode: str
     coordinates: str
@@ -111,8 +111,8 @@ class _Method:
                 raise node.invalid(f"attribute {attribute}", value, reason)
         rounds_up = coordinates == "tf_half_pixel_for_nn" and rounding.startswith("round")
         if mode == "nearest" and (coordinates == "half_pixel_symmetric" or rounds_up):
-            # How ONNX Runtime rounds the ties of these is not known, and they have many.
-            reason = f"expected another with mode nearest, nearest_mode {rounding}"
+            # These have many ties, and how ONNX Runtime rounds them is unknown.
+            reason = f"not supported with mode nearest and nearest_mode {rounding}"
             raise node.invalid("attribute coordinate_transformation_mode", coordinates, reason)
         return cls(
             mode=mode,
@@ -124,13 +124,14 @@ class _Method:
 
 
 def convert_resize(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Resize or Upsample, axis by axis where TVM's operator does not serve.
+    """Convert a Resize or Upsample; axis by axis if TVM's operator computes something else.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an attribute has an unknown value, scales and sizes are both given or both missing or do
-        not fit the axes, scales are not constant, or a smaller result is to be antialiased.
+        If an attribute has an unknown value; if scales and sizes are both given or both missing, or
+        their number is not that of the axes; if scales are not constant; or if ``antialias`` is set
+        and an axis may become smaller.
     """
     data = node.operands[0]
     method = _Method.of(node)
@@ -141,13 +142,13 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("type of X", data.ty, "expected a tensor of known rank")
     axes = _axes(node, extents)
     if node.attributes.get("antialias", 0) and not all(axis.grows for axis in axes):
-        raise node.invalid("attribute antialias", 1, "expected 0 where an axis may become smaller")
+        raise node.invalid("attribute antialias", 1, "expected 0 if an axis may become smaller")
     if not axes:
         switches.note(RESIZE)
         return data
     sizes = node.value(3)
-    # TVM's converter asks all sizes to be static, also that of a batch which stays as it is.
-    if _is_served(node, method, axes, extents) and (sizes is None or sizes.is_static):
+    # TVM's converter requires all sizes to be static, even the size of an unchanged batch axis.
+    if _is_supported_by_tvm(node, method, axes, extents) and (sizes is None or sizes.is_static):
         return convert(node)
 
     switches.note(RESIZE)
@@ -169,8 +170,8 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _factor(axis: _Axis, method: _Method) -> int | None:
-    """How often each element of an axis is repeated; None where not all are as often."""
-    # What grows is rounded down by "simple".
+    """The number of repeats of each element of an axis; None if it is not the same for all."""
+    # "simple" rounds down if the axis grows.
     rounding = "floor" if method.rounding == "simple" else method.rounding
     if method.mode != "nearest" or not repeats(method.coordinates, rounding):
         return None
@@ -183,7 +184,7 @@ def _factor(axis: _Axis, method: _Method) -> int | None:
 
 
 def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
-    """The axes that are resized."""
+    """The axes to resize, without those that keep their extent."""
     if node.operator == "Upsample" or node.opset < 11:
         given = node.attributes.get("scales")
         scales = list(_numbers(node, 1, "scales") or []) if given is None else list(given)
@@ -192,10 +193,12 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
         scales = _numbers(node, 2, "scales")
         sizes = [] if node.operand(3) is None else extents_or_symbols(node, 3, "sizes")
     if bool(scales) == bool(sizes):
-        raise node.invalid("operands scales, sizes", (scales, sizes), "expected one of them")
+        raise node.invalid(
+            "operands scales, sizes", (scales, sizes), "expected exactly one of them"
+        )
     axes = [axis % len(extents) for axis in node.attributes.get("axes", range(len(extents)))]
     if len(scales or sizes) != len(axes):
-        reason = f"expected {len(axes)} elements, one an axis"
+        reason = f"expected {len(axes)} elements, one per axis"
         raise node.invalid("operand scales or sizes", scales or sizes, reason)
 
     if scales:
@@ -226,7 +229,7 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
 
 
 def _numbers(node: Node, index: int, name: str) -> list[Any]:
-    """The elements of an operand; empty where it is left out or has none."""
+    """The elements of a constant operand; [] if it is omitted or empty."""
     operand = node.operand(index)
     if operand is None:
         return []
@@ -237,18 +240,20 @@ def _numbers(node: Node, index: int, name: str) -> list[Any]:
 
 
 def _scaled(extent: Extent, scale: float) -> Extent:
-    """``floor(extent * scale)``, in float32 as in ONNX Runtime."""
+    """``floor(extent * scale)``, computed in float32 as in ONNX Runtime."""
     factor = np.float32(scale)
     if isinstance(extent, int):
         return int(np.floor(factor * np.float32(extent)))
     if float(factor).is_integer():
         return extent * int(factor)
-    # The cast is the floor.  A shape that has a call in it is not fused.
+    # The cast rounds down.  A call of floor would prevent fusion of an operator with this shape.
     return (extent.astype("float32") * tirx.const(factor, "float32")).astype("int64")
 
 
-def _is_served(node: Node, method: _Method, axes: list[_Axis], extents: list[Extent]) -> bool:
-    """Whether TVM's converter and operator do the same."""
+def _is_supported_by_tvm(
+    node: Node, method: _Method, axes: list[_Axis], extents: list[Extent]
+) -> bool:
+    """Whether TVM's converter and operator compute the correct result."""
     counts = dict(enumerate(extents)) | {axis.index: axis.count for axis in axes}
     divides = method.coordinates == "align_corners" and not all(
         isinstance(count, int) and count > 1 for index, count in counts.items() if index >= 2
@@ -263,16 +268,16 @@ def _is_served(node: Node, method: _Method, axes: list[_Axis], extents: list[Ext
         and dtype_of(node.operands[0]) in ("float32", "float16", "bfloat16", "uint8", "int8")
         and method.coordinates != "half_pixel_symmetric"
         and (method.mode != "nearest" or _is_exact(method))
-        # An empty operand stands for one that is left out, and TVM takes it for the other one.
+        # An empty operand counts as omitted, but TVM would use it instead of the other one.
         and (node.operand(2) is None or node.operand(3) is None)
         and all(axis.index >= 2 and axis.is_ratio for axis in axes)
-        # TVM computes symbolic extents in float32, and the kernels that read them need not build.
+        # TVM computes symbolic extents in float32, and kernels that read them may not build.
         and all(isinstance(count, int) for index, count in counts.items() if index >= 2)
     )
 
 
 def _is_exact(method: _Method) -> bool:
-    """Whether TVM's operator, which shifts coordinates by 1e-5, finds the nearest in all ties."""
+    """Whether TVM's operator, which shifts coordinates by 1e-5, rounds all ties correctly."""
     return (
         method.coordinates in ("asymmetric", "align_corners")
         or method.rounding == "round_prefer_ceil"
@@ -281,7 +286,7 @@ def _is_exact(method: _Method) -> bool:
 
 def _float(value: Extent | float) -> tirx.Expr:
     if isinstance(value, tirx.Expr):
-        # TVM bounds a divisor, and raises if it sees integers in a float; floor hides them.
+        # TVM's analysis of a divisor raises if a float contains integers; floor hides them.
         return te.floor(value.astype("float32"))
     return tirx.const(np.float32(value), "float32")
 
@@ -317,15 +322,15 @@ _COORDINATES: dict[str, Callable[[tirx.Expr, Extent, Extent, tirx.Expr], tirx.Ex
     "asymmetric": lambda i, extent, count, scale: i / scale,
     "tf_half_pixel_for_nn": lambda i, extent, count, scale: (i + _float(0.5)) / scale,
 }
-"""The coordinate in the data of an index (ONNX operator specification, Resize)."""
+"""Functions from an output index to a coordinate in the data (ONNX specification, Resize)."""
 
-# How far from a tie a coordinate still is one, in ONNX Runtime 1.31.
+# The distance from a tie within which ONNX Runtime 1.31 treats a coordinate as a tie.
 _TIE = 1e-6
 
 _ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "floor": lambda source, scale: te.floor(source),
     "ceil": lambda source, scale: te.ceil(source),
-    # A difference to the floor is exact, where one half added to or taken from it may be rounded.
+    # The difference to the floor is exact; adding or subtracting one half could round.
     "round_prefer_floor": lambda source, scale: tirx.Select(
         source - te.floor(source) > _float(0.5 + _TIE), te.ceil(source), te.floor(source)
     ),
@@ -336,11 +341,11 @@ _ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
         scale < _float(1), te.ceil(source), te.floor(source)
     ),
 }
-"""The nearest index to a coordinate; "simple" is that of Upsample and opset 10 in ONNX Runtime."""
+"""Functions from a coordinate to an index; ONNX Runtime uses "simple" for Upsample and opset 10."""
 
 
 def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
-    """The weights of four elements, of which the second is `t` before the coordinate.
+    """The weights of four neighboring elements; the coordinate is `t` after the second one.
 
     Keys, "Cubic convolution interpolation for digital image processing" (1981), with the
     coefficient `a`.
@@ -356,7 +361,7 @@ def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
 def _resize_axis(
     data: te.Tensor, axis: int, count: Extent, scale: float | None, method: _Method
 ) -> te.Tensor:
-    """`data` with `count` elements on `axis`."""
+    """Resize one axis of `data` to `count` elements."""
     extent = data.shape[axis]
     dtype = str(data.dtype)
     factor = _float(count) / _float(extent) if scale is None else _float(scale)

@@ -17,16 +17,16 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A TopK of opset 10, of 0, of more elements than there may be, or by a number that is computed; a
-    OneHot by any depth that is not an integer scalar, or by values that are no constants; a CumSum
-    with ``reverse``; a ReverseSequence.
+    A TopK of opset 10, or whose K is 0, computed, or possibly greater than the extent; a OneHot
+    whose depth is not an integer scalar, or whose values are not constants; a CumSum with
+    ``reverse``; a ReverseSequence.
 Symptom
-    The greatest element alone, all elements, or elements behind the data, silently; ``TypeError``
-    and ``AssertionError``; ``Inconsistent buffers``; an operator that is not supported.
+    Only the greatest element, all elements, or elements read out of bounds, silently;
+    ``TypeError`` and ``AssertionError``; ``Inconsistent buffers``; an unsupported operator.
 Mechanism
-    The converter of TopK reads an attribute that opset 10 does not have, and that of OneHot turns
-    operands into Python numbers of another type.  That of CumSum emits kernels, which fusion does
-    not take.  ReverseSequence has no converter.
+    The converter of TopK reads an attribute that opset 10 does not have. That of OneHot converts
+    operands to Python numbers of a different type. That of CumSum emits kernels that fusion cannot
+    handle.  ReverseSequence has no converter.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and, with ``generators.py``, the fix id ``onnx-parameters``.
@@ -54,18 +54,18 @@ __all__ = ["convert_cum_sum", "convert_one_hot", "convert_reverse_sequence", "co
 
 
 def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a TopK; elements that need not be sorted are sorted too.
+    """Convert a TopK; its result is sorted even if ``sorted`` is 0.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data is unknown, the axis is out of range, or K is no single number from
-        0 to the extent of the axis.
+        If the rank of the data is unknown, the axis is out of range, or K is not a single number
+        from 0 to the extent of the axis.
     """
     data, extents = shaped(node, 0, "X")
     (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
     k = node.attributes.get("k", 1) if node.opset < 10 else _single(node, 1, "K")
-    reason = f"expected at most {extents[axis]}, the extent of axis {axis}"
+    reason = f"expected at limit {extents[axis]}, the extent of axis {axis}"
     require(node, extents[axis] - k >= 0, "operand K", k, reason)
     if isinstance(k, int) and k > 0:
         if node.opset == 10 or not node.attributes.get("sorted", 1):
@@ -73,8 +73,8 @@ def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
         return convert(node.with_attributes(k=k, sorted=1))
     switches.note(PARAMETERS)
     largest = bool(node.attributes.get("largest", 1))
-    every = node.emit(op.topk(data, -1, axis, ret_type="both", largest=largest, dtype="int64"))
-    found = [node.emit(relax.TupleGetItem(every, index)) for index in range(2)]
+    all_sorted = node.emit(op.topk(data, -1, axis, ret_type="both", largest=largest, dtype="int64"))
+    found = [node.emit(relax.TupleGetItem(all_sorted, index)) for index in range(2)]
     return relax.Tuple(
         [node.emit(take_ranges(node, part, [axis], [(0, k)], [1])) for part in found]
     )
@@ -88,13 +88,13 @@ def _single(node: Node, index: int, name: str) -> Extent:
 
 
 def convert_one_hot(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a OneHot; an index that is out of range, counted from the end or not, has no place.
+    """Convert a OneHot; an index that is out of range on either side sets no element.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the indices is unknown, the axis is out of range, or depth is no single
-        number that is not negative.
+        If the rank of the indices is unknown, the axis is out of range, or depth is not a single
+        nonnegative number.
     """
     indices, extents = shaped(node, 0, "indices")
     (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents) + 1)
@@ -121,7 +121,7 @@ def convert_cum_sum(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the axis is not known, or out of range.
+        If the axis is unknown or out of range.
     """
     data, extents = shaped(node, 0, "x")
     axis = node.constant(1)
@@ -141,13 +141,14 @@ def convert_cum_sum(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_reverse_sequence(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a ReverseSequence, of data with a time axis and a batch axis.
+    """Convert a ReverseSequence of data with a time axis and a batch axis.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data is unknown or less than 2, or the axes are not 0 and 1; or if a
-        length is known to be negative or more than there is.  Others raise at run time.
+        If the rank of the data is unknown or less than 2, the axes are not 0 and 1, or a length is
+        known to be negative or greater than the extent of the time axis.  The model checks unknown
+        lengths at run time.
     """
     data, extents = shaped(node, 0, "input")
     axes = {name: node.attributes.get(name, 1 - (name == "time_axis")) for name in _SEQUENCE_AXES}
@@ -157,10 +158,10 @@ def convert_reverse_sequence(node: Node, convert: Converter) -> relax.Expr:
     lengths, extent, known = node.operands[1], extents[axes["time_axis"]], node.constant(1)
     if known is None or not isinstance(extent, int):
         lengths = node.emit(op.astype(lengths, "int64"))
-        most = node.emit(to_shape_tensor(node, [extent]))
-        is_positive = node.emit(op.greater_equal(lengths, relax.const(0, "int64")))
-        fits = node.emit(op.less_equal(lengths, most))
-        require_all(node, op.logical_and(is_positive, fits))
+        limit = node.emit(to_shape_tensor(node, [extent]))
+        is_nonnegative = node.emit(op.greater_equal(lengths, relax.const(0, "int64")))
+        fits = node.emit(op.less_equal(lengths, limit))
+        require_all(node, op.logical_and(is_nonnegative, fits))
     elif ((known < 0) | (known > extent)).any():
         raise node.invalid("operand sequence_lens", known, f"expected 0 to {extent}")
     lengths = node.emit(op.astype(lengths, "int64"))

@@ -17,14 +17,13 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A Slice one of whose bounds is a dim or is computed from dims; bounds, axes or steps that are
-    known at run time alone. A Split by such sizes; opset 18's num_outputs.
+    A Slice with a bound that is a dim or is computed from dims, or with bounds, axes or steps that
+    are known only at run time. A Split with such sizes, or with opset 18's num_outputs.
 Symptom
-    A result whose shape exceeds the data, silently; ``Dynamic Split not yet supported``; shapes
-    that nothing is known of.
+    A result whose shape exceeds the data, silently; ``Dynamic Split not yet supported``; results of
+    unknown shape.
 Mechanism
-    The converter asks for ``assume_inbound`` as soon as one bound is an expression, so that nothing
-    is clamped.
+    The converter sets ``assume_inbound`` if any bound is an expression; then no bound is clamped.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
     and the fix id ``onnx-slice``.
@@ -55,23 +54,23 @@ from .parameters import (
 __all__ = ["convert_slice", "convert_split", "take_ranges"]
 
 _SPLIT_AT_ONCE = 64
-"""The most outputs of one kernel, which takes ever longer to compile, and crashes LLVM."""
+"""The maximum number of outputs of one kernel; more compile very slowly, and crash LLVM."""
 
 
 _INT64_MAX = 2**63 - 1
 
 
 def convert_slice(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Slice whose bounds are clamped to the extents of its data.
+    """Convert a Slice; clamp its bounds to the extents of the data.
 
-    Of bounds, axes or steps that are not known until run time, what comes out once they are
-    clamped is bound to symbols.
+    If bounds, axes or steps are known only at run time, they are clamped then, and the first index
+    and the number of indices on each axis are bound to symbols.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data or the number of bounds is unknown, there are not as many of each
-        kind, an axis is out of range or given twice, or a step is 0.
+        If the rank of the data or the number of bounds is unknown, the numbers of starts, ends,
+        axes and steps differ, an axis is out of range or given twice, or a step is 0.
     """
     data, extents = shaped(node, 0, "data")
     values = [node.value(index) for index in range(5)]
@@ -106,12 +105,12 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
 
 def _check_counts(node: Node, counts: list[int]) -> None:
     if len(set(counts)) > 1:
-        reason = "expected as many of each"
+        reason = "expected equal numbers"
         raise node.invalid("number of starts, ends, axes, steps", counts, reason)
 
 
 def _slice_at_run_time(node: Node, data: relax.Expr, extents: list[Extent]) -> relax.Expr:
-    """The same as :func:`slice_range`, of all axes at once."""
+    """Convert a Slice whose bounds, axes or steps are tensors; see :func:`slice_range`."""
     rank = len(extents)
     starts, ends = vector(node, 1, "starts"), vector(node, 2, "ends")
     count = length_of(starts)
@@ -122,9 +121,9 @@ def _slice_at_run_time(node: Node, data: relax.Expr, extents: list[Extent]) -> r
     _check_counts(node, [length_of(v) for v in (starts, ends, axes, steps)])
     if node.operand(3) is None or node.value(3) is not None:
         given = list(range(count)) if node.operand(3) is None else integers(node, 3, "axes")
-        cut = axes_of(node, given, rank)
+        sliced_axes = axes_of(node, given, rank)
     else:
-        cut = list(range(rank))
+        sliced_axes = list(range(rank))
         axes = op.where(
             op.less(axes, relax.const(0, "int64")), op.add(axes, relax.const(rank, "int64")), axes
         )
@@ -134,19 +133,19 @@ def _slice_at_run_time(node: Node, data: relax.Expr, extents: list[Extent]) -> r
             for values, default in ((starts, 0), (ends, _INT64_MAX), (steps, 1))
         )
     require_all(node, op.not_equal(steps, relax.const(0, "int64")))
-    extent = to_shape_tensor(node, [extents[axis] for axis in cut])
+    extent = to_shape_tensor(node, [extents[axis] for axis in sliced_axes])
     first, counts = _clamp_at_run_time(node, extent, starts, ends, steps)
     ranges = list(zip(symbols(node, first, "first"), symbols(node, counts, "count"), strict=True))
     if node.operand(4) is None:
-        return take_ranges(node, data, cut, ranges, [1] * len(cut))
-    return take_ranges(node, data, cut, ranges, steps)
+        return take_ranges(node, data, sliced_axes, ranges, [1] * len(sliced_axes))
+    return take_ranges(node, data, sliced_axes, ranges, steps)
 
 
 def _clamp_at_run_time(
     node: Node, extent: relax.Expr, start: relax.Expr, end: relax.Expr, step: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr]:
     zero, one, minus_one = (relax.const(number, "int64") for number in (0, 1, -1))
-    to_the_end = op.logical_or(
+    to_end = op.logical_or(
         *(op.equal(end, relax.const(bound, "int64")) for bound in (END, _INT64_MAX))
     )
     start, end = (
@@ -154,12 +153,12 @@ def _clamp_at_run_time(
         for bound in (start, end)
     )
     end = node.emit(op.maximum(op.minimum(end, extent), minus_one))
-    back = node.emit(op.less(step, zero))
+    is_reversed = node.emit(op.less(step, zero))
     last = op.subtract(extent, one)
-    first = op.where(back, op.minimum(start, last), op.minimum(start, extent))
+    first = op.where(is_reversed, op.minimum(start, last), op.minimum(start, extent))
     first = node.emit(op.maximum(first, zero))
-    backward = op.subtract(first, op.where(to_the_end, minus_one, op.minimum(end, last)))
-    span = op.where(back, backward, op.subtract(end, first))
+    backward = op.subtract(first, op.where(to_end, minus_one, op.minimum(end, last)))
+    span = op.where(is_reversed, backward, op.subtract(end, first))
     span = op.where(op.equal(extent, zero), zero, span)
     width = op.abs(op.maximum(step, relax.const(-_INT64_MAX, "int64")))
     count = op.add(op.floor_divide(op.subtract(span, one), width), one)
@@ -173,30 +172,30 @@ def take_ranges(
     ranges: Sequence[tuple[Extent, Extent]],
     steps: Sequence[int] | relax.Expr,
 ) -> relax.Expr:
-    """A part of `data`.
+    """Take a range of indices on each of some axes of `data`.
 
     Parameters
     ----------
     ranges : sequence
-        For each of the `axes`, the first index and how many there are, all in the data.
+        For each of the `axes`, the first index and the number of indices, all within the data.
     steps : sequence of int or Expr
-        From one index of an axis to the next; an int64 tensor if they are not known.
+        The steps between indices on each axis; an int64 tensor if they are unknown.
     """
     if isinstance(steps, relax.Expr):
         return _take_at_run_time(node, data, axes, ranges, steps)
     if all(step > 0 for step in steps):
         begin = [first for first, _ in ranges]
-        # One behind the last index: a whole step further may be behind the data.
+        # The last index + 1: a whole step further may be out of bounds.
         end = [
-            node.known.simplify(first + _reach(count, step))
+            node.known.simplify(first + _extent_of_range(count, step))
             for (first, count), step in zip(ranges, steps, strict=True)
         ]
         return op.strided_slice(data, list(axes), begin, end, list(steps), assume_inbound=True)
     return _take_at_run_time(node, data, axes, ranges, relax.const(list(steps), "int64"))
 
 
-def _reach(count: Extent, step: int) -> Extent:
-    """How many elements `count` indices, `step` apart, reach over."""
+def _extent_of_range(count: Extent, step: int) -> Extent:
+    """The number of elements from the first to the last of `count` indices, `step` apart."""
     if step == 1:
         return count
     reach = count * step - (step - 1)
@@ -228,15 +227,16 @@ def _take_at_run_time(
 
 
 def convert_split(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Split into one slice for each of its outputs.
+    """Convert a Split to one slice per output.
 
-    Sizes that are not known are symbols, which are bound at run time.
+    Unknown sizes become symbols, which are bound at run time.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data or the number of sizes is unknown, the axis is out of range, there
-        are not as many sizes as outputs, one is negative, or their sum is not the axis's extent.
+        If the rank of the data or the number of sizes is unknown, the axis is out of range, the
+        number of sizes is not that of the outputs, a size is negative, or their sum is not the
+        extent of the axis.
     """
     data, extents = shaped(node, 0, "input")
     (axis,) = axes_of(node, [node.attributes.get("axis", 0)], len(extents))
@@ -257,7 +257,7 @@ def convert_split(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _is_split_by_tvm(node: Node, extent: Extent, sizes: list[Extent]) -> bool:
-    """Whether TVM's converter does the same."""
+    """Whether TVM's converter handles these sizes correctly."""
     return (
         is_static(extent, *sizes)
         and 1 < len(sizes) <= _SPLIT_AT_ONCE
@@ -274,9 +274,9 @@ def _split_sizes(node: Node, extent: Extent) -> list[Extent]:
         sizes = list(node.attributes["split"])
     else:
         if node.attributes.get("num_outputs", outputs) != outputs:
-            reason = f"expected {outputs}, which the node has"
+            reason = f"expected {outputs}, the number of outputs of the node"
             raise node.invalid("attribute num_outputs", node.attributes["num_outputs"], reason)
-        # The last is smaller where they can't be equal, which only newer models allow.
+        # The last part is smaller if the extent does not divide, which opset 18 and newer allow.
         size = node.known.simplify((extent + outputs - 1) // outputs)
         sizes = [size] * (outputs - 1)
         sizes.append(node.known.simplify(extent - size * (outputs - 1)))
@@ -284,7 +284,7 @@ def _split_sizes(node: Node, extent: Extent) -> list[Extent]:
             reason = f"expected {outputs} equal parts"
             require(node, equal(node.known, sizes[-1], size), "extent of the axis", extent, reason)
     if len(sizes) != outputs:
-        raise node.invalid("split", sizes, f"expected {outputs} elements, one an output")
+        raise node.invalid("split", sizes, f"expected {outputs} elements, one per output")
     if node.operand(1) is None:
         for size in sizes:
             require(node, size >= 0, "split", sizes, "expected no negative element")

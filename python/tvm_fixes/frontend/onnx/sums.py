@@ -17,13 +17,13 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    One of these operators in float16 or bfloat16.
+    A Conv, ConvTranspose, MatMul or Gemm in float16 or bfloat16.
 Symptom
-    Wrong digits, silently, the more the longer the sum is: ones times ones over 4096 elements is
-    2048 in float16.
+    Wrong digits, silently; the error grows with the length of the sum: the dot product of 4096 ones
+    with ones is 2048 in float16.
 Mechanism
-    The converters leave ``out_dtype`` out, so that the operators sum in the dtype of their
-    operands, where ONNX Runtime sums in float32 and rounds once, bias included.
+    The converters do not set ``out_dtype``, so that the operators sum in the dtype of their
+    operands. ONNX Runtime sums in float32, including the bias, and rounds once.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
     and the fix id ``onnx-dtype``.
@@ -50,7 +50,7 @@ _CONVOLUTION_ATTRIBUTES = (
 )
 
 
-def _is_summed_as_it_is(node: Node) -> bool:
+def _sums_in_own_dtype(node: Node) -> bool:
     dtype = dtype_of(node.operands[0])
     if accumulation_dtype(dtype) == dtype:
         return True
@@ -59,8 +59,8 @@ def _is_summed_as_it_is(node: Node) -> bool:
 
 
 def sum_convolution(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Conv or ConvTranspose whose products and bias are added before it is rounded."""
-    if _is_summed_as_it_is(node):
+    """Convert a Conv or ConvTranspose; sum products and bias in float32, then round once."""
+    if _sums_in_own_dtype(node):
         return convert(node)
     dtype = dtype_of(node.operands[0])
     sum_dtype = accumulation_dtype(dtype)
@@ -81,8 +81,8 @@ def sum_convolution(node: Node, convert: Converter) -> relax.Expr:
 
 
 def sum_matmul(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a MatMul whose products are added before it is rounded."""
-    if _is_summed_as_it_is(node):
+    """Convert a MatMul; sum products in float32, then round once."""
+    if _sums_in_own_dtype(node):
         return convert(node)
     lhs, rhs = node.operands
     dtype = dtype_of(lhs)
@@ -90,8 +90,8 @@ def sum_matmul(node: Node, convert: Converter) -> relax.Expr:
 
 
 def sum_gemm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Gemm, ``alpha * A @ B + beta * C``, that is rounded once."""
-    if _is_summed_as_it_is(node):
+    """Convert a Gemm, ``alpha * A @ B + beta * C``; compute in float32, then round once."""
+    if _sums_in_own_dtype(node):
         return convert(node)
     lhs, rhs = node.operands[:2]
     addend = node.operand(2)

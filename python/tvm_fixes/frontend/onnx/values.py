@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What is known, while a model is imported, of the elements of its small tensors.
+"""The elements of small tensors that are known at import time.
 
 Upstream
     No thread found.
@@ -20,11 +20,10 @@ Trigger
     Shapes, axes, pads, sizes or conditions that are computed from Shape and constants.
 Symptom
     Equal of two equal shapes is False, silently; ``cannot handle ShapeExpr inputs``, ``requires
-    Shape``, ``Dynamic pads are not supported yet`` for what PyTorch's exporters write.
+    Shape``, ``Dynamic pads are not supported yet`` for models from PyTorch's exporters.
 Mechanism
-    Whether an operand is known depends on the form of its Relax expression, a constant, a
-    ShapeExpr or a scalar, and most operators keep none of them; Equal compares an IntImm with a
-    Python int.
+    TVM knows the value of an operand only if its Relax expression is a constant, a ShapeExpr or a
+    scalar, and most operators return none of these; Equal compares an IntImm with a Python int.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file,
     ``evaluate*.py``, ``operation.py``, their tests and the fix id ``onnx-shape-values``.
@@ -54,13 +53,13 @@ __all__ = [
 ]
 
 MAX_ELEMENTS = 4096
-"""How many elements a tensor may have to be evaluated while it is imported."""
+"""The maximum number of elements of a tensor that is evaluated at import time."""
 
 _MAX_SYMBOLIC_ELEMENTS = 64
-"""The same if elements are expressions: TVM builds a shape in a time that is more than linear."""
+"""The same if an element is an expression: the time to build a shape in TVM is superlinear."""
 
 Extent: TypeAlias = int | tirx.Expr
-"""A dimension: an int if it is static, otherwise an expression."""
+"""The extent of a dim: an int if it is static, else an expression."""
 
 Element: TypeAlias = int | bool | float | tirx.Expr
 """An element of a tensor: an expression of dtype int64 if it depends on symbols."""
@@ -71,14 +70,14 @@ Params: TypeAlias = Mapping[str, tuple[relax.Var, tvm.runtime.Tensor]]
 
 @dataclass(frozen=True)
 class Value:
-    """The elements of a tensor that are known while it is imported.
+    """The elements of a tensor that is known at import time.
 
     Attributes
     ----------
     elements : np.ndarray
-        Of dtype object and of the shape of the tensor; see :data:`Element`.
+        An array of dtype object with the shape of the tensor; see :data:`Element`.
     dtype : str
-        That of the tensor.  Symbolic elements are of int64 or int32.
+        The dtype of the tensor: int64 or int32 if an element is symbolic.
     """
 
     elements: np.ndarray
@@ -98,11 +97,11 @@ class Value:
         return self.elements.astype(self.dtype) if self.is_static else None
 
     def extents(self) -> list[Extent]:
-        """The elements, which are integers, one after the other."""
+        """The elements, which are integers, as a flat list."""
         return [e if isinstance(e, tirx.Expr) else int(e) for e in self.elements.flat]
 
     def tensor(self, builder: relax.BlockBuilder) -> relax.Expr:
-        """The tensor: a constant, or a variable that is bound here if an element is symbolic."""
+        """The tensor: a constant, or, if an element is symbolic, a variable bound by `builder`."""
         array = self.array()
         if array is not None:
             return relax.const(array, self.dtype)
@@ -115,8 +114,8 @@ class Value:
 
 
 def as_vector(builder: relax.BlockBuilder, elements: Sequence[Extent]) -> relax.Expr:
-    """An int64 tensor of one dimension whose elements are `elements`."""
-    # No dim of a shape is negative.
+    """A 1-D int64 tensor of `elements`."""
+    # The dims of a ShapeExpr must not be negative: shift or negate negative elements.
     below = [min(element, 0) if isinstance(element, int) else 0 for element in elements]
     signs = [-1 if _is_negative(element) else 1 for element in elements]
     dims = [(e - low) * sign for e, low, sign in zip(elements, below, signs, strict=True)]
@@ -127,7 +126,7 @@ def as_vector(builder: relax.BlockBuilder, elements: Sequence[Extent]) -> relax.
 
 
 def _is_negative(element: Extent) -> bool:
-    """Whether a size computed of symbols, each 0 or more, is proved to be negative."""
+    """Whether `element` is provably negative if all of its symbols are 0 or more."""
     if isinstance(element, int):
         return False
     analyzer = Analyzer()
@@ -157,7 +156,7 @@ class KnownValues:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is assumed within, say in a branch that may not run, is forgotten behind it."""
+        """Drop, on exit, what was assumed since entry, e.g. in a branch that may not run."""
         outer = self._assumed, self._assumes, dict(self._refined), list(self._joins)
         try:
             with ExitStack() as self._assumed:
@@ -166,14 +165,14 @@ class KnownValues:
             self._assumed, self._assumes, self._refined, self._joins = outer
 
     def remember(self, variable: relax.Var, value: Value) -> None:
-        """Say that `value` is what `variable` holds."""
+        """Record that `variable` has the value `value`."""
         self._values[variable] = value
 
     def of(self, tensor: relax.Expr | None) -> Value | None:
-        """The value of an expression, or None if it is unknown, of strings or not small.
+        """The value of an expression, or None if it is unknown, too large or not numeric.
 
-        Known are constants, initializers that are inputs, shapes, scalar expressions of dtype
-        int64, and variables that were remembered.
+        Constants, initializers that are inputs, shapes, scalar expressions of dtype int64 and
+        remembered variables are known.
         """
         if tensor is None:
             return None
@@ -192,12 +191,12 @@ class KnownValues:
         return value
 
     def array(self, tensor: relax.Expr, most: int | None = None) -> np.ndarray | None:
-        """The numbers of a constant, or of an initializer that is an input, or None.
+        """The array of a constant, or of an initializer that is an input; else None.
 
         Parameters
         ----------
         most : int, optional
-            Of how many elements at most.
+            The maximum number of elements; the result is None for more.
         """
         if isinstance(tensor, tvm.ir.GenericConst):
             array = tensor.value
@@ -211,12 +210,12 @@ class KnownValues:
         return None if most is not None and count > most else array.numpy()
 
     def value(self, elements: Iterable[Element], shape: Sequence[int], dtype: str) -> Value | None:
-        """The value with `elements`, one after the other, simplified and rounded to `dtype`.
+        """Make a value of a flat list of elements, simplified and rounded to `dtype`.
 
         Returns
         -------
         Value or None
-            None if there are too many, or if `dtype` does not hold them.
+            None if there are too many elements, or `dtype` cannot represent one.
         """
         count = int(np.prod(shape, dtype="int64"))
         if count > MAX_ELEMENTS:
@@ -226,13 +225,15 @@ class KnownValues:
             if isinstance(element, float):
                 element = np.float64(element).astype(dtype).item()
             value.elements[index] = self.simplify(element)
-        if not is_small(value.elements) or not _is_held(value):
+        if not is_small(value.elements) or not _is_representable(value):
             return None
         return Value(value.elements.reshape(shape), dtype)
 
     def extents(self, tensor: relax.Expr) -> list[Extent] | None:
-        """The dimensions of a tensor, or None if they are unknown; those that are symbols are
-        not negative from then on."""
+        """The extents of a tensor, or None if they are unknown.
+
+        Records that the extents that are symbols are not negative.
+        """
         extents = extents_of(tensor)
         if extents is not None and self._assumes:
             extents = [self.simplify(extent) for extent in extents]
@@ -244,14 +245,14 @@ class KnownValues:
         return extents
 
     def simplify(self, element: Element) -> Element:
-        """The simplest form of an element, a number where it is one."""
+        """Simplify an element; return a number if it is constant."""
         if not isinstance(element, tirx.Expr):
             return element
         element = self._analyzer.simplify(element)
         return int(element) if isinstance(element, tirx.IntImm) else element
 
     def equal(self, a: Element, b: Element) -> bool | None:
-        """Whether two elements are equal for all extents; None if that is unknown."""
+        """Whether two elements are equal for all values of symbols; None if unknown."""
         if not isinstance(a, tirx.Expr) and not isinstance(b, tirx.Expr):
             return a == b
         difference = self.simplify(a - b)
@@ -263,7 +264,7 @@ class KnownValues:
         return False if self._analyzer.can_prove(tirx.NE(difference, zero)) else None
 
     def less(self, a: Element, b: Element) -> bool | None:
-        """Whether one element is less than another for all extents; None if that is unknown."""
+        """Whether `a` is less than `b` for all values of symbols; None if unknown."""
         if not isinstance(a, tirx.Expr) and not isinstance(b, tirx.Expr):
             return a < b
         if self._analyzer.can_prove(tirx.const(0, "int64") + a < b):
@@ -271,31 +272,31 @@ class KnownValues:
         return False if self._analyzer.can_prove(tirx.const(0, "int64") + a >= b) else None
 
     def follows(self, condition: tirx.Expr, a: Extent, b: Extent) -> bool:
-        """Whether two extents are equal wherever `condition` holds."""
+        """Whether `condition` implies that two extents are equal."""
         with self._analyzer.constraint_scope(condition):
             return self.equal(a, b) is True
 
     def assume_equal(self, a: Extent, b: Extent) -> None:
-        """Know that two extents are equal: what runs from here on runs behind a check of it."""
-        for extreme, other in ((a, b), (b, a)):
-            if not isinstance(extreme, tirx.Min | tirx.Max):
+        """Assume that two extents are equal; the caller has emitted a check of it."""
+        for min_or_max, other in ((a, b), (b, a)):
+            if not isinstance(min_or_max, tirx.Min | tirx.Max):
                 continue
-            for chosen, bound in ((extreme.a, extreme.b), (extreme.b, extreme.a)):
-                if self.equal(chosen, other):
-                    order = tirx.LE if isinstance(extreme, tirx.Min) else tirx.GE
-                    scope = self._analyzer.constraint_scope(order(chosen, bound))
+            for side, bound in ((min_or_max.a, min_or_max.b), (min_or_max.b, min_or_max.a)):
+                if self.equal(side, other):
+                    order = tirx.LE if isinstance(min_or_max, tirx.Min) else tirx.GE
+                    scope = self._analyzer.constraint_scope(order(side, bound))
                     self._assumed.enter_context(scope)
                     self._assumes = True
                     return
 
     def refined(self, builder: relax.BlockBuilder, tensor: relax.Expr) -> relax.Expr:
-        """A tensor whose type says what was assumed of its extents."""
+        """The tensor with a type whose extents are simplified under the assumptions."""
         if not self._assumes or isinstance(tensor, tvm.ir.GenericConst):
             return tensor
         if tensor not in self._refined:
-            extents, stated = self.extents(tensor), extents_of(tensor)
+            extents, declared = self.extents(tensor), extents_of(tensor)
             if extents is None or all(
-                structural_equal(a, b) for a, b in zip(extents, stated or [], strict=True)
+                structural_equal(a, b) for a, b in zip(extents, declared or [], strict=True)
             ):
                 return tensor
             shape = [tirx.const(e, "int64") if isinstance(e, int) else e for e in extents]
@@ -303,17 +304,17 @@ class KnownValues:
             def refined(operand: te.Tensor) -> te.Tensor:
                 return te.compute(shape, lambda *indices: operand(*indices))
 
-            # No match_cast: for TVM that of `min(512, n)` to `n` defines n by itself, without end.
+            # Not a match_cast: for TVM, one of `min(512, n)` to `n` defines n in terms of itself.
             self._refined[tensor] = builder.emit_te(refined, tensor)
         return self._refined[tensor]
 
     def covers(self, a: Extent, b: Extent) -> bool:
-        """Whether `b` is known to broadcast to `a`, which the two broadcast to."""
+        """Whether `b` is known to broadcast to `a`, so that `a` is the result for both."""
         covering = self._joined(a)
         return all(any(self.equal(x, y) for y in covering) for x in self._joined(b))
 
     def join_of(self, a: Extent, b: Extent) -> tirx.Var | None:
-        """The symbol of what two extents broadcast to, if there is one."""
+        """The symbol for the extent that two extents broadcast to, or None."""
         of = [*self._joined(a), *self._joined(b)]
         for symbol, joined in self._joins:
             if all(any(self.equal(x, y) for y in joined) for x in of) and all(
@@ -323,11 +324,11 @@ class KnownValues:
         return None
 
     def remember_join(self, symbol: tirx.Var, a: Extent, b: Extent) -> None:
-        """Say that `symbol` is what two extents broadcast to."""
+        """Record that `symbol` is the extent that two extents broadcast to."""
         self._joins.append((symbol, [*self._joined(a), *self._joined(b)]))
 
     def _joined(self, extent: Extent) -> list[Extent]:
-        """The extents that broadcast to one, which is itself if it is no such symbol."""
+        """The extents that broadcast to `extent`; only itself if it is not such a symbol."""
         for symbol, joined in self._joins:
             if symbol.same_as(extent):
                 return joined
@@ -335,7 +336,7 @@ class KnownValues:
 
 
 def extents_of(tensor: relax.Expr) -> list[Extent] | None:
-    """The dimensions of a tensor, those that are static as int, or None if they are unknown."""
+    """The extents of a tensor, static ones as int, or None if they are unknown."""
     shape = getattr(tensor.ty, "shape", None)
     if not isinstance(shape, relax.ShapeExpr):
         return None
@@ -343,7 +344,7 @@ def extents_of(tensor: relax.Expr) -> list[Extent] | None:
 
 
 def is_small(elements: np.ndarray) -> bool:
-    """Whether there are no more elements than a value may have."""
+    """Whether a value may have this many elements."""
     if elements.size <= _MAX_SYMBOLIC_ELEMENTS:
         return True
     return elements.size <= MAX_ELEMENTS and not any(
@@ -355,8 +356,8 @@ def _is_number(dtype: np.dtype) -> bool:
     return dtype.kind in "biuf" or str(dtype) == "bfloat16"
 
 
-def _is_held(value: Value) -> bool:
-    """Whether the dtype of a value has all its elements."""
+def _is_representable(value: Value) -> bool:
+    """Whether the dtype of a value can represent all its elements."""
     if value.dtype == "bool":
         return all(isinstance(element, bool) for element in value.elements.flat)
     dtype = np.dtype(value.dtype)

@@ -17,13 +17,13 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Hundreds of operands, one operand, operands of extent 0 or of 16-bit floating-point numbers.
+    Hundreds of operands, one operand, or operands of extent 0 or of a 16-bit floating-point dtype.
 Symptom
-    A Sum of 400 compiles for a minute, LLVM crashes on one of 2000 and on a Concat of as many;
-    sums of 16-bit numbers are rounded at each step.
+    A Sum of 400 operands compiles for a minute; LLVM crashes on a Sum or Concat of 2000; sums of
+    16-bit numbers are rounded at each step.
 Mechanism
-    TVM stacks the operands and reduces what it has stacked.  The kernel of a concatenation asks of
-    each element which operand it is of, in a select within a select for each operand.
+    TVM stacks the operands and reduces the stack.  The kernel of a concatenation selects the
+    operand of each element with nested selects, one per operand.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and its entries in :mod:`.corrections`.
@@ -49,11 +49,11 @@ _PAIRWISE: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
 }
 
 CONCATENATED_AT_ONCE = 16
-"""The most operands of one concatenation; of more, neighbours are concatenated first."""
+"""The maximum number of operands of one concatenation; more are concatenated in groups first."""
 
 
 def convert_variadic(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Sum, Mean, Max or Min as operators of two operands, a balanced tree of them."""
+    """Convert a Sum, Mean, Max or Min to a balanced tree of binary operators."""
     if all(isinstance(operand, tvm.ir.GenericConst) for operand in node.operands):
         return convert(node)
     switches.note(ELEMENTWISE)
@@ -71,7 +71,7 @@ def convert_variadic(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_concat(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Concat of many tensors as concatenations of a few of them."""
+    """Convert a Concat of many tensors to a tree of concatenations of a few tensors."""
     if len(node.operands) <= CONCATENATED_AT_ONCE or not _are_tensors(node.operands):
         return convert(node)
     switches.note(ELEMENTWISE)
@@ -83,18 +83,20 @@ def convert_concat(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _are_tensors(operands: Sequence[relax.Expr]) -> bool:
-    """Whether there are operands other than constants, which TVM joins by itself."""
+    """Whether all operands are tensors, and not all are constants, which TVM folds itself."""
     return not all(isinstance(operand, tvm.ir.GenericConst) for operand in operands) and all(
         isinstance(operand.ty, relax.TensorType) for operand in operands
     )
 
 
 def _tree(
-    operands: Sequence[relax.Expr], most: int, join: Callable[[Sequence[relax.Expr]], relax.Expr]
+    operands: Sequence[relax.Expr],
+    group_size: int,
+    join: Callable[[Sequence[relax.Expr]], relax.Expr],
 ) -> relax.Expr:
-    """What is left when `join` has made one of at most `most` neighbours, until one is left."""
+    """Reduce the operands to one: `join` groups of up to `group_size` neighbors, repeatedly."""
     level = list(operands)
     while len(level) > 1:
-        groups = [level[begin : begin + most] for begin in range(0, len(level), most)]
+        groups = [level[begin : begin + group_size] for begin in range(0, len(level), group_size)]
         level = [join(group) if len(group) > 1 else group[0] for group in groups]
     return level[0]
