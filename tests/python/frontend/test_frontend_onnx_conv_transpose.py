@@ -406,7 +406,7 @@ def test_random_layers(layers: list[Layer]) -> None:
         ({"pads": [1, 0, -1, 0]}, "attribute pads is [1, 0, -1, 0]; expected at least 0"),
         (
             {"pads": [1, 0, 1, 0], "auto_pad": "VALID"},
-            "attribute pads is [1, 0, 1, 0]; expected none beside auto_pad VALID (ONNX)",
+            "attribute pads is [1, 0, 1, 0]; expected no padding with auto_pad VALID (ONNX)",
         ),
         ({"auto_pad": "SAME"}, "attribute auto_pad is SAME; expected one of"),
         ({"kernel_shape": [3, 4]}, "attribute kernel_shape is [3, 4]; expected the extents of W"),

@@ -189,8 +189,8 @@ def test_reshape_behind_data_of_unknown_extents() -> None:
         ((5, -1), {}, "operand shape is [5, -1]; expected as many elements as in [3, 4]"),
         ((-1, -1), {}, "operand shape is [-1, -1]; expected at most one -1"),
         ((-2, -6), {}, "operand shape is [-2, -6]; expected no negative element except"),
-        ((3, 4, 0), {}, "operand shape is [3, 4, 0]; expected 0 for one of 2 dims of the data"),
-        ((-1, 0), {"allowzero": 1}, "operand shape is [-1, 0]; expected no -1 beside 0"),
+        ((3, 4, 0), {}, "operand shape is [3, 4, 0]; expected 0 only for the 2 dims of"),
+        ((-1, 0), {"allowzero": 1}, "operand shape is [-1, 0]; expected -1 or 0, not both"),
     ),
 )
 def test_invalid_reshape(target: tuple[int, ...], attributes: dict[str, int], message: str) -> None:

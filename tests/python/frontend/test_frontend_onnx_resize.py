@@ -410,7 +410,7 @@ def test_layouts_pass() -> None:
         (
             {"coordinate_transformation_mode": "half_pixel_symmetric"},
             {"scales": [1, 1, 2, 2]},
-            "attribute coordinate_transformation_mode is half_pixel_symmetric; expected another "
+            "attribute coordinate_transformation_mode is half_pixel_symmetric; not supported "
             "with mode nearest",
         ),
         (
@@ -418,7 +418,7 @@ def test_layouts_pass() -> None:
             {"scales": [1, 1, 0.5, 2]},
             "attribute antialias is 1; expected 0 if an axis may become smaller",
         ),
-        ({}, {}, "operands scales, sizes is ([], []); expected one of them"),
+        ({}, {}, "operands scales, sizes is ([], []); expected exactly one of them"),
         ({}, {"scales": [2, 2]}, "operand scales or sizes is [2.0, 2.0]; expected 4 elements"),
     ),
     ids=str,

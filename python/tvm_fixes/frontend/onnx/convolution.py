@@ -90,7 +90,7 @@ class _Window:
         pads = _integers(node, "pads", 2 * rank, 0, at_least=0)
         if auto_pad != "NOTSET" and any(pads):
             raise node.invalid(
-                "attribute pads", pads, f"expected none beside auto_pad {auto_pad} (ONNX)"
+                "attribute pads", pads, f"expected no padding with auto_pad {auto_pad} (ONNX)"
             )
         return cls(
             channels=data[1],

@@ -147,7 +147,7 @@ def _report_inlining_errors(functions: Sequence[str]) -> Iterator[None]:
         yield
     except RuntimeError as error:  # from the version converter, or from type inference
         raise tvm.error.OpNotImplemented(
-            f"{', '.join(functions)}: cannot inline the function body: {error}"
+            f"{', '.join(functions)}: cannot inline the body: {error}"
         ) from error
 
 

@@ -90,7 +90,7 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         is_empty = any(extents[axis] == 0 for axis in axes if isinstance(extents[axis], int))
         if is_empty and node.operator == "ReduceMean" and "float" not in dtype:
             raise node.invalid(
-                "dtype of X", dtype, "expected a float dtype for the mean of no elements, NaN"
+                "dtype of X", dtype, "expected a float dtype: the mean of no elements is NaN"
             )
     if node.operator == "ReduceLogSumExp" and "float" in dtype:
         switches.note(REDUCTIONS)

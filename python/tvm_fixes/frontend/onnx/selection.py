@@ -65,7 +65,7 @@ def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
     data, extents = shaped(node, 0, "X")
     (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
     k = node.attributes.get("k", 1) if node.opset < 10 else _single(node, 1, "K")
-    reason = f"expected at limit {extents[axis]}, the extent of axis {axis}"
+    reason = f"expected at most {extents[axis]}, the extent of axis {axis}"
     require(node, extents[axis] - k >= 0, "operand K", k, reason)
     if isinstance(k, int) and k > 0:
         if node.opset == 10 or not node.attributes.get("sorted", 1):
