@@ -47,24 +47,25 @@ examples:
   tvm-fixes doctor
 """
 
-# Those of tvm_fixes.compiler and tvm_fixes.pipeline, which take seconds to import.
+# Copies of the choices in tvm_fixes.compiler and tvm_fixes.pipeline, whose import takes seconds.
 _WEIGHTS = ("auto", "inside", "outside")
 _LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
 
 _COMPILE_HELP = """\
-Compile a model into a library for TVM's virtual machine, run it and ONNX Runtime or PyTorch on the
-same random inputs, and report errors, latency and size.
+Compile a model into a library for TVM's virtual machine. Run the library and ONNX Runtime or
+PyTorch on the same random inputs, and report errors, latency and size.
 
-exit status: 0 every output equal (or not compared), 1 not equal or not compilable, 2 wrong use
+exit status: 0 all outputs equal, or not compared; 1 outputs differ, or compilation failed;
+2 usage error
 """
 
 
 _VERIFY_HELP = """\
-Import a model, or read a module of TVM, and report everything that is wrong with it.
+Import a model or read a TVM module, and report all violations.
 
-A file .py runs as Python does: verify what you trust.
+A .py file is executed: verify only files that you trust.
 
-exit status: 0 no errors, 1 errors or not readable, 2 wrong use
+exit status: 0 no errors, 1 errors or unreadable file, 2 usage error
 """
 
 _VERIFY_EXAMPLES = """\
@@ -76,10 +77,10 @@ examples:
 
 
 _INSPECT_HELP = """\
-Show where the bytes of an artifact are: sections of the library, the TVM modules in it, and each
+Show where the bytes of an artifact are: the sections of the library, its TVM modules, and each
 constant with its size, type and parameter, the largest first. Nothing is loaded or run.
 
-exit status: 0 shown, 1 not a whole artifact of TVM's, 2 wrong use
+exit status: 0 shown, 1 not a complete TVM artifact, 2 usage error
 """
 
 _INSPECT_EXAMPLES = """\
@@ -96,37 +97,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        The arguments; those of the process by default.
+        The command-line arguments (default: ``sys.argv[1:]``).
 
     Returns
     -------
     status : int
-        0: done, and every output is equal.  1: not equal, not compilable, or a fix is needed that
-        this installation lacks.  2: wrong use.  130: interrupted.  143: terminated.
+        0: done, and all outputs are equal.  1: outputs differ, the command failed, verification
+        found errors, or the installation needs fixing.  2: usage error.  130: interrupted.
+        143: terminated.
     """
     terminal.open_streams()
     arguments = _parser().parse_args(argv)
-    with _ends_as_by_interrupt(signal.SIGTERM) as terminated:
+    with _handled_like_interrupt(signal.SIGTERM) as terminated:
         try:
             return terminal.write_out(*_run(arguments))
         except KeyboardInterrupt:
-            status, what = (
+            status, cause = (
                 (TERMINATED, "terminated") if terminated else (INTERRUPTED, "interrupted")
             )
-            print(f"tvm-fixes: {what}; {_what_is_written(arguments)}", file=sys.stderr)
+            print(f"tvm-fixes: {cause}; {_describe_output(arguments)}", file=sys.stderr)
             signals = sys.modules.get("tvm_fixes.support.signals")
             return status if signals is None else signals.leave(status)
 
 
 @contextmanager
-def _ends_as_by_interrupt(number: signal.Signals) -> Iterator[list[signal.Signals]]:
-    """Have a signal do what Ctrl-C does, so that no folder is left; it is in the list then."""
+def _handled_like_interrupt(number: signal.Signals) -> Iterator[list[signal.Signals]]:
+    """Handle a signal like Ctrl-C, which removes temporary folders; yield the signals received."""
     received: list[signal.Signals] = []
 
     def receive(_: int, frame: FrameType | None) -> None:
         received.append(number)
         interrupt = signal.getsignal(signal.SIGINT)
-        if not callable(interrupt):  # a shell has its background jobs ignore it
+        if not callable(interrupt):  # a shell starts background jobs with SIGINT ignored
             raise KeyboardInterrupt
         interrupt(signal.SIGINT, frame)
 
@@ -157,7 +159,8 @@ def _run(arguments: argparse.Namespace) -> "_Result":
     return result
 
 
-def _what_is_written(arguments: argparse.Namespace) -> str:
+def _describe_output(arguments: argparse.Namespace) -> str:
+    """Whether the output directory was written, for the message of an interrupted command."""
     staging = sys.modules.get("tvm_fixes.runtime.staging")
     output = getattr(arguments, "output", None)
     if staging is not None and output is not None and staging.is_written(output):
@@ -170,7 +173,7 @@ _Result = tuple[int, Callable[[], None]]
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says where its help cannot be written."""
+    """A parser that reports an error if its help cannot be written to standard output."""
 
     def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
         if file is not None:
@@ -184,7 +187,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="tvm-fixes",
-        description="Compile PyTorch and ONNX models with Apache TVM, and the fixes it lacks.",
+        description="Compile PyTorch and ONNX models with Apache TVM and fixes that it lacks.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -209,54 +212,59 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "source",
         metavar="MODEL",
-        help="a file .onnx or .pt2 (torch.export.save), or package.module:factory, a callable that "
-        "returns an nn.Module in eval mode and a tuple of example inputs, and is run",
+        help="an .onnx file, a .pt2 file (torch.export.save), or package.module:factory: a "
+        "callable, which is executed, that returns an nn.Module in eval mode and a tuple of "
+        "example inputs",
     )
     parser.add_argument(
-        "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless it is not equal"
+        "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless outputs differ"
     )
     parser.add_argument(
         "--target",
         default="native",
-        help="'native' (this CPU, the default), 'cuda/sm_90' (a GPU of that architecture), 'cuda' "
-        "(the one of this machine), a TVM tag, or a configuration as JSON",
+        help="'native' (this CPU, the default), 'cuda/sm_90' (a GPU architecture), 'cuda' (the "
+        "GPU of this machine), a TVM target tag, or a target configuration as JSON",
     )
     parser.add_argument(
         "--layout",
         choices=_LAYOUTS,
-        help="convolutions channels-first, channels-last or in blocks of channels, in any rank; as "
-        "they are by default",
+        help="convert convolutions of any rank to channels-first, channels-last or blocked "
+        "channels (default: keep each layout)",
     )
     _add_shape(parser)
     _add_trust(parser)
     parser.add_argument(
         "--static",
         action="store_true",
-        help="make every dim static, with the sizes of --shape or of PyTorch's example inputs",
+        help="make all dims static, with the sizes from --shape or PyTorch's example inputs",
     )
-    parser.add_argument("--no-compare", action="store_true", help="do not run anything")
+    parser.add_argument(
+        "--no-compare",
+        action="store_true",
+        help="do not run the model or compare its outputs with the original's",
+    )
     parser.add_argument(
         "--rtol", type=_tolerance, help="relative tolerance; default depends on dtype"
     )
     parser.add_argument(
         "--atol", type=_tolerance, help="absolute tolerance; default depends on dtype"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
     parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
     parser.add_argument(
         "--verify-each",
         action="store_true",
-        help="verify it after each pass too, so that an error names the pass that is at fault",
+        help="also verify the module after each pass, so that an error names the faulty pass",
     )
     parser.add_argument(
         "--runtime-checks",
         action="store_true",
-        help="have the model check, when it runs, what could not be proved",
+        help="insert checks into the model for conditions that the verifier could not prove",
     )
     parser.add_argument(
         "--unsafe-indices",
         action="store_true",
-        help="trust computed indices: do not check or bound them",
+        help="trust computed indices: neither check nor bound them",
     )
     parser.add_argument(
         "--max-growth",
@@ -269,7 +277,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=float,
         metavar="TIMES",
         help="refuse if constants exceed TIMES x parameters (+256 KiB); "
-        "by default warn from 1.2 x on",
+        "by default, warn above 1.2 x",
     )
     parser.add_argument(
         "--weights",
@@ -278,13 +286,13 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="store weights inside, outside, or auto (outside from 1 GiB; default)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not show the steps")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
 
 
 def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "verify",
-        help="report everything that is wrong with a model or a module",
+        help="report all violations in a model or a TVM module",
         description=_VERIFY_HELP,
         epilog=_VERIFY_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -293,13 +301,13 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "source",
         metavar="FILE",
-        help="a file .onnx or .pt2, package.module:factory, a file .py of TVMScript (FILE.py:NAME "
-        "where it has several modules; it is run), or a file .json of tvm.ir.save_json",
+        help="an .onnx or .pt2 file, package.module:factory, a .py file of TVMScript, which is "
+        "executed (FILE.py:NAME if it has several modules), or a .json file (tvm.ir.save_json)",
     )
     _add_shape(parser)
     _add_trust(parser)
     parser.add_argument(
-        "--warnings-as-errors", action="store_true", help="exit with 1 for what is unproved, too"
+        "--warnings-as-errors", action="store_true", help="exit with 1 for warnings, too"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
@@ -316,13 +324,13 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "path",
         metavar="DIR|FILE.so",
-        help="an artifact of tvm-fixes compile, or a library of TVM's export_library, whose "
+        help="an artifact of 'tvm-fixes compile', or a library of TVM's export_library, whose "
         "constants have no names",
     )
     parser.add_argument(
-        "--all", action="store_true", help="every section and constant, not the largest alone"
+        "--all", action="store_true", help="show all sections and constants, not only the largest"
     )
-    parser.add_argument("--json", action="store_true", help="print all of it as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
@@ -332,9 +340,10 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
         type=_shape,
         action="append",
         default=[],
-        help="the shape of an input, once for each. A name (batch,3,h,w) makes a dim of a PyTorch "
-        "factory symbolic, or calls one that is; equal names are equal sizes. A number makes a "
-        "symbolic dim of ONNX static, and is the size to compare at for PyTorch",
+        help="the shape of one input; repeat the option for more inputs. A name (batch,3,h,w) "
+        "makes a dim of a PyTorch factory symbolic, or names an existing symbolic dim; equal "
+        "names mean equal sizes. A number makes a symbolic dim of an ONNX model static; for "
+        "PyTorch, it is the size used for the comparison",
     )
 
 
@@ -342,7 +351,7 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="read a file .pt2 even if it may run code (pickles, custom objects, compiled code)",
+        help="read a .pt2 file even if it may run code (pickles, custom objects, compiled code)",
     )
 
 
@@ -356,8 +365,9 @@ def _shapes(arguments: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
 def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "doctor",
-        help="examine this installation: versions, and each fix with and without it",
-        description="Examine this installation. Exit status 1 if something needs fixing.",
+        help="check this installation: versions, and each fix on and off",
+        description="Check this installation: print its versions, and test each fix on and off. "
+        "The exit status is 1 if something needs fixing.",
     )
     parser.set_defaults(command=_doctor)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
@@ -481,8 +491,8 @@ def _import_doctor() -> ModuleType:
     try:
         from tvm_fixes import doctor
     except ImportError:
-        # Why the package does not load is for the doctor to say, which needs no more than the
-        # package's modules: they are found beneath a package whose own code has not run.
+        # The doctor reports why the package does not load. It needs only the package's modules, and
+        # Python finds these through a package object even if the package's own code has not run.
         spec = importlib.util.find_spec("tvm_fixes")
         if spec is None:
             raise
@@ -492,7 +502,7 @@ def _import_doctor() -> ModuleType:
 
 
 class _Version(argparse.Action):
-    """Prints the versions of what is installed, importing none of it."""
+    """Prints the installed versions without importing the packages."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
         super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
@@ -528,7 +538,7 @@ def _tolerance(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number that is not negative, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number >= 0, got {text!r}")
     return value
 
 

@@ -34,7 +34,7 @@ _DISABLE = "TVM_FIXES_DISABLE"
 
 
 class Failure(Exception):
-    """What ends a command with an exit status, and one line unless `lines` are meant."""
+    """Ends a command with an exit status and a message: one line, or several if `lines`."""
 
     def __init__(
         self, message: str, status: int = FAILED, stage: str | None = None, *, lines: bool = False
@@ -51,25 +51,25 @@ class Failure(Exception):
 
 
 def printable(text: str) -> str:
-    """`text` with control characters, such as those of a terminal's escape sequences, as ``\\x1b``.
+    """Escape the control characters of `text`, so that it cannot send commands to a terminal.
 
-    Lines and tabs stay.
+    For example, an escape becomes ``\\x1b``. Newlines and tabs stay.
     """
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:
     code = ord(character)
-    # A byte of a file name that is not UTF-8.
+    # Python decodes a byte of a file name that is not UTF-8 to one of these surrogates.
     if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()
 
 
 def open_streams() -> None:
-    """Have standard streams wherever whoever started this process has closed them.
+    """Open the standard streams that the parent process closed.
 
-    A file that is opened later would take their numbers, and libraries would write into it.
+    Otherwise, a file opened later takes the number of a closed stream, and libraries print to it.
     """
     for number in (0, 1, 2):
         try:
@@ -85,12 +85,12 @@ def open_streams() -> None:
 
 
 def write_out(status: int, write: Callable[[], None]) -> int:
-    """Write the result to standard output; `status`, or FAILED if that takes no more."""
+    """Write the result to standard output; return `status`, or FAILED if writing fails."""
     try:
         write()
         sys.stdout.flush()
     except OSError as error:
-        # The interpreter's own flush at the end must not say so, too.
+        # Otherwise, the interpreter's own flush at exit reports the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"tvm-fixes: error: standard output: {error.strerror}", file=sys.stderr)
@@ -100,7 +100,7 @@ def write_out(status: int, write: Callable[[], None]) -> int:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keep what libraries say of themselves off the terminal, unless Python was told otherwise."""
+    """Silence the warnings of libraries, unless a ``-W`` option of Python asks for warnings."""
     with warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
@@ -109,7 +109,7 @@ def without_warnings() -> Iterator[None]:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Keep standard output for the result, whatever models and libraries print meanwhile."""
+    """Redirect what models and libraries print to standard error; the result owns stdout."""
     sys.stdout.flush()
     with redirect_stdout(sys.stderr):
         kept = os.dup(1)
@@ -122,14 +122,14 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console of rich whose text is :func:`printable`."""
+    """Return a rich console that escapes its text with :func:`printable`."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
     from rich.text import Text
 
     class PrintableConsole(Console):
         def render_str(self, text: str, **options: Any) -> Text:
-            # Before it is measured.
+            # rich measures the text next, so it must be escaped before.
             return super().render_str(printable(text), **options)
 
         def render(
@@ -138,14 +138,14 @@ def console(*, stderr: bool = False) -> "Console":
             for segment in super().render(renderable, options):
                 yield segment if segment.control else segment._replace(text=printable(segment.text))
 
-    # Where it is no terminal, a line is as long as it needs to be: logs wrap or search themselves.
-    # Rich's own notion of a terminal follows FORCE_COLOR, which asks for colours alone.
-    made: Any = PrintableConsole(stderr=stderr)
-    return made if made.file.isatty() else PrintableConsole(stderr=stderr, width=200)
+    # A log keeps long lines: its viewer wraps them, and a search finds them whole.
+    # rich's `is_terminal` follows FORCE_COLOR, which asks only for colours.
+    terminal: Any = PrintableConsole(stderr=stderr)
+    return terminal if terminal.file.isatty() else PrintableConsole(stderr=stderr, width=200)
 
 
 def unforeseen(error: BaseException) -> Failure:
-    """What to say of an exception that nothing has made a message of."""
+    """Return the failure for an exception that no other code handles."""
     if isinstance(error, MemoryError):
         return Failure("out of memory")
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -157,7 +157,7 @@ def unforeseen(error: BaseException) -> Failure:
 
 
 def write_failure(failure: Failure, *, as_json: bool) -> None:
-    """Print `failure` where the result as JSON is expected."""
+    """Print `failure` as a JSON object if `as_json`; otherwise do nothing."""
     if as_json:
         error = {"stage": failure.stage, "message": failure.message}
         print(json.dumps({"error": error}, indent=2))
@@ -165,18 +165,18 @@ def write_failure(failure: Failure, *, as_json: bool) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """The seconds in which TVM and PyTorch load: shown on a terminal, and what fails in them."""
+    """Show on a terminal that TVM and PyTorch load, and turn an error of it into a failure."""
     try:
         os.getcwd()
     except OSError as error:
-        # Libraries that PyTorch loads end the process where there is none.
+        # Without a working directory, libraries that PyTorch loads end the process.
         raise Failure(f"the working directory: {error.strerror}", WRONG_USE) from error
     try:
         shown = console(stderr=True)
         with shown.status("loading TVM …") if shown.file.isatty() else nullcontext():
             yield
     except (Exception, SystemExit) as error:
-        # Importing the package asks for switches, too.
+        # The import of the package reads the switches, too, and rejects unknown names.
         if str(error).startswith(_DISABLE):
             raise Failure(str(error), WRONG_USE) from error
         reason = " ".join(str(error).split())

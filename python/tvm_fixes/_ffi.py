@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Finds, checks and loads the native library, and gives access to what it registers."""
+"""Finds, checks and loads the native library, and gives access to the functions it registers."""
 
 import importlib.util
 import os
@@ -28,12 +28,15 @@ EXTENSION_NAME = "_artifact"
 
 
 def library_path() -> Path:
-    """The native library: ``TVM_FIXES_LIBRARY``, the installed one, or that of a build tree.
+    """Return the path of the native library.
+
+    It is the value of ``TVM_FIXES_LIBRARY`` if set, else the installed library, else that of the
+    build tree.
 
     Raises
     ------
     ImportError
-        If there is none.
+        If the library is missing.
     """
     chosen = os.environ.get(LIBRARY_VARIABLE)
     package = Path(__file__).resolve().parent
@@ -57,19 +60,19 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
     Parameters
     ----------
     size_overrides : dict of str to int, optional
-        Sizes in bytes to believe in place of those that TVM reports, by ``type_key.field``: how a
-        test stands before a TVM that does not fit.
+        Field sizes in bytes, by ``type_key.field``, that replace those that TVM reports. Tests use
+        them to simulate a TVM that does not fit.
 
     Returns
     -------
     Path
-        The library.
+        The path of the library.
 
     Raises
     ------
     ImportError
         If the library is missing or broken, if TVM runs without its compiler, or if the layout of
-        TVM's classes does not fit. Nothing is registered then.
+        TVM's classes does not fit. In these cases, nothing is registered.
     """
     import tvm
     import tvm_ffi
@@ -100,12 +103,12 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
 
 @cache
 def artifact_extension() -> ModuleType:
-    """The module ``_artifact``, which lies beside the native library, and is not part of it.
+    """Return the extension module ``_artifact``, a file beside the native library.
 
     Raises
     ------
     ImportError
-        If there is none for this interpreter, or it does not load.
+        If the module is missing for this interpreter, or does not load.
     """
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     path = library_path().parent / f"{EXTENSION_NAME}{suffix}"
@@ -113,7 +116,7 @@ def artifact_extension() -> ModuleType:
         raise ImportError(
             f"the extension module that reads artifacts is missing: Python "
             f"{sys.version_info.major}.{sys.version_info.minor} expects {path}; 'make native' "
-            "builds it in a checkout, 'pip install .' with this interpreter elsewhere"
+            "builds it in a checkout; elsewhere, run 'pip install .' with this interpreter"
         )
     spec = importlib.util.spec_from_file_location(EXTENSION_NAME, path)
     assert spec is not None and spec.loader is not None
@@ -127,12 +130,12 @@ def artifact_extension() -> ModuleType:
 
 @cache
 def get(name: str) -> Any:
-    """The global function `name`, which TVM or the native library registers.
+    """Return the global function `name`, which TVM or the native library registers.
 
     Raises
     ------
     ValueError
-        If there is none of this name.
+        If no function has this name.
     """
     import tvm_ffi
 
@@ -140,23 +143,23 @@ def get(name: str) -> Any:
 
 
 def layout() -> list[tuple[str, str, int, int]]:
-    """The bound fields of TVM's classes, each as type key, name, offset and size in bytes."""
+    """Return the bound fields of TVM's classes as (type key, field, offset, size in bytes)."""
     rows = get("tvm_fixes.ffi.Layout")()
     return [(str(key), str(field), int(offset), int(size)) for key, field, offset, size in rows]
 
 
 @dataclass(frozen=True)
 class NativeStatus:
-    """What is found of the native library.
+    """The state of the native library.
 
     Attributes
     ----------
     path : str or None
-        The library; None where there is none.
+        The path of the library; None if it is missing.
     checked_types, checked_fields : int
-        How many of TVM's classes, and fields of them, have the layout that it was built for.
+        The number of TVM's classes and of their fields whose layout the library has bound.
     problem : str or None
-        Why it does not load; None where it does.
+        Why the library does not load; None if it loads.
     """
 
     path: str | None
@@ -171,7 +174,7 @@ class NativeStatus:
 
 
 def native_status() -> NativeStatus:
-    """Load the native library, and say what came of it."""
+    """Load the native library and return its state."""
     path = None
     try:
         path = str(library_path())

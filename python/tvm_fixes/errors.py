@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What goes wrong on the way from a model to a library, each with one clear line."""
+"""The errors of the way from a model to a library, each with a one-line message."""
 
 import tvm_ffi
 
@@ -21,8 +21,8 @@ class CompileError(RuntimeError):
     Parameters
     ----------
     message : str
-        What went wrong, in one line: what was expected, and what was found.  What is not printable
-        is escaped.
+        The problem in one line: what was expected, and what was found.  Unprintable characters
+        are escaped.
     stage : str, optional
         The step that failed, such as ``"import"`` or ``"Legalize"``.
 
@@ -31,13 +31,13 @@ class CompileError(RuntimeError):
     message : str
         As given.
     stage : str or None
-        As given; :func:`tvm_fixes.compile` fills it in where it is missing.
+        As given; :func:`tvm_fixes.compile` fills it in if it is missing.
     """
 
     _separators = "\n"
 
     def __init__(self, message: str, *, stage: str | None = None):
-        # Names of a file may be in it, with what moves the cursor of a terminal.
+        # A name from a model file may hold control characters that move a terminal's cursor.
         message = "".join(
             c if c.isprintable() or c in self._separators else repr(c)[1:-1] for c in message
         )
@@ -53,48 +53,53 @@ class UsageError(CompileError, ValueError):
 
 @tvm_ffi.register_error("tvm_fixes.UnsupportedOperatorError")
 class UnsupportedOperatorError(CompileError):
-    """An operator of the model has no conversion or no lowering; the message names where it is."""
+    """An operator of the model has no conversion or no lowering; the message names its node."""
 
 
 @tvm_ffi.register_error("tvm_fixes.VerifyError")
 class VerifyError(CompileError, ValueError):
-    """A module is wrong; the message is the text of every finding, over several lines."""
+    """A module violates a rule; the message lists all findings, over several lines."""
 
 
 class UntrustedError(CompileError):
-    """A file holds code, or may hold it, and was not declared trusted; it was not read."""
+    """A file holds code, or may hold it, and is not declared trusted; it was not read."""
 
 
 class ArtifactError(CompileError):
-    """A directory is not a whole artifact, does not fit this machine, or cannot be written."""
+    """A directory is not a complete artifact, does not fit this machine, or is not writable."""
 
     _separators = ""
 
 
 class InputError(CompileError, ValueError):
-    """The inputs of a run do not fit the model; the message names input, expected and got."""
+    """The inputs of a run do not fit the model.
+
+    The message names the input, the expected value and the actual one.
+    """
 
 
-# An error class crosses TVM's C++ (a pass written in Python, called by a pass) by its registered
-# name and message alone; without a name it would arrive as a RuntimeError, a Ctrl-C too.
+# An exception that crosses TVM's C++ (a pass calls a pass written in Python) keeps only its message
+# and the registered name of its class. An unregistered class arrives as a RuntimeError, and so
+# would Ctrl-C.
 tvm_ffi.register_error("tvm_fixes.CompileError", CompileError)
 tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 
 
 def summarize(error: BaseException, limit: int = 600) -> str:
-    """Put an exception of a library underneath into one line.
+    """Summarize an exception of another library in one line.
 
     Parameters
     ----------
     error : BaseException
         The exception.
     limit : int
-        The most characters that the line may have.
+        The maximum length of the line, in characters.
 
     Returns
     -------
     line : str
-        Its message where it speaks for itself, else its type and the place that raised it.
+        The message. The type precedes it for an exception other than a ``RuntimeError``,
+        ``ValueError`` or ``OSError``. Without a message, the type and the function that raised it.
     """
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if not text:
@@ -104,6 +109,6 @@ def summarize(error: BaseException, limit: int = 600) -> str:
         where = f" in {frame.tb_frame.f_code.co_name}" if frame is not None else ""
         text = f"{type(error).__name__}{where}"
     elif not isinstance(error, RuntimeError | ValueError | OSError):
-        # "KeyError: 'x'" says something where "'x'" alone does not.
+        # "KeyError: 'x'" names the problem; "'x'" does not.
         text = f"{type(error).__name__}: {text}"
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -200,9 +200,9 @@ class TestCompile:
             (["m.onnx", "--shape", "=1"], "expected NAME=batch,3,64,64, got '=1'"),
             (["m.onnx", "--shape", "x=1,,2"], "expected NAME=batch,3,64,64, got 'x=1,,2'"),
             (["m.onnx", "--shape", "x=1,-2"], "expected NAME=batch,3,64,64, got 'x=1,-2'"),
-            (["m.onnx", "--rtol", "-1"], "expected a number that is not negative"),
-            (["m.onnx", "--rtol", "nan"], "expected a number that is not negative"),
-            (["m.onnx", "--atol", "x"], "expected a number that is not negative, got 'x'"),
+            (["m.onnx", "--rtol", "-1"], "expected a number >= 0"),
+            (["m.onnx", "--rtol", "nan"], "expected a number >= 0"),
+            (["m.onnx", "--atol", "x"], "expected a number >= 0, got 'x'"),
         ],
     )
     def test_wrong_arguments(self, capfd, arguments, message):
