@@ -284,7 +284,7 @@ def wrong(mod: tvm.IRModule) -> tvm.IRModule:
 class TestTarget:
     def test_wrong_target(self):
         message = fails(conv_net(), UsageError, target={"kind": "llvm", "mcpu": "zork"})
-        assert "LLVM knows no mcpu 'zork' for" in message
+        assert "LLVM does not know mcpu 'zork' for" in message
 
     def test_another_machine(self, monkeypatch, tmp_path):
         """Its code cannot be compared, and is linked by a compiler that makes it."""

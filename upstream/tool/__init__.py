@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The fixes as pull requests for apache/tvm: read, checked, and made branches of a checkout.
+"""Pull requests for apache/tvm: reads and checks them, and makes branches of a checkout.
 
-The pull requests stand in the folder ``upstream`` of this project's repository, whose ``README.md``
-says how; they carry no text of TVM's.
+The pull requests are in the folder ``upstream`` of this project's repository, whose ``README.md``
+describes their format; they contain no text of TVM.
 """
 
 from .branches import Branch, stage

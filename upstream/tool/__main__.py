@@ -30,23 +30,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        The arguments; those of the process by default.
+        The command-line arguments (default: ``sys.argv[1:]``).
 
     Returns
     -------
     status : int
-        0: done.  1: the staging area is wrong, or does not fit the checkout.  Wrong use exits
-        with 2.
+        0: done.  1: the staging area is invalid, or does not fit the checkout.  A usage error
+        exits with 2.
     """
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.command(arguments)
     except StagingError as error:
-        return _complain(error)
+        return _report_error(error)
     return status
 
 
-def _complain(error: StagingError) -> int:
+def _report_error(error: StagingError) -> int:
     print(f"upstream.tool: error: {error}", file=sys.stderr)
     return FAILED
 
@@ -58,9 +58,9 @@ def _check(arguments: argparse.Namespace) -> int:
         try:
             read_pull_request(arguments.staging, name)
         except StagingError as error:
-            status = _complain(error)
+            status = _report_error(error)
     if status == DONE:
-        print(f"{len(names)} pull requests, each whole")
+        print(f"{len(names)} pull requests, all valid")
     return status
 
 
@@ -78,7 +78,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _stage(arguments: argparse.Namespace) -> int:
     requests: list[PullRequest] = []
     for name in read_series(arguments.staging):
-        # What is not asked for may be half-done.
+        # Do not read the others: they may be incomplete.
         if arguments.only in (None, name):
             requests.append(read_pull_request(arguments.staging, name))
     if arguments.only is None:
@@ -87,9 +87,9 @@ def _stage(arguments: argparse.Namespace) -> int:
                 print(f"{request.name}: applied upstream, not staged")
         requests = [request for request in requests if not request.is_applied]
     elif not requests:
-        raise StagingError(f"{arguments.staging}: expected a folder {arguments.only}, found none")
+        raise StagingError(f"{arguments.staging}: folder {arguments.only} is missing")
     for branch in stage(arguments.tvm, requests, base=arguments.base, force=arguments.force):
-        print(f"{branch.name}: {branch.commit[:12]} upon {branch.base[:12]}")
+        print(f"{branch.name}: {branch.commit[:12]} on {branch.base[:12]}")
     return DONE
 
 
@@ -102,7 +102,7 @@ def _record(arguments: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m upstream.tool",
-        description="Pull requests for apache/tvm that wait in this project's repository.",
+        description="Manage the pull requests for apache/tvm in this project's repository.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -113,22 +113,26 @@ def _parser() -> argparse.ArgumentParser:
             type=Path,
             metavar="DIR",
             default=default_staging(),
-            help="the staging area (the folder upstream of the repository)",
+            help="the staging area (default: the folder 'upstream' of the repository)",
         )
         return command
 
     add("list", "Print the pull requests.").set_defaults(command=_list)
     add("check", "Check every description and record.").set_defaults(command=_check)
     staged = add("stage", "Make each pull request a branch tvm-fixes/NAME of a checkout of TVM.")
-    staged.add_argument("--only", metavar="NAME", help="this pull request alone")
+    staged.add_argument("--only", metavar="NAME", help="stage only this pull request")
     staged.add_argument(
-        "--base", metavar="REF", help="stage upon this commit, not the recorded one"
+        "--base", metavar="REF", help="stage on this commit instead of the recorded one"
     )
-    staged.add_argument("--force", action="store_true", help="replace branches that exist")
+    staged.add_argument("--force", action="store_true", help="replace existing branches")
     staged.set_defaults(command=_stage)
     recorded = add("record", "Write a branch of a checkout of TVM as the pull request NAME.")
-    recorded.add_argument("--branch", required=True, help="any revision of the checkout")
-    recorded.add_argument("--base", metavar="REF", help="what the branch builds upon (BRANCH~1)")
+    recorded.add_argument(
+        "--branch", required=True, help="the branch to record, or another revision"
+    )
+    recorded.add_argument(
+        "--base", metavar="REF", help="the commit that the branch builds on (default: BRANCH~1)"
+    )
     recorded.add_argument("name", metavar="NAME")
     recorded.set_defaults(command=_record)
     for command in (staged, recorded):

@@ -32,7 +32,7 @@ class Branch:
     name : str
         ``tvm-fixes/NAME``.
     commit, base : str
-        Ids of its commit and of that one's parent.
+        The ids of its commit and of the parent of that commit.
     """
 
     name: str
@@ -47,20 +47,20 @@ def stage(
     base: str | None = None,
     force: bool = False,
 ) -> list[Branch]:
-    """Make a branch of each pull request: all of them, or none.
+    """Make a branch for each pull request: all branches, or none.
 
-    Work tree, index and HEAD stay as they are.  The branches do not build upon each other.
+    Work tree, index and HEAD stay unchanged.  The branches do not build on each other.
 
     Parameters
     ----------
     checkout : Path
         A git checkout of TVM.
     requests : sequence of PullRequest
-        What is staged.
+        The pull requests to stage.
     base : str, optional
-        The commit to stage upon; by default, for each, the one that it was made for.
+        The commit to stage on; by default, the one that each pull request was made for.
     force : bool
-        Whether a branch that exists is replaced.
+        Whether to replace existing branches.
 
     Returns
     -------
@@ -75,50 +75,49 @@ def stage(
     """
     repository = Repository(checkout)
     for request in requests:
-        _refuse_taken(repository, PREFIX + request.name, force=force)
+        _reject_existing(repository, PREFIX + request.name, force=force)
     branches = []
     for request in requests:
         onto = repository.find_commit(base or request.base)
         if onto is None:
             raise StagingError(
-                f"{request.name}: expected {base or request.base} in {checkout}, found no such "
-                "commit; fetch it, or name one with --base"
+                f"{request.name}: commit {base or request.base} is missing in {checkout}; fetch "
+                "it, or name another one with --base"
             )
         branches.append(Branch(PREFIX + request.name, _commit(repository, request, onto), onto))
-    # One transaction: all references, or none.  The empty id asks that there is no such branch yet.
+    # One transaction updates all references, or none.  The zero id requires that the branch is new.
     condition = "" if force else " " + "0" * 40
     commands = [f"update refs/heads/{one.name} {one.commit}{condition}\n" for one in branches]
     repository.run("update-ref", "--stdin", stdin="".join(commands).encode())
     return branches
 
 
-def _refuse_taken(repository: Repository, name: str, *, force: bool) -> None:
+def _reject_existing(repository: Repository, name: str, *, force: bool) -> None:
     reference = f"refs/heads/{name}"
     if repository.find_commit(reference) is None:
         return
     if not force:
+        raise StagingError(f"{repository.path}: branch {name} exists; --force replaces it")
+    if f"branch {reference}" in repository.run_text("worktree", "list", "--porcelain").splitlines():
         raise StagingError(
-            f"{repository.path}: expected no branch {name}, found one; --force replaces it"
-        )
-    if f"branch {reference}" in repository.say("worktree", "list", "--porcelain").splitlines():
-        raise StagingError(
-            f"{repository.path}: expected a branch {name} to replace that is not checked out"
+            f"{repository.path}: cannot replace branch {name}, which is checked out; check out "
+            "another one"
         )
 
 
 def _commit(repository: Repository, request: PullRequest, base: str) -> str:
-    """Write the objects of `request` upon `base`; the commit is not yet on a branch."""
+    """Commit `request` on `base`, without a branch, and return the id of the commit."""
     entries = []
     for path, content in request.files.items():
         if repository.find_entry(base, path) is not None:
-            raise StagingError(f"{request.name}: expected no {path} in {base}, found one")
+            raise StagingError(f"{request.name}: new file {path} already exists in {base}")
         entries.append(("100644", _write(repository, content), path))
     for path in dict.fromkeys(edit.path for edit in request.edits):
         entry = repository.find_entry(base, path)
         if entry is None:
             raise StagingError(
-                f"{request.name}: expected {path} in {base}, found none; the edits were made for "
-                f"{request.base}"
+                f"{request.name}: edited file {path} is missing in {base}; the edits were made "
+                f"for {request.base}"
             )
         content = _apply(request, path, base, repository.run("cat-file", "blob", entry[1]))
         entries.append((entry[0], _write(repository, content), path))
@@ -139,7 +138,7 @@ def _write(repository: Repository, content: bytes) -> str:
 
 
 def _apply(request: PullRequest, path: str, base: str, content: bytes) -> bytes:
-    """`content`, the file `path` of `base`, edited."""
+    """Apply the edits of `request` to `content`, the file `path` of `base`."""
     lines = lines_of(content)
     edits = [edit for edit in request.edits if edit.path == path]
     for edit in edits:

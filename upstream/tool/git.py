@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A git repository of the user's, by git's plumbing."""
+"""Access to a git repository through git's plumbing commands."""
 
 import os
 import subprocess
@@ -19,12 +19,18 @@ from pathlib import Path
 
 from .staging import StagingError
 
-# Where these are set, as in a hook, they would stand for another repository.
-_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+# A git hook sets these variables, and they point to another repository.
+_REPOSITORY_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+)
 
 
 class Repository:
-    """A checkout, or a bare repository; nothing here touches work tree, index or HEAD.
+    """A checkout or a bare repository; no method changes its work tree, index or HEAD.
 
     Parameters
     ----------
@@ -34,7 +40,7 @@ class Repository:
     Raises
     ------
     StagingError
-        If git is missing, or `path` is in no repository.
+        If git is missing, or `path` is not in a repository.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,14 +52,16 @@ class Repository:
     def run(
         self, *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> bytes:
-        """What ``git arguments`` prints.
+        """Run ``git arguments`` and return its output.
 
         Raises
         ------
         StagingError
-            If it fails, with the end of what it says.
+            If git fails; the message ends with the last part of its standard error.
         """
-        inherited = {key: value for key, value in os.environ.items() if key not in _ELSEWHERE}
+        inherited = {
+            key: value for key, value in os.environ.items() if key not in _REPOSITORY_VARIABLES
+        }
         try:
             done = subprocess.run(
                 ["git", "-C", str(self.path), *arguments],
@@ -62,39 +70,39 @@ class Repository:
                 env={**inherited, "LC_ALL": "C", **(environment or {})},
             )
         except FileNotFoundError:
-            raise StagingError("git: expected the program on PATH, found none") from None
+            raise StagingError("git is not on PATH; install it") from None
         if done.returncode != 0:
-            said = " ".join(done.stderr.decode(errors="replace").split())[-300:]
-            raise StagingError(f"{self.path}: git {arguments[0]} failed: {said}")
+            reason = " ".join(done.stderr.decode(errors="replace").split())[-300:]
+            raise StagingError(f"{self.path}: git {arguments[0]} failed: {reason}")
         return done.stdout
 
-    def say(self, *arguments: str) -> str:
-        """What ``git arguments`` prints, as one text without the last line end."""
+    def run_text(self, *arguments: str) -> str:
+        """Run ``git arguments`` and return its output as text, without the last line end."""
         return self.run(*arguments).decode(errors="surrogateescape").rstrip("\n")
 
     def find_commit(self, revision: str) -> str | None:
-        """The id of the commit that `revision` names, or None."""
+        """Return the id of the commit that `revision` names, or None if it is missing."""
         try:
-            return self.say("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+            return self.run_text("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
         except StagingError:
             return None
 
     def commit_of(self, revision: str) -> str:
-        """The id of the commit that `revision` names.
+        """Return the id of the commit that `revision` names.
 
         Raises
         ------
         StagingError
-            If there is none.
+            If the commit is missing.
         """
         commit = self.find_commit(revision)
         if commit is None:
-            raise StagingError(f"{self.path}: expected a commit {revision}, found none")
+            raise StagingError(f"{self.path}: commit {revision} is missing")
         return commit
 
     def find_entry(self, commit: str, path: str) -> tuple[str, str] | None:
-        """Mode and object id of what `commit` has at `path`, or None."""
-        listed = self.say("ls-tree", "--full-tree", "-z", commit, "--", path).rstrip("\0")
+        """Return mode and object id of the entry at `path` in `commit`, or None."""
+        listed = self.run_text("ls-tree", "--full-tree", "-z", commit, "--", path).rstrip("\0")
         if not listed:
             return None
         mode, _, object_id = listed.split("\t")[0].split()

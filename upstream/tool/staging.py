@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a folder of the staging area holds, and what is wrong with it."""
+"""Reads and checks a folder of the staging area."""
 
 import datetime
 import email.parser
@@ -41,44 +41,44 @@ _PARTS = re.compile(
     re.DOTALL,
 )
 _URL = r"https://[^\s]+"
-# A field's form, and the words for it.
+# The pattern of each field, and its description for messages.
 _FIELDS: Mapping[str, tuple[str, str]] = {
     "Description": (r"\S.*", "one sentence"),
     "Bug": (_URL, "the URL of an issue or pull request"),
     "Forwarded": (rf"no|not-needed|{_URL}", "no, not-needed, or the URL of the pull request"),
-    "Last-Update": (r"\d{4}-\d{2}-\d{2}", "a date as 2026-01-31"),
+    "Last-Update": (r"\d{4}-\d{2}-\d{2}", "a date such as 2026-01-31"),
     "Applied-Upstream": (
         rf"no|({_URL}|v?\d[\w.]*)(, commit:[0-9a-f]{{7,40}})?|commit:[0-9a-f]{{7,40}}",
         "no, or the version or URL, and commit:HASH",
     ),
     "Base": (
         r"\S+-\d+-g[0-9a-f]{40}",
-        "what `git describe --tags --long --abbrev=40` says of the commit",
+        "the output of `git describe --tags --long --abbrev=40` for the commit",
     ),
     "Fix": (r"[a-z0-9.-]+(, [a-z0-9.-]+)*", "ids of fixes, separated by commas"),
 }
 
 
 class StagingError(ValueError):
-    """The staging area is wrong, or does not fit a checkout; the message is one line."""
+    """The staging area is invalid, or does not fit a checkout; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Lines of a file of TVM's, replaced or inserted.
+    """Replaced or inserted lines of a TVM file.
 
     Attributes
     ----------
     path : str
         The file, from the root of TVM's repository.
     first, last : int
-        The lines replaced, counted from 1, both included.  For an insertion `last` is
-        ``first - 1``: the text goes in front of line `first`.
+        The first and the last replaced line, counted from 1.  For an insertion before line
+        `first`, `last` is ``first - 1``.
     sha256 : str
-        Of the lines replaced, as bytes with their line ends; for an insertion, of the line in front
-        of it and the one behind it.
+        The SHA-256 of the replaced lines, as bytes with their line ends; for an insertion, of the
+        lines before and after it.
     text : str
-        What stands there afterwards.
+        The new lines.
     """
 
     path: str
@@ -89,13 +89,13 @@ class Edit:
 
     @property
     def where(self) -> str:
-        """The place in words."""
+        """The location of the edit, for messages."""
         if self.last < self.first:
             return f"{self.path} after line {self.last}"
         return f"{self.path} lines {self.first}-{self.last}"
 
     def digest(self, lines: list[bytes]) -> str:
-        """SHA-256 of what `lines`, those of a whole file, have where this edit goes."""
+        """Return the SHA-256 of the lines that this edit replaces; `lines` are the whole file."""
         return digest(lines, self.first, self.last)
 
 
@@ -106,15 +106,15 @@ class PullRequest:
     Attributes
     ----------
     name : str
-        Of its folder.
+        The name of its folder.
     title, why, how : str
-        Of its description; the sections in Markdown.
+        The parts of its description; the sections are Markdown.
     fields : mapping of str to str
         The DEP-3 fields, with ``Base`` and ``Fix``.
     files : mapping of str to bytes
         The new files, by their path from the root of TVM's repository.
     edits : tuple of Edit
-        In the order of the lines, within each file.
+        The edits; those of one file are in the order of the lines.
     """
 
     name: str
@@ -127,7 +127,7 @@ class PullRequest:
 
     @property
     def message(self) -> str:
-        """The commit's message: the description as GitHub shows it, without the fields."""
+        """The commit message: the description as GitHub shows it, without the fields."""
         return f"{self.title}\n\n## Why\n\n{self.why}\n\n## How\n\n{self.how}\n"
 
     @property
@@ -137,12 +137,12 @@ class PullRequest:
 
     @property
     def fixes(self) -> tuple[str, ...]:
-        """Ids of the fixes that do the same here."""
+        """The ids of this project's fixes for the same defect."""
         return tuple(self.fields["Fix"].split(", "))
 
     @property
     def is_applied(self) -> bool:
-        """Whether upstream has it."""
+        """Whether upstream has applied it."""
         return self.fields["Applied-Upstream"] != "no"
 
     @property
@@ -152,24 +152,24 @@ class PullRequest:
 
 
 def default_staging() -> Path:
-    """The folder that this tool is in."""
+    """Return the folder ``upstream`` that contains this tool."""
     return Path(__file__).parents[1]
 
 
 def read_series(staging: Path) -> tuple[str, ...]:
-    """The names of the pull requests in `staging`, in the order in which they are proposed.
+    """Return the names of the pull requests in `staging`, in the order to propose them.
 
     Raises
     ------
     StagingError
-        If there is no such folder, or its series and its folders do not agree.
+        If the folder is missing, or its series does not match its subfolders.
     """
     try:
         text = read_text(staging / SERIES)
     except (FileNotFoundError, NotADirectoryError):
         raise StagingError(
-            f"{staging}: expected a staging area with a file {SERIES}, found none; it is part of "
-            "the repository of tvm-fixes, not of an installed package (--staging DIR)"
+            f"{staging}: not a staging area: the file {SERIES} is missing; name the folder "
+            "upstream of the tvm-fixes repository with --staging"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise StagingError(f"{staging / SERIES}: expected UTF-8, got: {error}") from None
@@ -182,19 +182,19 @@ def read_series(staging: Path) -> tuple[str, ...]:
     odd = folders.symmetric_difference(names) | {name for name in names if names.count(name) > 1}
     if odd:
         raise StagingError(
-            f"{staging / SERIES}: expected the name of each folder once, got it otherwise for "
-            f"{', '.join(sorted(odd))}"
+            f"{staging / SERIES}: expected the name of each folder once; missing, repeated or "
+            f"without a folder: {', '.join(sorted(odd))}"
         )
     return names
 
 
 def check_name(name: str) -> None:
-    """Refuse what can't be the name of a pull request.
+    """Check that `name` is valid for a pull request.
 
     Raises
     ------
     StagingError
-        If `name` is not words of a-z and 0-9 with hyphens between them.
+        If `name` is anything but words of a-z and 0-9, separated by hyphens.
     """
     if not _NAME.fullmatch(name):
         raise StagingError(f"expected a name of a-z, 0-9 and -, got {name!r}")
@@ -206,16 +206,16 @@ def read_pull_request(staging: Path, name: str) -> PullRequest:
     Raises
     ------
     StagingError
-        For the first thing that is missing or wrong; the message names folder, file and field,
-        what was expected and what was found.
+        For the first missing or invalid item; the message names folder, file and field, and the
+        expected and the actual value.
     """
     folder = staging / name
     if not folder.is_dir():
-        raise StagingError(f"{folder}: expected a folder, found none")
+        raise StagingError(f"{folder}: the folder is missing")
     odd = sorted({path.name for path in folder.iterdir()} - {DESCRIPTION, EDITS, FILES})
     if odd:
         raise StagingError(
-            f"{folder}: expected {DESCRIPTION}, {EDITS} and {FILES} alone, got {odd[0]}"
+            f"{folder}: expected only {DESCRIPTION}, {EDITS} and {FILES}, got {odd[0]}"
         )
     title, fields, why, how = _read_description(folder / DESCRIPTION)
     files = {
@@ -226,9 +226,9 @@ def read_pull_request(staging: Path, name: str) -> PullRequest:
     edits = read_edits(folder / EDITS) if (folder / EDITS).exists() else ()
     request = PullRequest(name, title, why, how, fields, files, edits)
     for path in sorted(set(files).intersection(edit.path for edit in edits)):
-        raise StagingError(f"{folder}: expected {path} as a new file or edited, got both")
+        raise StagingError(f"{folder}: {path} is both a new file and edited; expected one of them")
     if not edits and len(request.tests) == len(files):
-        raise StagingError(f"{folder}: expected a change beside the tests, got none")
+        raise StagingError(f"{folder}: expected a change besides the tests, got none")
     if not request.tests:
         raise StagingError(f"{folder}: expected a test in {FILES}/tests/python, got none")
     for path in request.tests:
@@ -238,11 +238,11 @@ def read_pull_request(staging: Path, name: str) -> PullRequest:
 
 
 def _read_description(path: Path) -> tuple[str, Mapping[str, str], str, str]:
-    """Title, fields and sections of a ``PR.md``."""
+    """Return title, fields and sections of a ``PR.md``."""
     try:
         text = read_text(path)
     except FileNotFoundError:
-        raise StagingError(f"{path}: expected a description, found none") from None
+        raise StagingError(f"{path}: the description is missing") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StagingError(f"{path}: expected a description in UTF-8, got: {error}") from None
     parts = _PARTS.fullmatch(text)
@@ -253,7 +253,7 @@ def _read_description(path: Path) -> tuple[str, Mapping[str, str], str, str]:
         )
     if not _TITLE.fullmatch(parts["title"]):
         raise StagingError(
-            f"{path}: title: expected tags and an imperative, without a full stop, as in "
+            f"{path}: title: expected tags and an imperative without a full stop, such as "
             f"'[Fix][Relax] Keep the …', got {parts['title']!r}"
         )
     sections = {}
@@ -275,7 +275,7 @@ def _read_fields(path: Path, text: str) -> Mapping[str, str]:
     for name in message:
         if name not in _FIELDS or message.get_all(name) != [message[name]]:
             known = ", ".join(_FIELDS)
-            raise StagingError(f"{path}: field {name}: expected each of {known} once, got it")
+            raise StagingError(f"{path}: field {name}: unknown or repeated; expected {known} once")
     fields = {}
     for name, (form, words) in _FIELDS.items():
         if message[name] is None:
@@ -287,24 +287,23 @@ def _read_fields(path: Path, text: str) -> Mapping[str, str]:
         datetime.date.fromisoformat(fields["Last-Update"])
     except ValueError:
         raise StagingError(
-            f"{path}: field Last-Update: expected a day of the calendar, "
-            f"got {fields['Last-Update']!r}"
+            f"{path}: field Last-Update: expected a valid date, got {fields['Last-Update']!r}"
         ) from None
     for fix in fields["Fix"].split(", "):
         if fix not in switches.FIX_IDS:
             raise StagingError(
-                f"{path}: field Fix: expected ids that tvm-fixes doctor lists, got {fix!r}"
+                f"{path}: field Fix: expected ids that 'tvm-fixes doctor' lists, got {fix!r}"
             )
     return fields
 
 
 def read_edits(path: Path) -> tuple[Edit, ...]:
-    """The records of an ``edits.toml``.
+    """Return the edits of an ``edits.toml``.
 
     Raises
     ------
     StagingError
-        If one is not whole, or two of a file overlap or are out of order.
+        If an edit is invalid, or two edits of a file overlap or are out of order.
     """
     try:
         document = tomllib.loads(read_text(path))
@@ -312,15 +311,15 @@ def read_edits(path: Path) -> tuple[Edit, ...]:
         raise StagingError(f"{path}: expected TOML, got: {error}") from None
     records = document.pop("edit", None)
     if document or not isinstance(records, list) or not records:
-        raise StagingError(f"{path}: expected tables [[edit]] and nothing else")
+        raise StagingError(f"{path}: expected only tables [[edit]]")
     edits: list[Edit] = []
     for number, record in enumerate(records, 1):
         edit = _read_edit(f"{path}: edit {number}", record)
         before = [other for other in edits if other.path == edit.path]
-        # Two edits that touch would make one: the second one's neighbours are the first one's.
+        # Adjacent edits must be one edit: the lines next to the second one belong to the first one.
         if before and edit.first <= max(before[-1].first, before[-1].last + 1):
             raise StagingError(
-                f"{path}: edit {number}: expected lines behind those of the edit before, "
+                f"{path}: edit {number}: expected lines after those of the previous edit, "
                 f"got {edit.where}"
             )
         edits.append(edit)
@@ -342,14 +341,14 @@ def _read_edit(where: str, record: object) -> Edit:
             f"{where}: field file: expected a path from the root of TVM's repository, got {path!r}"
         )
     if "after" in record:
-        last = _take(where, record, "after", int, "a line, 0 for the file's beginning")
+        last = _take(where, record, "after", int, "a line, 0 for the beginning of the file")
         first = last + 1
         if last < 0:
-            raise StagingError(f"{where}: field after: expected a line from 0, got {last}")
+            raise StagingError(f"{where}: field after: expected a line >= 0, got {last}")
     else:
         span = _take(where, record, "lines", list, "[first, last]")
         if len(span) != 2 or any(type(n) is not int for n in span) or not 1 <= span[0] <= span[1]:
-            raise StagingError(f"{where}: field lines: expected [first, last] from 1, got {span}")
+            raise StagingError(f"{where}: field lines: expected [first, last] >= 1, got {span}")
         first, last = span
     sha256 = _take(where, record, "sha256", str, "64 hexadecimal digits")
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
@@ -362,26 +361,26 @@ def _read_edit(where: str, record: object) -> Edit:
 
 def _take(where: str, record: Mapping[str, object], key: str, kind: type[_T], words: str) -> _T:
     value = record.get(key)
-    if type(value) is not kind:  # a bool is no line
+    if type(value) is not kind:  # not isinstance: a bool is not a line number
         got = "nothing" if value is None else repr(value)
         raise StagingError(f"{where}: field {key}: expected {words}, got {got}")
     return value
 
 
 def is_inner_path(path: str) -> bool:
-    """Whether `path` is relative, plain, and stays where it starts."""
+    """Whether `path` is relative, normalized, and stays below its root."""
     pure = PurePosixPath(path)
     parts = pure.parts
     return bool(parts) and str(pure) == path and not pure.is_absolute() and ".." not in parts
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    """The lines of a file, with their ends; ``\\n`` alone ends one, as in git."""
+    """Return the lines of a file, with their ends; only ``\\n`` ends a line, as in git."""
     return io.BytesIO(content).readlines()
 
 
 def digest(lines: list[bytes], first: int, last: int) -> str:
-    """SHA-256 of lines `first` to `last` of `lines`, or of what an insertion stands between."""
+    """Return the SHA-256 of lines `first` to `last`, or of the lines around an insertion."""
     if last < first:
         first, last = max(last, 1), first
     return hashlib.sha256(b"".join(lines[first - 1 : last])).hexdigest()

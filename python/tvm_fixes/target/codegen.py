@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Modules that LLVM's SLP vectorizer breaks, compiled without it.
+"""Recompilation, without the SLP vectorizer, of modules that LLVM breaks.
 
 Upstream
-    No thread is known.
+    None known.
 Versions
     Seen in 0.27.0.post1, whose LLVM is 22.
 Trigger
@@ -22,7 +22,7 @@ Trigger
 Symptom
     ``LLVM module verification failed … Instruction does not dominate all uses!``
 Mechanism
-    The vectorizer of straight-line code puts a shuffle behind its use.
+    LLVM's vectorizer of straight-line code (SLP) places a shuffle after its use.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its call in :mod:`tvm_fixes` and
     the fix id ``slp-vectorizer``.
@@ -42,7 +42,7 @@ _OPTION = "-vectorize-slp=false"
 
 @functools.cache
 def register() -> None:
-    """Have TVM compile a module again, if LLVM has broken it. A second call does nothing."""
+    """Make TVM compile a module again if LLVM breaks it. A second call is a no-op."""
     stock = tvm_ffi.get_global_func(_BUILD)
 
     def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:

@@ -10,24 +10,24 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""CUDA: the compiler of its kernels, and whether they can run on this machine.
+"""CUDA: the compiler of kernels, and whether they can run on this machine.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``relax.build`` for CUDA on a machine without the driver of a GPU, as a build server is; on any
+    ``relax.build`` for CUDA on a machine without a GPU driver, such as a build server; on any
     machine, the sine or the hyperbolic tangent of a float32.
 Symptom
     The library holds the source of its kernels, and needs a compiler each time that it is loaded;
     the sine of a large angle is wrong, and small numbers are zero.
 Mechanism
-    TVM compiles kernels where its CUDA runtime is loaded, which takes a driver, and always with
+    TVM compiles kernels only if its CUDA runtime is loaded, which needs a driver, and always with
     ``--use_fast_math``.
 How to remove
-    When TVM compiles kernels everywhere and without that option, :func:`build` is ``relax.build``,
-    and ``src/runtime/compile_cuda_module.cc`` goes with the rest.
+    When TVM compiles kernels everywhere and without that option, replace :func:`build` by
+    ``relax.build``, and delete ``src/runtime/compile_cuda_module.cc`` with the rest.
 """
 
 import ctypes
@@ -49,33 +49,33 @@ from .. import _ffi
 from ..errors import CompileError
 
 Compiler = Callable[[str], bytes]
-"""From CUDA source to the code that a GPU executes, a cubin."""
+"""A function from CUDA source to a cubin, the code that a GPU executes."""
 
-# What libtvm_runtime_cuda.so is linked against, and what has it.
-_LIBRARIES = {"libcuda.so.1": "the driver of a GPU", "libcudart.so.13": "CUDA 13"}
+# The libraries that libtvm_runtime_cuda.so links against, and where they come from.
+_LIBRARIES = {"libcuda.so.1": "the GPU driver", "libcudart.so.13": "CUDA 13"}
 
-# One of each of the packages of headers that generated code includes.
+# A header of each package that generated code includes.
 _HEADERS = ("cuda_fp16.h", "cuda/std/cstdint")
 
 _FORCE_PLACEHOLDER = "TVM_COMPILE_FORCE_FALLBACK"
 
 
 def has_device() -> bool:
-    """Whether there is a GPU here that TVM's CUDA runtime can use."""
+    """Whether this machine has a GPU that TVM's CUDA runtime can use."""
     return _has_runtime() and bool(tvm.cuda().exist)
 
 
 def why_not_here(arch: str) -> str | None:
-    """Why kernels for `arch`, such as ``"sm_90"``, cannot run on this machine; None if they can."""
+    """Return why kernels for `arch`, e.g. ``"sm_90"``, cannot run here, or None if they can."""
     if not _has_runtime():
-        missing = [f"{name} (of {of})" for name, of in _LIBRARIES.items() if not _loads(name)]
+        missing = [f"{name} (of {part})" for name, part in _LIBRARIES.items() if not _loads(name)]
         if missing:
             return f"TVM's CUDA runtime does not load without {' and '.join(missing)}"
         return "TVM was loaded without its CUDA runtime"
     if not has_device():
-        return "there is no CUDA device"
+        return "no CUDA device found"
     device, wanted = capability(str(tvm.cuda().compute_version)), capability(arch)
-    # Code for one generation runs on its later members too; with a suffix, on none but its own.
+    # Code also runs on later GPUs of the same generation, unless the architecture has a suffix.
     same = device == wanted
     if same or (device[0] == wanted[0] and device > wanted and not arch[-1].isalpha()):
         return None
@@ -83,18 +83,20 @@ def why_not_here(arch: str) -> str | None:
 
 
 def capability(text: str) -> tuple[int, int]:
-    """The compute capability of ``"sm_90a"`` or ``"9.0"``, as two numbers."""
+    """Return the compute capability of ``"sm_90a"`` or ``"9.0"`` as two numbers."""
     digits = "".join(filter(str.isdigit, text))
     return int(digits[:-1]), int(digits[-1])
 
 
 def find_compiler(arch: str) -> Compiler:
-    """The compiler of kernels for `arch`: NVRTC if it loads and has headers, else nvcc.
+    """Return a compiler of kernels for `arch`: NVRTC if it loads and has headers, else nvcc.
+
+    The compiler raises a CompileError for source that it rejects.
 
     Raises
     ------
     CompileError
-        If there is neither.  The compiler raises it for source that it refuses.
+        If neither is available.
     """
     options = [f"--gpu-architecture={arch}", *(f"-I{path}" for path in _include_paths())]
     if len(options) > 1 and _nvrtc_loads():
@@ -102,8 +104,8 @@ def find_compiler(arch: str) -> Compiler:
     if (nvcc := shutil.which("nvcc")) is not None:
         return partial(_compile_with_nvcc, [nvcc, options[0]])
     raise CompileError(
-        "there is no CUDA compiler: install NVRTC and its headers with pip install "
-        "'tvm-fixes[cuda]', or the toolkit of CUDA 13, with nvcc on PATH"
+        "no CUDA compiler found: install NVRTC and its headers with pip install "
+        "'tvm-fixes[cuda]', or the CUDA 13 toolkit with nvcc on PATH"
     )
 
 
@@ -113,19 +115,19 @@ def build(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     Parameters
     ----------
     mod : tvm.IRModule
-        As the last stage of :func:`tvm_fixes.pipeline.stages` leaves it.
+        The result of the last stage of :func:`tvm_fixes.pipeline.stages`.
     target : tvm.target.Target
         Of kind ``cuda``.
 
     Returns
     -------
     executable : relax.VMExecutable
-        To be exported; what TVM loads of that can run.
+        Export it: TVM can run the kernels after it loads the exported library.
 
     Raises
     ------
     CompileError
-        If there is no compiler, or it refuses a kernel.
+        If no compiler is available, or it rejects a kernel.
     """
     compiler = find_compiler(str(target.attrs["arch"]))
     with placeholders():
@@ -135,7 +137,7 @@ def build(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
 
 
 def _compile_imports(module: tvm.runtime.Module, compiler: Compiler) -> None:
-    """Compile the CUDA source that `module` imports, and what its imports do."""
+    """Compile the CUDA source that `module` and its imports import."""
     imported = list(module.imports)
     for inner in imported:
         _compile_imports(inner, compiler)
@@ -149,7 +151,7 @@ def _compile_imports(module: tvm.runtime.Module, compiler: Compiler) -> None:
 
 @contextmanager
 def placeholders() -> Iterator[None]:
-    """Have TVM compile no kernels, and keep their source."""
+    """Make TVM keep the source of kernels instead of compiling them."""
     before = os.environ.get(_FORCE_PLACEHOLDER)
     os.environ[_FORCE_PLACEHOLDER] = "1"
     try:
@@ -191,7 +193,7 @@ def _compile_with_nvrtc(options: list[str], source: str) -> bytes:
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """What a function of NVRTC returns behind its status.
+    """Return the value that an NVRTC function returns after its status.
 
     Raises
     ------
@@ -200,7 +202,7 @@ def _checked(result: tuple[Any, ...]) -> Any:
     """
     status, *values = result
     if status != type(status).NVRTC_SUCCESS:
-        raise CompileError(f"NVRTC does not work: {status.name}")
+        raise CompileError(f"NVRTC failed: {status.name}")
     return values[0] if values else None
 
 
@@ -221,9 +223,9 @@ def _nvrtc_loads() -> bool:
 
 
 def _include_paths() -> list[Path]:
-    """The folders of CUDA's headers: of ``CUDA_PATH``, NVIDIA's wheels or the toolkit of nvcc.
+    """Return the header folders of ``CUDA_PATH``, NVIDIA's wheels or nvcc's toolkit.
 
-    Empty where headers are missing.
+    The list is empty if headers are missing.
     """
     for root in _roots():
         inner = [root / "include", *sorted(root.glob("targets/*-linux/include"))]
@@ -238,8 +240,8 @@ def _roots() -> Iterator[Path]:
         yield Path(os.environ["CUDA_PATH"])
         return
     wheels = importlib.util.find_spec("nvidia")
-    for place in (wheels.submodule_search_locations or ()) if wheels is not None else ():
-        yield Path(place) / "cu13"
+    for folder in (wheels.submodule_search_locations or ()) if wheels is not None else ():
+        yield Path(folder) / "cu13"
     if (nvcc := shutil.which("nvcc")) is not None:
         yield Path(os.path.realpath(nvcc)).parents[1]
     yield Path("/usr/local/cuda")

@@ -27,14 +27,14 @@ from tvm.target import codegen
 from ..errors import UsageError, summarize
 from . import cuda
 
-# Instruction sets whose use on a CPU without them ends in an illegal instruction, by the beginning
-# of LLVM's names; what else LLVM lists (tuning, modes, privileged instructions) is never emitted.
+# Prefixes of LLVM's names of instruction sets, which crash on a CPU without them (illegal
+# instruction). LLVM also lists tuning, modes and privileged instructions; these never matter.
 _INSTRUCTION_SETS = (
     *("sse", "ssse", "avx", "fma", "f16c", "bmi", "adx", "popcnt", "lzcnt", "movbe"),
     *("gfni", "aes", "vaes", "pclmul", "vpclmulqdq", "sha", "xop", "tbm", "amx"),
 )
 
-# Linux's names where they differ from LLVM's by more than punctuation.
+# Linux's names, if they differ from LLVM's by more than punctuation.
 _LINUX_NAMES = {
     "sse3": "pni",
     "bmi": "bmi1",
@@ -44,7 +44,7 @@ _LINUX_NAMES = {
 }
 
 
-# The spellings of architectures in triples, of LLVM and of GCC.
+# The spellings of architectures in the triples of LLVM and GCC.
 _ARCHITECTURES = {
     "x86_64": "x86_64|amd64",
     "x86": "i[3-9]86",
@@ -58,46 +58,46 @@ _ARCHITECTURES = {
 }
 
 KINDS = {"llvm": "a CPU", "cuda": "a GPU with CUDA"}
-"""The kinds of targets there are, by TVM's names."""
+"""The supported kinds of targets, by TVM's names."""
 
-# What CUDA 13 compiles for at least.
-_LEAST_CAPABILITY = (7, 5)
+# The lowest compute capability that CUDA 13 supports.
+_MIN_CAPABILITY = (7, 5)
 
 
 def resolve(
     target: "str | Mapping[str, object] | tvm.target.Target", kinds: Sequence[str] = tuple(KINDS)
 ) -> tvm.target.Target:
-    """Make the target from what a person wrote.
+    """Make a target from its name or configuration.
 
     Parameters
     ----------
     target : str, mapping or tvm.target.Target
         ``"native"`` for this machine's CPU with its features, a TVM tag such as
         ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
-        JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the one of this machine.
+        JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine.
     kinds : sequence of str
-        Those of :data:`KINDS` that will do.
+        The accepted kinds, a subset of :data:`KINDS`.
 
     Returns
     -------
     target : tvm.target.Target
-        A target of one of `kinds`; one for a GPU has a CPU as its host.
+        A target of one of `kinds`; a GPU target has a CPU as its host.
 
     Raises
     ------
     UsageError
-        If TVM knows no such target, if it is of another kind, if LLVM does not know its CPU, or
-        CUDA 13 its GPU; or if it names no GPU and there is none here.
+        If TVM does not know the target, its kind is not accepted, LLVM does not know its CPU, or
+        CUDA 13 does not support its GPU; also for ``"cuda"`` on a machine without a GPU.
     """
     if isinstance(target, str) and target == "native":
         return native()
     config = _configuration(target)
     if isinstance(config, dict) and config.get("kind") == "cuda" and "arch" not in config:
-        # TVM takes sm_50 then.
+        # Without a device, TVM falls back to sm_50.
         if not cuda.has_device():
             raise UsageError(
-                f"target {_show(target)}: there is no CUDA device here to take the architecture "
-                "of; name it, as in 'cuda/sm_90'"
+                f"target {_show(target)}: no CUDA device found; name the architecture, e.g. "
+                "'cuda/sm_90'"
             )
     try:
         resolved = tvm.target.Target(config)
@@ -105,13 +105,13 @@ def resolve(
         raise UsageError(f"target {_show(target)}: {summarize(error)}") from error
     kind = resolved.kind.name
     if kind not in kinds:
-        expected = " or ".join(f"one for {KINDS[name]} (kind {name})" for name in kinds)
+        expected = " or ".join(f"{KINDS[name]} (kind {name})" for name in kinds)
         raise UsageError(f"target {_show(target)}: expected {expected}, got kind {kind}")
     return _with_host(resolved, target) if kind == "cuda" else _with_known_cpu(resolved, target)
 
 
 def _configuration(target: Any) -> Any:
-    """What TVM makes a target of; a dict wherever that can be told."""
+    """Return the argument for ``tvm.target.Target``: a dict, unless `target` is a tag or kind."""
     if isinstance(target, Mapping):
         return dict(target)
     if isinstance(target, str) and target.partition("/")[0] == "cuda":
@@ -126,14 +126,14 @@ def _configuration(target: Any) -> Any:
 
 def _with_host(resolved: tvm.target.Target, target: object) -> tvm.target.Target:
     arch = str(resolved.attrs["arch"])
-    if not re.fullmatch(r"sm_\d{2,3}[a-z]?", arch) or cuda.capability(arch) < _LEAST_CAPABILITY:
+    if not re.fullmatch(r"sm_\d{2,3}[a-z]?", arch) or cuda.capability(arch) < _MIN_CAPABILITY:
         raise UsageError(
-            f"target {_show(target)}: expected an architecture of CUDA 13, from sm_75 on, got "
+            f"target {_show(target)}: expected an architecture of CUDA 13 (sm_75 or later), got "
             f"{arch}"
         )
     if resolved.host is not None:
         return resolved
-    # The host's code calls kernels and little else: any CPU of this kind may run it.
+    # The host's code does little but call kernels, so it needs no special instruction sets.
     host = {"kind": "llvm", "mtriple": codegen.llvm_get_system_triple()}
     return tvm.target.Target(resolved, host=tvm.target.Target(host))
 
@@ -142,17 +142,17 @@ def _with_known_cpu(resolved: tvm.target.Target, target: object) -> tvm.target.T
     cpu = str(resolved.attrs.get("mcpu", ""))
     triple = triple_of(resolved)
     if not codegen.llvm_is_valid_cpu(cpu or "generic", triple):
-        # Whatever else LLVM is asked of a triple that it does not know, it crashes.
+        # Other queries about an unknown triple crash LLVM.
         unknown = f"mcpu {cpu!r} for {triple}" if cpu else f"mtriple {triple!r}"
-        raise UsageError(f"target {_show(target)}: LLVM knows no {unknown}")
+        raise UsageError(f"target {_show(target)}: LLVM does not know {unknown}")
     return resolved
 
 
 def native() -> tvm.target.Target:
     """Make the target of this machine's CPU.
 
-    The CPU's model stands for its instruction sets; one that the machine withholds all the same,
-    as virtual machines do, is switched off.
+    The CPU's model implies its instruction sets.  Some of them may be missing, as in a virtual
+    machine; the target disables these.
     """
     config: dict[str, object] = {
         "kind": "llvm",
@@ -166,26 +166,26 @@ def native() -> tvm.target.Target:
 
 
 def cpu_of(target: tvm.target.Target) -> tvm.target.Target:
-    """The CPU that `target` is, or that calls its kernels."""
+    """Return `target` itself if it is a CPU, or its host if it is a GPU."""
     return target if target.host is None else target.host
 
 
 def triple_of(target: tvm.target.Target) -> str:
-    """The LLVM triple of the CPU of `target`, this machine's where it names none."""
+    """Return the LLVM triple of the CPU of `target`; by default, this machine's."""
     target = cpu_of(target)
     return str(target.attrs.get("mtriple", "")) or codegen.llvm_get_system_triple()
 
 
 def architecture(triple: str) -> str | None:
-    """The CPU's architecture in a triple, by one name for all spellings; None: not known here."""
+    """Return the CPU architecture of a triple, with one spelling, or None if it is unknown."""
     name = triple.partition("-")[0]
     return next((known for known, form in _ARCHITECTURES.items() if re.fullmatch(form, name)), None)
 
 
 def instruction_sets(target: tvm.target.Target) -> list[str]:
-    """The instruction sets, by LLVM's names, that code for the CPU of `target` may use.
+    """Return the instruction sets, by LLVM's names, that code for the CPU of `target` may use.
 
-    Empty for all but x86.
+    The list is empty for all but x86-64.
     """
     if not triple_of(target).startswith("x86_64"):
         return []
@@ -194,9 +194,9 @@ def instruction_sets(target: tvm.target.Target) -> list[str]:
 
 
 def missing_features(features: list[str]) -> list[str]:
-    """Those of `features` (LLVM's names) that this machine's CPU does not have.
+    """Return those of `features` (LLVM's names) that this machine's CPU does not have.
 
-    Empty where it cannot be told: Linux alone lists what its CPU has.
+    The list is empty on other systems than Linux, which do not list the features of the CPU.
     """
     present = _linux_cpu_flags()
     if not present:
@@ -205,16 +205,16 @@ def missing_features(features: list[str]) -> list[str]:
 
 
 def why_not_here(target: Mapping[str, object], triple: str, features: list[str]) -> str | None:
-    """Why code for a target cannot run on this machine; None if it can.
+    """Return why code for a target cannot run on this machine, or None if it can.
 
     Parameters
     ----------
     target : mapping
-        Its configuration, as :func:`to_json` gives it.
+        The configuration of the target, as :func:`to_json` returns it.
     triple : str
         The LLVM triple of its CPU.
     features : list of str
-        The instruction sets that the code may use on that.
+        The instruction sets that the code may use on this CPU.
     """
     machine = platform.machine()
     architecture = triple.split("-")[0]
@@ -227,7 +227,7 @@ def why_not_here(target: Mapping[str, object], triple: str, features: list[str])
 
 
 def to_json(target: tvm.target.Target) -> dict[str, object]:
-    """The configuration of `target` as plain JSON values, without what is empty."""
+    """Return the configuration of `target` as plain JSON values, without empty ones."""
     config: dict[str, object] = json.loads(str(target))
     return {key: value for key, value in config.items() if value not in ("", [])}
 

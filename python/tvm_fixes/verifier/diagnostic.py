@@ -22,7 +22,7 @@ from .paths import path_text
 
 @dataclass(frozen=True)
 class Note:
-    """A further line of a diagnostic, and the place that it is about, if any."""
+    """An additional line of a diagnostic, and the location that it is about, if any."""
 
     message: str
     path: AccessPath | None = None
@@ -35,19 +35,19 @@ class Diagnostic:
     Attributes
     ----------
     severity : str
-        ``"error"``, ``"warning"`` (what is unknown, and may be wrong) or ``"note"``.
+        ``"error"`` (a proven violation), ``"warning"`` (a possible violation) or ``"note"``.
     rule : str
         The id of the rule, such as ``"call_tir.arg"``.
     function : str
         The name of the function.
     path : AccessPath
-        The place, as the steps from the module.
+        The location, as the steps from the module.
     message : str
-        What is wrong, in one line.
+        The problem, in one line.
     notes : tuple of Note
-        Both sides of what disagrees, and where they come from.
+        Both sides of a mismatch, and their origins.
     hint : str
-        What to do about it; may be empty.
+        The remedy; may be empty.
     """
 
     severity: str
@@ -62,7 +62,7 @@ class Diagnostic:
         return f"{self.severity}[{self.rule}]: {self.function}: {self.message}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnostic as plain values, with its places as text."""
+        """Return the diagnostic as plain values, with its locations as text."""
         return {
             "severity": self.severity,
             "rule": self.rule,

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the verifier finds."""
+"""The verifier's entry point and the list of its findings."""
 
 import json
 from collections.abc import Iterable
@@ -39,26 +39,26 @@ _FIX_OF_RULE = {
     "shape": TYPES,
     "type": TYPES,
 }
-"""The fix by whose switch a rule is left out, by the rule's family.
+"""The fix whose switch disables a rule, by the rule's family.
 
-A family that is not here, TVM's check knows as well.
+TVM's own check covers the families that are missing here.
 """
 
 
 class Diagnostics(list[Diagnostic]):
-    """All findings in a module, function by function in the order of their names.
+    """All findings in a module, sorted by the names of the functions.
 
     Parameters
     ----------
     found : iterable of Diagnostic
         The findings.
     module : tvm.IRModule
-        What they are about.
+        The module that they are about.
 
     Attributes
     ----------
     module : tvm.IRModule
-        As given; what :meth:`text` prints lines of.
+        As given; :meth:`text` prints lines of it.
     """
 
     def __init__(self, found: Iterable[Diagnostic], module: tvm.IRModule):
@@ -67,21 +67,23 @@ class Diagnostics(list[Diagnostic]):
 
     @property
     def errors(self) -> list[Diagnostic]:
-        """What is wrong."""
+        """The proven violations."""
         return [found for found in self if found.severity == "error"]
 
     @property
     def warnings(self) -> list[Diagnostic]:
-        """What is unknown, and may be wrong."""
+        """The possible violations, which the verifier can neither prove nor disprove."""
         return [found for found in self if found.severity == "warning"]
 
     def text(self) -> str:
-        """The findings for a person to read: each with its place, its line of TVMScript and its
-        notes, and their count last."""
+        """Return the findings as readable text.
+
+        Each has its location, its line of TVMScript and its notes; the last line counts them.
+        """
         return render.text(self.module, self)
 
     def json(self) -> str:
-        """The findings as one JSON object.
+        """Return the findings as one JSON object.
 
         Returns
         -------
@@ -89,8 +91,8 @@ class Diagnostics(list[Diagnostic]):
             ``version`` (:data:`SCHEMA_VERSION`), the numbers of ``errors`` and ``warnings``, and
             ``diagnostics``, an array of objects with ``severity``, ``rule``, ``function``,
             ``path``, ``message``, ``notes`` (objects with ``message`` and ``path``, which may be
-            null) and ``hint``.  Later versions add members, and change none without a new
-            ``version``.
+            null) and ``hint``.  Later versions may add members; they change existing ones only
+            with a new ``version``.
         """
         return json.dumps(
             {
@@ -103,23 +105,23 @@ class Diagnostics(list[Diagnostic]):
         )
 
     def raise_if_errors(self) -> None:
-        """Raise what is wrong, if anything is.
+        """Raise the errors, if there are any.
 
         Raises
         ------
         VerifyError
             If there are errors; its text is that of :meth:`text` without the warnings.  A single
-            one carries the node that it is about: within a pass, TVM adds the name of the pass and
-            the lines around that node.
+            error carries the node that it is about: within a pass, TVM adds the name of the pass
+            and the lines around that node.
         """
         errors = Diagnostics(self.errors, self.module)
         if errors:
-            place = _place(self.module, errors[0].path) if len(errors) == 1 else None
-            _ffi.get("tvm_fixes.analysis.RaiseVerifyError")(errors.text(), place)
+            node = _innermost_node(self.module, errors[0].path) if len(errors) == 1 else None
+            _ffi.get("tvm_fixes.analysis.RaiseVerifyError")(errors.text(), node)
 
 
 def verify(mod: tvm.IRModule) -> Diagnostics:
-    """Find everything that is wrong with a module.
+    """Find all violations in a module.
 
     Parameters
     ----------
@@ -129,12 +131,12 @@ def verify(mod: tvm.IRModule) -> Diagnostics:
     Returns
     -------
     Diagnostics
-        All findings, function by function in the order of their names.
+        All findings, sorted by the names of the functions.
 
     Raises
     ------
     TypeError
-        If `mod` is no IRModule.  Nothing is raised for what is found.
+        If `mod` is not an IRModule.  Findings are returned, not raised.
     """
     found = (
         Diagnostic(
@@ -153,18 +155,18 @@ def verify(mod: tvm.IRModule) -> Diagnostics:
 
 
 def fix_of(rule: str) -> str | None:
-    """The fix by whose switch the findings of a rule are left out, if there is one."""
+    """Return the fix whose switch disables a rule, or None if no switch does."""
     if rule == "op.attrs":
         return ATTRIBUTES
     return _FIX_OF_RULE.get(rule.split(".")[0])
 
 
-def _place(module: tvm.IRModule, path: AccessPath) -> tvm.runtime.Object | None:
-    """The innermost node on the way to a place that stands nowhere else, as a variable may.
+def _innermost_node(module: tvm.IRModule, path: AccessPath) -> tvm.runtime.Object | None:
+    """Return the innermost binding, call or function on `path`.
 
-    TVM takes the first place where it finds a node.
+    TVM shows the first location where it finds a node; unlike a variable, these occur only once.
     """
-    place = None
+    node = None
     value = module
     for step in path.to_steps():
         try:
@@ -172,5 +174,5 @@ def _place(module: tvm.IRModule, path: AccessPath) -> tvm.runtime.Object | None:
         except (AttributeError, IndexError, KeyError, TypeError):
             break
         if isinstance(value, relax.Binding | relax.Call | relax.Function | tvm.tirx.PrimFunc):
-            place = value
-    return place
+            node = value
+    return node

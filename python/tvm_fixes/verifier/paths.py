@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Places in a module: as text, and the nodes that stand there."""
+"""Locations in a module: their text, and their nodes."""
 
 from collections.abc import Iterable
 
@@ -19,19 +19,19 @@ from tvm_ffi.access_path import AccessKind, AccessPath, AccessStep
 
 
 def path_text(path: AccessPath) -> str:
-    """A place as Python finds it: ``functions["main"].body.blocks[0].bindings[1].value``."""
+    """Write a path in Python: ``functions["main"].body.blocks[0].bindings[1].value``."""
     return _steps_text(path.to_steps())
 
 
 def node_at(root: tvm.runtime.Object, steps: Iterable[AccessStep]) -> tvm.runtime.Object:
-    """The node that `steps` lead to from `root`."""
+    """Return the node that `steps` lead to from `root`."""
     for step in steps:
         root = getattr(root, step.key) if step.kind == AccessKind.ATTR else root[step.key]
     return root
 
 
 def short_text(path: AccessPath) -> str:
-    """A place within its function: ``body.blocks[0].bindings[1]``."""
+    """Write a path without its function: ``body.blocks[0].bindings[1]``."""
     steps = list(path.to_steps())
     return _steps_text(steps[2:] or steps)
 

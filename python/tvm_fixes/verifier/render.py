@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Findings as text, with the lines of TVMScript that they are about."""
+"""The text of findings, with the lines of TVMScript that they are about."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -25,20 +25,20 @@ from ..support.isolate import OutcomeKind, run_forked
 from .diagnostic import Diagnostic
 from .paths import node_at, path_text, short_text
 
-# A function of more bindings is not printed for the sake of one of its lines, nor is a module.
-_PRINTED_BINDINGS = 200
-_PRINTED_FUNCTIONS = 20
-# So many findings are shown with their line; it is the same fault a hundred times by then.
-_SHOWN_LINES = 50
-_WIDTH = 100
-_SECONDS = 30.0
+# Printing a larger function or module takes too long for an excerpt of one line.
+_MAX_PRINTED_BINDINGS = 200
+_MAX_PRINTED_FUNCTIONS = 20
+# Further findings have no excerpt: so many findings usually have the same cause.
+_MAX_EXCERPTS = 50
+_MAX_WIDTH = 100
+_TIMEOUT_S = 30.0
 
-# TVM's printer may crash on these.
+# TVM's printer may crash on a function with findings of these rules.
 _UNPRINTABLE = frozenset({"ir.malformed", "type.missing"})
 
 
 def text(module: tvm.IRModule, found: Sequence[Diagnostic]) -> str:
-    """The findings in `module`, and how many they are."""
+    """Return the text of all findings in `module`, and of their count."""
     return "\n".join([*texts(module, found, unprintable_functions(found)), count_text(found)])
 
 
@@ -48,21 +48,21 @@ def texts(
     unprintable: Set[str],
     describe: Callable[[Diagnostic], list[str]] = lambda _: [],
 ) -> list[str]:
-    """Each finding as text, with its line where that can be printed.
+    """Return the text of each finding, with its line if that can be printed.
 
     Parameters
     ----------
     unprintable : set of str
         The functions that must not be printed.
     describe : callable
-        Gives further lines of a finding in a function that can be printed.
+        Returns additional lines of a finding in a function that can be printed.
 
     Notes
     -----
-    TVM's printer crashes on some IR that no rule is about: what prints runs in a forked child, and
-    leaves other functions out at its second try.
+    TVM's printer crashes on some IR that no rule covers.  Therefore a forked child prints, and a
+    second attempt prints only the function of each finding.
     """
-    printable = [one.function not in unprintable for one in found[:_SHOWN_LINES]]
+    printable = [one.function not in unprintable for one in found[:_MAX_EXCERPTS]]
     printable += [False] * (len(found) - len(printable))
 
     def lines(alone: bool) -> list[tuple[list[str], list[str]]]:
@@ -73,7 +73,7 @@ def texts(
 
     printed: Any = [([], [])] * len(found)
     for alone in (False, True) if any(printable) else ():
-        outcome = run_forked(partial(lines, alone or bool(unprintable)), timeout=_SECONDS)
+        outcome = run_forked(partial(lines, alone or bool(unprintable)), timeout=_TIMEOUT_S)
         if outcome.kind is OutcomeKind.VALUE:
             printed = outcome.value
             break
@@ -81,12 +81,12 @@ def texts(
 
 
 def unprintable_functions(found: Iterable[Diagnostic]) -> set[str]:
-    """The functions that must not be printed, for what is found in them."""
+    """Return the functions whose findings show that TVM's printer may crash on them."""
     return {one.function for one in found if one.rule in _UNPRINTABLE}
 
 
 def count_text(found: Iterable[Diagnostic]) -> str:
-    """How many errors and warnings there are: ``1 error, 2 warnings``."""
+    """Count the errors, warnings and notes: ``1 error, 2 warnings``."""
     severities = [one.severity for one in found]
     counts = [(severities.count(name), name) for name in ("error", "warning", "note")]
     parts = [f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count]
@@ -104,20 +104,19 @@ def _one_text(found: Diagnostic, line: list[str], description: list[str]) -> str
 
 
 def excerpt(module: tvm.IRModule, path: AccessPath, alone: bool = False) -> list[str]:
-    """The line of TVMScript that a place is in, and a line of carets below it.
+    """Return the line of TVMScript at `path`, and a line of carets below it.
 
-    The number of the line is that in ``module.script()``; in the script of the function where the
-    module is large or must not be printed (`alone`); and there is none where the function is large,
-    too.
+    The line number refers to ``module.script()``, or to the script of the function if the module is
+    large or must not be printed (`alone`).  If the function is large, too, there is no number.
     """
     steps = list(path.to_steps())
     function = _function_at(module, steps)
     if function is None:
         return []
     if len(steps) == 4 and steps[2].key == "params":
-        path = path.attr("ty")  # what the printer has a place for
+        path = path.attr("ty")  # the printer underlines the type of a parameter, not the parameter
         steps = list(path.to_steps())
-    if isinstance(function, relax.Function) and _bindings(function) > _PRINTED_BINDINGS:
+    if isinstance(function, relax.Function) and _count_bindings(function) > _MAX_PRINTED_BINDINGS:
         depth = _binding_depth(steps)
         if depth is None:
             return []
@@ -129,15 +128,15 @@ def excerpt(module: tvm.IRModule, path: AccessPath, alone: bool = False) -> list
 
 
 def binding_at(module: tvm.IRModule, path: AccessPath) -> relax.Binding | None:
-    """The innermost binding that a place is in."""
+    """Return the innermost binding on `path`."""
     steps = list(path.to_steps())
     depth = _binding_depth(steps)
     return None if depth is None else node_at(module, steps[:depth])
 
 
 def binding_text(binding: relax.Binding) -> str:
-    """A binding as TVMScript, on one line where it fits."""
-    # The lines before are those of its free variables.
+    """Return a binding as TVMScript, on one line if it fits."""
+    # The lines before declare its free variables.
     lines = [line for line in str(binding.script()).splitlines() if not line.startswith("#")]
     target = f"{binding.var.name}:"
     starts = [i for i, line in enumerate(lines) if line.startswith(target) and " = " in line]
@@ -151,21 +150,21 @@ def _function_at(module: tvm.IRModule, steps: Sequence[AccessStep]) -> tvm.ir.Ba
 
 
 def _binding_depth(steps: Sequence[AccessStep]) -> int | None:
-    """How many steps lead to the innermost binding, None outside of bindings."""
+    """Return the number of steps to the innermost binding, or None outside of bindings."""
     depths = [i + 2 for i, step in enumerate(steps[:-1]) if step.key == "bindings"]
     return depths[-1] if depths else None
 
 
-def _bindings(function: relax.Function) -> int:
+def _count_bindings(function: relax.Function) -> int:
     return sum(len(block.bindings) for block in function.body.blocks)
 
 
 def _is_small(module: tvm.IRModule) -> bool:
     functions = list(module.functions.values())
-    if len(functions) > _PRINTED_FUNCTIONS:
+    if len(functions) > _MAX_PRINTED_FUNCTIONS:
         return False
     relax_functions = [one for one in functions if isinstance(one, relax.Function)]
-    return sum(map(_bindings, relax_functions)) <= _PRINTED_BINDINGS
+    return sum(map(_count_bindings, relax_functions)) <= _MAX_PRINTED_BINDINGS
 
 
 def _path_of(steps: Iterable[AccessStep]) -> AccessPath:
@@ -181,18 +180,19 @@ def _path_of(steps: Iterable[AccessStep]) -> AccessPath:
 
 
 def _underlined(node: tvm.runtime.Object, path: AccessPath, is_numbered: bool = True) -> list[str]:
-    """The first line that `path` underlines in the script of `node`, and the carets."""
-    # What comes first is about the path.
+    """Return the first line that `path` underlines in the script of `node`, and the carets."""
+    # The lines before the first empty line describe the path.
     lines = str(node.script(path_to_underline=[path], show_meta=False)).splitlines()
     number, label, code = 0, 0, ""
     for line in lines[lines.index("") + 1 :]:
         if not re.fullmatch(r" *\^+", line):
-            # TVM counts no empty lines, and puts one before the carets of a PrimFunc's last line.
+            # TVM does not count empty lines, and prints one before the carets of a PrimFunc's
+            # last line.
             number += 1
             code, label = (line, number) if line else (code, label)
             continue
         indent = len(code) - len(code.lstrip())
-        # Of what is many lines long, such as a function, the first says which; decorators do not.
+        # The first line after the decorators names a node of many lines, such as a function.
         if code.startswith("@", indent):
             continue
         code, begin, end = _clip(code[indent:], line.index("^") - indent, len(line) - indent)
@@ -204,15 +204,16 @@ def _underlined(node: tvm.runtime.Object, path: AccessPath, is_numbered: bool = 
 
 
 def _clip(code: str, begin: int, end: int) -> tuple[str, int, int]:
-    """The part of a long line about what is underlined."""
-    if len(code) <= _WIDTH:
+    """Cut a long line to the part around the underlined columns."""
+    if len(code) <= _MAX_WIDTH:
         return code, begin, end
-    first = max(0, min(begin - _WIDTH // 4, len(code) - _WIDTH))
-    last = first + _WIDTH
+    first = max(0, min(begin - _MAX_WIDTH // 4, len(code) - _MAX_WIDTH))
+    last = first + _MAX_WIDTH
     begin, end = begin - first, min(end, last) - first
     part = code[first:last]
     return (
-        ("…" + part[1:] if first else part)[: _WIDTH - 1] + ("…" if last < len(code) else part[-1]),
+        ("…" + part[1:] if first else part)[: _MAX_WIDTH - 1]
+        + ("…" if last < len(code) else part[-1]),
         begin,
         end,
     )

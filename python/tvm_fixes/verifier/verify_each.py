@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The verifier after each pass: which pass broke a module, and what it changed there."""
+"""The verifier after each pass: the pass that broke a module, and the binding it changed."""
 
 from dataclasses import dataclass
 
@@ -26,18 +26,18 @@ from .diagnostics import verify
 
 @dataclass(frozen=True)
 class Finding:
-    """What a pass has brought into a module.
+    """A violation, and the pass that introduced it.
 
     Attributes
     ----------
     pass_name : str or None
-        The pass; None where the module was wrong before the pass `found_before` ran.
+        The pass that introduced the violation; None if the module had it before.
     found_before : str or None
-        As above; None where a pass is at fault.
+        If no verified pass introduced the violation, the pass before which it was found; else None.
     diagnostic : Diagnostic
-        What is wrong.
+        The violation.
     text : str
-        The diagnostic with its line, who is at fault, and the binding before and after.
+        The diagnostic with its line, the faulty pass, and the binding before and after.
     """
 
     pass_name: str | None
@@ -53,19 +53,18 @@ _Key = tuple[str, str, str]
 
 
 class VerifyEach(tvm.ir.instrument.PassInstrument):
-    """Verify a module before the first pass and after each that changes it.
+    """Verify a module before the first pass and after each pass that changes it.
 
     >>> with tvm.transform.PassContext(instruments=[tvm_fixes.VerifyEach()]):
     ...     mod = pipeline(mod)
 
-    A pass that gives back the functions that it got is not checked, so that a sequence is not
-    blamed for what a pass in it has done.
+    A module is not verified again if its functions are those verified last: the error of a pass is
+    not attributed to the sequence around it.
 
     Parameters
     ----------
     raise_on_error : bool
-        Raise at the first pass after which there is an error that was not there before; else
-        collect.
+        Raise after the first pass that introduces an error, instead of only collecting findings.
 
     Attributes
     ----------
@@ -75,11 +74,11 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
     Raises
     ------
     VerifyError
-        From the pass, where `raise_on_error` is set: every new error, the pass that introduced it,
-        and the binding before and after.
+        By the pass, if `raise_on_error` is set: every new error, the pass that introduced it, and
+        the binding before and after.
     """
 
-    # TVM's objects have no place for attributes of their own.
+    # Without a dict, an object of a TVM class cannot have new attributes.
     __slots__ = ("__dict__",)
 
     def __init__(self, *, raise_on_error: bool = True):
@@ -89,37 +88,37 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
         self._forget()
 
     def enter_pass_ctx(self) -> None:
-        """Begin anew."""
+        """Reset the findings."""
         self.findings = []
         self._forget()
 
     def exit_pass_ctx(self) -> None:
-        """Let go of the modules."""
+        """Release the modules."""
         self._forget()
 
     def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
-        """Verify a module that comes from elsewhere than the pass before."""
+        """Verify the module, unless it is the result of the previous pass."""
         name = str(info.name)
         if not self._is_verified(mod):
             self._verify(mod, None, found_before=name)
-        # A pass in Python may change the module itself.
+        # A pass in Python may change the module in place.
         self._running.append((name, mod.clone()))
 
     def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
-        """Verify what the pass has changed."""
+        """Verify the module if the pass changed it."""
         before = self._pop(str(info.name))
         if not self._is_verified(mod):
             self._verify(mod, before, pass_name=str(info.name))
 
     def _forget(self) -> None:
-        # The functions that were verified last: a reference that is held keeps TVM from changing
-        # their table in place.
+        # The functions that were verified last. While this reference exists, TVM copies their
+        # table instead of changing it in place.
         self._verified: tvm.runtime.Object | None = None
         self._running: list[tuple[str, tvm.IRModule]] = []
         self._known: set[_Key] = set()
 
     def _pop(self, name: str) -> tvm.IRModule | None:
-        """The module that the pass `name` got; a pass within it that raised was never ended."""
+        """Return the input module of the pass `name`; discard passes in it that raised."""
         while self._running:
             running, mod = self._running.pop()
             if running == name:
@@ -139,18 +138,21 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
     ) -> None:
         found = verify(mod)
         self._verified = mod.functions
-        # A place moves when something before it goes; what is said of it stays.
+        # The key has no location, because a pass that removes bindings moves the others.
         new = [one for one in found if one.severity != "note" and _key(one) not in self._known]
         self._known.update(map(_key, new))
         if pass_name is None:
-            who = f"  there before the pass {found_before}"
+            origin = f"  present before the pass {found_before}"
         else:
-            who = f"  introduced by the pass {pass_name}"
+            origin = f"  introduced by the pass {pass_name}"
         texts = render.texts(
-            mod, new, render.unprintable_functions(found), lambda one: _change(one, before, mod)
+            mod,
+            new,
+            render.unprintable_functions(found),
+            lambda one: _describe_change(one, before, mod),
         )
         findings = [
-            Finding(pass_name, found_before, one, "\n".join([text, who]))
+            Finding(pass_name, found_before, one, "\n".join([text, origin]))
             for one, text in zip(new, texts, strict=True)
         ]
         self.findings += findings
@@ -164,8 +166,8 @@ def _key(found: Diagnostic) -> _Key:
     return found.rule, found.function, found.message
 
 
-def _change(one: Diagnostic, before: tvm.IRModule | None, mod: tvm.IRModule) -> list[str]:
-    """The binding that a finding is about, as it was and as it is."""
+def _describe_change(one: Diagnostic, before: tvm.IRModule | None, mod: tvm.IRModule) -> list[str]:
+    """Return the binding that a finding is about, before and after the pass."""
     binding = render.binding_at(mod, one.path)
     if binding is None or before is None:
         return []
@@ -179,7 +181,7 @@ def _indent(text: str) -> str:
 
 
 def _binding_of(mod: tvm.IRModule, function: str, var: relax.Var) -> relax.Binding | None:
-    """The binding of a variable, or of one of its name, in the function of that name."""
+    """Return the binding of `var` in `function`, or else of a variable of the same name."""
     by_name = None
     for global_var, candidate in mod.functions_items():
         if global_var.name_hint != function or not isinstance(candidate, relax.Function):

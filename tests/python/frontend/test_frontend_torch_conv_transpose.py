@@ -153,7 +153,7 @@ class OutputSize(nn.Module):
             r"'layer': attribute output_size is \[8, 10\]; expected 9 to 10 on spatial axis 0",
         ),
         ((10, 13), r"expected 11 to 12 on spatial axis 1"),
-        ((1, 2, 3), r"expected 2 elements, one a spatial axis, or 4"),
+        ((1, 2, 3), r"expected 2 elements, one per spatial axis, or 4"),
     ),
 )
 def test_from_fx_refuses_an_output_size(size: Sequence[int], expected: str) -> None:

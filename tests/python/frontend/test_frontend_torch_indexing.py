@@ -280,7 +280,7 @@ def test_switched_off(monkeypatch):
 
 def test_several_masks_are_refused():
     x = data(2, 3, 4)
-    with pytest.raises(Exception, match="one tensor of booleans alone"):
+    with pytest.raises(Exception, match="only one tensor of booleans"):
         import_exported(Call(lambda x, m, v: x.index_put((m, K[:1]), v)), (x, MASK, data(1)))
 
 

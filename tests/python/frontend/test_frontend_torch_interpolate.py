@@ -238,8 +238,16 @@ def test_symbolic_extents_that_tvm_resizes_otherwise(
 @pytest.mark.parametrize(
     "shape, options, expected",
     (
-        ((1, 2, 4), {"size": 8, "mode": "bilinear"}, "mode is 'bilinear'; it is not for data of 3"),
-        ((1, 2, 4), {"size": (8, 8)}, r"size is \(8, 8\); expected 1 elements, one a spatial axis"),
+        (
+            (1, 2, 4),
+            {"size": 8, "mode": "bilinear"},
+            "mode is 'bilinear'; it does not support data of rank 3",
+        ),
+        (
+            (1, 2, 4),
+            {"size": (8, 8)},
+            r"size is \(8, 8\); expected 1 elements, one per spatial axis",
+        ),
         ((1, 2, 4), {}, "size is None; expected a size or a scale_factor"),
         ((1, 2, 4), {"size": 8, "scale_factor": 2}, "scale_factor is 2; but size is 8"),
     ),

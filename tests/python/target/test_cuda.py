@@ -118,8 +118,8 @@ def test_no_compiler_is_an_error_before_the_work(monkeypatch):
     with pytest.raises(CompileError) as error:
         compile_model(net(), target="cuda/sm_90", compare=False, progress=steps.append)
     assert error.value.message == (
-        "there is no CUDA compiler: install NVRTC and its headers with pip install "
-        "'tvm-fixes[cuda]', or the toolkit of CUDA 13, with nvcc on PATH"
+        "no CUDA compiler found: install NVRTC and its headers with pip install "
+        "'tvm-fixes[cuda]', or the CUDA 13 toolkit with nvcc on PATH"
     )
     assert {step.name for step in steps} == {"load"}
 
@@ -170,7 +170,7 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(cuda, "_has_runtime", lambda: False)
     monkeypatch.setattr(cuda, "_loads", lambda library: library == "libcudart.so.13")
     assert cuda.why_not_here("sm_90") == (
-        "TVM's CUDA runtime does not load without libcuda.so.1 (of the driver of a GPU)"
+        "TVM's CUDA runtime does not load without libcuda.so.1 (of the GPU driver)"
     )
 
 

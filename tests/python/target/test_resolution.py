@@ -55,11 +55,11 @@ def test_forms(value):
     [
         ('{"kind": "llvm", ', "Failed to parse target JSON config"),
         ("nonsense", '"nonsense" is not defined'),
-        ({"kind": "llvm", "mcpu": "zork"}, "LLVM knows no mcpu 'zork' for"),
+        ({"kind": "llvm", "mcpu": "zork"}, "LLVM does not know mcpu 'zork' for"),
         ({"kind": "llvm", "zork": 1}, "zork"),
         ("vulkan", "one for a CPU (kind llvm) or one for a GPU with CUDA (kind cuda), got kind"),
-        ("cuda/sm_50", "expected an architecture of CUDA 13, from sm_75 on, got sm_50"),
-        ("cuda/sm_9", "expected an architecture of CUDA 13, from sm_75 on, got sm_9"),
+        ("cuda/sm_50", "expected an architecture of CUDA 13 (sm_75 or later), got sm_50"),
+        ("cuda/sm_9", "expected an architecture of CUDA 13 (sm_75 or later), got sm_9"),
         ("cuda/zork", "invalid CUDA arch: -arch=zork"),
         (tvm.target.Target({"kind": "cuda", "arch": "sm_70"}), "from sm_75 on, got sm_70"),
     ],
@@ -98,12 +98,12 @@ def test_a_host_of_ones_own_stays():
 @pytest.mark.parametrize("value", ["cuda", {"kind": "cuda"}, '{"kind": "cuda"}'])
 def test_no_architecture_is_made_up(monkeypatch, value):
     monkeypatch.setattr(cuda, "has_device", lambda: False)
-    with pytest.raises(UsageError, match=r"no CUDA device here .* as in 'cuda/sm_90'"):
+    with pytest.raises(UsageError, match=r"no CUDA device found; .* e\.g\. 'cuda/sm_90'"):
         target.resolve(value)
 
 
 def test_a_kind_that_will_not_do():
-    with pytest.raises(UsageError, match=r"expected one for a CPU \(kind llvm\), got kind cuda"):
+    with pytest.raises(UsageError, match=r"expected a CPU \(kind llvm\), got kind cuda"):
         target.resolve("cuda/sm_90", kinds=["llvm"])
 
 

@@ -99,7 +99,7 @@ def test_stage_makes_a_branch_and_touches_nothing_else(area, checkout, capsys):
     branch = "tvm-fixes/more-lines"
     commit = git(checkout, "rev-parse", branch).strip()
     base = git(checkout, "rev-parse", "main").strip()
-    assert capsys.readouterr().out == f"{branch}: {commit[:12]} upon {base[:12]}\n"
+    assert capsys.readouterr().out == f"{branch}: {commit[:12]} on {base[:12]}\n"
     new_files, new_status, new_references = state(checkout)
     assert (new_files, new_status) == (files, status)
     assert new_references.replace(f"{commit} commit\trefs/heads/{branch}\n", "") == references
@@ -118,14 +118,15 @@ def test_a_branch_that_exists_is_kept_unless_forced(area, checkout, capsys):
     git(checkout, "branch", "tvm-fixes/more-lines", "main")
     before = state(checkout)
     assert stage(area, checkout) == 1
-    assert "expected no branch tvm-fixes/more-lines, found one; --force" in capsys.readouterr().err
+    assert "branch tvm-fixes/more-lines exists; --force replaces it" in capsys.readouterr().err
     assert state(checkout) == before
     assert stage(area, checkout, "--force") == 0
     assert git(checkout, "show", "tvm-fixes/more-lines:src/lines.txt") == CHANGED
     git(checkout, "switch", "--quiet", "tvm-fixes/more-lines")
     before = state(checkout)
     assert stage(area, checkout, "--force") == 1
-    assert "to replace that is not checked out" in capsys.readouterr().err
+    message = "cannot replace branch tvm-fixes/more-lines, which is checked out"
+    assert message in capsys.readouterr().err
     assert state(checkout) == before
 
 
@@ -171,7 +172,7 @@ def test_all_branches_or_none(area, checkout, capsys):
     (area / "wrong/PR.md").write_text(description)
     before = state(checkout)
     assert stage(area, checkout) == 1
-    assert "wrong: expected src/none.txt in" in capsys.readouterr().err
+    assert "wrong: edited file src/none.txt is missing in" in capsys.readouterr().err
     assert state(checkout) == before
     assert stage(area, checkout, "--only", "more-lines") == 0
 
@@ -182,7 +183,7 @@ def test_a_new_file_that_is_there_is_refused(area, checkout, capsys):
     git(checkout, "add", ".")
     git(checkout, "commit", "--quiet", "--message", "A test")
     assert stage(area, checkout, "--base", "main") == 1
-    assert f"more-lines: expected no {TEST_PATH} in" in capsys.readouterr().err
+    assert f"more-lines: new file {TEST_PATH} already exists in" in capsys.readouterr().err
 
 
 def test_what_upstream_has_is_not_staged(area, checkout, capsys):
@@ -197,8 +198,8 @@ def test_what_upstream_has_is_not_staged(area, checkout, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--only", "none"], "expected a folder none, found none"),
-        (["--base", "none"], "more-lines: expected none in "),
+        (["--only", "none"], "folder none is missing"),
+        (["--base", "none"], "more-lines: commit none is missing in "),
         (["--tvm", "nowhere"], "nowhere: expected a git checkout of TVM, found no folder"),
         (["--tvm", "."], ".: git rev-parse failed: fatal: not a git repository"),
     ],
@@ -214,7 +215,7 @@ def test_without_the_commit_it_was_made_for(area, checkout, capsys):
     shutil.rmtree(checkout / ".git")
     git(checkout, "init", "--quiet")
     assert stage(area, checkout) == 1
-    assert f"more-lines: expected {base} in {checkout}, found no such" in capsys.readouterr().err
+    assert f"more-lines: commit {base} is missing in {checkout}" in capsys.readouterr().err
 
 
 def record(area, checkout, *arguments):
@@ -282,11 +283,14 @@ def test_a_new_description_waits_to_be_filled_in(area, checkout):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda path: path.unlink(), "expected a new plain file or edited lines, got D with mode"),
-        (lambda path: path.chmod(0o644), "expected a new plain file or edited lines, got M with"),
-        (lambda path: path.write_bytes(b"\xff\n"), "expected text in UTF-8, got other bytes"),
-        (lambda path: path.write_text("one"), "expected a line end at the end of the file, found"),
-        (lambda path: None, "expected a change against"),
+        (lambda path: path.unlink(), "expected a new regular file or edited lines, got status D"),
+        (
+            lambda path: path.chmod(0o644),
+            "new regular file or edited lines, got status M with mode",
+        ),
+        (lambda path: path.write_bytes(b"\xff\n"), "the file is not UTF-8 text"),
+        (lambda path: path.write_text("one"), "the last line has no line end"),
+        (lambda path: None, "has no changes against"),
     ],
 )
 def test_what_has_no_record(area, checkout, capsys, change, message):

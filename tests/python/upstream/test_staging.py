@@ -58,12 +58,16 @@ def test_a_pull_request_is_read_whole(area):
         ("https://example.org/1", "#1", "field Bug: expected the URL of an issue or pull request"),
         ("Forwarded: no\n", "", "field Forwarded: expected no, not-needed, or the URL of the pull"),
         ("Forwarded: no", "Forwarded: yes", "field Forwarded: expected no, not-needed, or the"),
-        ("2026-01-31", "2026-02-31", "field Last-Update: expected a day of the calendar, got"),
-        ("2026-01-31", "31.1.2026", "field Last-Update: expected a date as 2026-01-31, got '31"),
+        ("2026-01-31", "2026-02-31", "field Last-Update: expected a valid date, got '2026-02-31"),
+        (
+            "2026-01-31",
+            "31.1.2026",
+            "field Last-Update: expected a date such as 2026-01-31, got '3",
+        ),
         (
             "Last-Update: 2026-01-31\n",
             "",
-            "field Last-Update: expected a date as 2026-01-31",
+            "field Last-Update: expected a date such as 2026-01-31",
         ),
         (
             "Applied-Upstream: no",
@@ -71,10 +75,22 @@ def test_a_pull_request_is_read_whole(area):
             "field Applied-Upstream: expected no, or",
         ),
         ("Applied-Upstream: no\n", "", "field Applied-Upstream: expected no, or the version"),
-        ("v1.0-3-g", "g", "field Base: expected what `git describe --tags --long"),
-        ("conv-legalize", "conv-legalise", "field Fix: expected ids that tvm-fixes doctor lists, "),
-        ("Fix: ", "Fixes: ", "field Fixes: expected each of Description, Bug, Forwarded"),
-        ("Forwarded: no\n", "Forwarded: no\n" * 2, "field Forwarded: expected each of Description"),
+        ("v1.0-3-g", "g", "field Base: expected the output of `git describe --tags"),
+        (
+            "conv-legalize",
+            "conv-legalise",
+            "field Fix: expected ids that 'tvm-fixes doctor' lists, ",
+        ),
+        (
+            "Fix: ",
+            "Fixes: ",
+            "field Fixes: unknown or repeated; expected Description, Bug, Forward",
+        ),
+        (
+            "Forwarded: no\n",
+            "Forwarded: no\n" * 2,
+            "field Forwarded: unknown or repeated; expected",
+        ),
         ("Forwarded: no\n", "not a field\n", "fields: expected lines 'Field: value', got 'not a"),
     ],
 )
@@ -100,19 +116,23 @@ def test_what_upstream_has(area, value):
     "old, new, message",
     [
         ("[[edit]]", "[[edit", "expected TOML, got: "),
-        ("[[edit]]", "[[edits]]", "expected tables [[edit]] and nothing else"),
+        ("[[edit]]", "[[edits]]", "expected only tables [[edit]]"),
         ('file = "src/lines.txt"\n', "", "edit 1: field file: expected a path from the root"),
         ("src/lines.txt", "../x", "edit 1: field file: expected a path from the root of TVM's"),
         ("src/lines.txt", "/x", "edit 1: field file: expected a path from the root of TVM's"),
         ("lines = [2, 3]\n", "", "edit 1: expected the fields file, one of lines and after, sha"),
-        ("[2, 3]", "[3, 2]", "edit 1: field lines: expected [first, last] from 1, got [3, 2]"),
-        ("[2, 3]", "[2]", "edit 1: field lines: expected [first, last] from 1, got [2]"),
+        ("[2, 3]", "[3, 2]", "edit 1: field lines: expected [first, last] >= 1, got [3, 2]"),
+        ("[2, 3]", "[2]", "edit 1: field lines: expected [first, last] >= 1, got [2]"),
         ("[2, 3]", "2", "edit 1: field lines: expected [first, last], got 2"),
-        ("after = 4", "after = 3", "edit 2: expected lines behind those of the edit before, got s"),
+        (
+            "after = 4",
+            "after = 3",
+            "edit 2: expected lines after those of the previous edit, got s",
+        ),
         ("sha256", "sha1", "edit 1: expected the fields file, one of lines and after, sha"),
         ("text = '''\ntwo\n'''", "text = 1", "edit 1: field text: expected the new lines, got 1"),
-        ("after = 4", "after = -1", "edit 2: field after: expected a line from 0, got -1"),
-        ("after = 4", "after = true", "edit 2: field after: expected a line, 0 for the file's"),
+        ("after = 4", "after = -1", "edit 2: field after: expected a line >= 0, got -1"),
+        ("after = 4", "after = true", "edit 2: field after: expected a line, 0 for the beginning"),
         ("two\n'''", "two'''", "edit 1: field text: expected whole lines, got 'two'"),
         (
             "lines = [2, 3]",
@@ -133,7 +153,7 @@ def test_a_record_that_is_not_whole(area, old, new, message):
 def test_a_folder_that_is_not_whole(area):
     folder = area / "more-lines"
     (folder / "notes.txt").write_text("")
-    with pytest.raises(StagingError, match=r"expected PR.md, edits.toml and files alone, got note"):
+    with pytest.raises(StagingError, match=r"expected only PR.md, edits.toml and files, got note"):
         upstream.read_pull_request(area, "more-lines")
     (folder / "notes.txt").unlink()
 
@@ -147,13 +167,13 @@ def test_a_folder_that_is_not_whole(area):
     test.write_text(TEST)
     (folder / "files/src").mkdir()
     (folder / "files/src/lines.txt").write_text("")
-    with pytest.raises(StagingError, match="new file or edited, got both"):
+    with pytest.raises(StagingError, match="is both a new file and edited; expected one"):
         upstream.read_pull_request(area, "more-lines")
 
 
 def test_a_test_alone_changes_nothing(area):
     (area / "more-lines/edits.toml").unlink()
-    with pytest.raises(StagingError, match="expected a change beside the tests, got none"):
+    with pytest.raises(StagingError, match="expected a change besides the tests, got none"):
         upstream.read_pull_request(area, "more-lines")
 
 
@@ -183,14 +203,14 @@ def test_what_is_not_text_in_utf_8(area, name, kind, capsys):
 def test_no_staging_area(tmp_path, capsys):
     assert main(["check", "--staging", str(tmp_path)]) == 1
     error = capsys.readouterr().err
-    assert f"{tmp_path}: expected a staging area with a file series, found none" in error
-    assert "not of an installed package (--staging DIR)" in error
+    assert f"{tmp_path}: not a staging area: the file series is missing" in error
+    assert "name the folder upstream of the tvm-fixes repository with --staging" in error
 
 
 def test_this_repository(capsys):
     names = upstream.read_series(upstream.default_staging())
     assert main(["check"]) == 0
-    assert capsys.readouterr().out == f"{len(names)} pull requests, each whole\n"
+    assert capsys.readouterr().out == f"{len(names)} pull requests, all valid\n"
     assert main(["list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in listed if not line.startswith(" ")] == list(names)

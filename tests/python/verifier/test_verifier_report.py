@@ -184,12 +184,12 @@ class TestText:
     def test_a_long_line_is_cut_around_the_carets(self):
         code = "a" * 80 + "b" * 10 + "c" * 80
         line, begin, end = render._clip(code, 80, 90)
-        assert len(line) == render._WIDTH
+        assert len(line) == render._MAX_WIDTH
         assert line[begin:end] == "b" * 10
         assert line[0] == line[-1] == "…"
         assert render._clip("short", 1, 2) == ("short", 1, 2)
         line, begin, end = render._clip(code, 0, 170)
-        assert (begin, end) == (0, render._WIDTH) and line.endswith("…")
+        assert (begin, end) == (0, render._MAX_WIDTH) and line.endswith("…")
 
 
 class TestJson:

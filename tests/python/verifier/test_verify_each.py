@@ -123,8 +123,8 @@ def test_what_was_wrong_before_is_no_fault_of_the_pass():
     )
     assert findings
     assert {(found.pass_name, found.found_before) for found in findings} == {(None, "Ours")}
-    assert "there before the pass Ours" in findings[0].text
-    with pytest.raises(VerifyError, match="there before the pass Ours"):
+    assert "present before the pass Ours" in findings[0].text
+    with pytest.raises(VerifyError, match="present before the pass Ours"):
         run(mod=wrong_module())
 
 

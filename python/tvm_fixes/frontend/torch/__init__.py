@@ -10,10 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""PyTorch programs as Relax: TVM's importers, with what is wrong in them overridden.
+"""PyTorch programs as Relax: TVM's importers, whose faulty converters are overridden.
 
-``exported_program`` and ``fx`` hold the two importers, ``corrections`` what they share. The former
-also has ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dynamic shapes) and ``attention``.
+``exported_program`` and ``fx`` hold the two importers, ``corrections`` the code that both share.
+Only exported programs use ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dynamic shapes), and
+``attention``.
 """
 
 from ..dtypes import accumulation_dtype

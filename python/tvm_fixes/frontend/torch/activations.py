@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Activations and other elementary functions of PyTorch, by both importers.
+"""Activations and other elementary functions of PyTorch, for both importers.
 
 Upstream
     No thread found.
@@ -18,17 +18,19 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``selu``, ``celu``, and ``elu`` with a scale, in an exported program; ``elu``, ``expm1`` and
-    ``log1p`` near zero or of 16-bit numbers; ``softshrink`` of NaN or infinity.  In a traced module
-    the numbers of ``nn.ELU``, ``nn.CELU``, ``nn.GELU`` and ``nn.Hardtanh``, and those of
-    ``hardtanh`` that are given by position.
+    ``log1p`` near zero or of 16-bit numbers; ``softshrink`` of NaN or infinity.  In a traced
+    module, the attributes of ``nn.ELU``, ``nn.CELU``, ``nn.GELU`` and ``nn.Hardtanh``, and
+    positional arguments of ``hardtanh``.
 Symptom
-    Other numbers, silently: ``selu`` lacks its scale, which is 5%; ``elu(1e-9)`` is 0; NaN is lost.
+    Wrong numbers, silently: ``selu`` lacks its scale, an error of 5%; ``elu(1e-9)`` is 0; NaN is
+    lost.
 Mechanism
     PyTorch decomposes ``selu`` and ``celu`` into an ``elu`` with ``scale`` and ``input_scale``,
-    which the converter does not read; it subtracts 1 from the exponential.  The others are the
-    textbook's formulas, too.  What a comparison gives is multiplied, which is NaN for infinities
-    that it should leave out.  The converters of calls are those of modules, where they look for the
-    arguments of the call.
+    which the converter does not read.  The converter of ``elu`` subtracts 1 from the exponential,
+    which cancels near zero; the others use textbook formulas, too.  ``softshrink`` multiplies by
+    the result of a comparison, which gives NaN for infinities that it should exclude.  The
+    converters of modules are those of function calls: they look for the attributes of the module
+    among the arguments of the call.
 How to remove
     See ``corrections``.
 """
@@ -48,7 +50,7 @@ __all__ = ["Activations"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
-# The arguments of functions, and what they are by default; modules have attributes of these names.
+# The arguments of each function and their defaults; modules have attributes of the same names.
 _NUMBERS: dict[str, dict[str, Any]] = {
     "celu": {"alpha": 1.0},
     "elu": {"alpha": 1.0, "scale": 1.0, "input_scale": 1.0},
@@ -68,7 +70,7 @@ _MODULES: dict[str, type[nn.Module]] = {
 
 
 class Activations(Corrections):
-    """The converters of activations and of what they are made of."""
+    """The converters of activations and of the elementary functions that they use."""
 
     def activation_calls(self) -> Converters:
         """Converters of calls, by the name of the function."""
@@ -95,7 +97,7 @@ class Activations(Corrections):
         return convert
 
     def _activate(self, name: str, x: relax.Expr, numbers: Mapping[str, Any]) -> relax.Expr:
-        """The function `name` of `x`."""
+        """Emit the function `name` of `x`."""
         switches.note(FIX_ID)
         emit = self.block_builder.emit
         elementary = Elementary(emit)
@@ -111,12 +113,13 @@ class Activations(Corrections):
             case "hardtanh":
                 return emit(relax.op.clip(x, numbers["min_val"], numbers["max_val"]))
             case "softshrink":
-                return self._softshrink_of(elementary, x, numbers["lambd"])
+                return self._emit_softshrink(elementary, x, numbers["lambd"])
         return getattr(elementary, name)(x)
 
     @staticmethod
-    def _softshrink_of(e: Elementary, x: relax.Expr, bound: float) -> relax.Expr:
-        # NaN is not between the bounds; TVM simplifies 0 times it to 0.
+    def _emit_softshrink(e: Elementary, x: relax.Expr, bound: float) -> relax.Expr:
+        # NaN must pass through. It is not between the bounds, so `where` keeps it; as a product,
+        # TVM would simplify 0 * x to 0.
         inside = e("where", e("less_equal", e("abs", x), bound), 0.0, x)
         below = e("where", e("less", x, -bound), e("add", x, bound), inside)
         return e("where", e("greater", x, bound), e("subtract", x, bound), below)

@@ -20,11 +20,11 @@ Trigger
     Attention whose transposed result is viewed; in a program that is not decomposed, with a boolean
     mask, with ``scale``, or in 3-D.
 Symptom
-    ``run_decompositions`` refuses the view (``Cannot view a tensor with shape``); without
-    decomposition a boolean mask is refused, and ``scale`` is ignored.
+    ``run_decompositions`` rejects the view (``Cannot view a tensor with shape``); without
+    decomposition, the importer rejects a boolean mask and ignores ``scale``.
 Mechanism
     PyTorch's decomposition gives the result other strides than the operator did when the program
-    was exported; the converter does not pass the argument on.
+    was exported; the converter does not pass ``scale`` on.
 How to remove
     See ``corrections``.
 """
@@ -45,7 +45,7 @@ __all__ = ["Attention"]
 
 
 class Attention(Corrections):
-    """The converter of attention, into products and a softmax."""
+    """The converter of attention, which emits two matrix products and a softmax."""
 
     def _attention(self, node: fx.Node) -> relax.Expr:
         query, key, value, mask, dropout, is_causal, scale, enable_gqa = self._arguments(
@@ -85,7 +85,7 @@ class Attention(Corrections):
             scores = emit(relax.op.add(scores, self._astype(mask, sum_dtype)))
         weights = emit(relax.op.nn.softmax(scores, -1))
         if mask is not None and not is_causal:
-            # PyTorch's weights are 0 where every key is masked; the softmax there is 0 / 0.
+            # If all keys of a query are masked, PyTorch's weights are 0, but the softmax is 0 / 0.
             is_masked = self._astype(emit(relax.op.equal(scores, lowest)), "int8")
             is_masked = self._astype(emit(relax.op.min(is_masked, -1, keepdims=True)), "bool")
             weights = emit(relax.op.where(is_masked, relax.const(0, sum_dtype), weights))
@@ -97,12 +97,12 @@ class Attention(Corrections):
         if channels is None:
             raise tvm.error.OpAttributeInvalid(
                 f"{node.target} {node.name!r}: the last axis of query has {query.ty.shape[-1]} "
-                "elements; expected a number known at import, or the attribute scale"
+                "elements; expected a static extent, or the attribute scale"
             )
         return 1 / math.sqrt(channels)
 
     def _repeat_heads(self, x: relax.Expr, heads: Any) -> relax.Expr:
-        """Repeat each head along axis -3, up to `heads` of them."""
+        """Repeat each head along axis -3, so that there are `heads` in total."""
         *batch, given, length, channels = x.ty.shape
         times = tvm.sym.Analyzer().simplify(tirx.floordiv(heads, given))
         emit = self.block_builder.emit
@@ -111,7 +111,7 @@ class Attention(Corrections):
         return emit(relax.op.reshape(x, [*batch, heads, length, channels]))
 
     def _causal_mask(self, queries: Any, keys: Any) -> relax.Expr:
-        """Which keys each query sees: those up to its own position."""
+        """Return the mask of the keys that each query sees: those up to its own position."""
         emit = self.block_builder.emit
         rows, columns = (emit(relax.op.arange(0, extent, 1, "int64")) for extent in (queries, keys))
         rows = emit(relax.op.expand_dims(rows, 1))

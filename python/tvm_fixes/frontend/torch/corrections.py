@@ -10,26 +10,26 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What both importers of PyTorch programs do otherwise than TVM's.
+"""Corrections that both importers of PyTorch programs share.
 
 Upstream
     https://github.com/apache/tvm/pull/17968 and https://github.com/apache/tvm/pull/17325
-    (transposed convolutions), https://github.com/apache/tvm/pull/18328 (met the error of dtypes),
+    (transposed convolutions), https://github.com/apache/tvm/pull/18328 (hit the dtype error),
     https://github.com/apache/tvm/pull/17752 (batch norm), https://github.com/apache/tvm/pull/17816
     (PReLU), https://github.com/apache/tvm/pull/17304 (repeat); no thread names the causes.
 Versions
     Seen in 0.27.0.post1.
 Trigger
     A convolution, linear layer or matrix product of another dtype than float32; a transposed
-    convolution in 3-D; an unbatched convolution; a tile by a symbolic dimension.
+    convolution in 3-D; an unbatched convolution; a tile by a symbolic dim.
 Symptom
     With a bias, ``TypeError: Binary operators must have the same datatype``. Without one, a float32
     result, silently: float64 loses half its digits, integers become floats. ``addmm(alpha=0)`` has
-    the shape of its first operand (with ``beta=0`` too, none at all), and so has ``baddbmm`` in a
-    program that is not decomposed. The others are refused.
+    the shape of its first operand (with ``beta=0`` too, it has no shape), and so has ``baddbmm`` in
+    a program that is not decomposed. The others are rejected.
 Mechanism
-    The converters pass ``out_dtype="float32"`` whatever the dtype of their operands is; none emits
-    ``conv3d_transpose`` or expands an unbatched operand; ``relax.op.tile`` takes integers alone.
+    The converters pass ``out_dtype="float32"`` for operands of any dtype; none emits
+    ``conv3d_transpose`` or expands an unbatched operand; ``relax.op.tile`` takes only integers.
 How to remove
     When TVM's importers pass the tests of this package, use them; delete the package, its tests and
     the fix ids ``torch-*``.
@@ -62,7 +62,7 @@ Converters = Mapping[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]
 
 
 def dtypes(operand: relax.Expr) -> tuple[str, str]:
-    """The dtypes of an operator's result and of its sum, by that of its first operand."""
+    """Return the result dtype and the accumulation dtype for the first operand of an operator."""
     dtype = dtype_of(operand)
     if dtype != "float32":
         switches.note(DTYPE)
@@ -70,17 +70,17 @@ def dtypes(operand: relax.Expr) -> tuple[str, str]:
 
 
 def static_extent(extent: Any) -> int | None:
-    """An extent as an integer, or None if it depends on a symbol."""
+    """Return an extent as an integer, or None if it is symbolic."""
     return int(extent) if isinstance(extent, int | tirx.IntImm) else None
 
 
 def _integers(operator: str, name: str, value: Any, count: int) -> list[int]:
-    """An attribute as `count` integers; one alone holds for all axes.
+    """Return an attribute as `count` integers; a single integer applies to all axes.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an element depends on a symbol, or if there are more or fewer.
+        If an element is symbolic, or the number of elements is neither 1 nor `count`.
     """
     values = list(value) if isinstance(value, list | tuple) else [value]
     values = [static_extent(v) for v in (values * count if len(values) == 1 else values)]
@@ -97,9 +97,9 @@ def _convolution_method(
     kernel_layout: str,
     stock: Callable[..., relax.Var] | None,
 ) -> Callable[..., relax.Expr]:
-    """The importers' method for `op`: any dtype, batched or not, with or without bias.
+    """Return the importers' method for `op`: any dtype, batched or not, with or without bias.
 
-    It acts through `stock`, TVM's method, while the fix ``torch-dtype`` is switched off.
+    The method calls `stock`, TVM's method, if the fix ``torch-dtype`` is switched off.
     """
     rank = len(data_layout) - 2
 
@@ -122,7 +122,7 @@ def _convolution_method(
         if stock is not None and not switches.enabled(DTYPE):
             return stock(self, x, weight, bias, padding=padding, groups=groups, **attributes)
 
-        # Padding has an element for each axis or for each of its ends.
+        # Padding has one element per axis, or one per end of each axis.
         ends = 2 * rank if isinstance(padding, list) and len(padding) == 2 * rank else rank
         dtype, sum_dtype = dtypes(x)
         out = emit(
@@ -146,9 +146,9 @@ def _convolution_method(
 
 
 class Corrections(BaseFXGraphImporter):
-    """What both importers override; in each it stands before TVM's class."""
+    """The overrides for both importers, each of which lists this class before TVM's."""
 
-    # Within a branch of torch.cond, which is a function with variables of its own.
+    # Whether the importer is in a branch of torch.cond, which is a function with its own variables.
     _is_in_branch = False
 
     @cached_property
@@ -156,11 +156,11 @@ class Corrections(BaseFXGraphImporter):
         return {}
 
     def corrected_converters(self) -> Mapping[str, Converters]:
-        """The converters that replace TVM's or join them, by the fix they belong to."""
+        """Return the converters that replace or extend TVM's, by fix id."""
         raise NotImplementedError
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
-        """TVM's converters, and ours for the fixes that are in force."""
+        """Return TVM's converters, and ours for the enabled fixes."""
         converters = super().create_convert_map()
         for fix_id, corrected in self.corrected_converters().items():
             if switches.enabled(fix_id):
@@ -168,7 +168,7 @@ class Corrections(BaseFXGraphImporter):
         return converters
 
     def _arguments(self, node: fx.Node, **defaults: Any) -> list[Any]:
-        """The arguments of a call, by position or by name, in the order of `defaults`."""
+        """Return the positional and keyword arguments of a call in the order of `defaults`."""
         given = dict(zip(defaults, node.args, strict=False)) | node.kwargs
         return [self._retrieve_args(given.get(name, value)) for name, value in defaults.items()]
 
@@ -214,7 +214,7 @@ class Corrections(BaseFXGraphImporter):
         dilation: Any,
         groups: int,
     ) -> relax.Expr:
-        """A convolution of the weight's rank; `padding` may be ``"same"`` or ``"valid"``."""
+        """Emit a convolution of the weight's rank; `padding` may be ``"same"`` or ``"valid"``."""
         rank = weight.ty.ndim - 2
         if isinstance(padding, str):
             switches.note(CONV_TRANSPOSE)
@@ -232,7 +232,7 @@ class Corrections(BaseFXGraphImporter):
     def _emit_conv_transpose(
         self, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None, **attributes: Any
     ) -> relax.Expr:
-        """A transposed convolution of the weight's rank."""
+        """Emit a transposed convolution of the weight's rank."""
         rank = weight.ty.ndim - 2
         if rank == 3:
             switches.note(CONV_TRANSPOSE)
@@ -240,7 +240,7 @@ class Corrections(BaseFXGraphImporter):
         return getattr(self, f"_conv_transpose{rank}d_impl")(x, weight, bias, **attributes)
 
     def _conv_call(self, node: fx.Node) -> relax.Expr:
-        """``conv1d``, ``conv2d`` or ``conv3d`` of ``torch.nn.functional``."""
+        """Convert ``conv1d``, ``conv2d`` or ``conv3d`` of ``torch.nn.functional``."""
         if node.kwargs:
             switches.note(CONV_TRANSPOSE)
         options = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
@@ -249,7 +249,7 @@ class Corrections(BaseFXGraphImporter):
         return self._emit_conv(x, weight, bias, **dict(zip(options, values, strict=True)))
 
     def _conv_transpose_call(self, node: fx.Node) -> relax.Expr:
-        """``conv_transpose1d``, ``conv_transpose2d`` or ``3d`` of ``torch.nn.functional``."""
+        """Convert ``conv_transpose1d``, ``2d`` or ``3d`` of ``torch.nn.functional``."""
         if node.kwargs:
             switches.note(CONV_TRANSPOSE)
         options = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
@@ -274,7 +274,7 @@ class Corrections(BaseFXGraphImporter):
         return self._astype(out, dtype)
 
     def _transposed(self, weight: relax.Expr) -> relax.Expr:
-        """A weight with its axes reversed; one value for all layers that share it."""
+        """Reverse the axes of a weight; layers that share the weight share the result."""
         if self._is_in_branch:
             return self.block_builder.emit(relax.op.permute_dims(weight))
         if weight not in self._transposed_weights:
@@ -283,9 +283,10 @@ class Corrections(BaseFXGraphImporter):
         return self._transposed_weights[weight]
 
     def _bilinear_call(self, node: fx.Node) -> relax.Expr:
-        """``sum(x[..., i] * weight[:, i, j] * y[..., j]) + bias``, without an outer product.
+        """Convert ``sum(x[..., i] * weight[:, i, j] * y[..., j]) + bias``.
 
-        The weight is read as one matrix, of a row for each output and element of `x`.
+        To avoid an outer product, the weight is reshaped to one matrix whose rows are the pairs
+        (output, element of `x`).
         """
         switches.note(LINEAR)
         x, y, weight, bias = self._arguments(node, input1=None, input2=None, weight=None, bias=None)
@@ -317,9 +318,9 @@ class Corrections(BaseFXGraphImporter):
     def _add_scaled_matmul(
         self, node: fx.Node, float32_converter: Callable[[fx.Node], relax.Var]
     ) -> relax.Expr:
-        """``beta * addend + alpha * (lhs @ rhs)``, without the term whose factor is 0.
+        """Convert ``beta * addend + alpha * (lhs @ rhs)``; omit a term whose factor is 0.
 
-        PyTorch documents it for beta: then NaN and infinity in `addend` do not propagate.
+        PyTorch documents that with ``beta=0``, NaN and infinity in `addend` do not propagate.
         """
         addend, lhs, rhs = self.retrieve_args(node)
         alpha: Any = node.kwargs.get("alpha", 1)
@@ -354,9 +355,9 @@ class Corrections(BaseFXGraphImporter):
         training: bool,
         epsilon: float,
     ) -> relax.Expr:
-        """Normalized by the running statistics, or in training by those of the batch.
+        """Normalize by the running statistics, or in training mode by those of the batch.
 
-        As PyTorch does, in the accumulation dtype of the parameters.
+        Like PyTorch, compute in the accumulation dtype of the parameters.
         """
         values, parameters = self._norm_operands(x, weight, bias, running_mean, running_var)
         normalized = self.block_builder.emit(
@@ -374,12 +375,12 @@ class Corrections(BaseFXGraphImporter):
     def _norm_operands(
         self, x: relax.Expr, *parameters: relax.Expr | None
     ) -> tuple[relax.Expr, list[relax.Expr]]:
-        """Data, weight, bias, mean and variance of a norm, in the accumulation dtype of the latter.
+        """Cast the data and the parameters of a norm to the parameters' accumulation dtype.
 
-        A parameter that is not given is that of the identity.
+        The parameters are weight, bias, mean and variance; a missing one gets its identity value.
         """
         given = [value for value in parameters if value is not None]
-        # PyTorch takes float32 parameters for 16-bit data too.
+        # PyTorch accepts float32 parameters for 16-bit data, too.
         inner = accumulation_dtype(dtype_of(given[0] if given else x))
 
         def default(value: int) -> relax.Expr:
@@ -410,7 +411,7 @@ class Corrections(BaseFXGraphImporter):
         use_input_stats: bool,
         epsilon: float,
     ) -> relax.Expr:
-        """Normalized by the statistics of each channel, or else by the running ones."""
+        """Normalize by the statistics of each channel, or by the running statistics."""
         switches.note(INSTANCE_NORM)
         if not use_input_stats:
             return self._emit_batch_norm(
@@ -426,11 +427,11 @@ class Corrections(BaseFXGraphImporter):
         return self._emit_prelu(*self.retrieve_args(node))
 
     def _emit_prelu(self, x: relax.Expr, slope: relax.Expr) -> relax.Expr:
-        """The slopes go along axis 1, as in PyTorch for data of two axes or more."""
+        """Emit a PReLU with slopes along axis 1, like PyTorch for data of rank 2 or more."""
         switches.note(PRELU)
         emit = self.block_builder.emit
         axis = min(x.ty.ndim - 1, 1)
-        # TVM's prelu refuses bfloat16, and is lowered along an axis of known extent alone.
+        # TVM's prelu rejects bfloat16, and its lowering needs a static extent of the axis.
         extent = static_extent(x.ty.shape[axis]) if axis >= 0 else None
         if extent is not None and dtype_of(x) != "bfloat16":
             return emit(relax.op.nn.prelu(x, slope, axis))
@@ -440,7 +441,7 @@ class Corrections(BaseFXGraphImporter):
         return emit(relax.op.where(emit(relax.op.greater(x, zero)), x, negative))
 
     def _tile_call(self, node: fx.Node) -> relax.Expr:
-        """``tile`` and ``repeat``, by symbolic numbers too."""
+        """Convert ``tile`` and ``repeat``; the numbers of repeats may be symbolic."""
         x, *repeats = self.retrieve_args(node)
         if len(repeats) == 1 and isinstance(repeats[0], list | tuple):
             [repeats] = repeats

@@ -17,14 +17,14 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``arange`` with a negative step, of floating point, or with numbers of another dtype than the
-    result; an empty one; ``empty`` of symbolic sizes, which a circular pad fills.
+    ``arange`` with a negative step, of a floating-point dtype, with arguments of another dtype
+    than the result, or without elements; ``empty`` of symbolic sizes, which a circular pad fills.
 Symptom
-    ``arange(5, -1, -1)`` is refused, ``arange(5, 0, -1)`` of a length that nothing checks is
-    silently wrong, and others fail in the builder.
+    ``arange(5, -1, -1)`` is rejected, ``arange(5, 0, -1)`` silently has a wrong length if nothing
+    checks it, and others fail in the builder.
 Mechanism
-    The type of an ``arange`` is that of a positive step; the arguments of ``empty`` are taken as
-    they are in PyTorch's graph.
+    The type of an ``arange`` assumes a positive step; the converter of ``empty`` uses the
+    arguments of PyTorch's graph without converting them.
 How to remove
     See ``corrections``.
 """
@@ -49,7 +49,7 @@ class Creation(Corrections):
     _symbols: Symbols
 
     def creating_converters(self, stock: Converters) -> Converters:
-        """Converters that take the place of those of `stock`, or act through them."""
+        """Return converters that replace those of `stock`, or wrap them."""
         return {
             **{
                 name: self._arange_converter(stock[name])
@@ -80,12 +80,12 @@ class Creation(Corrections):
             if is_plain and static_extent(step) == 1 and length != 0:
                 return stock(node)
             switches.note(FIX_ID)
-            # PyTorch computes in the dtype of the elements, and float32 in float64.
+            # PyTorch computes in the dtype of the elements, but float32 elements in float64.
             inner = "int64" if "int" in dtype else accumulation_dtype(dtype)
             inner = "float64" if inner == "float32" and dtype == "float32" else inner
 
             def element(index: tirx.Var) -> tirx.Expr:
-                first, stride = (_as(number, inner) for number in (start, step))
+                first, stride = (_cast(number, inner) for number in (start, step))
                 return (first + index.astype(inner) * stride).astype(dtype)
 
             def compute() -> te.Tensor:
@@ -108,8 +108,8 @@ def _is_integer(number: Any) -> bool:
     return isinstance(number, int)
 
 
-def _as(number: Any, dtype: str) -> tirx.Expr:
-    """A number or an expression of sizes in `dtype`; an integer dtype drops the fraction."""
+def _cast(number: Any, dtype: str) -> tirx.Expr:
+    """Cast a number or an expression of sizes to `dtype`; an integer dtype drops the fraction."""
     if isinstance(number, relax.Expr):
         return number.astype(dtype)
     return tirx.const(int(number) if "int" in dtype else float(number), dtype)

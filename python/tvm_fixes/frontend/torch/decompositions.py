@@ -10,25 +10,24 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What PyTorch takes apart of a program before the importer sees it.
+"""The operators of a program that PyTorch decomposes before the importer sees them.
 
 Upstream
     No thread found.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An operator that is in PyTorch's core set, or has no decomposition there, and that the importer
-    has no converter for: ``fmax``, ``var_mean``, ``logcumsumexp``, ``copysign``.  Statistics of a
-    normalization that the program reads: batch norm in training mode, ``native_layer_norm``.
-    ``adaptive_max_pool1d`` and ``adaptive_max_pool2d`` of extents that are no multiples of the
-    result's, or of symbolic ones.
+    An operator without a converter that PyTorch does not decompose by default: ``fmax``,
+    ``var_mean``, ``logcumsumexp``, ``copysign``.  Statistics of a normalization that the program
+    reads: batch norm in training mode, ``native_layer_norm``.  ``adaptive_max_pool1d`` and
+    ``adaptive_max_pool2d`` of extents that are symbolic, or not multiples of the result's.
 Symptom
-    ``Unsupported function types [...]``, which names neither node nor place.  The statistics are
-    the normalized data or zeros, silently; a pooling is right at multiples only, silently.
+    ``Unsupported function types [...]``, which names neither node nor location.  The statistics
+    are the normalized data or zeros, silently; a pooling is correct only at multiples, silently.
 Mechanism
-    The importer knows fewer operators than PyTorch's core set has, and PyTorch has decompositions
-    of more than those of ``default_decompositions``.  The converters of normalizations put out one
-    tensor, which is then taken for all the results.
+    The importer converts fewer operators than PyTorch's core set has, and
+    ``default_decompositions`` has fewer decompositions than PyTorch.  The converters of
+    normalizations return one tensor, which the importer uses for all results.
 How to remove
     See ``corrections``.
 """
@@ -53,7 +52,7 @@ __all__ = ["Decompositions", "decompose_further"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
-# Of these the converters give the normalized data, and none of the statistics.
+# The converters of these return only the normalized data, not the statistics.
 _NORMS = (
     *("native_batch_norm.default", "native_group_norm.default", "native_layer_norm.default"),
     *("_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats"),
@@ -62,17 +61,19 @@ _NORMS = (
     *("_native_batch_norm_legit_no_training.default", "_fused_rms_norm.default"),
 )
 
-_WITHOUT_PLACES = (
+# The converters of these return the maxima, and zeros as their indices.
+_WITHOUT_INDICES = (
     torch.ops.aten.max_pool2d_with_indices.default,
     torch.ops.aten.max_pool3d_with_indices.default,
 )
 
+# Errors of these types, but not of derived types, come without the name of the node.
 _UNNAMED = (
     *(AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError),
     *(NotImplementedError, ZeroDivisionError, tvm.error.InternalError),
 )
 
-# What a decomposition consists of may have decompositions, too.
+# The operators of a decomposition may have decompositions, too.
 _MAX_ROUNDS = 5
 
 
@@ -112,8 +113,8 @@ def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tens
     axis = dimension % x.ndim
     count = (x.shape[axis] - size) // step + 1
     starts = torch.arange(count, device=x.device).reshape(-1, 1) * step
-    places = starts + torch.arange(size, device=x.device)
-    windows = torch.index_select(x, axis, places.reshape(-1))
+    positions = starts + torch.arange(size, device=x.device)
+    windows = torch.index_select(x, axis, positions.reshape(-1))
     windows = windows.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
     return torch.movedim(windows, axis + 1, -1)
 
@@ -124,15 +125,15 @@ def _diagonal_scatter(
     rows, columns = x.shape[dim1], x.shape[dim2]
     shape = [1] * x.ndim
     shape[dim1], shape[dim2] = rows, columns
-    # Element i of the diagonal is in row i, or in column i where it begins below row 0.
+    # Element i of the diagonal is in row i, or in column i if the diagonal begins below row 0.
     begins = max(-offset, 0)
     row = torch.arange(rows, device=x.device)
     column = torch.arange(columns, device=x.device)
     mask = (row.reshape(-1, 1) + offset) == column
     if dim1 % x.ndim > dim2 % x.ndim:
         mask = mask.t()
-    place = (row - begins).clamp(0, max(src.shape[-1] - 1, 0))
-    rows_of_src = torch.index_select(src, -1, place).unsqueeze(-1)
+    position = (row - begins).clamp(0, max(src.shape[-1] - 1, 0))
+    rows_of_src = torch.index_select(src, -1, position).unsqueeze(-1)
     spread = torch.movedim(rows_of_src, (-2, -1), (dim1, dim2))
     return torch.where(mask.reshape(shape), spread, x)
 
@@ -151,20 +152,20 @@ def _layer_norm(
     out = (wide - mean) * scale
     out = out if weight is None else out * weight
     out = out if bias is None else out + bias
-    # Mixed with float32 parameters, the statistics of 16-bit data are float32.
+    # With float32 parameters, the statistics of 16-bit data are float32.
     kept = x.dtype if weight is None else weight.dtype
     return out.to(x.dtype), mean.to(kept), scale.to(kept)
 
 
-def _largest(x: torch.Tensor, axis: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest elements of `count` windows that cover an axis, and where they are on it."""
+def _window_maxima(x: torch.Tensor, axis: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the maxima of `count` windows that cover an axis, and their indices on the axis."""
     extent, axis = x.shape[axis], axis % x.ndim
     windows = torch.arange(count, device=x.device).reshape(-1, 1)
     begins, ends = windows * extent // count, ((windows + 1) * extent + count - 1) // count
     steps = torch.arange((extent + count - 1) // count + 1, device=x.device)
-    # Behind its end a window repeats its last element.
-    places = torch.minimum(begins + steps, ends - 1)
-    x = torch.index_select(x, axis, places.reshape(-1))
+    # A window that is shorter than the longest one repeats its last element.
+    positions = torch.minimum(begins + steps, ends - 1)
+    x = torch.index_select(x, axis, positions.reshape(-1))
     x = x.reshape(*x.shape[:axis], count, steps.shape[0], *x.shape[axis + 1 :])
     best = x.argmax(axis + 1)
     begins = begins.reshape(count, *[1] * (x.ndim - axis - 2))
@@ -172,13 +173,13 @@ def _largest(x: torch.Tensor, axis: int, count: int) -> tuple[torch.Tensor, torc
 
 
 def _adaptive_max_pool2d(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    # PyTorch's rule takes a symbolic extent that is a multiple in the example for one in general.
+    # PyTorch's rule assumes that a symbolic extent is always a multiple if the example's is.
     pairs = list(zip(x.shape[-2:], size, strict=True))
     if all(isinstance(extent, int) and extent % count == 0 for extent, count in pairs):
         window = [extent // count for extent, count in pairs]
         return torch.ops.aten.max_pool2d_with_indices(x, window, window)
-    in_rows, columns = _largest(x, -1, size[1])
-    values, rows = _largest(in_rows, -2, size[0])
+    in_rows, columns = _window_maxima(x, -1, size[1])
+    values, rows = _window_maxima(in_rows, -2, size[0])
     return values, rows * x.shape[-1] + torch.gather(columns, -2, rows)
 
 
@@ -196,22 +197,22 @@ _OWN: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
 
 @functools.cache
 def _rules() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    """The decompositions into ATen operators.
+    """Return the decompositions into ATen operators.
 
-    Most of PyTorch's others end in operators of ``prims``, which nothing here converts.
+    Most of PyTorch's others end in operators of ``prims``, which have no converters.
     """
-    found = {
+    into_aten = {
         overload: rule
         for overload, rule in decomposition_table.items()
         if rule.__module__ == "torch._decomp.decompositions"
     }
-    return found | _OWN
+    return into_aten | _OWN
 
 
 def decompose_further(
     program: ExportedProgram, known: Container[str], core: Mapping[Any, Callable[..., Any]]
 ) -> ExportedProgram:
-    """`program` without the operators whose names are not `known`, where there is another way.
+    """Decompose the operators of `program` whose names are not `known` and that have a rule.
 
     Parameters
     ----------
@@ -220,41 +221,42 @@ def decompose_further(
     known : container of str
         The names of the overloads that have a converter.
     core : mapping of overloads to callables
-        The decompositions that `program` has had; what others consist of has them, too.
+        The decompositions that are already applied to `program`; they are applied to the operators
+        of new decompositions, too.
 
     Returns
     -------
     torch.export.ExportedProgram
-        The program itself, if there is nothing to do.
+        The decomposed program; `program` itself if there is nothing to decompose.
     """
     for _ in range(_MAX_ROUNDS):
-        found = {
+        applicable = {
             node.target: _rules()[node.target]
             for node in _calls(program.graph_module)
             if node.target in _rules()
             and (node.target.__name__ not in known or _has_read_statistics(node))
         }
-        if not found:
+        if not applicable:
             break
         switches.note(FIX_ID)
-        program = program.run_decompositions({**core, **found})
+        program = program.run_decompositions({**core, **applicable})
     return program
 
 
-def _text(target: Any) -> str:
-    """An operator of PyTorch, such as ``aten.add.Tensor``, or a Python function, by name."""
+def _operator_name(target: Any) -> str:
+    """Return the name of a PyTorch operator, such as ``aten.add.Tensor``, or of a function."""
     return str(target) if isinstance(target, torch._ops.OperatorBase) else str(target.__name__)
 
 
 def _calls(module: torch.nn.Module) -> Iterable[fx.Node]:
-    """The calls of operators in a program and in its branches."""
+    """Yield the calls of operators in a program and in its branches."""
     for part in module.modules():
         if isinstance(part, fx.GraphModule):
             yield from (node for node in part.graph.nodes if node.op == "call_function")
 
 
 def _has_read_statistics(node: fx.Node) -> bool:
-    """Whether a normalization has results that are read beside the normalized data."""
+    """Whether the program reads other results of a normalization than the normalized data."""
     if node.target.__name__ not in _NORMS:
         return False
     return any(
@@ -264,22 +266,22 @@ def _has_read_statistics(node: fx.Node) -> bool:
 
 
 class Decompositions(Corrections):
-    """What an importer says of operators that are left without a converter."""
+    """The errors about operators, or results of operators, that have no converter."""
 
     def naming_converter(self, convert: Convert) -> Convert:
-        """`convert`, whose errors that are not meant for users say which node they are about.
+        """Wrap `convert`, so that errors that are not meant for users name the node.
 
         Raises
         ------
         tvm.error.OpNotImplemented
-            In their place.
+            Instead of these errors.
         """
 
         def convert_named(node: fx.Node) -> relax.Expr:
             try:
                 return convert(node)
             except Exception as error:
-                # By type: what TVM means for users is of a class derived from these.
+                # The exact type counts: TVM's errors for users are of classes derived from these.
                 if type(error) not in _UNNAMED or repr(node.name) in str(error):
                     raise
                 raise tvm.error.OpNotImplemented(
@@ -290,15 +292,15 @@ class Decompositions(Corrections):
         return convert_named
 
     def counted_results(self, stock: Convert) -> Convert:
-        """The converter of ``getitem``, which refuses results that no converter computes."""
+        """Wrap the converter of ``getitem``, to reject results that no converter computes."""
 
         def convert(node: fx.Node) -> relax.Expr:
             source, index = node.args
             has_results = isinstance(source.meta.get("val"), tuple | list)
-            # One tensor stands for the first result; the places of a maximum are zeros.
-            is_first = isinstance(getattr(self.env[source], "ty", None), relax.TensorType)
-            is_first |= source.target in _WITHOUT_PLACES
-            if has_results and index != 0 and is_first and node.users:
+            # A converter that returns a single tensor computes only the first result.
+            only_first = isinstance(getattr(self.env[source], "ty", None), relax.TensorType)
+            only_first |= source.target in _WITHOUT_INDICES
+            if has_results and index != 0 and only_first and node.users:
                 raise tvm.error.OpNotImplemented(
                     f"{source.target} {source.name!r}: result {index} is read; expected result 0"
                 )
@@ -307,12 +309,12 @@ class Decompositions(Corrections):
         return convert
 
     def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
-        """See that each operator has a converter.
+        """Check that each operator has a converter.
 
         Raises
         ------
         tvm.error.OpNotImplemented
-            If there are others; the message names each and its first node.
+            If operators have none; the message names each of them and its first node.
         """
         if not switches.enabled(FIX_ID):
             super()._check_unsupported_func_type(nodes)
@@ -321,10 +323,10 @@ class Decompositions(Corrections):
         for node in nodes:
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 first.setdefault(node.target, node.name)
-        # The name by which `tvm_fixes.source` finds them, here as in TVM's function.
+        # `tvm_fixes.source` reads this variable by name, here and in TVM's function.
         missing_func_types = [target.__name__ for target in first]
         if missing_func_types:
             listed = ", ".join(
-                f"{_text(target)} at node {name!r}" for target, name in first.items()
+                f"{_operator_name(target)} at node {name!r}" for target, name in first.items()
             )
             raise tvm.error.OpNotImplemented(f"unsupported operator {listed}")

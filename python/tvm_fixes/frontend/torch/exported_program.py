@@ -16,25 +16,25 @@ Upstream
     https://github.com/apache/tvm/pull/17752 (batch norm), https://github.com/apache/tvm/pull/17932
     and https://github.com/apache/tvm/pull/18500 (interpolation),
     https://github.com/apache/tvm/pull/17816 (PReLU), https://github.com/apache/tvm/issues/17546
-    (weights that are repeated); no thread names the causes.
+    (repeated weights); no thread names the causes.
 Versions
     Seen in 0.27.0.post1.
 Trigger
     Nearest interpolation that does not double the extents; linear interpolation by a scale factor
     that is not the ratio of the extents, in float64, or antialiased; a batch norm of a program that
     is not decomposed; an instance norm; a PReLU; a linear layer or matmul on an input that is not
-    contiguous; nn.Bilinear.  The causes in ``corrections`` come on top.
+    contiguous; nn.Bilinear.  ``corrections`` lists further triggers.
 Symptom
-    Other numbers, silently; 1-D and 3-D interpolation to other extents is refused.  PReLU becomes a
-    comparison, a product and a selection, which keep a layout from propagating.  An instance norm
-    merges batch and channels, which does so too, and is refused where the batch is symbolic.  A
-    weight is broadcast along the batch; Bilinear is refused.
+    Wrong numbers, silently; 1-D and 3-D interpolation to other extents is rejected.  PReLU becomes
+    a comparison, a product and a select, which stop the propagation of a layout.  So does an
+    instance norm, which merges batch and channels, and is rejected if the batch is symbolic.  A
+    weight is broadcast along the batch; Bilinear is rejected.
 Mechanism
-    Nearest elements are found with half-pixel coordinates, rounded; scale factors and antialiasing
-    are dropped.  The converter of ``batch_norm`` always trains, and takes the momentum for epsilon.
+    Nearest elements are found by rounding half-pixel coordinates; scale factors and antialiasing
+    are dropped.  The converter of ``batch_norm`` always trains, and uses the momentum as epsilon.
     Decomposition rewrites PReLU, instance norms, linear layers and most interpolations before the
-    converters see them; that of an instance norm takes the running variance for epsilon, that of a
-    linear layer expands both operands for a bmm.
+    converters see them.  The decomposition of an instance norm uses the running variance as
+    epsilon; that of a linear layer expands both operands for a bmm.
 How to remove
     See ``corrections``.
 """
@@ -88,7 +88,7 @@ from .sizes import Sizes
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
 
-# ATen's interpolations with the arguments of ``torch.nn.functional.interpolate``.
+# ATen's interpolation operators, and the mode of ``torch.nn.functional.interpolate`` for each.
 _NEAREST = {
     f"{prefix}{rank}d": mode
     for prefix, mode in (
@@ -120,14 +120,14 @@ class ExportedProgramImporter(
     Corrections,
     TVMExportedProgramImporter,
 ):
-    """TVM's importer, corrected; of a program that TVM imports right it makes the same Relax.
+    """TVM's importer, corrected; programs that TVM imports correctly become the same Relax.
 
-    It is a subclass, not a ``custom_convert_map`` for TVM's importer, because TVM calls the
-    converters of such a map with other arguments in a branch of ``torch.cond``, where they fail.
+    It is a subclass instead of a ``custom_convert_map`` for TVM's importer, because TVM calls the
+    converters of such a map with other arguments in a branch of ``torch.cond``, and they fail.
     """
 
     def corrected_converters(self) -> Mapping[str, Converters]:
-        """The converters that replace TVM's or join them, by the fix they belong to."""
+        """Return the converters that replace or extend TVM's, by fix id."""
         return {
             DTYPE: {
                 "linear.default": self._linear_of_dtype,
@@ -162,7 +162,7 @@ class ExportedProgramImporter(
         }
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
-        """TVM's converters and ours; those of sizes and dtypes act through the others."""
+        """Return TVM's converters and ours; those of sizes and dtypes wrap the others."""
         converters = super().create_convert_map()
         if switches.enabled(PROMOTION):
             converters |= self.promoting_converters(converters)
@@ -247,7 +247,7 @@ def _has_sparse_tensor(program: ExportedProgram) -> bool:
 
 
 def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgram:
-    """The program in core ATen operators, and those of the `known` converters."""
+    """Decompose `program` into core ATen operators and those with a `known` converter."""
     rules = torch.export.default_decompositions()
     kept: dict[str, list[torch._ops.OpOverload]] = {
         ATTENTION: [torch.ops.aten.scaled_dot_product_attention.default],
@@ -291,25 +291,25 @@ def from_exported_program(
     float32 and rounded once (:func:`accumulation_dtype`).  All modes of interpolation, batch norms
     and tiles by symbolic numbers are imported as PyTorch computes them, a PReLU as one operator.
     Operands are promoted as PyTorch promotes them, and sizes are those that ``torch.export`` found.
-    While the fixes ``torch-*`` are switched off, this is TVM's function.
+    If all fixes ``torch-*`` are switched off, this is TVM's function.
 
     Parameters
     ----------
     exported_program : torch.export.ExportedProgram
         The program, as ``torch.export.export`` returns it.
     keep_params_as_input : bool
-        Make the parameters inputs of ``main``, behind the program's own, instead of constants;
-        their values are then the function's attribute ``params``.
+        Make the parameters inputs of ``main``, after the program's own, instead of constants;
+        the function's attribute ``params`` holds their values.
     unwrap_unit_return_tuple : bool
         Return a single output itself, not a tuple of one.
     no_bind_return_tuple : bool
         Return a tuple of outputs without binding it to a variable.
     custom_convert_map : dict of str to callable, optional
         Converters by the name of the ATen overload (``"linear.default"``), called with the node
-        and the importer.  They go before all others.
+        and the importer.  They take precedence over all others.
     run_ep_decomposition : bool
-        Decompose the program into core ATen operators first (programs with sparse tensors are
-        left as they are).
+        Decompose the program into core ATen operators first (except programs with sparse
+        tensors).
 
     Returns
     -------
@@ -323,7 +323,7 @@ def from_exported_program(
     tvm.error.OpAttributeInvalid
         If an attribute of an operator can't be imported; the message names it and its value.
     tvm.error.OpNotImplemented
-        If a converter gives a value of another dtype, rank or extent than PyTorch; the message
+        If a converter returns a value of another dtype, rank or extent than PyTorch; the message
         names the node and both types.
     """
     importer = ExportedProgramImporter()

@@ -14,7 +14,7 @@
 
 Upstream
     https://github.com/apache/tvm/pull/17752 and https://github.com/apache/tvm/issues/18703 (batch
-    norm, elsewhere), https://github.com/apache/tvm/pull/17932 (nearest interpolation rounds),
+    norm, in other code), https://github.com/apache/tvm/pull/17932 (nearest interpolation rounds),
     https://github.com/apache/tvm/pull/17325 (convolutions); no thread names the causes here.
 Versions
     Seen in 0.27.0.post1.
@@ -22,16 +22,17 @@ Trigger
     BatchNorm2d in eval mode; an InstanceNorm of unbatched data or with running statistics; nearest
     interpolation, or linear by a scale factor that is not the ratio of the extents; ``output_size``
     of a transposed convolution; ``stride=...`` and other arguments by name; a convolution with
-    another ``padding_mode`` than zeros.  The causes in ``corrections`` come on top.
+    another ``padding_mode`` than zeros.  ``corrections`` lists further triggers.
 Symptom
-    Other numbers or another shape, silently.  Refused are transposed convolutions in 3-D, unbatched
-    ones, ``padding="same"``, BatchNorm1d and 3d, Upsample, the padding modules, PReLU with a weight
-    that requires a gradient, parameters in bfloat16 and float64, slices of a shape.
+    Wrong numbers or a wrong shape, silently.  The importer rejects transposed convolutions in 3-D,
+    unbatched convolutions, ``padding="same"``, BatchNorm1d and 3d, Upsample, the padding modules,
+    PReLU with a weight that requires a gradient, parameters in bfloat16 and float64, and slices of
+    a shape.
 Mechanism
-    ``relax.op.nn.batch_norm`` trains by default; an InstanceNorm always has its channels in axis 1
-    and its own statistics; nearest coordinates are rounded, not floored; the converters do not look
-    at keyword arguments, at the arguments of a call of a module after the first, or at
-    ``padding_mode``.
+    ``relax.op.nn.batch_norm`` trains by default; the converter of InstanceNorm assumes that the
+    channels are in axis 1, and ignores running statistics; nearest coordinates are rounded, not
+    floored; the converters read neither keyword arguments, nor the arguments of a module call after
+    the first, nor ``padding_mode``.
 How to remove
     See ``corrections``.
 """
@@ -68,7 +69,7 @@ from .sampling import Sampling
 __all__ = ["FXImporter", "from_fx"]
 
 
-# PyTorch's and TVM's name of what the modules pad with.
+# The names of PyTorch's padding modules, and TVM's name of the padding mode of each.
 _PAD_MODES = {
     "ConstantPad": "constant",
     "ZeroPad": "constant",
@@ -79,7 +80,7 @@ _PAD_MODES = {
 
 
 class _WithoutParameters:
-    """A module that hides its parameters: TVM's importer refuses some of their dtypes."""
+    """A module that hides its parameters, because TVM's importer rejects some of their dtypes."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -92,14 +93,14 @@ class _WithoutParameters:
 
 
 class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
-    """TVM's importer, corrected; of a module that TVM imports right it makes the same Relax."""
+    """TVM's importer, corrected; modules that TVM imports correctly become the same Relax."""
 
     def __init__(self, default_image_layout: str = "NCHW") -> None:
         super().__init__(default_image_layout)
         self._parameter_inputs: list[relax.Var] = []
 
     def corrected_converters(self) -> Mapping[str, Converters]:
-        """The converters that replace TVM's or join them, by the fix they belong to."""
+        """Return the converters that replace or extend TVM's, by fix id."""
         ranks = (1, 2, 3)
         return {
             DTYPE: {
@@ -153,7 +154,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
         return relax.const(_to_tvm(tensor))
 
     def _parameter(self, tensor: torch.Tensor | None) -> relax.Expr | None:
-        """A parameter or a buffer of a module."""
+        """Convert a parameter or a buffer of a module."""
         if tensor is None:
             return None
         if tensor in self.params:
@@ -161,7 +162,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
         return self._convert_torch_tensor_to_relax(tensor)
 
     def _module_call(self, node: fx.Node) -> tuple[nn.Module, relax.Expr]:
-        """The module that is called, and its first argument."""
+        """Return the called module and its first argument."""
         [x] = self._arguments(node, input=None)[:1]
         return self.named_modules[node.target], x
 
@@ -215,7 +216,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
         )
 
     def _norm_parameters(self, module: nn.Module) -> list[relax.Expr | None]:
-        """Weight, bias, running mean and variance of a norm."""
+        """Return weight, bias, running mean and running variance of a norm."""
         tensors = (module.weight, module.bias, module.running_mean, module.running_var)
         return [self._parameter(tensor) for tensor in tensors]
 
@@ -228,7 +229,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
 
     def _instance_norm_module(self, node: fx.Node) -> relax.Expr:
         module, x = self._module_call(node)
-        # Data without a batch has one axis less than the name of the module says.
+        # The rank of batched data is that in the module's name, plus 2 for batch and channels.
         is_batched = x.ty.ndim == int(type(module).__name__[-2]) + 2
         if not is_batched:
             x = self.block_builder.emit(relax.op.expand_dims(x, 0))
@@ -249,7 +250,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
     def _emit_pad(
         self, x: relax.Expr, padding: Sequence[int], mode: str, value: float = 0.0
     ) -> relax.Expr:
-        """`padding` has the two ends of the last axis, then of the one before, ..."""
+        """Emit a pad; `padding` has the two ends of the last axis, then of the one before, ..."""
         widths = [0] * (2 * x.ty.ndim - len(padding))
         for axis in reversed(range(0, len(padding), 2)):
             widths += padding[axis : axis + 2]
@@ -292,7 +293,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
         )
 
     def create_input_vars(self, input_info: list[tuple[tuple[int], str]]) -> list[relax.Var]:
-        """The inputs of ``main``, behind them those parameters that are inputs."""
+        """Return the inputs of ``main``, followed by the parameters that are inputs."""
         return super().create_input_vars(input_info) + self._parameter_inputs
 
     def from_fx(
@@ -304,11 +305,11 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
         no_bind_return_tuple: bool,
         custom_convert_map: dict[type[nn.Module] | str, Callable[..., relax.Expr]] | None = None,
     ) -> tvm.IRModule:
-        """As :func:`from_fx`."""
+        """Import a traced module, like :func:`from_fx`."""
         options = (unwrap_unit_return_tuple, no_bind_return_tuple, custom_convert_map)
         parameters = sorted(model.named_parameters(), key=lambda item: item[0])
-        taken_by_tvm = all(p.dtype in (torch.float16, torch.float32) for _, p in parameters)
-        if taken_by_tvm or not switches.enabled(DTYPE):
+        tvm_accepts = all(p.dtype in (torch.float16, torch.float32) for _, p in parameters)
+        if tvm_accepts or not switches.enabled(DTYPE):
             return super().from_fx(model, input_info, keep_params_as_input, *options)
 
         switches.note(DTYPE)
@@ -329,17 +330,17 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
 
 
 def _to_tvm(tensor: torch.Tensor) -> tvm.runtime.Tensor:
-    """A copy of `tensor`."""
+    """Copy `tensor` to a TVM tensor."""
     return tvm.runtime.from_dlpack(tensor.detach().cpu().contiguous().clone())
 
 
 def _output_padding(origin: str, module: nn.Module, x: relax.Expr, output_size: Any) -> list[int]:
-    """What ``output_size`` has more than the output without output padding.
+    """Return the output padding: ``output_size`` minus the output extents without padding.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        Where PyTorch refuses `output_size`, or what it has more depends on a symbol.
+        If PyTorch rejects `output_size`, or the output padding is symbolic.
     """
     rank = len(module.kernel_size)
     if isinstance(output_size, relax.ShapeExpr):
@@ -348,27 +349,27 @@ def _output_padding(origin: str, module: nn.Module, x: relax.Expr, output_size: 
     invalid = f"{type(module).__name__} {origin!r}: attribute output_size is {sizes}; "
     if len(sizes) not in (rank, x.ty.ndim):
         raise tvm.error.OpAttributeInvalid(
-            f"{invalid}expected {rank} elements, one a spatial axis, or {x.ty.ndim}"
+            f"{invalid}expected {rank} elements, one per spatial axis, or {x.ty.ndim}"
         )
     extents = x.ty.shape.values[-rank:]
     simplify = Analyzer().simplify
     padding = []
     for axis, size in enumerate(sizes[-rank:]):
         stride = module.stride[axis]
-        least = (
+        min_size = (
             (extents[axis] - 1) * stride
             - 2 * module.padding[axis]
             + module.dilation[axis] * (module.kernel_size[axis] - 1)
             + 1
         )
-        more = static_extent(simplify(size - least))
-        if more is None or not 0 <= more < stride:
-            ends = [simplify(end) for end in (least, least + stride - 1)]
+        extra = static_extent(simplify(size - min_size))
+        if extra is None or not 0 <= extra < stride:
+            ends = [simplify(end) for end in (min_size, min_size + stride - 1)]
             low, high = (end if static_extent(end) is None else int(end) for end in ends)
             raise tvm.error.OpAttributeInvalid(
                 f"{invalid}expected {low} to {high} on spatial axis {axis}"
             )
-        padding.append(more)
+        padding.append(extra)
     return padding
 
 
@@ -386,25 +387,25 @@ def from_fx(
 
     Convolutions, transposed convolutions, linear layers and matrix products are imported as by
     :func:`from_exported_program`, in every dtype of PyTorch's floating-point parameters.  A batch
-    norm takes its running statistics unless it is in training mode.  While the fixes ``torch-*``
-    are switched off, this is TVM's function.
+    norm uses its running statistics unless it is in training mode.  If all fixes ``torch-*`` are
+    switched off, this is TVM's function.
 
     Parameters
     ----------
     model : torch.fx.GraphModule
         The module, as ``torch.fx.symbolic_trace`` returns it.
     input_info : list of (shape, dtype)
-        The shape and the dtype of each input; dimensions may be ``tvm.tirx.Var``.
+        The shape and the dtype of each input; dims may be ``tvm.tirx.Var``.
     keep_params_as_input : bool
-        Make the parameters inputs of ``main``, behind the module's own and sorted by name, instead
-        of constants; their values are then the function's attribute ``params``.
+        Make the parameters inputs of ``main``, after the module's own and sorted by name, instead
+        of constants; the function's attribute ``params`` holds their values.
     unwrap_unit_return_tuple : bool
         Return a single output itself, not a tuple of one.
     no_bind_return_tuple : bool
         Return a tuple of outputs without binding it to a variable.
     custom_convert_map : dict, optional
         Converters by the type of a module, called with the node, or by the name of a function,
-        called with the node and the importer.  They go before all others.
+        called with the node and the importer.  They take precedence over all others.
     default_image_layout : str
         The layout of the data of interpolations: ``"NCHW"`` or ``"NHWC"``.
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Advanced indexing, scatters and assignments to slices of PyTorch.
+"""PyTorch's advanced indexing, scatters and assignments to slices.
 
 Upstream
     No thread found.
@@ -19,14 +19,14 @@ Versions
 Trigger
     ``x[..., i, :, j]``, ``x[i] = rows``, ``x[..., i, i] = v``, ``x[mask] = v``, ``x[:, :n] = y`` of
     a dynamic dim, ``torch.take``, ``scatter`` of a source that is larger than its indices,
-    ``scatter_add``, ``scatter_reduce``; embeddings by indices from 2**31 on.
+    ``scatter_add``, ``scatter_reduce``; embeddings with indices >= 2**31.
 Symptom
-    Other elements, silently: a batch is counted along with the indices, and so only its diagonal is
-    written.  Others are refused, or do not build.
+    Wrong elements, silently: the batch axis is paired with the indices, so that only its diagonal
+    is written.  Others are rejected, or do not build.
 Mechanism
-    The axes between indices become an ``arange`` of a shape that broadcasts with the others, or
-    each index is taken by itself; indices are cut to 32 bits; an ``index_put`` has an index for
-    each axis; ``slice_scatter`` has integers as bounds.
+    The axes between indices become an ``arange`` whose shape broadcasts with the indices, or each
+    index is applied separately; indices are cast to 32 bits; ``index_put`` assumes an index for
+    each axis; ``slice_scatter`` assumes integers as bounds.
 How to remove
     See ``corrections``.
 """
@@ -49,7 +49,7 @@ from .scattering import Scattering
 __all__ = ["Indexing"]
 
 _END = 2**63 - 1
-"""The end of a slice that has none."""
+"""The end that PyTorch writes for a slice without an end."""
 
 
 def _shape_of(value: relax.Expr) -> list[tirx.Expr]:
@@ -57,14 +57,15 @@ def _shape_of(value: relax.Expr) -> list[tirx.Expr]:
 
 
 def _inverse(axes: Sequence[int]) -> list[int]:
-    return [axes.index(place) for place in range(len(axes))]
+    """Return the inverse of a permutation of axes."""
+    return [axes.index(axis) for axis in range(len(axes))]
 
 
 class Indexing(Scattering, Corrections):
     """The converters of indexing."""
 
     def indexing_calls(self) -> Converters:
-        """Converters of ATen's operators, by the name of the overload."""
+        """Return converters of ATen's operators, by the name of the overload."""
         return {
             "embedding.default": self._embedding_call,
             "index.Tensor": self._index_call,
@@ -100,10 +101,10 @@ class Indexing(Scattering, Corrections):
             return self.block_builder.emit(relax.op.take(x, given[0], axis=axes[0]))
         others = [axis for axis in range(x.ty.ndim) if axis not in axes]
         x = self._permuted(x, axes + others)
-        found = self.block_builder.emit(relax.op.index_tensor(x, given))
-        places = max(index.ty.ndim for index in given)
-        order = _result_order(axes, others, places)
-        return self._permuted(found, _inverse(order))
+        elements = self.block_builder.emit(relax.op.index_tensor(x, given))
+        index_rank = max(index.ty.ndim for index in given)
+        order = _result_order(axes, others, index_rank)
+        return self._permuted(elements, _inverse(order))
 
     def _index_put_call(self, node: fx.Node) -> relax.Expr:
         x, indices, values, accumulate = self._arguments(
@@ -118,9 +119,9 @@ class Indexing(Scattering, Corrections):
             return self._put(x, axes, given, values, accumulate)
         if len(given) > 1:
             raise tvm.error.OpNotImplemented(
-                f"{node.target} {node.name!r}: the indices are of the dtypes "
+                f"{node.target} {node.name!r}: the dtypes of the indices are "
                 f"{[None if i is None else dtype_of(i) for i in indices]}; "
-                "expected integers, or one tensor of booleans alone"
+                "expected integers, or only one tensor of booleans"
             )
         mask = self._astype(masks[0], "bool")
         return self._put_where(x, axes[0], mask, values, accumulate)
@@ -133,14 +134,14 @@ class Indexing(Scattering, Corrections):
         values: relax.Expr,
         accumulate: bool,
     ) -> relax.Expr:
-        """Assign to, or add to, what the integers `indices` of `axes` name."""
+        """Assign `values` to the elements at the integer `indices` along `axes`, or add them."""
         emit, shape = self.block_builder.emit, _shape_of(x)
         others = [axis for axis in range(len(shape)) if axis not in axes]
         outer = broadcast([_shape_of(index) for index in indices])
         rest = [shape[axis] for axis in others]
         order = _result_order(axes, others, len(outer))
-        whole = [(*outer, *rest)[place] for place in _inverse(order)]
-        values = self._permuted(emit(relax.op.broadcast_to(values, whole)), order)
+        target = [(*outer, *rest)[axis] for axis in _inverse(order)]
+        values = self._permuted(emit(relax.op.broadcast_to(values, target)), order)
         columns = [
             emit(relax.op.broadcast_to(self._astype(index, "int64"), outer)) for index in indices
         ]
@@ -149,8 +150,8 @@ class Indexing(Scattering, Corrections):
             rows = emit(relax.op.expand_dims(rows, 0))
             values = emit(relax.op.expand_dims(values, 0))
         moved = self._permuted(x, axes + others)
-        put = emit(relax.op.scatter_nd(moved, rows, values, "add" if accumulate else "update"))
-        return self._permuted(put, _inverse(axes + others))
+        updated = emit(relax.op.scatter_nd(moved, rows, values, "add" if accumulate else "update"))
+        return self._permuted(updated, _inverse(axes + others))
 
     def _put_where(
         self,
@@ -160,28 +161,27 @@ class Indexing(Scattering, Corrections):
         values: relax.Expr,
         accumulate: bool,
     ) -> relax.Expr:
-        """Assign to, or add to, the elements from `axis` on that a mask names."""
-        emit, places = self.block_builder.emit, mask.ty.ndim
-        rest = x.ty.ndim - axis - places
-        named = _shape_of(x)[axis : axis + places]
-        if not all(map(Analyzer().can_prove_equal, _shape_of(mask), named)):
-            mask = self.block_builder.match_cast(mask, relax.TensorType(named, "bool"))
-        counted = values.ty.ndim - 1 - rest
-        if counted >= 0 and static_extent(_shape_of(values)[counted]) == 1:
+        """Assign `values` to the elements that a mask selects from `axis` on, or add them."""
+        emit, mask_rank = self.block_builder.emit, mask.ty.ndim
+        rest = x.ty.ndim - axis - mask_rank
+        masked = _shape_of(x)[axis : axis + mask_rank]
+        if not all(map(Analyzer().can_prove_equal, _shape_of(mask), masked)):
+            mask = self.block_builder.match_cast(mask, relax.TensorType(masked, "bool"))
+        values_axis = values.ty.ndim - 1 - rest
+        if values_axis >= 0 and static_extent(_shape_of(values)[values_axis]) == 1:
             shape = _shape_of(values)
-            one = [tirx.const(1, "int64")] * places
-            values = emit(relax.op.reshape(values, (*shape[:counted], *one, *shape[counted + 1 :])))
-        elif counted >= 0:
-            # The values are in the order of the elements that the mask names, and as many.
+            shape[values_axis : values_axis + 1] = [tirx.const(1, "int64")] * mask_rank
+            values = emit(relax.op.reshape(values, shape))
+        elif values_axis >= 0:
+            # There is one value for each selected element, in the order of these elements.
             flat = emit(relax.op.reshape(self._astype(mask, "int64"), (-1,)))
             count = emit(relax.op.sum(flat, axis=0, keepdims=True))
-            self.block_builder.match_cast(
-                emit(relax.op.tensor_to_shape(count)), relax.ShapeType([_shape_of(values)[counted]])
-            )
+            count = emit(relax.op.tensor_to_shape(count))
+            self.block_builder.match_cast(count, relax.ShapeType([_shape_of(values)[values_axis]]))
             number = emit(relax.op.cumsum(flat, axis=0))
             number = emit(relax.op.subtract(number, relax.const(1, "int64")))
             number = emit(relax.op.reshape(number, _shape_of(mask)))
-            values = emit(relax.op.take(values, number, axis=counted, mode="clip"))
+            values = emit(relax.op.take(values, number, axis=values_axis, mode="clip"))
         if rest:
             mask = emit(relax.op.reshape(mask, (*_shape_of(mask), *[1] * rest)))
         if accumulate:
@@ -201,8 +201,8 @@ class Indexing(Scattering, Corrections):
         if analyzer.can_prove(begin >= stop):
             return x
         bounds = (analyzer.simplify(begin), analyzer.simplify(stop), step)
-        whole = analyzer.can_prove_equal(begin, 0) and analyzer.can_prove_equal(stop, extent)
-        if whole and static_extent(step) == 1:
+        is_whole = analyzer.can_prove_equal(begin, 0) and analyzer.can_prove_equal(stop, extent)
+        if is_whole and static_extent(step) == 1:
             return self.block_builder.emit(relax.op.broadcast_to(source, _shape_of(x)))
         start, end, step = (relax.prim_value(bound) for bound in bounds)
         return self.block_builder.emit(
@@ -219,21 +219,21 @@ class Indexing(Scattering, Corrections):
         return self.block_builder.emit(relax.op.slice_scatter(x, source, *bounds, axis=axis))
 
 
-def _result_order(axes: list[int], others: list[int], places: int) -> list[int]:
-    """Where, in the result of indexing, the axes of the indices and the `others` are.
+def _result_order(axes: list[int], others: list[int], index_rank: int) -> list[int]:
+    """Return the result axes of the indices, then those of the `others`.
 
-    The axes of the indices stand where the first index does if all indices stand together, and
-    else in front.
+    If the indexed `axes` are adjacent, the axes of the indices replace them; otherwise they come
+    first.
     """
-    together = axes == list(range(axes[0], axes[-1] + 1))
-    first = axes[0] if together else 0
-    indexed = list(range(first, first + places))
-    rank = places + len(others)
-    return indexed + [place for place in range(rank) if place not in indexed]
+    adjacent = axes == list(range(axes[0], axes[-1] + 1))
+    first = axes[0] if adjacent else 0
+    indexed = list(range(first, first + index_rank))
+    rank = index_rank + len(others)
+    return indexed + [axis for axis in range(rank) if axis not in indexed]
 
 
 def _bound(bound: Any, extent: tirx.Expr) -> tirx.Expr:
-    """The bound of a slice, counted from the front, and no more than the extent."""
+    """Count a bound of a slice from the front, and limit it to the extent."""
     number = static_extent(bound)
     if number is None:
         return bound

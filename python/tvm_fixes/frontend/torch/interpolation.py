@@ -13,10 +13,10 @@
 """Interpolation as PyTorch computes it.
 
 TVM's ``resize2d`` and ``resize3d`` take the ratio of the extents as the scale, compute in float32,
-and round coordinates with a tolerance.  Where that is what PyTorch does, they are emitted.
-Elsewhere (1-D data, float64, a scale factor that is not the ratio, antialiasing, ...) each axis is
-gathered by itself, from the positions and with the weights that PyTorch's own kernel uses; they
-are read off its result on the unit vectors.
+and round coordinates with a tolerance.  If PyTorch computes the same, the importer emits them.
+Otherwise (1-D data, float64, a scale factor that is not the ratio, antialiasing, ...), it gathers
+one axis after the other, with the positions and weights of PyTorch's own kernel.  The result of
+this kernel for the unit vectors shows them.
 """
 
 import functools
@@ -40,7 +40,7 @@ from ..dtypes import accumulation_dtype, dtype_of
 __all__ = ["Interpolation", "interpolate"]
 
 
-# The spatial ranks that PyTorch defines a mode for, and TVM's name of the method.
+# For each mode of PyTorch, the spatial ranks that it supports, and TVM's name of the method.
 _MODES: dict[str, tuple[tuple[int, ...], str]] = {
     "nearest": ((1, 2, 3), "nearest_neighbor"),
     "nearest-exact": ((1, 2, 3), "nearest_neighbor"),
@@ -50,7 +50,7 @@ _MODES: dict[str, tuple[tuple[int, ...], str]] = {
     "bicubic": ((2,), "cubic"),
     "area": ((1, 2, 3), "area"),
 }
-# Dtypes of which float32, that TVM resizes in, holds every value.
+# Dtypes whose values are all exact in float32, in which TVM resizes.
 _IN_FLOAT32 = ("float16", "bfloat16", "float32", "int8", "uint8", "int16", "uint16")
 
 # An integer, or an expression of symbols.
@@ -66,12 +66,12 @@ class Interpolation:
     origin : str
         The name of the node, for messages.
     size, scale_factor : int, float, sequence or None
-        The one that is given holds for all spatial axes, or has an element for each; elements of
-        `size` may be symbolic.
+        Exactly one is given: a value for all spatial axes, or a sequence with an element per
+        axis. Elements of `size` may be symbolic.
     mode : str
     align_corners : bool or None
     recompute_scale_factor : bool or None
-        Take `scale_factor` for the extents of the output alone, not for coordinates.
+        Use `scale_factor` only for the extents of the output, not for coordinates.
     antialias : bool
     """
 
@@ -88,14 +88,14 @@ class Interpolation:
         return self.mode.startswith("nearest")
 
     def invalid(self, attribute: str, reason: str) -> tvm.error.OpAttributeInvalid:
-        """The error that says why an attribute can't be imported."""
+        """Return the error about an attribute that can't be imported."""
         return tvm.error.OpAttributeInvalid(
             f"interpolate {self.origin!r}: attribute {attribute} is {getattr(self, attribute)!r}; "
             f"{reason}"
         )
 
     def per_axis(self, attribute: str, rank: int) -> list[Any] | None:
-        """The value of `size` or `scale_factor` for each spatial axis."""
+        """Return the value of `size` or `scale_factor` for each spatial axis."""
         value = getattr(self, attribute)
         if value is None:
             return None
@@ -104,13 +104,13 @@ class Interpolation:
         if not isinstance(value, Sequence | tvm_ffi.Array):
             return [value] * rank
         if len(value) != rank:
-            raise self.invalid(attribute, f"expected {rank} elements, one a spatial axis")
+            raise self.invalid(attribute, f"expected {rank} elements, one per spatial axis")
         return list(value)
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """A spatial axis: its place in the data, its extents, and PyTorch's scale factor, if any."""
+    """A spatial axis: its position in the data, its extents, and PyTorch's scale factor, if any."""
 
     position: int
     extent: Extent
@@ -123,7 +123,7 @@ class _Axis:
 
     @property
     def shrinkage(self) -> Fraction | None:
-        """``extent / out``, or None if it depends on a symbol."""
+        """``extent / out``, or None if it is symbolic."""
         if isinstance(self.extent, int) and isinstance(self.out, int):
             return Fraction(self.extent, self.out)
         factor = factor_of(self.out, self.extent)
@@ -135,9 +135,9 @@ def _extent(value: Any) -> Extent:
 
 
 def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[_Axis]:
-    """The spatial axes of `x`, in their order.
+    """Return the spatial axes of `x`, in their order.
 
-    The output has ``floor(extent * scale_factor)`` elements where no size is given.
+    Without a size, the output has ``floor(extent * scale_factor)`` elements.
     """
     positions = [position for position, axis in enumerate(layout) if axis in "DHW"]
     extents = [_extent(x.ty.shape[position]) for position in positions]
@@ -145,7 +145,8 @@ def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[
     sizes = arguments.per_axis("size", rank)
     factors = arguments.per_axis("scale_factor", rank)
     if sizes is not None and factors is not None:
-        raise arguments.invalid("scale_factor", f"but size is {arguments.size!r}; expected one")
+        reason = f"size is {arguments.size!r}; expected only one of them"
+        raise arguments.invalid("scale_factor", reason)
     if sizes is not None:
         return [
             _Axis(position, extent, _extent(size), None)
@@ -168,7 +169,7 @@ def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[
     return axes
 
 
-def _tvm_resizes_alike(arguments: Interpolation, axis: _Axis, dtype: str) -> bool:
+def _tvm_resizes_equally(arguments: Interpolation, axis: _Axis, dtype: str) -> bool:
     """Whether TVM's resize takes the same elements of an axis with the same weights as PyTorch."""
     if arguments.antialias or dtype not in _IN_FLOAT32:
         return False
@@ -179,7 +180,7 @@ def _tvm_resizes_alike(arguments: Interpolation, axis: _Axis, dtype: str) -> boo
     if axis.scale_factor is not None and shrinkage != 1 / Fraction(axis.scale_factor):
         return False
     if arguments.is_nearest:
-        # A coordinate is exact, and so is its floor, if the scale is a binary fraction.
+        # If the scale is a binary fraction, a coordinate is exact, and so is its floor.
         return shrinkage is not None and shrinkage.denominator.bit_count() == 1
     return True
 
@@ -220,19 +221,19 @@ def _taps(
     antialias: bool,
     double: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Where PyTorch takes the elements of an output axis from.
+    """Return the input positions and weights that PyTorch uses for the elements of an output axis.
 
     Returns
     -------
     positions : np.ndarray
-        int64, ``(taps, out)``, or ``(out,)`` if there is one tap of weight 1.
+        int64, ``(taps, out)``, or ``(out,)`` for a single tap of weight 1.
     weights : np.ndarray or None
         ``(taps, out)``; None for a weight of 1.
     """
     # PyTorch's coordinates depend on the dtype.
     dtype = torch.float64 if double else torch.float32
     if mode.startswith("nearest"):
-        # They are rounded otherwise in the kernel for two spatial axes.
+        # PyTorch's kernel for two spatial axes rounds coordinates differently: keep the rank.
         others = (1,) * (rank - 1)
         options: dict[str, Any] = {"mode": mode}
         if scale_factor is None:
@@ -247,28 +248,29 @@ def _taps(
         options["size"] = (1, out)
     else:
         options["scale_factor"] = (1.0, scale_factor)
-    # Along the last axis: along the one before, PyTorch is wrong if it antialiases one column.
+    # Interpolate the last axis: along the one before, PyTorch antialiases a single column wrongly.
     unit_vectors = torch.eye(extent, dtype=dtype)[None, :, None, :]
     matrix = F.interpolate(
         unit_vectors, align_corners=bool(align_corners), antialias=antialias, **options
     )[0, :, 0, :].numpy()
     taps = max(int(np.count_nonzero(matrix, axis=0).max()), 1)
-    # The stable order is that of the positions.
+    # A stable sort keeps the positions in ascending order.
     positions = np.argsort(matrix == 0, axis=0, kind="stable")[:taps]
     weights = np.take_along_axis(matrix, positions, axis=0)
-    # A tap too many repeats the first, so that no other element can turn into 0 * inf.
+    # An unused tap repeats the first position, because 0 * inf of another element would be NaN.
     return np.where(weights == 0, positions[0], positions), weights
 
 
 def _gather(
     builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: Interpolation
 ) -> relax.Expr:
-    """One axis of `x` interpolated; weights have the dtype of `x`."""
+    """Interpolate one axis of `x` with weights of the dtype of `x`."""
     if not axis.is_static:
         raise arguments.invalid(
             "size" if arguments.scale_factor is None else "scale_factor",
-            f"expected static extents for mode {arguments.mode!r} where TVM's resize differs from "
-            f"PyTorch; axis {axis.position} has {axis.extent} and {axis.out}",
+            f"expected static extents, because TVM's resize differs from PyTorch's mode "
+            f"{arguments.mode!r}; axis {axis.position} has {axis.extent} in the input and "
+            f"{axis.out} in the output",
         )
     dtype = dtype_of(x)
     positions, weights = _taps(
@@ -285,11 +287,11 @@ def _gather(
     times = axis.out // axis.extent
     if weights is None and np.array_equal(positions, np.arange(axis.extent).repeat(times)):
         return emit(relax.op.repeat(x, times, axis.position))
-    # TVM warns of the default mode, which does not check the positions.
+    # TVM warns about the default mode, which does not check the positions.
     taken = emit(relax.op.take(x, relax.const(positions, "int64"), axis.position, mode="clip"))
     if weights is None:
         return taken
-    # The axis has become two, of the taps and of the output.
+    # The axis became two axes: the taps and the output elements.
     after = x.ty.ndim - axis.position - 1
     weights = weights.reshape(weights.shape + (1,) * after)
     weighted = emit(relax.op.multiply(taken, relax.const(weights, dtype)))
@@ -299,16 +301,16 @@ def _gather(
 def interpolate(
     builder: relax.BlockBuilder, x: relax.Expr, arguments: Interpolation, *, channels_last: bool
 ) -> relax.Expr:
-    """Emit what ``torch.nn.functional.interpolate`` computes.
+    """Emit ``torch.nn.functional.interpolate``.
 
     Parameters
     ----------
     builder : relax.BlockBuilder
     x : relax.Expr
         ``(N, C, *spatial)``, or ``(N, *spatial, C)`` if `channels_last`, with 1 to 3 spatial axes.
-        Floating-point, or of any dtype if the mode is one of the nearest.
+        Floating-point, or of any dtype for the nearest modes.
     arguments : Interpolation
-        All modes of PyTorch are imported.  Symbolic spatial extents are, where TVM's resize takes
+        All modes of PyTorch are imported.  Spatial extents may be symbolic if TVM's resize takes
         the same elements for every value: linear and cubic modes that grow or shrink by the ratio
         of the extents, and nearest modes that grow by a power of two.
 
@@ -320,12 +322,12 @@ def interpolate(
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the arguments can't be imported, or PyTorch refuses them.
+        If the arguments can't be imported, or PyTorch rejects them.
     """
     rank = x.ty.ndim - 2
     ranks, _ = _MODES.get(arguments.mode, ((), ""))
     if rank not in ranks:
-        raise arguments.invalid("mode", f"it is not for data of {x.ty.ndim} axes")
+        raise arguments.invalid("mode", f"it does not support data of rank {x.ty.ndim}")
     spatial = "DHW"[3 - rank :]
     layout = f"N{spatial}C" if channels_last else f"NC{spatial}"
     dtype = dtype_of(x)
@@ -335,7 +337,7 @@ def interpolate(
     resized = (
         rank > 1
         and arguments.mode != "area"
-        and all(_tvm_resizes_alike(arguments, axis, dtype) for axis in axes)
+        and all(_tvm_resizes_equally(arguments, axis, dtype) for axis in axes)
     )
     if arguments.is_nearest or not resized:
         switches.note(FIX_ID)

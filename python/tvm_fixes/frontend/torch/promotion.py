@@ -10,23 +10,23 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators of PyTorch that compute in another dtype than that of their operands.
+"""PyTorch operators that compute in another dtype than that of their operands.
 
 Upstream
     https://github.com/apache/tvm/pull/18459 (infinity in integers); no thread names the causes.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An operation on integers with a Python float or another dtype, on a tensor without axes, or on
-    a size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
+    An operation on integers with a Python float or another dtype, on a tensor of rank 0, or on a
+    size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
     function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
     ``any`` of numbers; ``clamp`` of integers; ``ones_like`` and the like in another dtype.
 Symptom
-    Other numbers or dtypes, silently: integers times 0.5 are 0, and divided by 2 stay integers;
-    ``alpha`` is ignored.  Others are refused, or fail when they are built.
+    Wrong numbers or dtypes, silently: integers times 0.5 are 0, and a quotient of integers is an
+    integer; ``alpha`` is ignored.  Others are rejected, or fail at build.
 Mechanism
-    The converters give a Python scalar the dtype of the tensor, promote two tensors regardless of
-    their ranks, and leave to the operators of Relax what these do with integers.
+    The converters cast a Python scalar to the dtype of the tensor, promote two tensors regardless
+    of their ranks, and pass integers to Relax operators that do not promote them.
 How to remove
     See ``corrections``.
 """
@@ -77,8 +77,8 @@ _ARITHMETIC: dict[str, Callable[..., relax.Expr]] = {
     "le": relax.op.less_equal,
     "lt": relax.op.less,
 }
-# What an operator of Relax would do with the integers behind booleans.
-_OF_BOOLEANS: dict[str, Callable[..., relax.Expr]] = {
+# The logical operators that replace arithmetic and bitwise operators on booleans.
+_ON_BOOLEANS: dict[str, Callable[..., relax.Expr]] = {
     "add": relax.op.logical_or,
     "add_": relax.op.logical_or,
     "mul": relax.op.logical_and,
@@ -99,8 +99,8 @@ _FLOATING: dict[str, Callable[..., relax.Expr]] = {
     "div": relax.op.divide,
     "atan2": relax.op.atan2,
 }
-# Of a number and itself they tell NaN from others.
-_OF_ITSELF = (relax.op.equal, relax.op.not_equal, relax.op.less_equal, relax.op.greater_equal)
+# Comparing a number with itself by these shows whether it is NaN.
+_NAN_TESTS = (relax.op.equal, relax.op.not_equal, relax.op.less_equal, relax.op.greater_equal)
 _BINARY_OVERLOADS = ("Tensor", "Scalar", "Scalar_Tensor", "default", "other")
 
 _FLOATING_UNARY = (
@@ -118,12 +118,12 @@ _FILLS = {"empty_like": 0, "zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new
 
 
 def value_of(argument: Any) -> Any:
-    """What PyTorch knows of an argument of a node: a fake tensor, a number, or a symbolic one."""
+    """Return PyTorch's value of an argument: a fake tensor, a number, or a symbolic number."""
     return argument.meta.get("val") if isinstance(argument, fx.Node) else argument
 
 
 def _example(argument: Any) -> Any:
-    """An operand as PyTorch's promotion takes it: of symbolic numbers only the type counts."""
+    """Return an operand for PyTorch's promotion; an example replaces a symbolic number."""
     value = value_of(argument)
     for symbolic, example in (
         (torch.SymBool, True),
@@ -136,23 +136,23 @@ def _example(argument: Any) -> Any:
 
 
 def _number(argument: Any) -> float | None:
-    """An argument that is a number; None for all others."""
+    """Return an argument that is a number, or None for other arguments."""
     return argument if isinstance(argument, int | float) else None
 
 
 class Promotion(Corrections):
-    """The converters of elementwise operators and sums that promote as PyTorch does."""
+    """The converters of elementwise operators and sums that promote like PyTorch."""
 
     def promoting_converters(self, stock: Converters) -> Converters:
-        """Converters that take the place of those of `stock`, or act through them."""
+        """Return converters that replace those of `stock`, or wrap them."""
         converters: dict[Any, Callable[[fx.Node], relax.Expr]] = {}
         for kind, operators in ((Kind.DEFAULT, _ARITHMETIC), (Kind.INT_TO_FLOAT, _FLOATING)):
             for name, op in operators.items():
                 for key in (f"{name}.{overload}" for overload in _BINARY_OVERLOADS):
                     known = stock.get(key) or stock.get(key.replace("Scalar_Tensor", "Tensor"))
                     if known is not None and key not in ("max.default", "min.default"):
-                        of_booleans = _OF_BOOLEANS.get(name)
-                        converters[key] = self._binary_converter(op, of_booleans, kind, known)
+                        boolean_op = _ON_BOOLEANS.get(name)
+                        converters[key] = self._binary_converter(op, boolean_op, kind, known)
         for name in _FLOATING_UNARY:
             converters[f"{name}.default"] = self._in_dtype_converter(stock[f"{name}.default"])
         for name, known_name in _SUMS.items():
@@ -181,17 +181,17 @@ class Promotion(Corrections):
         }
 
     def _result_dtype(self, kind: Kind, *operands: Any) -> str:
-        """The dtype in which PyTorch computes an elementwise operator of these arguments."""
+        """Return the dtype in which PyTorch computes an elementwise operator of `operands`."""
         examples = [_example(operand) for operand in operands if operand is not None]
         _, dtype = elementwise_dtypes(*examples, type_promotion_kind=kind)
         return self._convert_data_type(dtype)
 
     def _operand(self, argument: Any, dtype: str) -> relax.Expr:
-        """An argument, be it a tensor, a number or a size, as a tensor of `dtype`."""
+        """Convert an argument (a tensor, a number or a size) to a tensor of `dtype`."""
         value = self._retrieve_args(argument)
         if not isinstance(value, relax.Expr):
             if "int" in dtype and isinstance(value, int | float):
-                # PyTorch truncates and wraps a number that the dtype does not hold.
+                # PyTorch truncates and wraps a number that does not fit the dtype.
                 value = torch.tensor(value).to(getattr(torch, dtype)).numpy()
             return relax.const(value, dtype)
         if isinstance(value.ty, PrimType):
@@ -199,7 +199,7 @@ class Promotion(Corrections):
         return self._astype(value, dtype)
 
     def _has_dtype(self, argument: Any, dtype: str) -> bool:
-        """Whether a tensor has `dtype`, and a number fits; sizes have none."""
+        """Whether a tensor has `dtype`, or a number fits it; False for a size of the program."""
         value = self._retrieve_args(argument)
         if isinstance(value, int | float) and "int" in dtype:
             return np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
@@ -210,7 +210,7 @@ class Promotion(Corrections):
     def _binary_converter(
         self,
         op: Callable[..., relax.Expr],
-        of_booleans: Callable[..., relax.Expr] | None,
+        boolean_op: Callable[..., relax.Expr] | None,
         kind: Kind,
         stock: Callable[[fx.Node], relax.Expr],
     ) -> Callable[[fx.Node], relax.Expr]:
@@ -221,26 +221,26 @@ class Promotion(Corrections):
             if op is relax.op.multiply and "float" in dtype and 0 in map(_number, operands):
                 [factor] = [operand for operand in operands if _number(operand) != 0]
                 return self._product_with_zero(self._operand(factor, dtype))
-            if op in _OF_ITSELF and "float" in dtype and operands[0] is operands[1]:
+            if op in _NAN_TESTS and "float" in dtype and operands[0] is operands[1]:
                 return self._compared_with_itself(op, self.env[operands[0]])
             is_plain = alpha == 1 and dtype != "bool"
             if is_plain and all(self._has_dtype(operand, dtype) for operand in operands):
                 return stock(node)
             switches.note(FIX_ID)
-            if dtype == "bool" and of_booleans is None:
-                # A comparison; LLVM has none of booleans, as TVM takes them.
+            if dtype == "bool" and boolean_op is None:
+                # A comparison: TVM's code generator does not compare booleans.
                 dtype = "int8"
             lhs, rhs = (self._operand(operand, dtype) for operand in operands)
             if alpha != 1:
                 factor = self._operand(alpha, dtype)
                 rhs = self.block_builder.emit(relax.op.multiply(rhs, factor))
-            chosen = of_booleans if dtype == "bool" and of_booleans is not None else op
+            chosen = boolean_op if dtype == "bool" and boolean_op is not None else op
             return self.block_builder.emit(chosen(lhs, rhs))
 
         return convert
 
     def _compared_with_itself(self, op: Callable[..., relax.Expr], x: relax.Expr) -> relax.Expr:
-        """Whether numbers are NaN, or are not; TVM simplifies ``x == x`` to true in a kernel."""
+        """Emit the NaN test that ``x == x`` stands for; TVM simplifies ``x == x`` to true."""
         switches.note(FIX_ID)
         is_nan = self.block_builder.emit(relax.op.isnan(x))
         if op is relax.op.not_equal:
@@ -248,7 +248,7 @@ class Promotion(Corrections):
         return self.block_builder.emit(relax.op.logical_not(is_nan))
 
     def _product_with_zero(self, x: relax.Expr) -> relax.Expr:
-        """0, or NaN where `x` is NaN or infinite; TVM simplifies the product to 0 there, too."""
+        """Emit ``0 * x``, which is NaN for NaN or infinity; TVM simplifies the product to 0."""
         switches.note(FIX_ID)
         emit, dtype = self.block_builder.emit, dtype_of(x)
         is_finite = emit(relax.op.less(emit(relax.op.abs(x)), relax.const(math.inf, dtype)))
@@ -257,7 +257,7 @@ class Promotion(Corrections):
     def _in_dtype_converter(
         self, stock: Callable[[fx.Node], relax.Expr]
     ) -> Callable[[fx.Node], relax.Expr]:
-        """A function of one tensor, that is given it in the dtype of the result."""
+        """Wrap the converter of a unary function, to cast its operand to the result's dtype."""
 
         def convert(node: fx.Node) -> relax.Expr:
             argument = node.args[0]
@@ -304,7 +304,7 @@ class Promotion(Corrections):
         return convert
 
     def _integer_power(self, base: relax.Expr, exponent: int) -> relax.Expr:
-        """A power of integers by products, which TVM's ``power`` has no lowering for."""
+        """Emit a power of integers as products; TVM's ``power`` has no lowering for integers."""
         emit, result = self.block_builder.emit, None
         while exponent:
             if exponent % 2:
@@ -350,7 +350,7 @@ class Promotion(Corrections):
         return convert
 
     def _copied(self, node: fx.Node) -> relax.Expr:
-        """A number or a tensor in the shape and the dtype of another, which stays what it is."""
+        """Convert ``copy``: broadcast a number or a tensor to the shape and dtype of another."""
         switches.note(FIX_ID)
         like = self.env[node.args[0]]
         source = self._operand(node.args[1], dtype_of(like))
@@ -366,7 +366,7 @@ class Promotion(Corrections):
             plain = all(bound is None or isinstance(bound, int | float) for bound in bounds)
             if plain and "float" in dtype and dtype_of(self.env[x]) == dtype:
                 return stock(node)
-            # TVM's clip takes infinity for the bound that is not given, which no integer is.
+            # For a missing bound, TVM's clip uses infinity, which is not an integer.
             switches.note(FIX_ID)
             out = self._operand(x, dtype)
             for bound, op in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=True):
@@ -392,7 +392,7 @@ class Promotion(Corrections):
         return convert
 
     def _rounded_quotient(self, node: fx.Node) -> relax.Expr:
-        """``div`` with or without a rounding mode."""
+        """Convert ``div``, with or without a rounding mode, and ``floor_divide``."""
         operands = node.args[:2]
         is_floor = node.target.__name__.startswith("floor_divide")
         mode = "floor" if is_floor else node.kwargs.get("rounding_mode")
@@ -403,12 +403,12 @@ class Promotion(Corrections):
         lhs, rhs = (self._operand(operand, dtype) for operand in operands)
         emit = self.block_builder.emit
         if mode == "floor":
-            # PyTorch does not round a number to 16 bits, and there may be more or less of it.
+            # PyTorch does not round a Python number to 16 bits, which could change the floor.
             inner = accumulation_dtype(dtype)
             lhs, rhs = (self._operand(operand, inner) for operand in operands)
             return self._astype(emit(relax.op.floor_divide(lhs, rhs)), dtype)
         quotient = emit(relax.op.divide(lhs, rhs))
-        # A quotient of integers is truncated as it is.
+        # A quotient of integers is already truncated.
         return emit(relax.op.trunc(quotient)) if mode == "trunc" and "float" in dtype else quotient
 
     def _reversed_difference(self, node: fx.Node) -> relax.Expr:

@@ -18,13 +18,14 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``x.max(dim)`` with NaN; ``x.min(dim)``, ``amax``, ``amin``, ``aminmax``; a reduction, a scan, a
-    softmax or a sort of a tensor without axes along axis 0 or -1; a norm of order 0, or of 16 bits.
+    softmax or a sort of a tensor of rank 0 along axis 0 or -1; a norm of order 0, or of 16 bits.
 Symptom
-    NaN is lost, and the norm of large float16 numbers infinite, silently; the others are refused.
+    NaN is lost, and the norm of large float16 numbers is infinite, silently; the others are
+    rejected.
 Mechanism
-    The largest element is taken from a top-k, whose comparisons NaN does not take part in; there
-    are no converters of the others.  Relax has no axis 0 in a tensor without axes, PyTorch has.
-    A norm is computed in the dtype of its operand, with the reciprocal of its order.
+    The largest element is taken from a top-k, whose comparisons ignore NaN; the others have no
+    converters.  A tensor of rank 0 has an axis 0 in PyTorch, but not in Relax.  A norm is computed
+    in the dtype of its operand, with the reciprocal of its order.
 How to remove
     See ``corrections``.
 """
@@ -45,7 +46,7 @@ __all__ = ["Reductions"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
-# What takes an axis, that a tensor without axes may be given, too.
+# Operators with an axis argument, which PyTorch accepts for a tensor of rank 0, too.
 _ALONG_AN_AXIS = (
     *("amax.default", "amin.default", "any.dim", "any.dims", "argmax.default", "argmin.default"),
     *("argsort.default", "flip.default", "gather.default", "index_select.default"),
@@ -55,11 +56,11 @@ _ALONG_AN_AXIS = (
     *("_log_softmax.default", "_softmax.default"),
 )
 
-# The arguments that are tensors without axes, where these are not just the first one.
-_PLACES = {"gather.default": (0, 2)}
+# The positions of the tensor arguments, for operators with more than the first one.
+_TENSOR_ARGUMENTS = {"gather.default": (0, 2)}
 
 
-# Of one element each is that element.
+# The scan of a single element is that element.
 _SCANS = {"cumprod.default": relax.op.cumprod, "cumsum.default": relax.op.cumsum}
 
 
@@ -67,19 +68,19 @@ class Reductions(Corrections):
     """The converters of reductions."""
 
     def reducing_converters(self) -> Converters:
-        """The converters of extrema."""
+        """Return the converters of extrema and norms."""
         return {
-            "max.dim": self._extremum_and_place(relax.op.max, relax.op.argmax),
-            "min.dim": self._extremum_and_place(relax.op.min, relax.op.argmin),
+            "max.dim": self._extremum_and_index(relax.op.max, relax.op.argmax),
+            "min.dim": self._extremum_and_index(relax.op.min, relax.op.argmin),
             "amax.default": self._extremum(relax.op.max),
             "amin.default": self._extremum(relax.op.min),
             "linalg_vector_norm.default": self._vector_norm,
         }
 
     def ranked_converters(self, known: Converters) -> Converters:
-        """Of `known` converters, those that are given an axis, for tensors without axes too."""
+        """Wrap those `known` converters that have an axis, to accept tensors of rank 0, too."""
         converters: dict[Any, Convert] = {
-            name: self._of_any_rank(known[name], _PLACES.get(name, (0,)))
+            name: self._of_any_rank(known[name], _TENSOR_ARGUMENTS.get(name, (0,)))
             for name in _ALONG_AN_AXIS
             if name in known
         }
@@ -88,21 +89,21 @@ class Reductions(Corrections):
         }
 
     def _reduced(self, op: Callable[..., relax.Expr], x: relax.Expr, *options: Any) -> relax.Expr:
-        """A maximum or minimum, of booleans too."""
+        """Emit a maximum or minimum, of any dtype including booleans."""
         dtype = dtype_of(x)
         values = self._astype(x, "int8") if dtype == "bool" else x
         return self._astype(self.block_builder.emit(op(values, *options)), dtype)
 
-    def _extremum_and_place(
-        self, op: Callable[..., relax.Expr], place: Callable[..., relax.Expr]
+    def _extremum_and_index(
+        self, op: Callable[..., relax.Expr], index_op: Callable[..., relax.Expr]
     ) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:
             x, axis, keepdims = self._arguments(node, input=None, dim=None, keepdim=False)
             switches.note(FIX_ID)
             values = self._reduced(op, x, axis, keepdims)
             searched = self._astype(x, "int8") if dtype_of(x) == "bool" else x
-            places = self.block_builder.emit(place(searched, axis, keepdims))
-            return relax.Tuple([values, self._astype(places, "int64")])
+            indices = self.block_builder.emit(index_op(searched, axis, keepdims))
+            return relax.Tuple([values, self._astype(indices, "int64")])
 
         return convert
 
@@ -116,7 +117,7 @@ class Reductions(Corrections):
         return convert
 
     def _vector_norm(self, node: fx.Node) -> relax.Expr:
-        """Summed in the accumulation dtype, as PyTorch does, in which squares do not overflow."""
+        """Convert a norm: sum in the accumulation dtype like PyTorch, so that squares fit."""
         switches.note(FIX_ID)
         x, order, axes, keepdims, _ = self._arguments(
             node, input=None, ord=2, dim=None, keepdim=False, dtype=None
@@ -152,16 +153,16 @@ class Reductions(Corrections):
             switches.note(FIX_ID)
             if x.ty.ndim == 0:
                 return self._astype(x, dtype)
-            # Of 16 bits it is summed in float32 and rounded once.
+            # A scan of 16-bit elements sums in float32 and rounds once.
             return self._astype(self.block_builder.emit(op(self._astype(x, inner), axis)), dtype)
 
         return convert
 
-    def _of_any_rank(self, convert: Convert, places: tuple[int, ...] = (0,)) -> Convert:
-        """`convert`, of tensors without axes among the arguments at `places` as of one element."""
+    def _of_any_rank(self, convert: Convert, positions: tuple[int, ...] = (0,)) -> Convert:
+        """Wrap `convert`, to reshape arguments of rank 0 at `positions` to one element."""
 
         def convert_any(node: fx.Node) -> relax.Expr:
-            arguments = [node.args[place] for place in places if place < len(node.args)]
+            arguments = [node.args[i] for i in positions if i < len(node.args)]
             scalars = {
                 argument: x
                 for argument in arguments
@@ -172,7 +173,7 @@ class Reductions(Corrections):
                 return convert(node)
             switches.note(FIX_ID)
             emit = self.block_builder.emit
-            reshaped = {one: emit(relax.op.reshape(x, [1])) for one, x in scalars.items()}
+            reshaped = {scalar: emit(relax.op.reshape(x, [1])) for scalar, x in scalars.items()}
             self.env.update(reshaped)
             try:
                 result = convert(node)

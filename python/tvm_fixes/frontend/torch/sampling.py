@@ -19,11 +19,11 @@ Versions
 Trigger
     ``avg_pool2d`` or ``avg_pool3d`` with ``divisor_override``; ``grid_sample``.
 Symptom
-    The average is over the elements of the window, silently; a grid of two rows or columns is read
-    along other axes, silently, and others are refused.  5-D grids are refused.
+    The divisor is the size of the window, silently; a grid of two rows or columns is read along
+    wrong axes, silently, and others are rejected.  5-D grids are rejected.
 Mechanism
-    The converter does not read the argument; the operator takes the axis of the coordinates in
-    front of the spatial ones, where PyTorch has it last.
+    The converter of poolings does not read ``divisor_override``; TVM's operator expects the axis of
+    the coordinates before the spatial axes, PyTorch has it last.
 How to remove
     See ``corrections``.
 """
@@ -54,17 +54,17 @@ class Sampling(Corrections):
     """The converters of poolings and of grid sampling."""
 
     def pooling_calls(self) -> Converters:
-        """Converters of calls of average poolings, by the name of the function."""
+        """Return converters of calls of average poolings, by the name of the function."""
         return {f"avg_pool{rank}d": self._avg_pool_call(rank) for rank in (2, 3)}
 
     def pooling_modules(self) -> Converters:
-        """Converters of calls of modules that are average poolings."""
+        """Return converters of calls of average pooling modules."""
         return {nn.AvgPool2d: self._avg_pool_module(2), nn.AvgPool3d: self._avg_pool_module(3)}
 
     def _max_pool1d_impl(
         self, x: relax.Expr, kernel_size: Any, stride: Any = None, *options: Any
     ) -> relax.Expr:
-        # ATen writes [] for strides that are not given.
+        # ATen writes [] for omitted strides.
         return super()._max_pool1d_impl(x, kernel_size, stride or None, *options)
 
     def _max_pool2d_impl(
@@ -127,7 +127,7 @@ class Sampling(Corrections):
         if "float" not in dtype:
             raise tvm.error.OpAttributeInvalid(
                 f"{node.target} {node.name!r}: attribute divisor_override is {divisor} for "
-                f"{dtype}; expected a dtype of floating point"
+                f"{dtype}; expected a floating-point dtype"
             )
         kernel, padding = (
             [value] * rank if isinstance(value, int) else list(value) * (rank // len(value))
@@ -137,7 +137,7 @@ class Sampling(Corrections):
         stride = kernel if stride[0] is None else stride * (rank // len(stride))
         wide = self._astype(x, accumulation_dtype(dtype))
         ends = ends_rounded_up(padding, stride, kernel) if ceil_mode else list(padding)
-        # Each window averages the same number of elements; those outside are 0.
+        # With explicit zero padding, all windows average the same number of elements.
         widths = [0, 0] * (x.ty.ndim - rank)
         widths += [width for pair in zip(padding, ends, strict=True) for width in pair]
         wide = self.block_builder.emit(relax.op.nn.pad(wide, widths)) if any(widths) else wide
@@ -146,12 +146,12 @@ class Sampling(Corrections):
         return self._astype(self.block_builder.emit(relax.op.multiply(mean, scale)), dtype)
 
     def _grid_sampler(self, node: fx.Node) -> relax.Expr:
-        """``grid_sampler_2d`` and ``grid_sampler_3d`` of ATen."""
+        """Convert ATen's ``grid_sampler_2d`` and ``grid_sampler_3d``."""
         x, grid, method, padding, align_corners = self.retrieve_args(node)
         switches.note(GRID_SAMPLE)
         rank = x.ty.ndim - 2
         dtype = dtype_of(x)
-        # As PyTorch does, the coordinates are computed in the accumulation dtype.
+        # Like PyTorch, compute the coordinates in the accumulation dtype.
         inner = accumulation_dtype(dtype)
         emit = self.block_builder.emit
         axes = [0, rank + 1, *range(1, rank + 1)]

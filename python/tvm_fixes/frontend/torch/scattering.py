@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The scatters of PyTorch; see :mod:`.indexing`."""
+"""PyTorch's scatters; see :mod:`.indexing`."""
 
 from typing import Any
 
@@ -32,14 +32,14 @@ _REDUCTIONS = {
     "amin": "min",
     "amax": "max",
 }
-"""The reductions of ``scatter_elements``, by PyTorch's names of them."""
+"""The reductions of ``scatter_elements``, by PyTorch's names."""
 
 
 class Scattering(Corrections):
     """The converters of scatters."""
 
     def scattering_calls(self) -> Converters:
-        """Converters of ATen's operators, by the name of the overload."""
+        """Return converters of ATen's operators, by the name of the overload."""
         return {
             "scatter.src": self._scatter_call,
             "scatter.value": self._scatter_call,
@@ -68,26 +68,26 @@ class Scattering(Corrections):
             source = relax.const(source, dtype_of(x))
         if source.ty.ndim == 0 and shape:
             source = emit(relax.op.broadcast_to(source, shape))
-        source = self._first_of(self._astype(source, dtype_of(x)), shape)
+        source = self._cropped(self._astype(source, dtype_of(x)), shape)
         if not x.ty.ndim:
             x, index, source = (emit(relax.op.reshape(e, (1,))) for e in (x, index, source))
-            put = emit(relax.op.scatter_elements(x, index, source, 0, reduction))
-            return emit(relax.op.reshape(put, ()))
+            updated = emit(relax.op.scatter_elements(x, index, source, 0, reduction))
+            return emit(relax.op.reshape(updated, ()))
         return emit(relax.op.scatter_elements(x, index, source, axis, reduction))
 
-    def _first_of(self, source: relax.Expr, shape: list[tirx.Expr]) -> relax.Expr:
-        """As many of the first elements of a source as there are indices."""
-        own = list(source.ty.shape.values)
+    def _cropped(self, source: relax.Expr, shape: list[tirx.Expr]) -> relax.Expr:
+        """Slice the first elements of a source along each axis, to the `shape` of the indices."""
+        extents = list(source.ty.shape.values)
         longer = [
             axis
-            for axis, (extent, most) in enumerate(zip(own, shape, strict=True))
-            if not Analyzer().can_prove_equal(extent, most)
+            for axis, (extent, target) in enumerate(zip(extents, shape, strict=True))
+            if not Analyzer().can_prove_equal(extent, target)
         ]
         if not longer:
             return source
         begin, end = [0] * len(longer), [shape[axis] for axis in longer]
-        cut = relax.op.strided_slice(source, longer, begin, end, assume_inbound=True)
-        return self.block_builder.emit(cut)
+        cropped = relax.op.strided_slice(source, longer, begin, end, assume_inbound=True)
+        return self.block_builder.emit(cropped)
 
     def _scatter_reduce_call(self, node: fx.Node) -> relax.Expr:
         x, axis, index, source, reduction, include_self = self._arguments(
@@ -115,7 +115,7 @@ class Scattering(Corrections):
 
 
 def _identity(reduction: str, dtype: str) -> float:
-    """What a reduction begins with."""
+    """Return the identity element of a reduction."""
     if reduction in ("add", "mul"):
         return int(reduction == "mul")
     if "float" in dtype:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The types that PyTorch gives the values of an exported program, and operators on its sizes.
+"""The types that PyTorch records for the values of an exported program, and its sizes.
 
 Upstream
     https://github.com/apache/tvm/issues/17818 (dynamic shapes in exported programs, open) and
@@ -20,17 +20,17 @@ Versions
 Trigger
     A program with dynamic dims that computes with sizes (``x.shape[1] // 2``, ``max``), slices,
     splits or pads by them; an element from the end of a dynamic axis; negative padding; ``cat``
-    with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes; indices of
-    what is not 0.  An input whose size is a multiple of a symbol that no input has.  A converter
-    that gives another type than PyTorch.
+    with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes;
+    ``nonzero``.  An input whose size is a multiple of a symbol that is not the size of any input.
+    A converter that returns another type than PyTorch.
 Symptom
-    ``x[-1]`` reads memory that is not ``x``'s, and an output has another shape or dtype than
-    PyTorch's, silently.  Errors at import or build: ``Unsupported function types ['sym_max']``,
-    ``Concat expects all input tensors to have same ndim``.
+    ``x[-1]`` reads out of bounds, and an output has another shape or dtype than PyTorch's,
+    silently.  Errors at import or build: ``Unsupported function types ['sym_max']``, ``Concat
+    expects all input tensors to have same ndim``.
 Mechanism
-    The importer computes sizes anew, by converters that know four operators; a size that is static
-    becomes an int32 tensor.  An input size other than a sum or product is taken for a symbol of its
-    own.  Nothing compares the type of a value with the one that ``torch.export`` recorded.
+    The importer recomputes sizes with converters for only four operators; a static size becomes an
+    int32 tensor.  An input size other than a sum or product becomes a new symbol.  Nothing compares
+    the type of a value with the one that ``torch.export`` recorded.
 How to remove
     See ``corrections``.
 """
@@ -61,10 +61,10 @@ Convert = Callable[[fx.Node], relax.Expr]
 
 
 def forget_derived_ranges(program: torch.export.ExportedProgram) -> None:
-    """Let PyTorch 2.13 decompose a program that it has loaded from a file.
+    """Remove the ranges of derived dims, so that PyTorch 2.13 can decompose a loaded program.
 
-    ``torch.export.load`` keeps the ranges of dims such as ``length + 1`` among those of symbols,
-    where ``run_decompositions`` expects none ("expected sympy.Symbol").
+    ``torch.export.load`` stores the ranges of dims such as ``length + 1`` among those of symbols,
+    and ``run_decompositions`` accepts only those of symbols ("expected sympy.Symbol").
     """
     for node in program.graph.find_nodes(op="placeholder"):
         mode = getattr(node.meta.get("val"), "fake_mode", None)
@@ -76,22 +76,23 @@ def forget_derived_ranges(program: torch.export.ExportedProgram) -> None:
 
 
 def _is_empty_list(value: torch.Tensor) -> bool:
-    """Whether a tensor has one axis and no elements, known at export."""
+    """Whether a tensor has rank 1 and the static extent 0."""
     return value.ndim == 1 and isinstance(value.shape[0], int) and value.shape[0] == 0
 
 
 class Sizes(Corrections):
-    """What an importer does with sizes: they are those of ``torch.export``, not computed anew."""
+    """The handling of sizes: the importer uses those of ``torch.export`` and recomputes none."""
 
     def __init__(self) -> None:
         self._symbols = Symbols()
-        # Of inputs whose sizes are multiples: what they are, and what they have to be.
+        # For input sizes that are multiples such as 2*s: the variable of each size, and the inputs
+        # that still need a cast to the type that such sizes require.
         self._multiples: dict[sympy.Expr, tirx.Var] = {}
         self._unchecked: list[tuple[relax.Var, relax.TensorType]] = []
         super().__init__()
 
     def sizing_converters(self, stock: Converters) -> Converters:
-        """Converters that take the place of those of `stock`, or act through them."""
+        """Return converters that replace those of `stock`, or wrap them."""
         return {
             "slice.Tensor": self._slice_converter(stock["slice.Tensor"]),
             "select.int": self._select_converter(stock["select.int"]),
@@ -102,7 +103,7 @@ class Sizes(Corrections):
             "var.correction": self._variance_converter(stock["var.correction"]),
             "cat.default": self._cat_converter(stock["cat.default"]),
             "index.Tensor": self._index_converter(stock["index.Tensor"]),
-            "nonzero.default": self._places_of_nonzero,
+            "nonzero.default": self._nonzero_indices,
             "masked_select.default": self._selected_by_mask,
             "topk.default": self._top_k_converter(stock["topk.default"]),
             **{
@@ -112,7 +113,7 @@ class Sizes(Corrections):
         }
 
     def typed_converter(self, convert: Convert) -> Convert:
-        """`convert`, whose results have the type that PyTorch recorded, or else are refused."""
+        """Wrap `convert`, to give results the type that PyTorch recorded, or to reject them."""
 
         def typed(node: fx.Node) -> Any:
             value = node.meta.get("val")
@@ -123,7 +124,7 @@ class Sizes(Corrections):
                 return self._number(node, convert)
             result = convert(node)
             if isinstance(result, relax.Call):
-                # Some converters of TVM's leave it to others to bind what they return.
+                # Some of TVM's converters return a call without binding it.
                 result = self.block_builder.emit(result)
             is_tensor = isinstance(value, torch.Tensor) and isinstance(result, relax.Expr)
             return self._typed(node, result) if is_tensor and node.users else result
@@ -131,7 +132,7 @@ class Sizes(Corrections):
         return typed
 
     def _check_inputs(self) -> None:
-        """Cast the inputs whose sizes are multiples, so that what reads them has these sizes."""
+        """Cast the inputs whose sizes are multiples, so that their readers see these sizes."""
         while self._unchecked:
             given, ty = self._unchecked.pop()
             checked = self.block_builder.match_cast(given, ty)
@@ -139,10 +140,10 @@ class Sizes(Corrections):
             self.env.update(dict.fromkeys(reads, checked))
 
     def _number(self, node: fx.Node, convert: Convert) -> Any:
-        """A size, or what is computed from sizes."""
+        """Convert a size, or a number that is computed from sizes."""
         value = node.meta["val"]
         if not self._symbols.knows(value):
-            # It comes from the elements of a tensor.
+            # The number comes from the elements of a tensor.
             result = convert(node)
             if isinstance(getattr(result, "ty", None), PrimType):
                 self._symbols.bind(value, result)
@@ -153,9 +154,9 @@ class Sizes(Corrections):
         return number
 
     def _typed(self, node: fx.Node, result: relax.Expr) -> relax.Expr:
-        """`result` with the type that PyTorch recorded for `node`.
+        """Give `result` the type that PyTorch recorded for `node`.
 
-        Where TVM cannot prove a size, it is checked at run time.
+        The program checks sizes that TVM cannot prove at run time.
 
         Raises
         ------
@@ -173,7 +174,7 @@ class Sizes(Corrections):
                     self._symbols.bind(size, extent)
         expected = self._symbols.shape(value.shape)
         ranks = {result.ty.ndim, len(expected)} - {-1}
-        # A converter that another switch has left to TVM keeps the dtype that TVM gives it.
+        # If another switch selects TVM's converter, the result keeps the dtype that TVM computes.
         if not (switches.enabled(DTYPE) and switches.enabled(PROMOTION)):
             dtype = dtype_of(result)
         differs = dtype_of(result) != dtype or len(ranks) > 1
@@ -198,7 +199,7 @@ class Sizes(Corrections):
     def _process_derived_symbol(
         self, symbol: sympy.Expr, torch_symbol_to_relax_var: dict[str, tirx.Var]
     ) -> tuple[str, tirx.Expr | None]:
-        """The name and the expression of an input's size."""
+        """Return the name and the expression of an input's size."""
         if symbol in self._multiples:
             return str(symbol), self._multiples[symbol]
         if isinstance(symbol, sympy.Symbol) or not switches.enabled(FIX_ID):
@@ -209,7 +210,7 @@ class Sizes(Corrections):
         return str(symbol), self._symbols.convert(symbol)
 
     def create_input_vars(self, exported_program: torch.export.ExportedProgram) -> Any:
-        """TVM's, and the symbols of the program learn which variables they are."""
+        """Create the inputs like TVM, and bind the program's symbols to their variables."""
         if switches.enabled(FIX_ID):
             self._bind_multiples(exported_program)
         created = super().create_input_vars(exported_program)
@@ -220,26 +221,26 @@ class Sizes(Corrections):
                 for size, extent in zip(node.meta["val"].shape, shape, strict=True):
                     self._symbols.bind(size, extent)
                 self._check_multiples(variables[node.name], node.meta["val"].shape)
-        for symbol, found in exported_program.range_constraints.items():
-            self._symbols.restrict(symbol, found.lower, found.upper)
+        for symbol, limits in exported_program.range_constraints.items():
+            self._symbols.restrict(symbol, limits.lower, limits.upper)
         return created
 
     def _check_multiples(self, variable: relax.Var, sizes: torch.Size) -> None:
-        """Have it checked that the symbols of an input's `sizes` are whole numbers."""
+        """Request a cast of an input, which checks that the symbols of its `sizes` are integers."""
         extents = self._symbols.shape(sizes)
         if not all(map(self._symbols.equal, extents, variable.ty.shape)):
             type_ = relax.TensorType(extents, variable.ty.dtype)
             self._unchecked.append((variable, type_))
 
     def _bind_multiples(self, program: torch.export.ExportedProgram) -> None:
-        """Give an input's size such as ``2*s`` a variable, where no input's size is ``s`` itself.
+        """Give an input's size such as ``2*s`` a variable, if no input's size is ``s`` itself.
 
-        That it is a multiple is checked at run time.
+        The program checks at run time that the size is a multiple.
 
         Raises
         ------
         tvm.error.OpNotImplemented
-            If the sizes of the inputs do not tell what a symbol is.
+            If the sizes of the inputs do not determine a symbol.
         """
         placeholders = program.graph.find_nodes(op="placeholder")
         shapes = {
@@ -247,23 +248,23 @@ class Sizes(Corrections):
             for node in placeholders
             if isinstance(value := node.meta.get("val"), torch.Tensor)
         }
-        found = {size for sizes in shapes.values() for size in sizes if size.is_Symbol}
+        bound = {size for sizes in shapes.values() for size in sizes if size.is_Symbol}
         for name, sizes in shapes.items():
             for size in sizes:
-                if size.free_symbols <= found:
+                if size.free_symbols <= bound:
                     continue
-                [symbol, *others] = size.free_symbols - found
+                [symbol, *others] = size.free_symbols - bound
                 factor = size.coeff(symbol)
                 rest = sympy.expand(size - factor * symbol)
                 if others or not (factor.is_Integer and factor > 0 and rest.is_Integer):
                     raise tvm.error.OpNotImplemented(
-                        f"input {name!r}: a size is {size}; expected a size of the inputs that is "
-                        f"{symbol}, or a multiple of it"
+                        f"input {name!r}: a size is {size}, and no size of the inputs determines "
+                        f"{symbol}; expected a size {symbol}, or a multiple of it plus a constant"
                     )
                 variable = tirx.Var(f"{name}_{size}", "int64")
                 self._symbols.bind_multiple(symbol, variable, int(factor), int(rest))
                 self._multiples[size] = variable
-                found.add(symbol)
+                bound.add(symbol)
 
     def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
         if switches.enabled(FIX_ID):
@@ -275,8 +276,8 @@ class Sizes(Corrections):
 
     def _size_of_unknown_operator(self, node: fx.Node) -> relax.Expr:
         raise tvm.error.OpNotImplemented(
-            f"{node.target} {node.name!r}: it computes with elements of a tensor; "
-            "expected sizes of the program alone"
+            f"{node.target} {node.name!r}: it computes a number from elements of a tensor; "
+            "expected only sizes of the program"
         )
 
     def _import_branch_subgraph(self, *args: Any, **kwargs: Any) -> tvm.ir.GlobalVar:
@@ -287,7 +288,7 @@ class Sizes(Corrections):
             self._is_in_branch = was_in_branch
 
     def _prim_value_to_scalar_tensor(self, value: relax.Expr, dtype: str) -> relax.Expr:
-        """A number that is computed from sizes as a tensor without axes; TVM has none of floats."""
+        """Convert a number to a tensor of rank 0; TVM's method does not convert floats."""
         if not str(value.ty).startswith("float"):
             return super()._prim_value_to_scalar_tensor(value, dtype)
         switches.note(FIX_ID)
@@ -295,14 +296,14 @@ class Sizes(Corrections):
             lambda number: te.compute((), lambda: number.astype(dtype), name="number"), value
         )
 
-    def _slices(self, x: relax.Expr, axis: int, begin: Size, length: Size) -> relax.Expr:
-        """``x[begin : begin + length]`` along `axis`, which lies within the axis."""
+    def _emit_slice(self, x: relax.Expr, axis: int, begin: Size, length: Size) -> relax.Expr:
+        """Emit ``x[begin : begin + length]`` along `axis`; both bounds are within the axis."""
         return self.block_builder.emit(
             relax.op.strided_slice(x, [axis], [begin], [begin + length], assume_inbound=True)
         )
 
     def _from_front(self, position: Any, extent: Size) -> Size:
-        """A position that may count from the end of an axis, counted from its start."""
+        """Count a position from the start of an axis; a negative one counts from its end."""
         if self._symbols.at_least(position, 0):
             return position
         from_end = self._symbols.analyzer.simplify(extent + position)
@@ -323,9 +324,9 @@ class Sizes(Corrections):
             length = node.meta["val"].shape[axis]
             is_static = all(static_extent(size) is not None for size in sizes)
             if length == 0:
-                # TVM takes the end's distance from the start, which may be less than 0.
+                # TVM computes the extent as end - start, which may be negative.
                 switches.note(FIX_ID)
-                return self._slices(x, axis, 0, 0)
+                return self._emit_slice(x, axis, 0, 0)
             if self._is_in_branch or is_static or not self._symbols.knows(length):
                 return stock(node)
             length = self._symbols.convert(length)
@@ -334,7 +335,7 @@ class Sizes(Corrections):
             switches.note(FIX_ID)
             begin = self._from_front(0 if start is None else start, extent)
             if static_extent(step) == 1:
-                return self._slices(x, axis, begin, length)
+                return self._emit_slice(x, axis, begin, length)
             end = begin + (length - 1) * step + 1
             return self.block_builder.emit(
                 relax.op.strided_slice(x, [axis], [begin], [end], [step], assume_inbound=True)
@@ -347,11 +348,11 @@ class Sizes(Corrections):
             x, axis, index = self.retrieve_args(node)
             axis %= x.ty.ndim
             extent = x.ty.shape[axis]
-            # `take` along an axis whose extent it does not know does not count from the end.
+            # `take` does not count from the end of an axis of symbolic extent.
             if isinstance(index, int) and index >= 0:
                 return stock(node)
             switches.note(FIX_ID)
-            element = self._slices(x, axis, self._from_front(index, extent), 1)
+            element = self._emit_slice(x, axis, self._from_front(index, extent), 1)
             return self.block_builder.emit(relax.op.squeeze(element, [axis]))
 
         return convert
@@ -360,7 +361,7 @@ class Sizes(Corrections):
         x, axis, start, length = self.retrieve_args(node)
         axis %= x.ty.ndim
         switches.note(FIX_ID)
-        return self._slices(x, axis, self._from_front(start, x.ty.shape[axis]), length)
+        return self._emit_slice(x, axis, self._from_front(start, x.ty.shape[axis]), length)
 
     def _pad_converter(self, stock: Convert) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:
@@ -380,16 +381,16 @@ class Sizes(Corrections):
     def _pad_end(
         self, node: fx.Node, x: relax.Expr, axis: int, width: Size, is_end: bool, fill: relax.Expr
     ) -> relax.Expr:
-        """`x` with `width` more elements at one end of an axis, or less if it is negative."""
+        """Add `width` elements at one end of an axis of `x`, or remove them if it is negative."""
         if self._symbols.equal(width, 0):
             return x
         if self._symbols.at_least(0, width):
             length = self._symbols.analyzer.simplify(x.ty.shape[axis] + width)
-            return self._slices(x, axis, 0 if is_end else -width, length)
+            return self._emit_slice(x, axis, 0 if is_end else -width, length)
         if not self._symbols.at_least(width, 0):
             raise tvm.error.OpAttributeInvalid(
                 f"{node.target} {node.name!r}: attribute pad has the element {width}; "
-                "expected one whose sign is known at import"
+                "expected elements whose sign is known at import"
             )
         shape = list(x.ty.shape)
         shape[axis] = width
@@ -408,7 +409,7 @@ class Sizes(Corrections):
             switches.note(FIX_ID)
             parts, begin = [], 0
             for length in self._symbols.shape(lengths):
-                parts.append(self._slices(x, axis, begin, length))
+                parts.append(self._emit_slice(x, axis, begin, length))
                 begin = begin + length
             return self.block_builder.emit(relax.Tuple(parts))
 
@@ -429,13 +430,13 @@ class Sizes(Corrections):
                 count = count * extent
             emit, dtype = self.block_builder.emit, dtype_of(x)
             number = self._prim_value_to_scalar_tensor(count, dtype)
-            # PyTorch divides by no less than 0.
+            # PyTorch limits the divisor, count - correction, to 0 and above.
             lost = relax.const(1 if correction is None else correction, dtype)
-            left = emit(
+            divisor = emit(
                 relax.op.maximum(emit(relax.op.subtract(number, lost)), relax.const(0, dtype))
             )
             variance = emit(relax.op.variance(x, axes, keepdims=keepdims))
-            return emit(relax.op.multiply(variance, emit(relax.op.divide(number, left))))
+            return emit(relax.op.multiply(variance, emit(relax.op.divide(number, divisor))))
 
         return convert
 
@@ -444,7 +445,7 @@ class Sizes(Corrections):
             arguments = node.args[0]
             axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
             rank = node.meta["val"].ndim
-            # PyTorch leaves out empty tensors of one axis, whatever the others are.
+            # PyTorch ignores empty tensors of rank 1, whatever the rank of the others is.
             kept = [a for a in arguments if rank == 1 or not _is_empty_list(value_of(a))]
             dtype = self._convert_data_type(node.meta["val"].dtype)
             tensors = [self.env[argument] for argument in kept]
@@ -467,15 +468,15 @@ class Sizes(Corrections):
             switches.note(FIX_ID)
             axes = range(len(extents)) if axes is None else axes
             axes = [axes] if isinstance(axes, int) else axes
-            # What PyTorch exports as symbolic is not 1.
+            # An extent that PyTorch exports as symbolic is not 1.
             ones = [axis for axis in axes if extents[axis] == 1]
             return self.block_builder.emit(relax.op.squeeze(x, ones)) if ones else x
 
         return convert
 
-    def _places_of_nonzero(self, node: fx.Node) -> relax.Expr:
+    def _nonzero_indices(self, node: fx.Node) -> relax.Expr:
         switches.note(FIX_ID)
-        return self._places(self.env[node.args[0]], node.meta["val"].shape[0])
+        return self._emit_nonzero(self.env[node.args[0]], node.meta["val"].shape[0])
 
     def _selected_by_mask(self, node: fx.Node) -> relax.Expr:
         switches.note(FIX_ID)
@@ -486,10 +487,10 @@ class Sizes(Corrections):
             shape = relax.ShapeExpr([1])
         emit = self.block_builder.emit
         x, mask = (emit(relax.op.broadcast_to(self.env[value], shape)) for value in (x, mask))
-        return emit(relax.op.gather_nd(x, self._places(mask, node.meta["val"].shape[0])))
+        return emit(relax.op.gather_nd(x, self._emit_nonzero(mask, node.meta["val"].shape[0])))
 
-    def _places(self, x: relax.Expr, count: torch.SymInt) -> relax.Expr:
-        """The indices of the elements that are not 0, a row each, of which there are `count`."""
+    def _emit_nonzero(self, x: relax.Expr, count: torch.SymInt) -> relax.Expr:
+        """Emit the indices of the `count` nonzero elements, one row per element."""
         shape = [x.ty.ndim, self._symbols.convert(count)]
         columns = self.block_builder.match_cast(
             self.block_builder.emit(relax.op.nonzero(x)), relax.TensorType(shape, "int64")
@@ -504,13 +505,13 @@ class Sizes(Corrections):
                 return stock(node)
             if len(masks) < len(indices) or len(masks) > 1:
                 raise tvm.error.OpNotImplemented(
-                    f"{node.target} {node.name!r}: the indices are of the dtypes "
+                    f"{node.target} {node.name!r}: the dtypes of the indices are "
                     f"{[None if i is None else dtype_of(i) for i in indices]}; "
-                    "expected integers, or one tensor of booleans alone"
+                    "expected integers, or only one tensor of booleans"
                 )
             switches.note(FIX_ID)
-            places = self._places(masks[0], node.meta["val"].shape[0])
-            return self.block_builder.emit(relax.op.gather_nd(x, places))
+            positions = self._emit_nonzero(masks[0], node.meta["val"].shape[0])
+            return self.block_builder.emit(relax.op.gather_nd(x, positions))
 
         return convert
 
@@ -526,6 +527,6 @@ class Sizes(Corrections):
             every = emit(relax.op.topk(x, -1, axis, "both", largest, "int64"))
             parts = [emit(relax.TupleGetItem(every, index)) for index in range(2)]
             axis %= x.ty.ndim
-            return emit(relax.Tuple([self._slices(part, axis, 0, k) for part in parts]))
+            return emit(relax.Tuple([self._emit_slice(part, axis, 0, k) for part in parts]))
 
         return convert

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Sizes of an exported PyTorch program as Relax's."""
+"""Conversion of the sizes of an exported PyTorch program to TVM expressions."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -29,9 +29,9 @@ Size: TypeAlias = int | tirx.Expr
 
 
 class _Arithmetic:
-    """What PyTorch's interpreter of SymPy's expressions calls, on TVM's.
+    """The operations on TVM expressions that PyTorch's interpreter of SymPy expressions calls.
 
-    SymPy's ``//`` and ``%`` of PyTorch round towards minus infinity, as these do.
+    ``//`` and ``%`` round towards minus infinity in both.
     """
 
     @staticmethod
@@ -159,14 +159,14 @@ def _integers(*values: Any) -> list[tirx.Expr]:
 
 
 class Symbols:
-    """The variables of a Relax function that stand for an exported program's symbols."""
+    """The map from an exported program's symbols to variables of a Relax function."""
 
     def __init__(self) -> None:
         self._variables: dict[sympy.Symbol, Size] = {}
         self.analyzer = Analyzer()
 
     def bind(self, size: Any, extent: Size) -> None:
-        """Let `extent` stand for `size` if that is a symbol which nothing stands for yet."""
+        """Map `size` to `extent` if `size` is a symbol that is not mapped yet."""
         expression = _expression(size)
         if isinstance(expression, sympy.Symbol):
             self._variables.setdefault(expression, extent)
@@ -174,28 +174,28 @@ class Symbols:
     def bind_multiple(
         self, symbol: sympy.Symbol, variable: tirx.Var, factor: int, rest: int
     ) -> None:
-        """Let `variable` stand for ``factor * symbol + rest``."""
+        """Map `symbol` so that ``factor * symbol + rest`` is `variable`."""
         self.bind(symbol, self.analyzer.simplify((variable - rest) // factor))
 
     def restrict(self, symbol: sympy.Symbol, lower: Any, upper: Any) -> None:
-        """Take note of the range that ``torch.export`` has found for `symbol`."""
+        """Tell the analyzer the range that ``torch.export`` recorded for `symbol`."""
         variable = self._variables.get(symbol)
         if not isinstance(variable, tirx.Var):
             return
-        # TVM's ranges have a minimum and an extent; an open end is beyond each tensor.
-        least = max(int(lower), 0) if lower.is_finite else 0
-        most = int(upper) if upper.is_finite and upper < 2**40 else 2**40
-        self.analyzer.bind(variable, tvm.ir.Range(least, most + 1))
+        # TVM's ranges are finite; 2**40 exceeds the extent of any tensor.
+        minimum = max(int(lower), 0) if lower.is_finite else 0
+        maximum = int(upper) if upper.is_finite and upper < 2**40 else 2**40
+        self.analyzer.bind(variable, tvm.ir.Range(minimum, maximum + 1))
 
     def knows(self, size: Any) -> bool:
-        """Whether all symbols of `size` have a variable."""
+        """Whether all symbols of `size` are mapped."""
         expression = _expression(size)
         return not isinstance(expression, sympy.Basic) or all(
             symbol in self._variables for symbol in expression.free_symbols
         )
 
     def is_integral(self, size: Any) -> bool:
-        """Whether `size` is computed from integers alone, as sizes that TVM checks have to be."""
+        """Whether `size` is computed only from integers, which TVM's checks of sizes require."""
         expression = _expression(size)
         return not (
             isinstance(expression, sympy.Basic)
@@ -203,14 +203,14 @@ class Symbols:
         )
 
     def convert(self, size: Any) -> Any:
-        """An int, bool, float, or a symbolic one of PyTorch, as a number or TVM's expression.
+        """Convert PyTorch's int, bool or float, which may be symbolic, to a number or TIR.
 
-        A symbol that nothing stands for yet gets a variable of its name.
+        An unmapped symbol gets a new variable of the same name.
 
         Raises
         ------
         tvm.error.OpNotImplemented
-            If TVM has no expression for it.
+            If TVM cannot express `size`.
         """
         expression = _expression(size)
         if not isinstance(expression, sympy.Basic):
@@ -231,24 +231,24 @@ class Symbols:
         return result
 
     def shape(self, sizes: Sequence[Any]) -> list[Size]:
-        """As :meth:`convert`, of each."""
+        """Convert each of `sizes` with :meth:`convert`."""
         return [self.convert(size) for size in sizes]
 
     def equal(self, lhs: Size, rhs: Size) -> bool:
-        """Whether two sizes are proved equal."""
+        """Whether two sizes are provably equal."""
         if isinstance(lhs, int) and isinstance(rhs, int):
             return lhs == rhs
         return bool(self.analyzer.can_prove_equal(*_integers(lhs, rhs)))
 
     def at_least(self, size: Size, bound: Size) -> bool:
-        """Whether ``size >= bound`` is proved."""
+        """Whether ``size >= bound`` is provable."""
         if isinstance(size, int) and isinstance(bound, int):
             return size >= bound
         return bool(self.analyzer.can_prove(tirx.GE(*_integers(size, bound))))
 
 
 def _expression(size: Any) -> Any:
-    """A plain number, or the SymPy expression of a symbolic one."""
+    """Return a plain number itself, or the SymPy expression of a symbolic number."""
     if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
         return size.node.expr
     return size
