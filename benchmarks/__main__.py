@@ -12,10 +12,11 @@
 # and limitations under the License.
 """Runs the benchmarks: ``python -m benchmarks [name …]``.
 
-``speed`` compares what is compiled with PyTorch, ONNX Runtime and TVM: see docs/performance.md.
-Each of the others compares ways to do one thing within one process, in turn, and prints the medians
-with their spread and the ratio to the first way, taken turn by turn, with its quartiles. A module
-may have a ``check``, which raises where a comparison is not what it must be.
+``speed`` compares compiled models with PyTorch, ONNX Runtime and TVM: see docs/performance.md.
+Each other benchmark compares implementations of one task in one process. The implementations take
+turns. The tables show the median and the range of the times, and the median and the quartiles of
+the ratio to the first implementation in the same turn. A benchmark may check a comparison, and
+fails if it exceeds a limit.
 """
 
 import argparse
@@ -33,7 +34,7 @@ NAMES = ("speed", "conv2d", "visitor", "verifier", "runtime_checks", "index_chec
 
 
 def table(comparison: Comparison) -> Table:
-    """One row a way: median, least and greatest time in ms, and the ratio with its quartiles."""
+    """Return one row per way: the times in ms, and the ratio with its quartiles."""
     columns = ("way", "median ms", "min to max ms", "ratio", "quartiles")
     result = Table(*columns, title=comparison.title)
     for way in comparison.ways:
@@ -58,10 +59,10 @@ def main(argv: list[str] | None = None) -> int:
     names = arguments.names or NAMES
     unknown = sorted(set(names).difference(NAMES))
     if unknown:
-        parser.error(f"unknown benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+        parser.error(f"unknown benchmark {', '.join(unknown)}; expected any of {', '.join(NAMES)}")
     console = Console()
     if not console.file.isatty():
-        console.width = 180  # a pipe has no width of its own to cut the tables to
+        console.width = 180  # a pipe has no width, and rich would cut the tables to 80 columns
     for name in names:
         if name == "speed":
             try:

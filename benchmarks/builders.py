@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What is made of a case before it is run: its data, the ONNX file, and TVM's libraries.
+"""Builds the files of a case before it runs: its data, the ONNX file, and TVM's libraries.
 
-Each builder works in a process of its own, and leaves files in the folder of the case.
+Each builder runs in its own process, and writes files to the folder of the case.
 """
 
 import os
@@ -32,7 +32,8 @@ def build_data(job: Job) -> dict[str, Any]:
     Returns
     -------
     facts : dict
-        ``flops`` of the products and convolutions, and ``bytes`` of inputs, parameters and output.
+        ``flops``: of the matrix products and convolutions; ``bytes``: of inputs, parameters and
+        output.
     """
     import numpy as np
     import torch
@@ -61,12 +62,12 @@ def build_onnx(job: Job) -> dict[str, Any]:
 
 
 def build_stock(job: Job) -> dict[str, Any]:
-    """Import and build the case with TVM alone.
+    """Import and build the case with stock TVM.
 
     Raises
     ------
     RuntimeError
-        If tvm-fixes is loaded, whose operators would be in force.
+        If tvm-fixes is loaded, because it replaces TVM's operators.
     """
     import sys
 
@@ -79,7 +80,7 @@ def build_stock(job: Job) -> dict[str, Any]:
 
     facts = _build_library(job, build, job.folder / library("stock"))
     if "tvm_fixes" in sys.modules:
-        raise RuntimeError("tvm-fixes is loaded where TVM was to work alone")
+        raise RuntimeError("tvm-fixes is loaded in the process that measures stock TVM")
     return facts
 
 
@@ -113,7 +114,7 @@ def _exported(job: Job) -> Any:
 
     module, inputs = CASES[job.case].make()
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what PyTorch does within itself
+        warnings.simplefilter("ignore")  # PyTorch warns about its own internals
         return torch.export.export(module, inputs)
 
 
@@ -128,7 +129,7 @@ def _build_library(job: Job, build: Callable[[Any, Any], Any], path: Path) -> di
 
 @contextmanager
 def _cpu_time() -> Iterator[dict[str, Any]]:
-    """Measure the CPU time of this process and of those that it waits for, as ``build``."""
+    """Measure the CPU time of this process and of the children it waits for, as ``build``."""
 
     def spent() -> float:
         times = os.times()

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The cases: a PyTorch module with random weights, and its inputs.
 
-A case is made anew in each process that needs it, from the same seed. Each module gives one tensor.
+Each process that needs a case makes it again, from the same seed. Each module returns one tensor.
 """
 
 from collections.abc import Callable
@@ -38,12 +38,12 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Case:
-    """What is run.
+    """A model to measure.
 
     Attributes
     ----------
     name : str
-        How it is called.
+        The name of the case.
     group : str
         One of :data:`GROUPS`.
     factory : callable
@@ -55,7 +55,7 @@ class Case:
     factory: Callable[[], Made]
 
     def make(self) -> Made:
-        """The module in eval mode, whose parameters need no gradient, and its inputs."""
+        """Return the module, in eval mode and without gradients, and its inputs."""
         with seeded(0):
             module, inputs = self.factory()
         return module.eval().requires_grad_(False), inputs

@@ -49,7 +49,7 @@ class Layer:
 
     @property
     def fix_id(self) -> str:
-        """The fix that its lowering is."""
+        """The fix that lowers the operator."""
         return "conv-transpose-legalize" if self.transposed else "conv-legalize"
 
 
@@ -68,7 +68,7 @@ LAYERS = [
 
 
 def build(layer: Layer, layout: str, weight: np.ndarray) -> relax.VirtualMachine:
-    """A layer whose kernel is a constant, lowered by the pipeline of this project."""
+    """Build a layer whose kernel is a constant with the pipeline of this project."""
     shape = _shape(layer.cin, layer.extent, layout)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(shape, "float32"))
@@ -97,7 +97,7 @@ def _shape(channels: int, extent: int, layout: str) -> tuple[int, ...]:
 
 
 def comparisons() -> list[Comparison]:
-    """One table a layer, in the layouts that divide its channels, and TVM's lowering in NCHW."""
+    """Return one table per layer: our lowering in each layout that fits, and TVM's in NCHW."""
     torch.set_num_threads(1)
     os.environ["TVM_NUM_THREADS"] = "1"
     return [_compare(layer) for layer in LAYERS]
@@ -115,7 +115,7 @@ def _compare(layer: Layer) -> Comparison:
         return in_pytorch(torch_data, torch_weight, stride=layer.stride, padding=layer.padding)
 
     def in_layout(array: np.ndarray, layout: str) -> np.ndarray:
-        """An array in NCHW, in another layout."""
+        """Convert an array from NCHW to another layout."""
         if layout == "NCHW":
             return array
         if layout == "NHWC":

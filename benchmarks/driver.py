@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Measures cases: builds what each way needs, and lets the ways take turns."""
+"""Measures cases: builds the files that each way needs, and lets the ways take turns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,38 +28,38 @@ WAYS = {
     "stock": "TVM",
     "ours": "tvm-fixes",
 }
-"""The ways that are compared, and how tables call them."""
+"""The ways to run a case, and their names in tables."""
 
 LIMITS = {"fma": "FMA peak", "triad": "memory bandwidth"}
 """The limits of the machine, measured in the same turns."""
 
 NEEDS = {"ort": "onnx", "stock": "stock-library", "ours": "ours-library"}
-"""The builder of what a way runs; all need ``data``."""
+"""The builder that a way needs besides ``data``, which all ways need."""
 
-MOST_MEMORY = 2 << 30
-"""The bytes that a worker may hold on to between cases."""
+MAX_MEMORY = 2 << 30
+"""The maximum memory in bytes that a worker may keep between cases."""
 
 REST = {"do": "rest"}
-"""Asks a worker to answer when its threads sleep, lest they take a core from the next one."""
+"""The request to reply when all threads sleep, so that they do not slow down the next worker."""
 
-LARGEST_ERROR = 1e-3
-"""The largest difference from PyTorch, relative to its largest magnitude, that is no fault."""
+MAX_ERROR = 1e-3
+"""The maximum accepted difference from PyTorch, relative to its largest magnitude."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How is measured.
+    """The settings of a measurement.
 
     Attributes
     ----------
     turns : int
-        How many turns each way takes at most.
+        The maximum number of turns of each way.
     turn_seconds : float
-        What one turn takes about: a fast case is run several times in it.
+        The approximate time of a turn, in which a fast case runs several times.
     cap : float
-        The seconds within which a way must finish a turn, and after which it takes no further one.
+        The limit for a single turn, and for all turns of a way: after it, no further turn starts.
     build_cap : float
-        The seconds that a build may take.
+        The limit for a build, in seconds.
     """
 
     turns: int = 15
@@ -90,29 +90,29 @@ class Entry:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, failure: Failure) -> None:
-        """Note why there is no time."""
+        """Record why the way has no time."""
         self.status = "capped" if isinstance(failure, Capped) else "failed"
         self.reason, self.turns = str(failure), []
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a run has at hand.
+    """The resources and settings of a benchmark run.
 
     Attributes
     ----------
     workers : Workers
         The processes.
     settings : Settings
-        How is measured.
+        The settings of the measurement.
     ways : sequence of str
-        Which of :data:`WAYS`.
+        The ways to measure, a subset of :data:`WAYS`.
     target : mapping
         The configuration of TVM's target.
     scratch : Path
-        The folder for the files of a case while it is measured.
+        The folder for temporary files of a case.
     say : callable
-        Shows what goes on.
+        Shows the progress.
     """
 
     workers: Workers
@@ -147,7 +147,7 @@ class Bench:
                     "facts": built["data"].facts,
                     "ways": {way: vars(entry) for way, entry in entries.items()},
                 }
-        self.workers.trim(MOST_MEMORY)
+        self.workers.trim(MAX_MEMORY)
 
     def _build_all(self, job: Job, cores: Sequence[int]) -> dict[str, Entry]:
         built: dict[str, Entry] = {}
@@ -184,10 +184,10 @@ class Bench:
             if worker.alive:
                 worker.ask({"do": "close"}, self.settings.cap)
         except Failure:
-            worker.end()  # the next case gets another one
+            worker.end()  # the next case starts a new worker
 
     def _entry_of(self, way: str, built: Mapping[str, Entry]) -> Entry:
-        """A fresh entry with what is known from the builds."""
+        """Return a new entry with the results of the builds."""
         entry = Entry()
         for builder in ("data", NEEDS.get(way, "data")):
             if built[builder].status != "ok":
@@ -199,7 +199,7 @@ class Bench:
         return entry
 
     def _open(self, worker: Worker, job: Job, entry: Entry) -> bool:
-        """Open the case and hold its output against PyTorch's; whether it can be measured."""
+        """Open the case and compare its output with PyTorch's; return whether it can run."""
         check = {"do": "check", "seconds": self.settings.turn_seconds}
         try:
             entry.facts.update(worker.ask(job.request(), self.settings.build_cap))
@@ -209,9 +209,9 @@ class Bench:
             entry.fail(failure)
             return False
         error = entry.facts["error"]
-        if not error <= LARGEST_ERROR:  # nor is NaN right
+        if not error <= MAX_ERROR:  # NaN is wrong, too
             entry.status = "wrong"
-            entry.reason = f"error {error:.3g} of the largest value, more than {LARGEST_ERROR:g}"
+            entry.reason = f"error {error:.3g} of the largest value, more than {MAX_ERROR:g}"
             del entry.facts["error"]  # JSON has no NaN
             self._close(worker)
         return entry.status == "ok"
@@ -219,7 +219,7 @@ class Bench:
     def _take_turns(
         self, job: Job, entries: Mapping[str, Entry], ready: Mapping[str, Worker]
     ) -> None:
-        """Turn by turn, every other one backwards, so that no way has always the same before it."""
+        """Run turn by turn; every other turn is backwards, so that the predecessors change."""
         spent = dict.fromkeys(ready, 0.0)
         for turn in range(self.settings.turns):
             self.say(f"{job.case}, {job.threads} thread(s): turn {turn + 1}")

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What bounded indices cost in a language model, which looks tokens up and takes the last one.
+"""The cost of bounded indices in a language model, which looks up tokens and takes the last one.
 
-The model is compiled for the CPU of this machine, its function without bounds twice and with them,
-as three functions of one executable.  They share weights and all other kernels, as those of
-``benchmarks/runtime_checks.py`` do.  The second function without bounds is the control.
+The model is compiled for the CPU of this machine as three functions of one executable: twice
+without bounds, and once with them.  They share weights and all other kernels, like those of
+``benchmarks/runtime_checks.py``.  The second function without bounds is the control.
 """
 
 from functools import partial
@@ -42,7 +42,7 @@ _LOOKUP = "relax.take"
 
 
 class _LanguageModel(nn.Module):
-    """Two blocks of attention and products; the last line is nanoGPT's."""
+    """Two blocks of attention and linear layers; nanoGPT also ends with the last position only."""
 
     def __init__(self, width: int = 256, vocabulary: int = 1000, context: int = 128) -> None:
         super().__init__()
@@ -56,15 +56,15 @@ class _LanguageModel(nn.Module):
         )
         self.head = nn.Linear(width, vocabulary, bias=False)
 
-    def forward(self, ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) + self.positions(places)
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids) + self.positions(positions)
         for block in self.blocks:
             x = block(x)
         return self.head(x[:, [-1], :])
 
 
 def model() -> tuple[tvm.IRModule, list[tvm.runtime.Tensor]]:
-    """The model, imported, and its inputs: 2 sequences of 64 tokens."""
+    """Return the imported model and its inputs: 2 sequences of 64 tokens."""
     inputs = torch.randint(0, 1000, (2, 64)), torch.arange(64).expand(2, 64).contiguous()
     program = torch.export.export(_LanguageModel().eval(), inputs)
     mod = from_exported_program(program, unwrap_unit_return_tuple=True)
@@ -72,7 +72,7 @@ def model() -> tuple[tvm.IRModule, list[tvm.runtime.Tensor]]:
 
 
 def comparisons() -> list[Comparison]:
-    """The model without bounds, again without them, and with them.
+    """Compare the model without bounds, again without bounds, and with bounds.
 
     Raises
     ------

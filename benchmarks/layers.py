@@ -33,12 +33,12 @@ class Function(nn.Module):
 
 
 def by(shape: Sequence[int]) -> str:
-    """A shape as in ``12x197x64``."""
+    """Format a shape as ``12x197x64``."""
     return "x".join(map(str, shape))
 
 
 def linear(rows: int, depth: int, columns: int) -> Made:
-    """A layer with bias of (rows, depth)."""
+    """A linear layer with bias, on data of shape (rows, depth)."""
     return nn.Linear(depth, columns), (torch.randn(rows, depth),)
 
 
@@ -48,7 +48,7 @@ def matmul(lhs: Sequence[int], rhs: Sequence[int]) -> Made:
 
 
 def layer_norm(rows: int, width: int) -> Made:
-    """A norm of the last axis, with weight and bias."""
+    """A layer norm of the last axis, with weight and bias."""
     module = nn.LayerNorm(width)
     nn.init.uniform_(module.weight, 0.5, 1.5)
     nn.init.normal_(module.bias, std=0.2)
@@ -61,7 +61,7 @@ def softmax(*shape: int) -> Made:
 
 
 def gelu(*shape: int) -> Made:
-    """The GELU by the error function."""
+    """The exact GELU, which uses the error function."""
     return nn.GELU(), (torch.randn(shape),)
 
 
@@ -71,19 +71,19 @@ def add(*shape: int) -> Made:
 
 
 def double(*shape: int) -> Made:
-    """An activation times 2: a kernel that does little but read and write."""
+    """An activation times 2: a kernel that is bound by memory bandwidth."""
     return Function(lambda x: x * 2), (torch.randn(shape),)
 
 
 def transpose(rows: int, columns: int) -> Made:
-    """A matrix, and its transpose written out."""
+    """A transpose that copies the matrix."""
     return Function(lambda x: x.t().contiguous()), (torch.randn(rows, columns),)
 
 
 def conv(
     cin: int, cout: int, kernel: int, stride: int, padding: int, extent: int, groups: int = 1
 ) -> Made:
-    """A convolution with bias of one square picture."""
+    """A convolution with bias, on one square image."""
     module = nn.Conv2d(cin, cout, kernel, stride, padding, groups=groups)
     return module, (torch.randn(1, cin, extent, extent),)
 
@@ -91,7 +91,7 @@ def conv(
 def conv_transpose(
     cin: int, cout: int, kernel: int, stride: int, padding: int, extent: int
 ) -> Made:
-    """A transposed convolution without bias of one square picture."""
+    """A transposed convolution without bias, on one square image."""
     module = nn.ConvTranspose2d(cin, cout, kernel, stride, padding, bias=False)
     return module, (torch.randn(1, cin, extent, extent),)
 
@@ -143,5 +143,5 @@ class VitBlock(nn.Module):
 
 
 def vit_block() -> Made:
-    """A block of ViT-B/16 on one picture of 224 by 224."""
+    """A block of ViT-B/16, on one 224x224 image."""
     return VitBlock(768, 12), (torch.randn(1, 197, 768),)

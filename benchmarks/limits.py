@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Kernels that reach what the machine can do: products with sums in registers, and a triad."""
+"""Kernels that reach the limits of the machine: FMA chains in registers, and a memory triad."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +21,13 @@ import numpy as np
 
 from .protocol import Job
 
-# Enough chains for two units of a latency of five cycles; they and the factor fit in 16 registers.
+# Two FMA units with a latency of five cycles need ten independent chains, which fit, together with
+# the factor, in 16 registers.
 _CHAINS = 10
 _STEPS = 200_000
 
-_LEAST_ARRAY = 64 << 20
-"""The least bytes of an array of the triad."""
+_MIN_ARRAY_BYTES = 64 << 20
+"""The minimum size of an array of the triad."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ class Kernel:
     Attributes
     ----------
     run : callable
-        Runs it once, and returns its output.
+        Runs the kernel once, and returns its output.
     expected : numpy.ndarray
         The output after any number of runs.
     amount : float
-        The operations, or the bytes, of one run.
+        The operations or the bytes of one run.
     """
 
     run: Callable[[], Any]
@@ -49,7 +50,7 @@ class Kernel:
 
 
 def fused_multiply_add(job: Job) -> Kernel:
-    """Independent chains of ``x = x * f + f`` in vector registers, on each thread; in FLOP."""
+    """Return a kernel of independent chains of ``x = x * f + f`` in registers; amount in FLOP."""
     import tvm
     from tvm.script import tirx as T
     from tvm.target import codegen
@@ -76,7 +77,7 @@ def fused_multiply_add(job: Job) -> Kernel:
                 for lane in T.vectorized(lanes):
                     out[thread, chain, lane] = sums[chain, lane]
 
-    # One half makes every chain end at one, the fixed point.
+    # With f = 0.5, every chain converges to its fixed point 1.
     factor = np.full(lanes, 0.5, "float32")
     expected = np.ones((threads, _CHAINS, lanes), "float32")
     amount = 2.0 * threads * _CHAINS * lanes * _STEPS
@@ -84,12 +85,12 @@ def fused_multiply_add(job: Job) -> Kernel:
 
 
 def triad(job: Job) -> Kernel:
-    """``a = b + 3 c`` over arrays of twice the largest cache; in bytes read and written."""
+    """Return ``a = b + 3 c`` on arrays of twice the largest cache; amount in bytes moved."""
     import tvm
     from tvm.script import tirx as T
 
     threads = job.threads
-    length = max(_LEAST_ARRAY, 2 * _largest_cache()) // (4 * 16 * threads)
+    length = max(_MIN_ARRAY_BYTES, 2 * _largest_cache()) // (4 * 16 * threads)
 
     @T.prim_func
     def main(
@@ -128,7 +129,7 @@ def _kernel(
 
 
 def _largest_cache() -> int:
-    """The bytes of this machine's largest cache; 0 where Linux does not say."""
+    """Return the size of this machine's largest cache in bytes, or 0 if it is unknown."""
     sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     units = {"K": 1 << 10, "M": 1 << 20}
     texts = [path.read_text().strip() for path in sizes]

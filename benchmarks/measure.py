@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Timing of several ways to do one thing, interleaved."""
+"""Interleaved timing of several implementations ("ways") of one task."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ import numpy as np
 
 @dataclass
 class Way:
-    """One way, with the wall time in seconds of each of its runs."""
+    """One implementation, with the wall time of each of its runs in seconds."""
 
     name: str
     run: Callable[[], object]
@@ -35,25 +35,25 @@ class Way:
 
 @dataclass
 class Comparison:
-    """Ways that were measured in one run."""
+    """Ways that were measured together."""
 
     title: str
     ways: list[Way]
 
     def ratios(self, way: Way) -> list[float]:
-        """The times of a way over those of the first way, turn by turn.
+        """Return the times of a way divided by those of the first way, turn by turn.
 
-        What changes the speed of the machine for a while meets both times of a turn, so that a
-        ratio of theirs is nearer to the truth than one of times that lie apart.
+        A temporary change of the machine's speed affects both times of a turn, so their ratio is
+        more accurate than a ratio of times from different turns.
         """
         return [t / first for t, first in zip(way.seconds, self.ways[0].seconds, strict=True)]
 
     def ratio(self, way: Way) -> float:
-        """The median of :meth:`ratios`."""
+        """Return the median of :meth:`ratios`."""
         return median(self.ratios(way))
 
     def spread(self, way: Way) -> tuple[float, float]:
-        """The quartiles of :meth:`ratios`."""
+        """Return the lower and the upper quartile of :meth:`ratios`."""
         low, high = np.quantile(self.ratios(way), (0.25, 0.75))
         return float(low), float(high)
 
@@ -61,8 +61,9 @@ class Comparison:
 def compare(title: str, ways: dict[str, Callable[[], object]], *, runs: int) -> Comparison:
     """Run the ways in turn, `runs` times after one warm-up each, every other turn backwards.
 
-    Taking turns lets a change of the machine's speed meet all of them alike; turning back, what a
-    way leaves behind for the next one.
+    Because the ways take turns, a change of the machine's speed affects all of them equally.
+    Because the order alternates, no way always runs after the same predecessor, whose data is in
+    the caches.
     """
     comparison = Comparison(title, [Way(name, run) for name, run in ways.items()])
     for way in comparison.ways:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Whole models of their libraries' configurations, with random weights; nothing is downloaded."""
+"""Whole models with the default configurations of their libraries and random weights."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
 class OneTensor(nn.Module):
-    """A model whose answer is one tensor, chosen by `pick` from what it returns."""
+    """A model with one output tensor, which `pick` selects from the original outputs."""
 
     def __init__(self, model: nn.Module, pick: Callable[..., torch.Tensor], **kwargs: object):
         super().__init__()
@@ -33,12 +33,12 @@ class OneTensor(nn.Module):
         return self._pick(self.model(*args, **self._kwargs))
 
 
-def _picture(extent: int = 224) -> torch.Tensor:
+def _image(extent: int = 224) -> torch.Tensor:
     return torch.randn(1, 3, extent, extent)
 
 
 def dcgan() -> Made:
-    """The generator of DCGAN for pictures of 64 by 64."""
+    """The generator of DCGAN for 64x64 images."""
     from examples.dcgan import Generator
 
     module = Generator(width=64)
@@ -47,38 +47,38 @@ def dcgan() -> Made:
 
 
 def resnet50() -> Made:
-    """ResNet-50 of transformers."""
+    """ResNet-50 from transformers."""
     from transformers import ResNetConfig, ResNetForImageClassification
 
     model = ResNetForImageClassification(ResNetConfig(num_labels=1000))
     settle_batch_norm(model, torch.randn(4, 3, 224, 224))
-    return OneTensor(model, lambda output: output.logits), (_picture(),)
+    return OneTensor(model, lambda output: output.logits), (_image(),)
 
 
 def convnext_base() -> Made:
-    """ConvNeXt-base of transformers."""
+    """ConvNeXt-base from transformers."""
     from transformers import ConvNextConfig, ConvNextForImageClassification
 
     config = ConvNextConfig(
         depths=[3, 3, 27, 3],
         hidden_sizes=[128, 256, 512, 1024],
-        layer_scale_init_value=0.1,  # 1e-6, the default, would hide all that a block computes
+        layer_scale_init_value=0.1,  # the default, 1e-6, would hide the errors of a block
         num_labels=1000,
     )
     model = ConvNextForImageClassification(config)
-    return OneTensor(model, lambda output: output.logits), (_picture(),)
+    return OneTensor(model, lambda output: output.logits), (_image(),)
 
 
 def vit_base() -> Made:
-    """ViT-B/16 of transformers."""
+    """ViT-B/16 from transformers."""
     from transformers import ViTConfig, ViTForImageClassification
 
     model = ViTForImageClassification(ViTConfig(num_labels=1000))
-    return OneTensor(model, lambda output: output.logits), (_picture(),)
+    return OneTensor(model, lambda output: output.logits), (_image(),)
 
 
 def bert_base() -> Made:
-    """BERT-base of transformers."""
+    """BERT-base from transformers."""
     from transformers import BertConfig, BertModel
 
     model = BertModel(BertConfig())
@@ -87,7 +87,7 @@ def bert_base() -> Made:
 
 
 def gpt2_small() -> Made:
-    """GPT-2 small of transformers with its head, without a cache of keys and values."""
+    """GPT-2 small from transformers with its head, without a cache of keys and values."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = GPT2LMHeadModel(GPT2Config())
@@ -96,7 +96,7 @@ def gpt2_small() -> Made:
 
 
 def unet() -> Made:
-    """The conditional U-Net of diffusers, of 0.4 times Stable Diffusion's channels."""
+    """The conditional U-Net from diffusers, with 0.4 times the channels of Stable Diffusion."""
     from diffusers import UNet2DConditionModel
 
     model = UNet2DConditionModel(
@@ -110,7 +110,7 @@ def unet() -> Made:
 
 
 def vae_decoder() -> Made:
-    """The decoder of Stable Diffusion's autoencoder, for a picture of 128 by 128."""
+    """The decoder of Stable Diffusion's autoencoder, for a 128x128 image."""
     from diffusers import AutoencoderKL
 
     from examples.autoencoder_kl import LatentDecoder
@@ -125,10 +125,10 @@ def vae_decoder() -> Made:
 
 
 def hifigan() -> Made:
-    """The vocoder of SpeechT5 in transformers, on 32 frames."""
+    """The vocoder of SpeechT5 from transformers, on 32 frames."""
     from transformers import SpeechT5HifiGan, SpeechT5HifiGanConfig
 
-    config = SpeechT5HifiGanConfig(initializer_range=0.02)  # 0.01, the default, lets the signal die
+    config = SpeechT5HifiGanConfig(initializer_range=0.02)  # with 0.01, the signal vanishes
     model = SpeechT5HifiGan(config)
     for layer in model.modules():
         if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The ratios as a picture: a line a row, a dot a way, on a logarithmic axis."""
+"""Plots the ratios on a logarithmic axis: one line per row, one marker per way."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,12 +28,12 @@ _MARKERS = {"compiled": "^", "ort": "s", "stock": "D", "ours": "o"}
 
 
 def draw(rows: Sequence[report.Row], path: Path) -> None:
-    """Write the picture of all rows as PNG.
+    """Write the plot of all rows as a PNG file.
 
     Raises
     ------
     ImportError
-        If there is no matplotlib.
+        If matplotlib is not installed.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ def _draw_part(axis, title: str, rows: Sequence[report.Row]) -> None:
             label=WAYS[way],
             zorder=3,
         )
-    # At the right edge, in no scale: what has no time.
+    # A cross at the right edge, outside the scale, marks a way without a time.
     without = [
         (place, color)
         for place, row in enumerate(rows)

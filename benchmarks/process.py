@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The driver's side of a worker: start it, ask it, end it."""
+"""The driver's side of a worker process: start it, send requests, end it."""
 
 import json
 import os
@@ -27,15 +27,15 @@ Command = Callable[[str, Sequence[int]], list[str]]
 
 
 class Failure(Exception):
-    """What was asked for did not come to be; the message says why."""
+    """A request failed; the message is the reason."""
 
 
 class Capped(Failure):
-    """It took longer than it may."""
+    """A request exceeded its time limit."""
 
 
 def worker_command(role: str, cores: Sequence[int]) -> list[str]:
-    """The command of a worker."""
+    """Return the command line of a worker."""
     return [sys.executable, "-m", "benchmarks.worker", role, ",".join(map(str, cores))]
 
 
@@ -45,13 +45,13 @@ class Worker:
     Parameters
     ----------
     role : str
-        What it is to do.
+        The builder or runtime that it runs.
     cores : sequence of int
         The cores that it may use, one thread on each.
     log : Path
-        The file for what its libraries print.
+        The file for the output of its libraries.
     command : callable
-        Makes the command line of role and cores.
+        Returns the command line for a role and cores.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env=os.environ | _threads(cores),
-                start_new_session=True,  # so that compilers that it starts end with it
+                start_new_session=True,  # so that `end` also kills compilers that it starts
             )
         self._pending = b""
 
@@ -75,14 +75,14 @@ class Worker:
         return self._process.poll() is None
 
     def ask(self, request: dict[str, Any], cap: float) -> dict[str, Any]:
-        """Send a request, and wait for the reply for `cap` seconds at most.
+        """Send a request, and wait at most `cap` seconds for the reply.
 
         Raises
         ------
         Capped
-            If none came by then; the worker is ended.
+            If no reply arrives in time; the worker is killed.
         Failure
-            If the worker says so, or has died.
+            If the worker reports a failure, or died.
         """
         assert self._process.stdin is not None
         try:
@@ -114,11 +114,11 @@ class Worker:
     def _death(self) -> Failure:
         status = self._process.wait()
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        said = self._log.read_text(errors="replace").strip().splitlines()
-        return Failure(f"the process ended with {how}" + (f": {said[-1]}" if said else ""))
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return Failure(f"the process ended with {how}" + (f": {lines[-1]}" if lines else ""))
 
     def memory(self) -> int:
-        """The bytes of memory that the process holds; 0 where Linux does not say, or it is gone."""
+        """Return the resident memory of the process in bytes, or 0 if it is unknown."""
         try:
             pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
         except (OSError, IndexError):
@@ -135,18 +135,18 @@ class Worker:
             try:
                 stream.close()
             except BrokenPipeError:
-                pass  # of a request that it did not read
+                pass  # the worker did not read the last request
 
 
 class Workers:
-    """The workers of a run: started when they are needed, again when one is gone.
+    """The workers of a run, which start on demand, and again after one has ended.
 
     Parameters
     ----------
     logs : Path
-        The folder for what they print.
+        The folder for their logs.
     command : callable
-        Makes the command line of role and cores.
+        Returns the command line for a role and cores.
     """
 
     def __init__(self, logs: Path, command: Command = worker_command):
@@ -155,17 +155,17 @@ class Workers:
         logs.mkdir(parents=True, exist_ok=True)
 
     def get(self, role: str, cores: Sequence[int]) -> Worker:
-        """The worker of a role on these cores."""
+        """Return the worker of a role on these cores."""
         key = role, tuple(cores)
         if key not in self._workers or not self._workers[key].alive:
             log = self._logs / f"{role}-{len(cores)}.log"
             self._workers[key] = Worker(role, cores, log, self._command)
         return self._workers[key]
 
-    def trim(self, most: int) -> None:
-        """End the workers that hold more than `most` bytes: libraries keep what they once had."""
+    def trim(self, limit: int) -> None:
+        """End the workers that hold more than `limit` bytes, which libraries do not release."""
         for worker in self._workers.values():
-            if worker.memory() > most:
+            if worker.memory() > limit:
                 worker.end()
 
     def __enter__(self) -> "Workers":
@@ -177,13 +177,13 @@ class Workers:
 
 
 def _threads(cores: Sequence[int]) -> dict[str, str]:
-    """The environment of a process that has a thread on each of its cores."""
+    """Return the environment variables for one thread on each core."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
-    found = dict.fromkeys(names, str(len(cores)))
+    variables = dict.fromkeys(names, str(len(cores)))
     if len(cores) == 1:
-        # TVM would choose its core anew, against the affinity that the worker has.
-        return found | {"TVM_BIND_THREADS": "0"}
-    return found | {
+        # Otherwise, TVM would bind its thread to a core of its choice.
+        return variables | {"TVM_BIND_THREADS": "0"}
+    return variables | {
         "OMP_PROC_BIND": "true",
         "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores),
     }

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a worker is told: the requests that the driver writes to it, one JSON object a line."""
+"""The requests that the driver sends to a worker, one JSON object per line."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,22 +22,22 @@ INPUTS, EXPECTED, ONNX = "inputs.npz", "expected.npy", "model.onnx"
 
 
 def library(way: str) -> str:
-    """The file of TVM's library of a case, ``stock`` or ``ours``."""
+    """Return the file name of the TVM library that a way (``stock`` or ``ours``) runs."""
     return f"{way}.so"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A case to be built or run.
+    """A case to build or run.
 
     Attributes
     ----------
     case : str
-        Its name.
+        The name of the case.
     folder : Path
-        Where its files are.
+        The folder of its files.
     threads : int
-        How many threads it may use.
+        The number of threads.
     target : mapping
         The configuration of TVM's target.
     """
@@ -48,7 +48,7 @@ class Job:
     target: Mapping[str, Any] = field(default_factory=dict)
 
     def request(self) -> dict[str, Any]:
-        """The request to open it."""
+        """Return the request to open the case."""
         return {
             "do": "open",
             "case": self.case,
@@ -59,5 +59,5 @@ class Job:
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> "Job":
-        """The job of a request."""
+        """Return the job of a request."""
         return cls(request["case"], Path(request["folder"]), request["threads"], request["target"])

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What rows say: medians, ratios, shares of the limit, geometric means."""
+"""Evaluates rows: medians, ratios, shares of the machine's limits, geometric means."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,12 +28,12 @@ CPU, WALL = 0, 1
 
 
 def metric(row: Row) -> int:
-    """CPU time on one thread, which other processes disturb least; wall time on several."""
+    """Select CPU time, which other processes disturb least, for one thread; else wall time."""
     return CPU if row["threads"] == 1 else WALL
 
 
 def time_of(row: Row, way: str, which: int | None = None) -> float | None:
-    """The median time of a run in seconds; None without one."""
+    """Return the median time of a run in seconds, or None without a measurement."""
     entry = row["ways"].get(way)
     if entry is None or entry["status"] != "ok":
         return None
@@ -41,7 +41,7 @@ def time_of(row: Row, way: str, which: int | None = None) -> float | None:
 
 
 def ratio(row: Row, way: str, to: str = REFERENCE) -> float | None:
-    """The median of a way's times over another's of the same turn; None without both."""
+    """Return the median ratio of two ways' times in the same turn, or None if one is missing."""
     entries = [row["ways"].get(name) for name in (way, to)]
     if any(entry is None or entry["status"] != "ok" for entry in entries):
         return None
@@ -51,36 +51,39 @@ def ratio(row: Row, way: str, to: str = REFERENCE) -> float | None:
 
 
 def limit_of(row: Row, limit: str) -> float | None:
-    """A limit of the machine as the row's own turns measured it, in FLOP/s or bytes/s."""
+    """Return a limit of the machine, measured in the turns of the row, in FLOP/s or bytes/s."""
     seconds = time_of(row, limit)
     return None if seconds is None else row["ways"][limit]["facts"]["amount"] / seconds
 
 
 def share(row: Row, way: str) -> float | None:
-    """What a way reaches of the limit: of the FMA peak where there are products, of the memory
-    bandwidth in the group of large data; None elsewhere."""
+    """Return the share of the machine's limit that a way reaches, or None without a limit.
+
+    The limit is the FMA peak for cases with matrix products or convolutions, and the memory
+    bandwidth for the group ``memory``.
+    """
     if row["facts"].get("flops"):
         amount, limit = row["facts"]["flops"], "fma"
     elif row["group"] == "memory" and "bytes" in row["facts"]:
         amount, limit = row["facts"]["bytes"], "triad"
     else:
         return None
-    seconds, most = time_of(row, way), limit_of(row, limit)
-    return None if seconds is None or most is None else amount / seconds / most
+    seconds, rate = time_of(row, way), limit_of(row, limit)
+    return None if seconds is None or rate is None else amount / seconds / rate
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A geometric mean of ratios, and what it leaves out.
+    """A geometric mean of ratios, and the rows without a ratio.
 
     Attributes
     ----------
     value : float or None
-        None where there is no ratio.
+        The mean; None without ratios.
     rows : int
-        How many ratios it is of.
+        The number of ratios.
     left_out : dict of str to int
-        How many rows have another status than ``ok``, by status.
+        The number of rows with another status than ``ok``, by status.
     """
 
     value: float | None
@@ -89,7 +92,7 @@ class Mean:
 
 
 def mean(rows: Sequence[Row], way: str, of: Callable[[Row, str], float | None] = ratio) -> Mean:
-    """The geometric mean of a ratio over the rows that have one."""
+    """Return the geometric mean of a ratio over the rows that have one."""
     ratios = [found for row in rows if (found := of(row, way)) is not None]
     entries = (row["ways"][way] for row in rows if way in row["ways"])
     left_out = Counter(entry["status"] for entry in entries if entry["status"] != "ok")
@@ -97,7 +100,7 @@ def mean(rows: Sequence[Row], way: str, of: Callable[[Row, str], float | None] =
 
 
 def build_ratios(rows: Sequence[Row]) -> list[float]:
-    """The CPU time of our build over that of TVM's, by case."""
+    """Return the CPU time of our build divided by that of TVM's, for each case."""
     found = {}
     for row in rows:
         times = [
@@ -109,13 +112,13 @@ def build_ratios(rows: Sequence[Row]) -> list[float]:
 
 
 def to_better(row: Row, way: str) -> float | None:
-    """The ratio to the better of PyTorch and ONNX Runtime; None without one."""
+    """Return the ratio to the faster of PyTorch and ONNX Runtime, or None without one."""
     ratios = [found for to in ("eager", "ort") if (found := ratio(row, way, to)) is not None]
     return max(ratios, default=None)
 
 
 def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """The rows by group and number of threads, each with a title."""
+    """Yield the rows of each group and number of threads, with a title."""
     for threads in sorted({row["threads"] for row in rows}):
         for group in dict.fromkeys(row["group"] for row in rows):
             chosen = [r for r in rows if (r["group"], r["threads"]) == (group, threads)]
@@ -125,23 +128,23 @@ def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 
 def ways_of(rows: Sequence[Row]) -> list[str]:
-    """The ways that these rows have."""
+    """Return the ways that occur in these rows."""
     return [way for way in WAYS if any(way in row["ways"] for row in rows)]
 
 
 def threads_text(count: int) -> str:
-    """A number of threads in words."""
+    """Format a number of threads, each of which has its own core."""
     return "one core" if count == 1 else f"{count} cores"
 
 
 def summary(rows: Sequence[Row], identity: Mapping[str, Any]) -> dict[str, Any]:
-    """How it was measured, and what came of it, as plain values.
+    """Return the measurement's identity and results as plain values.
 
     Returns
     -------
     summary : dict
-        ``how``: the identity; ``rows``: by row and way the status, medians ``cpu`` and ``wall``
-        (s), ``ratio`` and ``share``; ``means``: by part and way.
+        ``how``: the identity; ``rows``: for each row and way, the status, the medians ``cpu`` and
+        ``wall`` (s), ``ratio`` and ``share``; ``means``: for each part and way.
     """
     return {
         "how": dict(identity),

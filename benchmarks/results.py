@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The rows of a run on disk, and what a later run must agree in to go on with them."""
+"""The rows of a run on disk, which a later run with the same identity continues."""
 
 import hashlib
 import json
@@ -24,13 +24,13 @@ from tvm_fixes.errors import UsageError
 
 _ROOT = Path(__file__).parents[1]
 _SOURCES = ("python/tvm_fixes/**/*.py", "build/libtvm_fixes.so", "benchmarks/*.py")
-# What shows results, and does not change them.
-_NO_SOURCES = ("report.py", "tables.py", "plot.py", "speed.py", "__main__.py", "results.py")
+# These modules only show results, so a change of them does not invalidate rows.
+_DISPLAY_ONLY = ("report.py", "tables.py", "plot.py", "speed.py", "__main__.py", "results.py")
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnxruntime", "torch", "transformers")
 
 
 def identity(settings: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
-    """How and of what is measured: settings, target, machine, versions, and the sources' hash."""
+    """Return all that a measurement depends on: settings, target, machine, versions, sources."""
     return {
         "settings": dict(settings),
         "target": dict(target),
@@ -43,27 +43,27 @@ def identity(settings: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str
 
 
 def key(identity: Mapping[str, Any]) -> str:
-    """A short name of an :func:`identity`."""
+    """Return the hash of an :func:`identity`."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Store:
-    """A file of rows, one JSON object a line, each with the key of how it was measured.
+    """A file of rows, one JSON object per line, each with the key of its identity.
 
-    A line ``{"key": …, "how": …}`` stands before the first row of a key.
+    A line ``{"key": …, "how": …}`` precedes the first row of a key.
 
     Parameters
     ----------
     path : Path
         The file.
     how : mapping, optional
-        The :func:`identity` of this run; by default that of the last row in the file.  Rows of
-        another are left alone.
+        The :func:`identity` of this run; by default that of the last row in the file.  Rows with
+        another identity are kept, but ignored.
 
     Raises
     ------
     UsageError
-        If there is no row to take it from.
+        If `how` is missing, and the file has no row.
     """
 
     def __init__(self, path: Path, how: Mapping[str, Any] | None = None):
@@ -71,7 +71,7 @@ class Store:
         known = {line["key"]: line["how"] for line in lines if "how" in line}
         if how is None:
             if not lines:
-                raise UsageError(f"{path}: there is no row")
+                raise UsageError(f"{path}: no results found; run without --report first")
             how = known[lines[-1]["key"]]
         self.how = dict(how)
         self._path, self._key = path, key(how)
@@ -81,11 +81,11 @@ class Store:
         self.others = len(rows) - len(self.rows)
 
     def has(self, case: str, threads: int) -> bool:
-        """Whether there is a row of this case on so many threads."""
+        """Whether the file has a row of this case with this number of threads."""
         return any((row["case"], row["threads"]) == (case, threads) for row in self.rows)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row, on disk as well."""
+        """Append a row, also to the file."""
         line = json.dumps({"key": self._key, **row})
         with self._path.open("a") as file:
             if not self._is_known:
@@ -96,7 +96,7 @@ class Store:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """The lines of a file that end; one that was cut off by an interrupted run is removed."""
+    """Return the complete lines of a file; remove a last line that an interrupted run cut off."""
     if not path.exists():
         return []
     text = path.read_text()
@@ -126,6 +126,6 @@ def _hash_sources() -> str:
     digest = hashlib.sha256()
     for pattern in _SOURCES:
         for path in sorted(_ROOT.glob(pattern)):
-            if path.parent.name != "benchmarks" or path.name not in _NO_SOURCES:
+            if path.parent.name != "benchmarks" or path.name not in _DISPLAY_ONLY:
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

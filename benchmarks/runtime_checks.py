@@ -10,12 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What checks at run time cost, in models of dynamic shapes: embedded tokens, and convolutions.
+"""The cost of runtime checks in models of dynamic shapes: embedded tokens, and convolutions.
 
-A model is compiled for the CPU of this machine, its function without checks twice and with them,
-as three functions of one executable.  They share kernels and weights: where a weight happens to lie
-in memory changes the time of its product by several percent, which is more than what is measured.
-The second function without checks is the control.
+A model is compiled for the CPU of this machine as three functions of one executable: twice without
+checks, and once with them.  They share kernels and weights, because the address of a weight changes
+the time of its matrix product by several percent, more than the effect to measure.  The second
+function without checks is the control.
 """
 
 from functools import partial
@@ -34,15 +34,15 @@ from tvm_fixes.target import resolve
 
 from .measure import Comparison, compare
 
-LARGEST_COST = 0.01
-"""The share of a run's time that checks may take."""
+MAX_COST = 0.01
+"""The maximum cost of the checks, as a share of a run's time."""
 
-# One ratio is off by some 9 percent on a quiet machine; the median of so many by 0.4.
+# On a quiet machine, a single ratio is off by about 9%, and the median of 1000 ratios by 0.4%.
 _RUNS = 1000
 
 
 class _Tokens(nn.Module):
-    """Embedded tokens in layers of two products."""
+    """An embedding, and layers of two matrix products each."""
 
     def __init__(self, width: int = 256) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class _Tokens(nn.Module):
 
 
 class _Reflections(nn.Module):
-    """Convolutions of padded pictures, whose borders are mirrored."""
+    """Convolutions of images with reflection padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class _Reflections(nn.Module):
 
 
 def models() -> dict[str, tuple[tvm.IRModule, np.ndarray]]:
-    """The models, imported, and an input of each."""
+    """Return the imported models, and an input for each."""
     batch, length = torch.export.Dim("batch", max=16), torch.export.Dim("length", max=512)
     height, width = (torch.export.Dim(name, min=4, max=256) for name in ("height", "width"))
     cases = {
@@ -98,12 +98,12 @@ def models() -> dict[str, tuple[tvm.IRModule, np.ndarray]]:
 
 
 def comparisons() -> list[Comparison]:
-    """Each model without checks, again without them, and with them.
+    """Compare each model without checks, again without checks, and with checks.
 
     Raises
     ------
     RuntimeError
-        If there is nothing to check in a model.
+        If a model gets no checks.
     """
     found = []
     for name, (mod, x) in models().items():
@@ -132,16 +132,14 @@ def _one_executable(functions: list[relax.Function]) -> relax.VMExecutable:
 
 
 def check(comparison: Comparison) -> None:
-    """Hold the checks to their share.
+    """Check that the cost is within its limit.
 
     Raises
     ------
     RuntimeError
-        If a run with checks takes more than :data:`LARGEST_COST` longer than one without.
+        If a run with checks exceeds one without checks by more than :data:`MAX_COST`.
     """
     checked = comparison.ways[-1]
     cost = comparison.ratio(checked) - 1
-    if cost > LARGEST_COST:
-        raise RuntimeError(
-            f"{comparison.title}: checks take {cost:.1%}, more than {LARGEST_COST:.0%}"
-        )
+    if cost > MAX_COST:
+        raise RuntimeError(f"{comparison.title}: checks take {cost:.1%}, more than {MAX_COST:.0%}")

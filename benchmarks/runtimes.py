@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The ways to run a case. Each loads its own libraries, and no other way's."""
+"""The ways to run a case. Each loads only its own libraries."""
 
 import gc
 import os
@@ -24,35 +24,35 @@ from .protocol import EXPECTED, INPUTS, ONNX, Job, library
 
 
 class Runtime(Protocol):
-    """One way, in the process that it has to itself.
+    """One way to run cases, in its own process.
 
     Attributes
     ----------
     facts : dict
-        What is to be known of the case, once it is open, beside its time.
+        Results besides the time, available after a case was opened.
     """
 
     facts: dict[str, Any]
 
     def open(self, job: Job) -> Callable[[], Any]:
-        """Make ready what runs the case once and returns its output."""
+        """Prepare the case; return a function that runs it once and returns its output."""
         ...
 
     def to_numpy(self, output: Any) -> np.ndarray:
-        """The output as an array."""
+        """Convert an output to an array."""
         ...
 
     def expected(self, job: Job) -> np.ndarray:
-        """What the output must be."""
+        """Return the expected output."""
         ...
 
     def close(self) -> None:
-        """Let go of the case."""
+        """Release the case."""
         ...
 
 
-class _OfFiles:
-    """A way that reads the case's data, and owns nothing between cases."""
+class _FileRuntime:
+    """A way that reads the files of the case, and keeps nothing between cases."""
 
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
@@ -68,8 +68,8 @@ class _OfFiles:
         gc.collect()
 
 
-class Eager(_OfFiles):
-    """PyTorch as it is."""
+class Eager(_FileRuntime):
+    """PyTorch in eager mode."""
 
     def open(self, job: Job) -> Callable[[], Any]:
         import torch
@@ -95,7 +95,7 @@ class Compiled(Eager):
         import torch
 
         compiled = torch.compile(module)
-        compiled(*inputs)  # builds
+        compiled(*inputs)  # the first call compiles
         return lambda: compiled(*inputs)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Compiled(Eager):
         super().close()
 
 
-class OnnxRuntime(_OfFiles):
+class OnnxRuntime(_FileRuntime):
     """ONNX Runtime."""
 
     def open(self, job: Job) -> Callable[[], Any]:
@@ -115,7 +115,7 @@ class OnnxRuntime(_OfFiles):
         options.intra_op_num_threads = job.threads
         options.inter_op_num_threads = 1
         if job.threads > 1:
-            # One of each thread but the first; the numbers of ONNX Runtime begin with 1.
+            # One core per thread, except the first thread; ONNX Runtime counts cores from 1.
             others = sorted(os.sched_getaffinity(0))[1 : job.threads]
             affinities = ";".join(str(core + 1) for core in others)
             options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
@@ -131,8 +131,8 @@ class OnnxRuntime(_OfFiles):
         return output
 
 
-class Library(_OfFiles):
-    """A library of TVM's, in its virtual machine."""
+class Library(_FileRuntime):
+    """A TVM library in TVM's virtual machine."""
 
     def __init__(self, way: str):
         super().__init__()
@@ -168,7 +168,7 @@ class Limit:
         return self._kernel.run
 
     def to_numpy(self, output: Any) -> np.ndarray:
-        """The first element: all of it was compared when the kernel was made."""
+        """Return the first element; `open` compared the whole output."""
         return output.numpy().reshape(-1)[:1]
 
     def expected(self, job: Job) -> np.ndarray:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The speed of what is compiled, against PyTorch, ONNX Runtime and TVM: ``make bench``."""
+"""The speed of compiled models against PyTorch, ONNX Runtime and TVM: ``make bench``."""
 
 import argparse
 import json
@@ -36,22 +36,30 @@ _QUICK = Settings(turns=5, turn_seconds=0.02, cap=3.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
+    """Add the options of this benchmark."""
     group = parser.add_argument_group("speed")
-    group.add_argument("--quick", action="store_true", help="the layers on one core, few turns")
-    group.add_argument("--out", type=Path, help=f"folder of the results (default: {_OUT})")
-    group.add_argument("--fresh", action="store_true", help="begin anew; else go on with a run")
-    group.add_argument("--report", action="store_true", help="measure nothing, show the last run")
-    group.add_argument("--cases", metavar="TEXT", default="", help="only cases with this in a name")
+    group.add_argument("--quick", action="store_true", help="only layers, one core, few turns")
+    group.add_argument("--out", type=Path, help=f"folder for the results (default: {_OUT})")
+    group.add_argument(
+        "--fresh", action="store_true", help="discard earlier results instead of continuing them"
+    )
+    group.add_argument("--report", action="store_true", help="show the last run, measure nothing")
+    group.add_argument("--cases", metavar="TEXT", default="", help="only cases with TEXT in a name")
     group.add_argument("--groups", nargs="+", choices=list(GROUPS), help="only these groups")
-    group.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    group.add_argument("--threads", choices=("one", "all", "both"), help="default: both")
+    group.add_argument(
+        "--ways", nargs="+", choices=list(WAYS), default=list(WAYS), help="only these ways"
+    )
+    group.add_argument(
+        "--threads",
+        choices=("one", "all", "both"),
+        help="number of threads (default: both one and all)",
+    )
     group.add_argument("--turns", type=int, help="turns of each way (default: 15)")
-    group.add_argument("--cap", type=float, help="seconds for a way in a case (default: 60)")
+    group.add_argument("--cap", type=float, help="time limit in s per way and case (default: 60)")
 
 
 def main(arguments: argparse.Namespace, console: Console) -> None:
-    """Measure what is asked for, and write and show what came of it."""
+    """Measure the selected cases, and write and show the results."""
     settings = _settings(arguments)
     out = arguments.out or (_OUT / "quick" if arguments.quick else _OUT)
     out.mkdir(parents=True, exist_ok=True)
@@ -64,7 +72,7 @@ def main(arguments: argparse.Namespace, console: Console) -> None:
         target = _native_target()
         store = Store(path, identity({**asdict(settings), "ways": arguments.ways}, target))
     if store.others:
-        console.print(f"{store.others} rows in {path} were measured otherwise: they are left out")
+        console.print(f"ignored {store.others} rows in {path} with other settings or sources")
     if not arguments.report:
         _measure(arguments, settings, store, out, target, console)
     _show(store.rows, store.how, out, console)
@@ -83,7 +91,7 @@ def _native_target() -> dict[str, Any]:
 
 
 def _cores(arguments: argparse.Namespace) -> list[list[int]]:
-    """The last core, and all of them."""
+    """Return the sets of cores to measure on: the last core, all cores, or both sets."""
     cores = sorted(os.sched_getaffinity(0))
     threads = arguments.threads or ("one" if arguments.quick else "both")
     found = {"one": [cores[-1:]], "all": [cores], "both": [cores[-1:], cores]}[threads]
@@ -110,7 +118,7 @@ def _measure(
     cases = _cases(arguments)
     cores = _cores(arguments)
     scratch = out / "scratch"
-    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(scratch, ignore_errors=True)  # a killed run leaves it
     scratch.mkdir()
     with Workers(out / "logs") as workers, console.status("") as status:
         bench = Bench(workers, settings, arguments.ways, target, scratch, status.update)
@@ -123,12 +131,12 @@ def _measure(
             for row in bench.rows(case.name, case.group, missing):
                 store.add(row)
                 console.print(f"[{number}/{len(cases)}] {_line(row)}", markup=False)
-                console.file.flush()  # a pipe would show nothing for long
+                console.file.flush()  # otherwise a pipe buffers the line
     shutil.rmtree(scratch)
 
 
 def _line(row: report.Row) -> str:
-    """What is shown of a row as soon as it is there."""
+    """Format a row for the progress output."""
     ways = (
         f"{WAYS[way]} {tables.number(report.ratio(row, way)) or tables.status(row, way)}"
         for way in row["ways"]
@@ -154,21 +162,21 @@ def _show(rows: Sequence[report.Row], how: dict[str, Any], out: Path, console: C
             plot.draw(rows, out / "plot.png")
             written.append(out / "plot.png")
         except ImportError as error:
-            console.print(f"There is no plot: {error}", markup=False)
+            console.print(f"No plot: {error}", markup=False)
     console.print("Written: " + ", ".join(map(str, written)), markup=False)
 
 
 def describe(how: dict[str, Any]) -> str:
-    """How it was measured, in a paragraph."""
+    """Return a paragraph about how the results were measured."""
     settings, versions = how["settings"], how["versions"]
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     return (
         f"Measured on {how['cpu']} (TVM's target: {how['target'].get('mcpu', 'generic')}) with "
-        f"{named}. Each way runs in a process of its own; the processes take turns, "
-        f"{settings['turns']} each of about {settings['turn_seconds'] * 1e3:g} ms, every other one "
-        "backwards. On one core they are pinned to it, and times are CPU times of the process; on "
-        "several each thread is pinned to its own, and times are wall times. A ratio is the median "
-        "over the turns of a way's time over PyTorch's in the same turn. A way that has no result "
-        f"within {settings['cap']:g} s is capped, and "
-        "in no mean. Every output was compared with PyTorch's."
+        f"{named}. Each way runs in its own process; the processes take {settings['turns']} turns "
+        f"of about {settings['turn_seconds'] * 1e3:g} ms, every other turn in reverse order. On "
+        "one core, the process is pinned to it, and times are CPU times; on several cores, each "
+        "thread is pinned to a core, and times are wall times. A ratio is the median over the "
+        "turns of a way's time divided by PyTorch's time in the same turn. A way without a result "
+        f"within {settings['cap']:g} s is capped, and excluded from the means. Every output was "
+        "compared with PyTorch's."
     )

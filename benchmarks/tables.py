@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What rows say, for a person to read: tables, on a terminal and as Markdown, and remarks."""
+"""Tables of the rows, on a terminal and as Markdown, and remarks about them."""
 
 from collections.abc import Sequence
 from statistics import geometric_mean, median
@@ -25,11 +25,11 @@ from .report import REFERENCE, Row
 OURS = "ours"
 
 BEHIND = 1.3
-"""The ratio to the better of PyTorch and ONNX Runtime from which on a row is listed as behind."""
+"""The ratio to the faster of PyTorch and ONNX Runtime above which the remarks list a row."""
 
 
 def header(rows: Sequence[Row]) -> list[str]:
-    """The heads of the columns of :func:`cells`."""
+    """Return the column headers of :func:`cells`."""
     ways, name = report.ways_of(rows), WAYS[OURS]
     heads = ["case", f"{WAYS[REFERENCE]}\nms"]
     heads += [f"{WAYS[way]}\nratio" for way in ways if way != REFERENCE]
@@ -40,7 +40,7 @@ def header(rows: Sequence[Row]) -> list[str]:
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """A line a row, and one of the geometric means."""
+    """Return one line per row, and one with the geometric means."""
     ways = report.ways_of(rows)
     others = [way for way in ways if way != REFERENCE]
     lines = []
@@ -62,12 +62,12 @@ def _has_shares(rows: Sequence[Row]) -> bool:
 
 
 def number(value: float | None, factor: float = 1.0) -> str:
-    """Three digits of a value; nothing without one."""
+    """Format a value with three digits; None is empty."""
     return "" if value is None else f"{value * factor:.3g}"
 
 
 def status(row: Row, way: str) -> str:
-    """Why a way has no time or ratio in a row."""
+    """Return why a way has no time or ratio in a row."""
     entry = row["ways"].get(way)
     if entry is None:
         return "-"
@@ -86,8 +86,8 @@ def _count(number: int, what: str) -> str:
 
 
 def limits(rows: Sequence[Row]) -> list[str]:
-    """The limits of the machine, the median over the rows, in a sentence each."""
-    said = []
+    """Return a sentence for each limit of the machine: its median over the rows."""
+    sentences = []
     for threads in sorted({row["threads"] for row in rows}):
         for limit, unit in (("fma", "GFLOP/s"), ("triad", "GB/s")):
             chosen = (report.limit_of(row, limit) for row in rows if row["threads"] == threads)
@@ -95,42 +95,42 @@ def limits(rows: Sequence[Row]) -> list[str]:
             if found:
                 low, high = min(found) / 1e9, max(found) / 1e9
                 where = f"{LIMITS[limit]}, {report.threads_text(threads)}"
-                said.append(
+                sentences.append(
                     f"{where}: {median(found) / 1e9:.3g} {unit} ({low:.3g} to {high:.3g} "
                     f"over {_count(len(found), 'row')})"
                 )
-    return said
+    return sentences
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """What is to be said beside the tables: builds, rows that are behind, rows without a time."""
-    said = []
+    """Return remarks about build times, slow rows, and rows without a time."""
+    sentences = []
     if builds := report.build_ratios(rows):
-        said.append(
-            "Build, CPU time of tvm-fixes over TVM's: "
-            f"geometric mean {geometric_mean(builds):.3g}, greatest {max(builds):.3g} "
+        sentences.append(
+            "Build, CPU time of tvm-fixes divided by TVM's: "
+            f"geometric mean {geometric_mean(builds):.3g}, maximum {max(builds):.3g} "
             f"({_count(len(builds), 'case')})"
         )
     for row in rows:
         if (found := report.to_better(row, OURS)) is not None and found > BEHIND:
-            said.append(
-                f"{_place(row)}: tvm-fixes takes {found:.3g} times what the better of PyTorch and "
-                "ONNX Runtime takes"
+            sentences.append(
+                f"{_row_name(row)}: tvm-fixes takes {found:.3g} times as long as the faster of "
+                "PyTorch and ONNX Runtime"
             )
     for row in rows:
         for way, entry in row["ways"].items():
             if entry["status"] != "ok":
                 name = (WAYS | LIMITS)[way]
-                said.append(f"{_place(row)}: {name} {entry['status']}: {entry['reason']}")
-    return said
+                sentences.append(f"{_row_name(row)}: {name} {entry['status']}: {entry['reason']}")
+    return sentences
 
 
-def _place(row: Row) -> str:
+def _row_name(row: Row) -> str:
     return f"{row['case']}, {report.threads_text(row['threads'])}"
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    """A table for each of :func:`report.parts`."""
+    """Return a table for each of :func:`report.parts`."""
     made = []
     for title, chosen in report.parts(rows):
         table = Table(title=title, box=box.SIMPLE_HEAD)
@@ -143,7 +143,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def markdown(rows: Sequence[Row], how: str) -> str:
-    """The tables and the remarks for a page."""
+    """Return the tables and the remarks as Markdown."""
     text = [how, "", *(f"- {line}" for line in limits(rows))]
     for title, chosen in report.parts(rows):
         heads = [head.replace("\n", " ") for head in header(chosen)]

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Verifying a large module: the verifier against TVM's well-formed check, and its growth."""
+"""The time of the verifier on a large module: against TVM's well-formed check, and its growth."""
 
 import tvm
 from tvm import relax
@@ -21,28 +21,28 @@ from .measure import Comparison, compare
 
 KINDS = ("static", "symbolic", "call_tir")
 BINDINGS = 100_000
-LARGEST_SHARE = 1 / 3
-"""What the verifier may take of the well-formed check's time."""
+MAX_SHARE = 1 / 3
+"""The maximum time of the verifier, as a share of the well-formed check's time."""
 GROWTH = 10
-"""How many times as long the larger function of a comparison of lengths is."""
-LARGEST_GROWTH = 2 * GROWTH
-"""How many times as long it may take: more memory has its price, a square would have more."""
+"""The ratio of the two lengths that are compared."""
+MAX_GROWTH = 2 * GROWTH
+"""The maximum ratio of their times: above linear, because of caches, but far below quadratic."""
 
 
 def chain(kind: str, length: int) -> tvm.IRModule:
-    """A module whose ``main`` is a dataflow block of `length` bindings, each of the one before.
+    """Return a module whose ``main`` is a dataflow block of `length` dependent bindings.
 
     Parameters
     ----------
     kind : str
-        One of :data:`KINDS`: additions of tensors of such shapes, or of static ones after they are
-        legalized.
+        One of :data:`KINDS`: additions of tensors with static or symbolic shapes, or legalized
+        additions with static shapes.
     length : int
         The number of bindings.
 
     Notes
     -----
-    Outside of a dataflow block TVM's check of call_tir takes a time that grows with the square.
+    Outside of a dataflow block, TVM's check of call_tir takes quadratic time.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
@@ -66,19 +66,19 @@ def chain(kind: str, length: int) -> tvm.IRModule:
 
 
 def comparisons(length: int = BINDINGS) -> list[Comparison]:
-    """Both checks over each kind of function, and ours over two lengths of each.
+    """Compare both checks on each kind of function, and the verifier on two lengths of each.
 
     Raises
     ------
     RuntimeError
-        If one of the checks refuses the module.
+        If one of the checks rejects the module.
     """
     native = _ffi.get("tvm_fixes.analysis.Verify")
     found = []
     for kind in KINDS:
         mod, shorter = chain(kind, length), chain(kind, length // GROWTH)
         if native(mod) or not relax.analysis.check_well_formed(mod):
-            raise RuntimeError(f"the {kind} chain is refused")
+            raise RuntimeError(f"the {kind} chain is rejected")
         ways = {
             "relax.analysis.well_formed": lambda mod=mod: relax.analysis.well_formed(mod),
             "verify": lambda mod=mod: native(mod),
@@ -93,19 +93,19 @@ def comparisons(length: int = BINDINGS) -> list[Comparison]:
 
 
 def check(comparison: Comparison) -> None:
-    """Hold the verifier to its share of the other's time, and to a time that grows linearly.
+    """Check that the verifier is faster than TVM's check, and that its time grows linearly.
 
     Raises
     ------
     RuntimeError
-        If the second way takes more than :data:`LARGEST_SHARE` of the first's time, or than
-        :data:`LARGEST_GROWTH` times it where the ways are two lengths.
+        If the second way takes more than :data:`MAX_SHARE` of the first's time, or, in a
+        comparison of two lengths, more than :data:`MAX_GROWTH` times the first's time.
     """
     first, second = comparison.ways
-    largest = LARGEST_GROWTH if comparison.title.startswith("growth") else LARGEST_SHARE
+    limit = MAX_GROWTH if comparison.title.startswith("growth") else MAX_SHARE
     ratio = comparison.ratio(second)
-    if ratio > largest:
+    if ratio > limit:
         raise RuntimeError(
-            f"{comparison.title}: {second.name} takes {ratio:.3g} times what {first.name} takes, "
-            f"more than {largest:.3g}"
+            f"{comparison.title}: {second.name} takes {ratio:.3g} times as long as {first.name}, "
+            f"more than {limit:.3g}"
         )

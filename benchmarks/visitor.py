@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Counting the operator calls of a large function: the native visitor against TVM's Python one."""
+"""The time to count operator calls of a large function: native visitor against TVM's in Python."""
 
 from collections import Counter
 
@@ -22,12 +22,12 @@ from tvm_fixes import _ffi
 from .measure import Comparison, compare
 
 BINDINGS = 100_000
-LARGEST_SHARE = 1 / 20
-"""What the native visitor may take of the Python one's time."""
+MAX_SHARE = 1 / 20
+"""The maximum time of the native visitor, as a share of the Python visitor's time."""
 
 
 def chain(length: int) -> relax.Function:
-    """A function of `length` bindings, each a relu of the one before."""
+    """Return a function of `length` bindings, each a relu of the previous one."""
     relu = tvm.ir.Op.get("relax.nn.relu")
     x = relax.Var("x", relax.TensorType((4,), "float32"))
     bindings, value = [], x
@@ -51,7 +51,7 @@ class PythonCounter(relax.PyExprVisitor):
 
 
 def comparisons(length: int = BINDINGS) -> list[Comparison]:
-    """Both ways over one function of `length` bindings.
+    """Compare both visitors on a function of `length` bindings.
 
     Raises
     ------
@@ -74,17 +74,17 @@ def comparisons(length: int = BINDINGS) -> list[Comparison]:
 
 
 def check(comparison: Comparison) -> None:
-    """Hold the native visitor to its share of the Python one's time.
+    """Check that the native visitor is fast enough.
 
     Raises
     ------
     RuntimeError
-        If it is more than :data:`LARGEST_SHARE` of the other.
+        If it takes more than :data:`MAX_SHARE` of the Python visitor's time.
     """
     python, native = comparison.ways
     ratio = comparison.ratio(native)
-    if ratio > LARGEST_SHARE:
+    if ratio > MAX_SHARE:
         raise RuntimeError(
             f"{comparison.title}: {native.name} takes {ratio:.3g} of the time of {python.name}, "
-            f"more than {LARGEST_SHARE:.3g}"
+            f"more than {MAX_SHARE:.3g}"
         )

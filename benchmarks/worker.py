@@ -12,8 +12,8 @@
 # and limitations under the License.
 """A process that builds or runs cases on request: ``python -m benchmarks.worker ROLE CORES``.
 
-ROLE is one of the builders or runtimes, CORES the numbers of the cores that it may use, separated
-by commas. It reads one JSON object a line from standard input and answers each with one.
+ROLE is one of the builders or runtimes, CORES the comma-separated numbers of the cores that it may
+use. It reads one JSON object per line from standard input and replies to each with one.
 """
 
 import ctypes
@@ -30,20 +30,20 @@ import numpy as np
 
 from .protocol import Job
 
-MOST_RUNS = 10_000
-"""The most runs of one turn."""
+MAX_RUNS = 10_000
+"""The maximum number of runs in one turn."""
 
-MOST_REST = 2.0
-"""The seconds after which threads that still spin are not waited for."""
+MAX_REST_S = 2.0
+"""The maximum time to wait for threads that still spin, in seconds."""
 
-SLOW = 5.0
-"""The seconds of a first run that are those of the case, not of what libraries load in it."""
+SLOW_S = 5.0
+"""A first run that takes longer is a slow case, not the loading of libraries; in seconds."""
 
-_A_WHILE = 0.01
+_POLL_S = 0.01
 
 
 class Builder:
-    """Answers ``open`` with what the builder found.
+    """Replies to ``open`` with the facts from the builder.
 
     Parameters
     ----------
@@ -59,12 +59,12 @@ class Builder:
 
 
 class Runner:
-    """Answers ``open``, ``check``, ``run``, ``rest`` and ``close`` for one runtime.
+    """Handles ``open``, ``check``, ``run``, ``rest`` and ``close`` for one runtime.
 
     Parameters
     ----------
     runtime : Runtime
-        What runs the cases.
+        The runtime that runs the cases.
     """
 
     def __init__(self, runtime: Any):
@@ -92,7 +92,7 @@ class Runner:
         raise ValueError(f"unknown request {request['do']!r}")
 
     def check(self, seconds: float) -> dict[str, Any]:
-        """Run once; return the error, and how many runs take about `seconds`."""
+        """Run once; return the error, and the number of runs that take about `seconds`."""
         assert self._run is not None and self._job is not None
         start = time.perf_counter()
         output = self._run()
@@ -101,16 +101,16 @@ class Runner:
         return {"error": error, "runs": self._runs_in(seconds, wall)}
 
     def _runs_in(self, seconds: float, first: float) -> int:
-        """How many runs fill a turn, where the first one, which warmed up, took `first`."""
-        if first > SLOW:
+        """Return the number of runs in a turn; `first` is the time of the warm-up run."""
+        if first > SLOW_S:
             return 1
         runs = 1
-        while (wall := self.turn(runs)["wall"]) * runs < seconds / 4 and runs < MOST_RUNS:
+        while (wall := self.turn(runs)["wall"]) * runs < seconds / 4 and runs < MAX_RUNS:
             runs *= 4
-        return min(max(int(seconds / wall), 1), MOST_RUNS)
+        return min(max(int(seconds / wall), 1), MAX_RUNS)
 
     def turn(self, runs: int) -> dict[str, float]:
-        """Run `runs` times; the CPU time of the process and the wall time, of one run, in s."""
+        """Run `runs` times; return the CPU time of the process and the wall time per run in s."""
         run = self._run
         assert run is not None
         with _on_first_core():
@@ -124,22 +124,22 @@ class Runner:
 
 
 def rest() -> bool:
-    """Wait until the threads of this process sleep; whether they do.
+    """Wait until the threads of this process sleep; return whether they do.
 
-    Those of thread pools spin for up to half a second after a run, in case there is another one.
+    The threads of a pool spin for up to half a second after a run, to wait for the next one.
     """
-    end = time.monotonic() + MOST_REST
+    end = time.monotonic() + MAX_REST_S
     while time.monotonic() < end:
         spent = time.process_time()
-        time.sleep(_A_WHILE)
-        if time.process_time() - spent < _A_WHILE / 10:
+        time.sleep(_POLL_S)
+        if time.process_time() - spent < _POLL_S / 10:
             return True
     return False
 
 
 @contextmanager
 def _same_cores() -> Iterator[set[int]]:
-    """Let this thread have the cores at the end that it has now; a library may bind it to one."""
+    """Restore the cores of this thread at the end; a library may bind the thread to one core."""
     cores = os.sched_getaffinity(0)
     try:
         yield cores
@@ -149,9 +149,9 @@ def _same_cores() -> Iterator[set[int]]:
 
 @contextmanager
 def _on_first_core() -> Iterator[None]:
-    """Keep this thread on the first of the cores that it may use; those of libraries have theirs.
+    """Pin this thread to the first of its cores; the threads of libraries use the others.
 
-    On some virtual machines Linux leaves two threads on one core, with another one idle.
+    On some virtual machines, Linux leaves two threads on one core while another core is idle.
     """
     with _same_cores() as cores:
         os.sched_setaffinity(0, [min(cores)])
@@ -159,7 +159,7 @@ def _on_first_core() -> Iterator[None]:
 
 
 def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, relative to the largest expected magnitude.
+    """Return the largest difference, relative to the largest expected magnitude.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:
 def serve(
     answer: Callable[[dict[str, Any]], dict[str, Any]], requests: TextIO, replies: TextIO
 ) -> None:
-    """Answer every request; what it raises is the reply's ``failure``."""
+    """Reply to every request; an exception becomes the reply's ``failure``."""
     for line in requests:
         try:
             reply = answer(json.loads(line))
@@ -195,7 +195,7 @@ def _make(role: str) -> Builder | Runner:
 
 
 def _end_with_driver() -> None:
-    """Have Linux end this process when the driver's ends, however that happens."""
+    """Make Linux kill this process when the driver's process ends for any reason."""
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
@@ -204,7 +204,7 @@ def main(argv: list[str]) -> None:
     role, cores = argv
     _end_with_driver()
     os.sched_setaffinity(0, map(int, cores.split(",")))
-    # Libraries print what they like; the replies have the pipe to themselves.
+    # Redirect the output of libraries, so that only replies go to the pipe.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     serve(_make(role).answer, sys.stdin, replies)

@@ -10,4 +10,4 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Generators to compile, and the demo that compiles them."""
+"""Example models, and the demo that compiles them."""

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the example models share: seeded weights that leave PyTorch's global state alone."""
+"""Seeded weights for the example models, without a change of PyTorch's global random state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from torch import nn
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw random numbers from `seed` within the block; the global state is restored after it."""
+    """Seed PyTorch's random numbers within the block, and restore the global state after it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -30,9 +30,9 @@ def seeded(seed: int) -> Iterator[None]:
 def settle_batch_norm(module: nn.Module, *args: torch.Tensor) -> None:
     """Give every BatchNorm of `module` random weights and the statistics of the batch `args`.
 
-    The initial statistics, zero and one, would hide a compiler that ignores them; statistics that
-    do not belong to the data would let the signal die on its way through the layers.
-    `module` is left in eval mode.
+    The initial statistics, zero and one, would hide a compiler that ignores them.  With statistics
+    that do not fit the data, the signal would vanish in the layers.  `module` is in eval mode
+    afterwards.
     """
     layers = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     for layer in layers:

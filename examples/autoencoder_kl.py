@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The decoder of Stable Diffusion's autoencoder (AutoencoderKL of `diffusers`), made small."""
+"""A small version of Stable Diffusion's decoder (AutoencoderKL of `diffusers`)."""
 
 import torch
 from diffusers import AutoencoderKL
@@ -20,12 +20,12 @@ from examples._random import seeded
 
 
 class LatentDecoder(nn.Module):
-    """From a latent to a picture: what ``AutoencoderKL.decode`` computes, as a module of its own.
+    """The computation of ``AutoencoderKL.decode``, from a latent to an image, as a module.
 
     Parameters
     ----------
     autoencoder : AutoencoderKL
-        The autoencoder whose decoder is taken.
+        The autoencoder that contains the decoder.
     """
 
     def __init__(self, autoencoder: AutoencoderKL):
@@ -34,7 +34,7 @@ class LatentDecoder(nn.Module):
         self.decoder = autoencoder.decoder
 
     def forward(self, latent: torch.Tensor) -> torch.Tensor:
-        """Turn latents (N, 4, H, W) into pictures (N, 3, 2H, 2W)."""
+        """Map latents (N, 4, H, W) to images (N, 3, 2H, 2W)."""
         return self.decoder(self.post_quant_conv(latent))
 
 

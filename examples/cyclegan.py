@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The generator of CycleGAN (Zhu, Park, Isola and Efros, 2017): a picture in another style."""
+"""The generator of CycleGAN (Zhu, Park, Isola and Efros, 2017): changes the style of an image."""
 
 import torch
 from torch import nn
@@ -19,12 +19,12 @@ from examples._random import seeded
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 by 3 convolutions over reflected borders, and the way around them.
+    """Two 3x3 convolutions with reflection padding, and a skip connection.
 
     Parameters
     ----------
     features : int
-        Channels of the input and of the result.
+        Channels of the input and of the output.
     """
 
     def __init__(self, features: int):
@@ -40,17 +40,17 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Turn (N, features, H, W) into as much."""
+        """Map (N, features, H, W) to the same shape."""
         return features + self.layers(features)
 
 
 class Generator(nn.Module):
-    """Halves height and width twice, transforms, and doubles them twice.
+    """Two layers that halve height and width, residual blocks, and two layers that double them.
 
     Parameters
     ----------
     channels : int
-        Channels of both pictures.
+        Channels of the input and the output image.
     width : int
         Channels after the first layer.
     blocks : int
@@ -77,11 +77,11 @@ class Generator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
-        """Turn pictures (N, channels, H, W) into as many in [-1, 1]; 4 divides H and W."""
+        """Map images (N, channels, H, W) to images in [-1, 1]; H and W are multiples of 4."""
         return self.layers(picture)
 
 
 def factory() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Make the generator in eval mode, and one picture (1, 3, 32, 32), float32."""
+    """Make the generator in eval mode, and one image (1, 3, 32, 32), float32."""
     with seeded(0):
         return Generator().eval(), (torch.randn(1, 3, 32, 32),)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The generator of DCGAN (Radford, Metz and Chintala, 2015): noise to a 64 by 64 picture."""
+"""The generator of DCGAN (Radford, Metz and Chintala, 2015): noise to a 64x64 image."""
 
 import torch
 from torch import nn
@@ -26,9 +26,9 @@ class Generator(nn.Module):
     latent : int
         Channels of the noise, whose shape is (N, latent, 1, 1).
     width : int
-        Channels before the last layer; each layer before it has twice as many as the next.
+        Channels before the last layer; each earlier layer has twice as many as the next one.
     channels : int
-        Channels of the picture, whose shape is (N, channels, 64, 64).
+        Channels of the image, whose shape is (N, channels, 64, 64).
     """
 
     def __init__(self, latent: int = 100, width: int = 16, channels: int = 3):
@@ -46,7 +46,7 @@ class Generator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, noise: torch.Tensor) -> torch.Tensor:
-        """Turn noise (N, latent, 1, 1) into pictures (N, channels, 64, 64) in [-1, 1]."""
+        """Map noise (N, latent, 1, 1) to images (N, channels, 64, 64) in [-1, 1]."""
         return self.layers(noise)
 
 

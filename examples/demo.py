@@ -12,8 +12,8 @@
 # and limitations under the License.
 """Compile the examples from PyTorch and from ONNX, in both layouts, and print one table.
 
-``python -m examples.demo [MODEL ...] [--json]``; the exit status is 0 if every model gives the
-answers of its original, and converts to channels-last with no more transforms than it needs.
+``python -m examples.demo [MODEL ...] [--json]``; the exit status is 0 if the outputs of every model
+equal those of its original, and channels-last needs no superfluous layout transforms.
 """
 
 import argparse
@@ -48,11 +48,12 @@ MODELS: dict[str, tuple[str, ...]] = {
     "cyclegan": ("NCHW", "NHWC"),
     "superres": ("NCHW", "NHWC"),
 }
-"""The example modules, and the layouts that each is compiled in."""
+"""The example modules, and the layouts for each."""
 
-MOST_TRANSFORMS = dict.fromkeys(MODELS, 1) | {"superres": 3}
-"""The transforms that each model needs in channels-last: one behind a bias or an activation at
-its end, and those that move its data in any layout, such as a pixel shuffle between convolutions.
+MAX_TRANSFORMS = dict.fromkeys(MODELS, 1) | {"superres": 3}
+"""The layout transforms of activations that each model needs in channels-last: one after a bias or
+an activation at its end, and one for each operator that moves data in any layout, such as a pixel
+shuffle between convolutions.
 """
 
 
@@ -63,13 +64,13 @@ class Row:
     Attributes
     ----------
     model, source : str
-        The example, and what it was imported from.
+        The example, and the format of the imported model.
     layout : str
-        The layout that was asked for.
+        The requested layout.
     report : Report or None
-        What the compilation found; None where it failed.
+        The report of the compilation; None if it failed.
     error : str
-        Why it failed, in one line.
+        Why the compilation failed, in one line.
     """
 
     model: str
@@ -80,19 +81,19 @@ class Row:
 
     @property
     def problem(self) -> str:
-        """Why the demo does not accept this row; empty where it does."""
+        """Why the demo rejects this row; empty if it accepts it."""
         if self.report is None:
             return self.error
         if not self.report.equal:
             return "; ".join(o.problem for o in self.report.outputs if o.problem) or "not compared"
-        transforms, most = self.report.activation_transforms, MOST_TRANSFORMS[self.model]
-        if self.layout == "NHWC" and (transforms is None or transforms > most):
-            return f"{transforms} activation transforms, expected at most {most}"
+        transforms, limit = self.report.activation_transforms, MAX_TRANSFORMS[self.model]
+        if self.layout == "NHWC" and (transforms is None or transforms > limit):
+            return f"{transforms} layout transforms left, expected at most {limit}"
         return ""
 
     @property
     def compile_seconds(self) -> float | None:
-        """The time from import to library, the comparison left out."""
+        """The time from import to library, without the comparison."""
         if self.report is None:
             return None
         steps = self.report.seconds.items()
@@ -111,10 +112,10 @@ class Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; returns its exit status, 0 if every row is accepted and 1 otherwise."""
+    """Run the demo; return the exit status: 0 if every row is accepted, else 1."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument(
-        "models", metavar="MODEL", nargs="*", help=f"one of {', '.join(MODELS)}; by default all"
+        "models", metavar="MODEL", nargs="*", help=f"any of {', '.join(MODELS)} (default: all)"
     )
     parser.add_argument("--json", action="store_true", help="print the rows as one JSON array")
     arguments = parser.parse_args(argv)
@@ -130,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         console = Console()
         if not console.file.isatty():
-            console.width = 120  # a pipe has no width of its own to cut the table to
+            console.width = 120  # a pipe has no width, and rich would cut the table to 80 columns
         console.print(render(rows))
     for row in rows:
         if row.problem:
@@ -139,17 +140,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Watch:
-    """Shows on standard error how far the demo is: a bar on a terminal, else a line a row.
+    """Shows progress on standard error: a bar on a terminal, otherwise one line per row.
 
     Parameters
     ----------
     total : int
-        The number of rows to come.
+        The number of expected rows.
     """
 
     def __init__(self, total: int):
         console = Console(stderr=True)
-        self._live = console.file.isatty()  # not what FORCE_COLOR takes for a terminal
+        self._live = console.file.isatty()  # FORCE_COLOR makes rich assume a terminal
         self._bar = Progress(
             SpinnerColumn(),
             MofNCompleteColumn(),
@@ -169,7 +170,7 @@ class Watch:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        """Name what goes on."""
+        """Show the current step."""
         self._bar.update(self._task, description=text)
 
     def finish(self, row: Row) -> None:
@@ -187,7 +188,7 @@ def compile_model(name: str, watch: Watch) -> Iterator[Row]:
     watch.say(f"{name}: export")
     module, inputs = importlib.import_module(f"examples.{name}").factory()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what PyTorch does within itself
+        warnings.simplefilter("ignore")  # PyTorch warns about its own internals
         program = torch.export.export(module, inputs)
     models = {"torch": program, "onnx": to_onnx(program)}
     for source in SOURCES:
@@ -216,19 +217,19 @@ def _compile(
 
 
 def render(rows: Sequence[Row]) -> Table:
-    """Lay the rows out for a person to read."""
+    """Return the rows as a table."""
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=0,  # fits 80 columns
-        caption="ms: median of a few calls in a row, in the calmest of a few such blocks",
+        caption="ms: median of the calls in the fastest of a few blocks of calls",
     )
     for column in ("model", "source", "layout", "equal"):
         table.add_column(column)
     for column in (
         "max abs\nerror",
         "size /\nparams",
-        "activation\ntransforms",
+        "layout\ntransforms",
         "TVM\nms",
         "ref.\nms",
         "compile\ns",

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""From PyTorch to ONNX, in the form that TVM imports best."""
+"""Export from PyTorch to ONNX, in the form that TVM imports best."""
 
 import logging
 import warnings
@@ -18,28 +18,28 @@ import warnings
 import onnx
 import torch
 
-# The first opset with GroupNormalization whose weights are one a channel.  Below it the exporter
-# writes Reshape, InstanceNormalization, Reshape, which ties the model to channels-first.
+# The first opset whose GroupNormalization has one weight per channel.  For lower opsets, the
+# exporter writes Reshape, InstanceNormalization, Reshape, which only works channels-first.
 OPSET = 21
 
 
 def to_onnx(program: torch.export.ExportedProgram) -> onnx.ModelProto:
     """Export a program to ONNX.
 
-    The exporter's own optimization stays on: constants are folded and BatchNorm is merged into the
-    convolution before it, which leaves TVM the operators that it converts without loss.
+    The exporter's own optimization stays on: it folds constants and merges BatchNorm into the
+    preceding convolution.  TVM converts the remaining operators without loss.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        A model in eval mode, as ``torch.export.export`` gives it.
+        A model in eval mode, from ``torch.export.export``.
 
     Returns
     -------
     onnx.ModelProto
-        The model with its weights, to be given to ``tvm_fixes.compile`` or ``onnx.save``.
+        The model with its weights, for ``tvm_fixes.compile`` or ``onnx.save``.
     """
-    # The exporter warns of what it would do for torchvision, and of PyTorch's own internals.
+    # The exporter warns if torchvision is missing, and about PyTorch's own internals.
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     try:
@@ -49,5 +49,5 @@ def to_onnx(program: torch.export.ExportedProgram) -> onnx.ModelProto:
             exported = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
     finally:
         logger.setLevel(level)
-    assert exported is not None  # it is None only where a file is written
+    assert exported is not None  # it is None only if the exporter writes a file
     return exported.model_proto

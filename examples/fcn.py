@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FCN-8s (Long, Shelhamer and Darrell, 2015) with BatchNorm: a picture to a map of classes."""
+"""FCN-8s (Long, Shelhamer and Darrell, 2015) with BatchNorm: segments an image."""
 
 from collections.abc import Callable
 
@@ -21,16 +21,16 @@ from examples._random import seeded, settle_batch_norm
 
 
 class FCN(nn.Module):
-    """The scores of three depths, added on their way up through transposed convolutions.
+    """An encoder whose scores at three depths are upsampled by transposed convolutions and added.
 
     Parameters
     ----------
     channels, classes : int
-        Channels of the picture and of the map.
+        Channels of the image and of the scores.
     width : int
         Channels of the first level; each level below has twice as many.
     activation : callable
-        Makes what follows each BatchNorm.
+        Makes the activation after each BatchNorm.
     """
 
     def __init__(
@@ -58,7 +58,10 @@ class FCN(nn.Module):
         )
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
-        """Turn pictures (N, channels, H, W) into scores (N, classes, H, W); 32 divides H and W."""
+        """Map images (N, channels, H, W) to scores (N, classes, H, W).
+
+        H and W are multiples of 32.
+        """
         features, skips = picture, []
         for level in self.levels:
             features = level(features)
@@ -71,7 +74,7 @@ class FCN(nn.Module):
 
 
 def factory() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Make the network in eval mode, and one picture (1, 3, 64, 64), float32."""
+    """Make the network in eval mode, and one image (1, 3, 64, 64), float32."""
     with seeded(0):
         module = FCN()
         settle_batch_norm(module, torch.randn(4, 3, 64, 64))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The vocoder of SpeechT5 (SpeechT5HifiGan of `transformers`), made small: log-mel to waveform."""
+"""A small vocoder of SpeechT5 (SpeechT5HifiGan of `transformers`): log-mel to waveform."""
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ def factory() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
             upsample_kernel_sizes=[8, 8],
             resblock_kernel_sizes=[3, 7],
             resblock_dilation_sizes=[[1, 3], [1, 3]],
-            initializer_range=0.06,  # the default suits 512 channels; with 64 the signal would die
+            initializer_range=0.06,  # the default is for 512 channels; with 64, the signal vanishes
         )
         module = SpeechT5HifiGan(config).eval()
         for layer in module.modules():

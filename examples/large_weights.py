@@ -10,13 +10,13 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Compile a model that is larger than memory should have to hold twice, and run it from its files.
+"""Compile a model of several GiB, without a second copy of it in memory, and run it from files.
 
-It writes an ONNX model of random weights (an embedding, residual layers of two matrices each, a
-last matrix) with its elements in a file beside it, compiles it with the weights outside the
-library, loads and runs it in another process, and compares with NumPy, which reads the model's own
-file. It prints the sizes, the times, and the most anonymous memory that was in use: what is not a
-file's, and so cannot be dropped and read again.
+The example writes an ONNX model of random weights (an embedding, residual layers of two matrices
+each, a last matrix) with its weights in an external file. It compiles the model with the weights
+outside the library, loads and runs it in another process, and compares the output with NumPy, which
+reads the model's own file. It prints the sizes, the times, and the peak of anonymous memory: memory
+without a file behind it, which the system cannot drop and read again.
 
     python -m examples.large_weights                                   # 4.3 GiB; 14 GiB of disk
     python -m examples.large_weights --layers 10 --width 768 --rows 4096    # 204 MiB
@@ -47,16 +47,16 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the model is.
+    """The size of the model.
 
     Attributes
     ----------
     layers : int
-        How many there are, of two matrices each.
+        The number of layers, of two matrices each.
     width : int
-        Of a row; a layer's matrices are four times as wide.
+        The width of a row; the hidden width of a layer is four times as large.
     rows : int
-        Of the embedding, and columns of the last matrix.
+        The number of rows of the embedding, and of columns of the last matrix.
     """
 
     layers: int
@@ -64,7 +64,7 @@ class Sizes:
     rows: int
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The weights by name, in the order in which they lie in the file."""
+        """Yield the names and shapes of the weights, in the order of the file."""
         yield "embedding", (self.rows, self.width)
         for layer in range(self.layers):
             yield f"up.{layer}", (self.width, 4 * self.width)
@@ -74,25 +74,25 @@ class Sizes:
 
     @property
     def nbytes(self) -> int:
-        """The size of the weights."""
+        """The size of the weights in bytes."""
         return sum(4 * int(np.prod(shape)) for _, shape in self.shapes())
 
 
 def write_model(directory: Path, sizes: Sizes) -> Path:
-    """Write the model and its weights, a piece at a time; the path of the model."""
+    """Write the model and its weights in chunks; return the path of the model."""
     rng = np.random.default_rng(0)
     initializers = []
     with open(directory / WEIGHTS, "wb") as file:
         for name, shape in sizes.shapes():
             file.seek(-(-file.tell() // _PAGE) * _PAGE)
-            place = {"location": WEIGHTS, "offset": file.tell(), "length": 4 * int(np.prod(shape))}
+            entry = {"location": WEIGHTS, "offset": file.tell(), "length": 4 * int(np.prod(shape))}
             tensor = TensorProto(
                 name=name,
                 data_type=TensorProto.FLOAT,
                 dims=shape,
                 data_location=TensorProto.EXTERNAL,
             )
-            for key, value in place.items():
+            for key, value in entry.items():
                 tensor.external_data.add(key=key, value=str(value))
             initializers.append(tensor)
             scale = np.float32(1 if name == "embedding" else shape[0] ** -0.5)
@@ -124,12 +124,12 @@ def write_model(directory: Path, sizes: Sizes) -> Path:
 
 
 def tokens(sizes: Sizes) -> np.ndarray:
-    """What the model is run on."""
+    """Return the input of the model."""
     return np.random.default_rng(1).integers(0, sizes.rows, (1, TOKENS))
 
 
 def reference(model: Path, sizes: Sizes) -> np.ndarray:
-    """The model's answer by NumPy, from the weights where they lie."""
+    """Compute the model's output with NumPy, from the mapped weights file."""
     weights: dict[str, np.ndarray] = {}
     offset = 0
     for name, shape in sizes.shapes():
@@ -144,14 +144,14 @@ def reference(model: Path, sizes: Sizes) -> np.ndarray:
 
 
 def anonymous_bytes() -> int:
-    """The anonymous memory of this process (``RssAnon``)."""
+    """Return the anonymous memory of this process (``RssAnon``) in bytes."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.partition("RssAnon:")[2].split()[0])
 
 
 @dataclass
 class Peaks:
-    """The most anonymous memory in use, in bytes, by step."""
+    """The peak of anonymous memory in bytes, by step."""
 
     by_step: dict[str, int] = field(default_factory=dict)
     step: str = "start"
@@ -159,7 +159,7 @@ class Peaks:
 
 @contextmanager
 def watched() -> Iterator[Peaks]:
-    """Look at the anonymous memory of this process, every few milliseconds, within the block."""
+    """Sample the anonymous memory of this process every few milliseconds within the block."""
     peaks = Peaks()
     done = threading.Event()
 
@@ -177,13 +177,13 @@ def watched() -> Iterator[Peaks]:
 
 
 def compile_watched(model: Path, output: Path, weights: str = "outside") -> dict[str, Any]:
-    """Compile, and say how much anonymous memory that took beyond what was in use before it.
+    """Compile the model, and measure the additional anonymous memory.
 
     Returns
     -------
     found : dict
-        ``parameters`` and ``artifact``: sizes in bytes; ``peaks``: by step, in bytes beyond those
-        in use when the model had been opened; ``seconds``: of the compilation.
+        ``parameters`` and ``artifact``: sizes in bytes; ``peaks``: by step, in bytes above the
+        memory in use after the model was opened; ``seconds``: time of the compilation.
     """
     from tvm_fixes.compiler import Step
     from tvm_fixes.compiler import compile as compile_model
@@ -213,7 +213,7 @@ def compile_watched(model: Path, output: Path, weights: str = "outside") -> dict
 
 
 def run_watched(output: Path, sizes: Sizes, result: Path) -> dict[str, Any]:
-    """Load and run the artifact; its times in seconds, and the anonymous memory that it took."""
+    """Load and run the artifact; return the times in seconds and the peak of anonymous memory."""
     from tvm_fixes.runtime import CompiledModel
 
     before = anonymous_bytes()
@@ -231,22 +231,26 @@ def run_watched(output: Path, sizes: Sizes, result: Path) -> dict[str, Any]:
 
 
 def in_another_process(function: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
-    """What `function` returns in a process of its own, whose memory is its own."""
+    """Call `function` in a new process, whose memory is measured separately."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run it; 1 if the artifact's answer is not NumPy's."""
+    """Run the example; return 1 if the artifact's output differs from NumPy's."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.large_weights",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--layers", type=int, default=15)
-    parser.add_argument("--width", type=int, default=2816)
-    parser.add_argument("--rows", type=int, default=32000)
-    parser.add_argument("--directory", help="where to (default: one for temporary files)")
+    parser.add_argument("--layers", type=int, default=15, help="number of layers (default: 15)")
+    parser.add_argument("--width", type=int, default=2816, help="width of a row (default: 2816)")
+    parser.add_argument(
+        "--rows", type=int, default=32000, help="rows of the embedding (default: 32000)"
+    )
+    parser.add_argument(
+        "--directory", help="where to write the files (default: a temporary directory)"
+    )
     arguments = parser.parse_args(argv)
     sizes = Sizes(arguments.layers, arguments.width, arguments.rows)
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The generator of SRGAN (Ledig et al., 2017): a picture to one four times as high and wide."""
+"""The generator of SRGAN (Ledig et al., 2017): scales height and width of an image by four."""
 
 import torch
 from torch import nn
@@ -19,12 +19,12 @@ from examples._random import seeded, settle_batch_norm
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 by 3 convolutions with BatchNorm, a PReLU between them, and the way around them.
+    """Two 3x3 convolutions with BatchNorm, a PReLU between them, and a skip connection.
 
     Parameters
     ----------
     features : int
-        Channels of the input and of the result.
+        Channels of the input and of the output.
     """
 
     def __init__(self, features: int):
@@ -38,24 +38,24 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Turn (N, features, H, W) into as much."""
+        """Map (N, features, H, W) to the same shape."""
         return features + self.layers(features)
 
 
 class SuperResolution(nn.Module):
-    """Residual blocks in the small picture, then pixel shuffles that double height and width.
+    """Residual blocks on the small image, then pixel shuffles that double height and width.
 
     Parameters
     ----------
     channels : int
-        Channels of both pictures.
+        Channels of the input and the output image.
     width : int
         Channels of the hidden layers.
     blocks : int
         Number of residual blocks.
     shuffles : int
-        Number of times that height and width are doubled before the last convolution; with none,
-        that convolution's own result is shuffled, and the picture is twice as high and wide.
+        Number of pixel shuffles before the last convolution; with 0, a single shuffle follows the
+        last convolution, and the output has twice the height and width.
     """
 
     def __init__(self, channels: int = 3, width: int = 16, blocks: int = 2, shuffles: int = 2):
@@ -75,12 +75,12 @@ class SuperResolution(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
-        """Turn pictures (N, channels, H, W) into larger ones."""
+        """Map images (N, channels, H, W) to larger images."""
         return self.layers(picture)
 
 
 def factory() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Make the network in eval mode, and one picture (1, 3, 16, 16), float32."""
+    """Make the network in eval mode, and one image (1, 3, 16, 16), float32."""
     with seeded(0):
         module = SuperResolution()
         for layer in module.modules():

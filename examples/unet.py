@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""U-Net (Ronneberger, Fischer and Brox, 2015) with BatchNorm: a picture to a map of classes."""
+"""U-Net (Ronneberger, Fischer and Brox, 2015) with BatchNorm: segments an image."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ from examples._random import seeded, settle_batch_norm
 def double_convolution(
     channels: int, features: int, activation: Callable[[], nn.Module]
 ) -> nn.Sequential:
-    """Two 3 by 3 convolutions that keep height and width, each with BatchNorm and activation."""
+    """Two 3x3 convolutions that keep height and width, each with BatchNorm and activation."""
     layers: list[nn.Module] = []
     for previous in (channels, features):
         layers += [
@@ -40,13 +40,13 @@ class UNet(nn.Module):
     Parameters
     ----------
     channels, classes : int
-        Channels of the picture and of the map.
+        Channels of the image and of the scores.
     width : int
         Channels of the first level; each level below has twice as many.
     depth : int
-        Number of times that height and width are halved; both must divide by ``2**depth``.
+        Number of poolings that halve height and width; both must be multiples of ``2**depth``.
     activation : callable
-        Makes what follows each BatchNorm.
+        Makes the activation after each BatchNorm.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(width, classes, 1)
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
-        """Turn pictures (N, channels, H, W) into scores (N, classes, H, W)."""
+        """Map images (N, channels, H, W) to scores (N, classes, H, W)."""
         skips = []
         features = self.encoder[0](picture)
         for level in list(self.encoder)[1:]:
@@ -87,7 +87,7 @@ class UNet(nn.Module):
 
 
 def factory() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Make the network in eval mode, and one picture (1, 3, 64, 64), float32."""
+    """Make the network in eval mode, and one image (1, 3, 64, 64), float32."""
     with seeded(0):
         module = UNet()
         settle_batch_norm(module, torch.randn(4, 3, 64, 64))

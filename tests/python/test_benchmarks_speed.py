@@ -41,7 +41,7 @@ from benchmarks.process import Capped, Failure, Worker, Workers
 from benchmarks.protocol import Job
 from benchmarks.results import Store
 from benchmarks.runtimes import RUNTIMES
-from benchmarks.worker import MOST_RUNS, Runner, largest_error, rest, serve
+from benchmarks.worker import MAX_RUNS, Runner, largest_error, rest, serve
 from tvm_fixes.errors import UsageError
 from tvm_fixes.target import resolve, to_json
 
@@ -232,7 +232,7 @@ def test_a_real_worker_measures_a_limit(tmp_path):
         assert worker.ask(job.request(), 60)["amount"] > 0
         checked = worker.ask({"do": "check", "seconds": 0.01}, 60)
         assert checked["error"] == 0
-        assert 1 <= checked["runs"] <= MOST_RUNS
+        assert 1 <= checked["runs"] <= MAX_RUNS
         took = worker.ask({"do": "run", "runs": 2}, 60)
         assert took["cpu"] > 0 and took["wall"] > 0
         with pytest.raises(Failure, match="ValueError: unknown request 'dance'"):
@@ -332,7 +332,7 @@ def test_rest_waits_for_threads_that_spin(monkeypatch):
         spinning = pool.submit(spin)
         assert rest() and spinning.done()
         spinning = pool.submit(spin)
-        monkeypatch.setattr("benchmarks.worker.MOST_REST", 0.02)
+        monkeypatch.setattr("benchmarks.worker.MAX_REST_S", 0.02)
         assert not rest() and not spinning.done()
 
 
@@ -404,7 +404,7 @@ def test_rows_that_are_behind_are_named():
     assert report.to_better(ahead, "ours") == 1.0
     assert tables.remarks([ahead]) == []
     assert tables.remarks([found]) == [
-        "a, one core: tvm-fixes takes 1.4 times what the better of PyTorch and ONNX Runtime takes"
+        "a, one core: tvm-fixes takes 1.4 times as long as the faster of PyTorch and ONNX Runtime"
     ]
 
 
@@ -451,7 +451,7 @@ def test_a_store_goes_on_where_it_was(tmp_path):
 
 
 def test_a_report_without_rows_is_an_error(tmp_path):
-    with pytest.raises(UsageError, match="rows: there is no row"):
+    with pytest.raises(UsageError, match="rows: no results found"):
         Store(tmp_path / "rows")
 
 
@@ -482,7 +482,7 @@ def test_a_run_is_written_and_not_repeated(tmp_path, monkeypatch):
     assert (tmp_path / "results.jsonl").read_text() == rows
 
     otherwise = run(monkeypatch, tmp_path, "--ways", "eager", "ours")
-    assert "1 rows in" in otherwise and "were measured otherwise" in otherwise
+    assert "ignored 1 rows in" in otherwise and "with other settings or sources" in otherwise
     assert (tmp_path / "results.jsonl").read_text().count("softmax") == 2
 
     run(monkeypatch, tmp_path, "--fresh")
@@ -511,7 +511,7 @@ def test_the_plot_is_a_picture_or_a_sentence(tmp_path, monkeypatch):
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     (tmp_path / "plot.png").unlink()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "There is no plot: " in run(monkeypatch, tmp_path)
+    assert "No plot: " in run(monkeypatch, tmp_path)
     assert not (tmp_path / "plot.png").exists()
 
 
