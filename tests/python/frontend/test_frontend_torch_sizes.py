@@ -150,7 +150,7 @@ def test_numbers_of_elements_that_are_found() -> None:
 
 
 def test_masks_beside_indices_are_refused() -> None:
-    with pytest.raises(tvm.error.OpNotImplemented, match="expected integers, or one tensor of boo"):
+    with pytest.raises(tvm.error.OpNotImplemented, match="expected integers, or only one tensor"):
         import_exported(Call(lambda x: x[:, x[0] > 0]), (X,))
 
 

@@ -18,7 +18,7 @@ import tvm.testing
 
 from tvm_fixes import target
 from tvm_fixes.errors import UsageError
-from tvm_fixes.target import cuda
+from tvm_fixes.target import cuda, resolution
 
 
 def test_native():
@@ -30,8 +30,8 @@ def test_native():
 def test_a_withheld_instruction_set_is_switched_off(monkeypatch):
     if not target.instruction_sets(target.native()):
         pytest.skip("the instruction sets of this architecture are not told apart")
-    flags = target._linux_cpu_flags() - {"avx2", "fma"}
-    monkeypatch.setattr(target, "_linux_cpu_flags", lambda: flags)
+    flags = resolution._linux_cpu_flags() - {"avx2", "fma"}
+    monkeypatch.setattr(resolution, "_linux_cpu_flags", lambda: flags)
     native = target.native()
     assert {"-avx2", "-fma"} <= set(map(str, native.attrs["mattr"]))
     assert not {"avx2", "fma"} & set(target.instruction_sets(native))
@@ -57,11 +57,11 @@ def test_forms(value):
         ("nonsense", '"nonsense" is not defined'),
         ({"kind": "llvm", "mcpu": "zork"}, "LLVM does not know mcpu 'zork' for"),
         ({"kind": "llvm", "zork": 1}, "zork"),
-        ("vulkan", "one for a CPU (kind llvm) or one for a GPU with CUDA (kind cuda), got kind"),
+        ("vulkan", "expected a CPU (kind llvm) or a GPU with CUDA (kind cuda), got kind vulkan"),
         ("cuda/sm_50", "expected an architecture of CUDA 13 (sm_75 or later), got sm_50"),
         ("cuda/sm_9", "expected an architecture of CUDA 13 (sm_75 or later), got sm_9"),
         ("cuda/zork", "invalid CUDA arch: -arch=zork"),
-        (tvm.target.Target({"kind": "cuda", "arch": "sm_70"}), "from sm_75 on, got sm_70"),
+        (tvm.target.Target({"kind": "cuda", "arch": "sm_70"}), "(sm_75 or later), got sm_70"),
     ],
 )
 def test_wrong_target(value, message):

@@ -53,7 +53,7 @@ def test_a_pull_request_is_read_whole(area):
         ("It is lost.\n\nFor good.", "", "## Why: expected text"),
         ("- Keep it.", "", "## How: expected text"),
         ("Keep the second line\n", "Keep the second line.\n", "title: expected tags and"),
-        ("[Fix][Relax] K", "K", "title: expected tags and an imperative, without"),
+        ("[Fix][Relax] K", "K", "title: expected tags and an imperative without"),
         ("Bug: https://example.org/1\n", "", "field Bug: expected the URL of an issue or pull"),
         ("https://example.org/1", "#1", "field Bug: expected the URL of an issue or pull request"),
         ("Forwarded: no\n", "", "field Forwarded: expected no, not-needed, or the URL of the pull"),
