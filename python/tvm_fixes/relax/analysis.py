@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What can be told of a Relax module without changing it."""
+"""Analyses of Relax modules: bindings, operator calls and layout transforms."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ _TRANSFORMS = frozenset({"relax.permute_dims", "relax.layout_transform", "relax.
 
 
 def bindings(function: relax.Function) -> Iterator[relax.Binding]:
-    """Walk over the bindings of a function, those of branches and local functions included.
+    """Walk over the bindings of a function, including those of branches and local functions.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def bindings(function: relax.Function) -> Iterator[relax.Binding]:
     Yields
     ------
     relax.Binding
-        In program order; what is bound within the value of a binding comes before it.
+        In program order; bindings nested in the value of a binding come before that binding.
     """
     yield from _bindings_in(function)
 
@@ -42,7 +42,7 @@ def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:
     Yields
     ------
     str, relax.VarBinding
-        The function's name, and the binding whose value is the call.
+        The name of the function, and the binding whose value is the call.
     """
     for variable, function in mod.functions_items():
         if not isinstance(function, relax.Function):
@@ -57,13 +57,12 @@ def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     """Find the calls that move the data of an activation.
 
     Such a call is a ``permute_dims``, ``layout_transform`` or ``pixel_shuffle`` of a value that
-    depends on an input; those at the model's inputs and outputs are among them.  What is computed
-    from constants alone is none, since it is done once, at compile time: see
-    :func:`constant_transforms`.
+    depends on an input; this includes the transforms at the model's inputs and outputs.  A
+    transform of a value that depends only on constants does not count, since it runs once, at
+    compile time: see :func:`constant_transforms`.
 
-    A conversion of layouts is to be measured against what it started with: the model's own
-    transforms, which are found in the module before it, remain the model's own where the data has
-    to be moved in any layout.
+    To judge a layout conversion, compare the number of transforms before and after it: some of the
+    model's own transforms are necessary in any layout.
 
     Parameters
     ----------
@@ -78,8 +77,8 @@ def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     Notes
     -----
     The parameters of a function that its attribute ``num_input`` does not count are the model's
-    weights, and as good as constants.  A composite function is not told from others: the
-    transforms in it are counted whatever is passed to it.
+    weights; they are treated as constants.  Composite functions get no special treatment: their
+    transforms count as transforms of activations, whatever the arguments are.
     """
     return [binding for binding, is_constant in _transforms(mod) if not is_constant]
 
@@ -90,8 +89,8 @@ def constant_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     Parameters
     ----------
     mod : tvm.IRModule
-        As for :func:`activation_transforms`.  Where the weights are constants, ``FoldConstant``
-        leaves none.
+        As for :func:`activation_transforms`.  If the weights are constants, ``FoldConstant``
+        leaves no such call.
 
     Returns
     -------
@@ -102,7 +101,7 @@ def constant_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
 
 
 def _transforms(mod: tvm.IRModule) -> Iterator[tuple[relax.VarBinding, bool]]:
-    """Each transform, and whether it is one of a constant."""
+    """Yield each transform, and whether its operand is constant."""
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function):
             yield from _transforms_in(function)
@@ -113,7 +112,7 @@ def _transforms_in(function: relax.Function) -> Iterator[tuple[relax.VarBinding,
     inputs = int(attrs["num_input"]) if attrs and "num_input" in attrs else len(function.params)
     constants = set(function.params[inputs:])
     for binding in bindings(function):
-        # Symbolic extents are free variables too: what they size is not known at compile time.
+        # Symbolic dims are free variables too: a value of symbolic shape is not constant.
         is_constant = all(var in constants for var in relax.analysis.free_vars(binding.value))
         if is_constant:
             constants.add(binding.var)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""TVM's passes, kept from the modules on which they fail."""
+"""Wrappers around TVM's passes that keep them away from the modules on which they fail."""
 
 from collections.abc import Callable
 
@@ -22,10 +22,10 @@ from ..support import switches
 def uninstrumented(
     context: tvm.transform.PassContext, opt_level: int | None = None
 ) -> tvm.transform.PassContext:
-    """The context for the passes that a pass is made of.
+    """Return a context without instruments, for the passes that a pass runs internally.
 
-    What is between them is no module of the caller's, for instruments to see.  The optimization
-    level is that of `context` unless another one is given.
+    Instruments must not see the intermediate modules.  The optimization level is that of `context`
+    unless `opt_level` is given.
     """
     level = context.opt_level if opt_level is None else opt_level
     return tvm.transform.PassContext(opt_level=level, config=context.config)
@@ -37,18 +37,18 @@ def corrected(
     run: Callable[[tvm.IRModule], tvm.IRModule],
     name: str | None = None,
 ) -> tvm.transform.Pass:
-    """Put another pass in the place of one of TVM's, which instruments see as one.
+    """Replace one of TVM's passes by a corrected one, which instruments see as a single pass.
 
     Parameters
     ----------
     stock : tvm.transform.Pass
         TVM's pass.
     fix_id : str
-        The fix that the other one is; while it is switched off, `stock` gets every module.
+        The fix id of the corrected pass; while the fix is switched off, `stock` runs instead.
     run : callable
-        What it does; `stock` and other passes may be parts of it.
+        The corrected pass, from module to module; it may call `stock` and other passes.
     name : str, optional
-        Its name; by default that of `stock`.
+        The name of the corrected pass; by default that of `stock`.
 
     Returns
     -------
@@ -67,14 +67,14 @@ def corrected(
 def guarded(
     stock: tvm.transform.Pass, fix_id: str, refuses: Callable[[tvm.IRModule], bool]
 ) -> tvm.transform.Pass:
-    """Keep a pass from the modules that it cannot take; they come back unchanged.
+    """Skip a pass on the modules that it cannot handle; they come back unchanged.
 
     Parameters
     ----------
     stock : tvm.transform.Pass
         TVM's pass.
     fix_id : str
-        The fix that the guard is part of; while it is switched off, `stock` gets every module.
+        The fix id of the guard; while the fix is switched off, `stock` runs on every module.
     refuses : callable
         Whether `stock` fails on a module.
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""In which range the integers of a tensor lie, by what computes them."""
+"""Value ranges of integer tensors, inferred from the operators that compute them."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ from tvm.sym import Analyzer
 from .ir import tensor_of
 
 Range = tuple[tirx.Expr, tirx.Expr]
-"""The least and the greatest value that there may be, an int64 each."""
+"""Lower and upper bound of the values, both inclusive and int64."""
 
 # Operators that move the elements of their first operand.
 _MOVES = frozenset(
@@ -44,10 +44,10 @@ _MOVES = frozenset(
 )
 _REDUCTIONS = frozenset({"relax.min", "relax.max"})
 _EXTREMA = frozenset({"relax.argmax", "relax.argmin"})
-_DEPTH = 64
-"""How many operators are looked through."""
-_LARGEST_TERM = 1 << 62
-"""Sums of two integers that are smaller do not wrap around."""
+_MAX_DEPTH = 64
+"""The number of nested operators to look through."""
+_MAX_TERM = 1 << 62
+"""The sum of two integers below this magnitude does not wrap around."""
 
 
 _LIMITS = {
@@ -57,26 +57,26 @@ _LIMITS = {
     for kind in ("int", "uint")
     for bits in (8, 16, 32, 64)
 }
-"""The least and the greatest value that a dtype holds and an int64 does, too."""
+"""The least and the greatest value of each dtype, within the limits of int64."""
 
 
 class Ranges:
-    """The ranges of what a function binds.
+    """The value ranges of the variables of a function.
 
     Parameters
     ----------
     bound_to : callable
-        From a variable to what it is bound to, None for a parameter.
+        Returns the value that a variable is bound to, None for a parameter.
     """
 
     def __init__(self, bound_to: Callable[[relax.Var], relax.Expr | None]) -> None:
         self._bound_to = bound_to
         self._analyzer = Analyzer()
-        self._found: dict[relax.Var, Range | None] = {}
+        self._known: dict[relax.Var, Range | None] = {}
         self._depth = 0
 
     def are_within(self, indices: relax.Expr, extents: list[tirx.Expr]) -> bool:
-        """Whether indices, counted from either end, are proved to be of each extent."""
+        """Whether indices, counted from either end, are provably within all `extents`."""
         shape = getattr(indices.ty, "shape", None)
         if isinstance(shape, relax.ShapeExpr) and any(_is(e, 0) for e in shape.values):
             return True
@@ -92,21 +92,21 @@ class Ranges:
         )
 
     def range_of(self, expr: relax.Expr) -> Range | None:
-        """The range of a tensor, None if nothing is known."""
-        if isinstance(expr, relax.Var) and expr in self._found:
-            return self._found[expr]
-        if self._depth >= _DEPTH:
+        """The value range of a tensor; None if it is not known."""
+        if isinstance(expr, relax.Var) and expr in self._known:
+            return self._known[expr]
+        if self._depth >= _MAX_DEPTH:
             return None
         self._depth += 1
         try:
-            found = self._computed(expr)
+            found = self._infer(expr)
         finally:
             self._depth -= 1
         if isinstance(expr, relax.Var):
-            self._found[expr] = found
+            self._known[expr] = found
         return found
 
-    def _computed(self, expr: relax.Expr) -> Range | None:
+    def _infer(self, expr: relax.Expr) -> Range | None:
         constant = tensor_of(expr)
         if constant is not None:
             return _range_of_values(constant.numpy())
@@ -134,7 +134,7 @@ class Ranges:
     def _range_of_call(self, call: relax.Call) -> Range | None:
         name, args = str(call.op.name), call.args
         if name in _REDUCTIONS and not self._has_elements(args[0]):
-            return None  # of no elements, that is the limit of the dtype
+            return None  # a reduction of no elements gives the limit of the dtype
         if name in _MOVES or name in _REDUCTIONS:
             return self.range_of(args[0])
         if name in _EXTREMA and call.attrs.axis is not None:
@@ -165,7 +165,7 @@ class Ranges:
         return None
 
     def _positions(self, data: relax.Expr, axis: object) -> Range | None:
-        """Those along an axis of `data`."""
+        """The range of the positions along an axis of `data`."""
         shape = getattr(data.ty, "shape", None)
         if not isinstance(shape, relax.ShapeExpr) or not shape.values:
             return None
@@ -185,7 +185,7 @@ class Ranges:
         if str(call.ty.dtype) == "int64":
             return found
         limits = _LIMITS.get(str(call.ty.dtype))
-        # What the dtype does not hold wraps around.
+        # A value that does not fit into the dtype wraps around.
         return found if found and limits and self._lies_in(found, *limits) else None
 
     def _lies_in(self, found: Range, least: int, greatest: int) -> bool:
@@ -204,7 +204,7 @@ class Ranges:
         left, right = (self.range_of(arg) for arg in call.args)
         if left is None or right is None:
             return None
-        if not all(self._lies_in(own, -_LARGEST_TERM, _LARGEST_TERM - 1) for own in (left, right)):
+        if not all(self._lies_in(own, -_MAX_TERM, _MAX_TERM - 1) for own in (left, right)):
             return None
         if is_added:
             return left[0] + right[0], left[1] + right[1]
@@ -237,7 +237,7 @@ def _is(extent: tirx.Expr, value: int) -> bool:
 
 
 def _integer(expr: relax.Expr) -> tirx.Expr | None:
-    """A scalar as an integer expression."""
+    """A scalar as an int64 expression; None if it is not an integer."""
     value = getattr(expr, "value", expr)
     if isinstance(value, int):
         return _const(value)

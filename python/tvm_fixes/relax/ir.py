@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What values of normalized functions are made of, and functions and modules with other parts."""
+"""Helpers for normalized Relax functions: leaves of values, and copies with replaced parts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -27,12 +27,12 @@ def tensor_of(expr: relax.Expr) -> tvm.runtime.Tensor | None:
 
 
 def is_kernel_call(expr: relax.Expr) -> bool:
-    """Whether a value is ``R.call_tir``."""
+    """Whether a value is a call of ``R.call_tir``."""
     return isinstance(expr, relax.Call) and expr.op.same_as(_CALL_TIR)
 
 
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
-    """What a value is made of: all but its calls, tuples and fields of tuples."""
+    """Yield the leaves of a value: all nodes but calls, tuples and tuple fields."""
     if isinstance(expr, relax.Call):
         yield from leaves(expr.op)
         for arg in expr.args:
@@ -52,9 +52,9 @@ def variables(expr: relax.Expr) -> list[relax.Var]:
 
 
 def map_leaves(expr: relax.Expr, replace: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
-    """Replace leaves of a value, except for what it calls; it itself where none changes.
+    """Replace the leaves of a value, except callees; return the value itself if none changes.
 
-    What is new has no type yet.
+    New nodes have no type yet.
     """
     if isinstance(expr, relax.Tuple):
         fields = [map_leaves(field, replace) for field in expr.fields]
@@ -87,7 +87,10 @@ def taken_apart(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:
 def in_block(
     bb: relax.BlockBuilder, make: Callable[[Callable[[relax.Expr], relax.Var]], relax.Expr]
 ) -> relax.SeqExpr:
-    """What `make` emits by the function it is called with, as a dataflow block with a result."""
+    """Return a dataflow block with the bindings that `make` emits, and its result.
+
+    `make` is called with a function that binds a value to a new variable.
+    """
     bindings: list[relax.Binding] = []
 
     def emit(value: relax.Expr) -> relax.Var:
@@ -105,7 +108,7 @@ def in_block(
 def with_body(
     function: relax.Function, body: relax.Expr, params: Sequence[relax.Var] | None = None
 ) -> relax.Function:
-    """The function with another body, and other parameters where they are given."""
+    """The function with another body, and with other parameters if `params` is given."""
     return relax.Function(
         function.params if params is None else params,
         body,
@@ -119,7 +122,7 @@ def with_body(
 def with_functions(
     mod: tvm.IRModule, functions: Mapping[tvm.ir.GlobalVar, tvm.ir.BaseFunc]
 ) -> tvm.IRModule:
-    """The module, with other functions for some."""
+    """The module with some of its functions replaced."""
     if not functions:
         return mod
     return tvm.IRModule({**dict(mod.functions_items()), **functions}, mod.attrs, mod.global_infos)

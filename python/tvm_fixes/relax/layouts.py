@@ -10,11 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Layouts by name, such as ``NHWC`` and ``NCHW4c``: which element lies where.
+"""Layouts by name, such as ``NHWC`` and ``NCHW4c``: the position of each element.
 
-A capital letter names an axis. A number and the small letter of an axis name its blocks: in
+A capital letter names an axis. A number and the lower-case letter of an axis name its block: in
 ``NCHW4c`` the element at channel ``c`` lies at ``c // 4`` in ``C`` and at ``c % 4`` in ``c``,
-wherever in the name the two stand. Where the blocks do not divide an extent the last one is padded.
+wherever the two letters stand in the name. If the block does not divide an extent, the last block
+is padded.
 """
 
 import re
@@ -32,12 +33,12 @@ from ..tirx.util import divides
 from .constants.make import rearranged
 
 SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
-"""The letters of the spatial axes by their number, outermost first."""
+"""The letters of the spatial axes, outermost first, by the number of spatial axes."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout that TVM's ``SLayout`` has accepted.
+    """A layout with a name that TVM's ``SLayout`` accepts.
 
     Attributes
     ----------
@@ -49,7 +50,7 @@ class Layout:
 
     @property
     def axes(self) -> list[tuple[str, int | None]]:
-        """The axes in order: a letter, and the extent of the block where it is one."""
+        """The axes in order: the letter, and the size of the block (None for a plain axis)."""
         found = re.findall(r"(\d*)([A-Za-z])", self.name)
         return [(letter, int(size) if letter.islower() else None) for size, letter in found]
 
@@ -60,16 +61,16 @@ class Layout:
 
     @property
     def plain(self) -> str:
-        """The axes without their blocks, in order: ``NCHW`` of ``NCHW4c``."""
+        """The axes in order, without blocks: ``NCHW`` for ``NCHW4c``."""
         return "".join(letter for letter, block in self.axes if block is None)
 
     @property
     def blocks(self) -> dict[str, int]:
-        """The extents of the blocks by the capital letter of their axes."""
+        """The block sizes by the capital letter of the axis."""
         return {letter.upper(): block for letter, block in self.axes if block is not None}
 
     def extents(self, shape: list[tirx.Expr]) -> dict[str, tirx.Expr]:
-        """The extent of each axis, padding included, of a tensor of `shape`."""
+        """The extent of each axis, including padding, of a tensor of `shape`."""
         blocks, simplify = self.blocks, Analyzer().simplify
         return {
             letter: simplify(extent * blocks[letter]) if letter in blocks else extent
@@ -78,7 +79,7 @@ class Layout:
         }
 
     def shape(self, extents: dict[str, tirx.Expr]) -> list[tirx.Expr]:
-        """The shape of a tensor that holds at least `extents`."""
+        """The shape of a tensor in this layout that holds axes of these `extents`."""
         blocks, simplify = self.blocks, Analyzer().simplify
         return [
             tirx.const(block, "int64")
@@ -90,15 +91,15 @@ class Layout:
         ]
 
     def has_padding(self, extents: dict[str, tirx.Expr]) -> bool:
-        """Whether a tensor that holds `extents` may hold more than that."""
+        """Whether a tensor with axes of these `extents` may need padding."""
         return any(not divides(block, extents[letter]) for letter, block in self.blocks.items())
 
     def position(self, at: dict[str, tirx.Expr], analyzer: Analyzer) -> list[tirx.Expr]:
-        """Where the element `at` lies; its indices are not negative.
+        """The position in this layout of the element `at`, whose indices are not negative.
 
-        The divisions truncate, which is the same here and hides them from IterMapSimplify:
-        FlattenBuffer applies it to indices made of floordiv and floormod, and it can return another
-        index than it was given. With i < 30, j < 7 and k < 4 it turns
+        The divisions truncate, which gives the same values for such indices and hides the divisions
+        from IterMapSimplify: FlattenBuffer applies it to indices with floordiv and floormod, and it
+        can return a wrong index. With i < 30, j < 7 and k < 4 it turns
         (i//15)*80 + (i%15 + 1)//3*16 + (j + 1)//2*4 + k into
         (i + 1)//3*16 + (j + 1)//2*4 + k - 80 (https://github.com/apache/tvm/issues/19524).
         """
@@ -115,7 +116,7 @@ class Layout:
         ]
 
     def element(self, position: Sequence[tirx.Expr]) -> dict[str, tirx.Expr]:
-        """Which element lies at `position`, the inverse of :meth:`position`."""
+        """The indices of the element at `position`: the inverse of :meth:`position`."""
         blocks = self.blocks
         by_letter = dict(zip(self.letters, position, strict=True))
         return {
@@ -129,10 +130,11 @@ class Layout:
 def to_layout(
     bb: relax.BlockBuilder, tensor: relax.Expr, present: Layout, wanted: Layout
 ) -> relax.Expr:
-    """Emit what brings `tensor` from the layout `present` to `wanted`, and nothing if they agree.
+    """Emit the conversion of `tensor` from the layout `present` to `wanted`; a no-op if equal.
 
-    It is ``permute_dims``, ``pad`` and ``reshape``, or, of a constant, another constant. Zeros fill
-    the last block of `wanted` where it does not divide an extent; unknown ones it divides.
+    It emits ``permute_dims``, ``pad`` and ``reshape``; a constant becomes another constant. If a
+    block of `wanted` does not divide an extent, zeros fill the last block. Blocks must divide
+    symbolic extents.
     """
     if present == wanted:
         return tensor
@@ -152,14 +154,14 @@ def to_layout(
         return bb.emit(relax.op.reshape(value, shape))
 
     def pad(value: Any) -> Any:
-        widths = [_missing(extents[axis], wanted.blocks.get(axis, 1)) for axis in wanted.plain]
+        widths = [_padding(extents[axis], wanted.blocks.get(axis, 1)) for axis in wanted.plain]
         if not any(widths):
             return value
         if is_constant:
             return np.pad(value, [(0, width) for width in widths])
         return bb.emit(relax.op.nn.pad(value, [w for width in widths for w in (0, width)]))
 
-    # The blocks of an axis behind it, which merges by a reshape; and the other way round.
+    # Move each block next to its axis, so that a reshape merges them; then the reverse.
     letters = present.letters
     together = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
     value = permute(value, letters, together)
@@ -176,6 +178,6 @@ def to_layout(
     return rearranged(tensor, lambda _: value, f"{present.name} to {wanted.name}")
 
 
-def _missing(extent: tirx.Expr, block: int) -> int:
-    """By how much a known extent is less than a multiple of `block`."""
+def _padding(extent: tirx.Expr, block: int) -> int:
+    """The padding that makes an extent a multiple of `block`; 0 for a symbolic extent."""
     return -int(extent) % block if isinstance(extent, tirx.IntImm) else 0

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Which pass changed what a function takes."""
+"""SignatureGuard: report the passes that change the parameters of a function."""
 
 import warnings
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ from .transform.lift_transform_params import type_text
 
 @dataclass(frozen=True)
 class SignatureChange:
-    """What a pass has changed of the parameters of a public function.
+    """A change that a pass made to the parameters of a public function.
 
     Attributes
     ----------
     pass_name : str
-        The pass, behind those that it ran in: ``"Sequence > Pass"``.
+        The pass, after the passes that it is nested in: ``"Sequence > Pass"``.
     function : str
-        The function.
+        The name of the function.
     changed : str
-        What of it, in a few words.
+        A short description of the change, such as ``"their order"``.
     before, after : str
-        Its parameters with their types.
+        The parameters with their types.
     hint : str
-        How it is to be called now, and what calls it as before.
+        How to call the function after the pass, or how to keep its signature.
     """
 
     pass_name: str
@@ -56,19 +56,19 @@ class SignatureChange:
 
 
 class SignatureGuard(tvm.ir.instrument.PassInstrument):
-    """Warn of passes after which a public function is not to be called as before.
+    """Warn of passes after which a public function must be called in another way.
 
     >>> with tvm.transform.PassContext(instruments=[tvm_fixes.SignatureGuard()]):
     ...     mod = pipeline(mod)
 
-    A change is one of the number, the names (with them the order) or the types of parameters, or
-    of what they mean: a weight that was lifted has the type that it had, and another content.
-    A sequence is not blamed for what a pass in it has done.
+    A change concerns the number, the names, the order or the types of the parameters, or their
+    meaning: a lifted weight may keep its type and have another content.
+    A change is reported once, for the innermost pass that made it.
 
     Attributes
     ----------
     changes : list of SignatureChange
-        Since the context was entered, in the order of the passes.
+        The changes since the context was entered, in the order of the passes.
 
     Warns
     -----
@@ -77,11 +77,11 @@ class SignatureGuard(tvm.ir.instrument.PassInstrument):
 
     Notes
     -----
-    What parameters mean is told by ``LiftTransformParams`` alone, TVM's or ours: by the transform
-    that it adds.
+    A change of meaning is detected only for ``LiftTransformParams``, TVM's or ours, by the
+    transform function that it adds.
     """
 
-    # TVM's objects have no place for attributes of their own.
+    # TVM's objects have no __dict__ for Python attributes.
     __slots__ = ("__dict__",)
 
     def __init__(self) -> None:
@@ -90,19 +90,19 @@ class SignatureGuard(tvm.ir.instrument.PassInstrument):
         self._running: list[tuple[str, dict[str, _Signature]]] = []
 
     def enter_pass_ctx(self) -> None:
-        """Begin anew."""
+        """Forget the changes of an earlier context."""
         self.changes = []
         self._running = []
 
     def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
-        """Look at what functions take."""
+        """Record the signatures of the public functions."""
         self._running.append((str(info.name), _signatures(mod)))
 
     def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
-        """Hold it against what they took."""
+        """Compare the signatures with those before the pass, and warn of changes."""
         name = str(info.name)
         path = " > ".join(running for running, _ in self._running)
-        # A pass within that raised was never ended.
+        # A nested pass that raised never got here: drop it.
         while self._running:
             running, before = self._running.pop()
             if running == name:
@@ -118,13 +118,13 @@ class SignatureGuard(tvm.ir.instrument.PassInstrument):
                 change = SignatureChange(path, function, changed, old.text, now, hint)
                 self.changes.append(change)
                 warnings.warn(str(change), stacklevel=2)
-        # What has been told is not told again of those that this one runs in.
+        # The enclosing passes must not report these changes again.
         self._running = [(running, after) for running, _ in self._running]
 
 
 @dataclass(frozen=True)
 class _Signature:
-    """What a function takes, and the functions that prepare its weights."""
+    """The parameters of a function, and the transform function that prepares its weights."""
 
     names: list[str]
     types: relax.TupleType
@@ -144,7 +144,7 @@ def _signatures(mod: tvm.IRModule) -> dict[str, _Signature]:
         attrs = function.attrs or {}
         name, transform = str(var.name_hint), None
         if name.endswith(SUFFIX):
-            # What takes weights as they are, and may change when passes are composed.
+            # A transform function: other passes may change its signature.
             pass
         elif RECORD in attrs:
             transform = str(attrs[RECORD]["transform"])
@@ -164,7 +164,7 @@ def _signatures(mod: tvm.IRModule) -> dict[str, _Signature]:
 
 
 def _passes_on(mod: tvm.IRModule, transform: str) -> bool:
-    """Whether a transform returns the weights as they are."""
+    """Whether a transform function returns the weights unchanged."""
     function = mod[transform]
     if not isinstance(function, relax.Function) or not function.params:
         return True
@@ -172,35 +172,36 @@ def _passes_on(mod: tvm.IRModule, transform: str) -> bool:
 
 
 def _compare(function: str, old: _Signature, new: _Signature | None) -> tuple[str, str] | None:
-    """What has changed, and what to do; None where nothing has."""
+    """The change and a hint what to do; None if nothing has changed."""
     if new is None:
-        return "it is gone", "keep it by a global_symbol, or name it to DeadCodeElimination"
+        return "it is gone", "give it a global_symbol, or pass its name to DeadCodeElimination"
     if new.transform is not None and old.transform is None:
         hint = (
-            f"the weights are prepared by {new.transform}: call {function}(*inputs, "
-            f"*{new.transform}(weights)); tvm_fixes.lift makes a model that is called as before"
+            f"{new.transform} prepares the weights: call {function}(*inputs, "
+            f"*{new.transform}(weights)), or use tvm_fixes.lift, whose model keeps the signature"
         )
         if new.has_params:
             hint += (
-                f"; what relax.frontend.detach_params takes from {function} are the weights as "
-                f"{new.transform} takes them"
+                f"; the weights that relax.frontend.detach_params takes from {function} are "
+                f"arguments of {new.transform}"
             )
-        return "what weights mean", hint
+        return "meaning of the weights", hint
     if _callbacks(new) > _callbacks(old):
         return "callbacks", (
-            "weights are asked for or results handed out; tvm_fixes.lift(…, lazy=True) does both"
+            "pass callbacks that provide the weights or receive the results, or use "
+            "tvm_fixes.lift(…, lazy=True), which does both"
         )
     if len(new.names) != len(old.names):
         return f"{len(old.names)} became {len(new.names)}", _hint_of_number(function, old, new)
     if not tvm_ffi.structural_equal(old.types, new.types, map_free_vars=True):
         if sorted(old.names) == sorted(new.names) and old.names != new.names:
-            return "their order", "give them in the new order, or by name to tvm_fixes.lift"
+            return "their order", "pass them in the new order, or by name to tvm_fixes.lift"
         if _is_bundled(new) and not _is_bundled(old):
             return "their types", _hint_of_number(function, old, new)
-        return "their types", "convert what is passed, or run the pass before the inputs are known"
+        return "their types", "convert the arguments, or run the pass before the inputs are fixed"
     if old.names != new.names:
         changed = "their order" if sorted(old.names) == sorted(new.names) else "their names"
-        return changed, "see that each still means what it did: types do not tell"
+        return changed, "check that each argument still goes to the right parameter"
     return None
 
 
@@ -210,10 +211,10 @@ def _hint_of_number(function: str, old: _Signature, new: _Signature) -> str:
     if set(new.names) < set(old.names):
         gone = ", ".join(name for name in old.names if name not in new.names)
         return (
-            f"{gone}: not passed any more; to keep weights outside, do not bind them, and use "
+            f"{gone}: no longer a parameter; to keep weights outside, do not bind them, and use "
             "relax.frontend.detach_params or tvm_fixes.lift"
         )
-    return "pass what it takes now"
+    return "pass an argument for each parameter"
 
 
 def _callbacks(signature: _Signature) -> int:

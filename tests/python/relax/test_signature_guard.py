@@ -58,7 +58,7 @@ def changes(mod, *passes, name="Ours"):
 def test_lift_transform_params():
     (change,) = changes(affine(), transform.LiftTransformParams())
     assert (change.pass_name, change.function) == ("Ours > LiftTransformParams", "main")
-    assert change.changed == "what weights mean"
+    assert change.changed == "meaning of the weights"
     assert change.before.startswith("x: R.Tensor((4, 4), dtype=")
     assert "main(*inputs, *main_transform_params(weights))" in change.hint
     assert "tvm_fixes.lift" in change.hint
@@ -79,7 +79,7 @@ def test_row_types_and_names_do_not_show_it(passes):
     before = [(p.name, str(p.ty)) for p in mod["main"].params]
     assert [(p.name.rstrip("1"), str(p.ty)) for p in lifted.params] == before
     (change,) = changes(mod, passes.LiftTransformParams())
-    assert change.changed == "what weights mean"
+    assert change.changed == "meaning of the weights"
 
 
 def test_shared_transforms_and_detached_params():
@@ -110,7 +110,7 @@ def test_bundles_callbacks_and_bound_parameters():
         affine(), relax.transform.BindParams("main", {"w": np.zeros((4, 4), "float32")})
     )
     assert bound.changed == "3 became 2"
-    assert bound.hint.startswith("w: not passed any more")
+    assert bound.hint.startswith("w: no longer a parameter")
     assert "detach_params" in bound.hint
 
 

@@ -364,7 +364,7 @@ def test_the_option_and_the_report_of_a_compilation():
 
 @pytest.mark.parametrize("growth", [-1, math.nan])
 def test_wrong_use(growth):
-    with pytest.raises(UsageError, match="max_growth must be a number that is not negative"):
+    with pytest.raises(UsageError, match="max_growth must be >= 0"):
         transform.FoldConstant(growth)
 
 

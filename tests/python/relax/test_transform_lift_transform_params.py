@@ -645,7 +645,7 @@ def test_a_local_function_of_weights_is_refused():
 
 @pytest.mark.parametrize("growth", [-1, math.nan])
 def test_growth_is_checked(growth):
-    with pytest.raises(UsageError, match=r"max_growth must be a number that is not negative"):
+    with pytest.raises(UsageError, match=r"max_growth must be >= 0"):
         Lift(max_growth=growth)
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""AllocateEmptyConstants: tensors without elements are neither held by a library nor computed.
+"""AllocateEmptyConstants: allocate tensors without elements instead of storing or computing them.
 
 Upstream
     No thread is known.
@@ -20,12 +20,12 @@ Trigger
     A constant with an extent of 0, such as the register tokens of a vision transformer that has
     none; a permute of data with an extent of 0.
 Symptom
-    The library is written and never loads: ``Invalid DLTensor file format``.  The permute does not
-    build: ``Reshape expects the new shape to be convertible from the old shape``.
+    The library is written but does not load: ``Invalid DLTensor file format``.  The permute does
+    not build: ``Reshape expects the new shape to be convertible from the old shape``.
 Mechanism
     The reader of constants takes a read of no bytes for the end of the file.
-    RewriteDataflowReshape makes a ``relax.reshape`` of a kernel that keeps the order of the
-    elements, and that takes an extent of 0 for the one of the data.
+    RewriteDataflowReshape turns a kernel that keeps the order of the elements into a
+    ``relax.reshape``, which reads an extent of 0 in the new shape as "copy this extent".
 How to remove
     When TVM loads such a library, delete this file, its test and the fix id ``empty-constants``.
 """
@@ -41,7 +41,7 @@ from ..ir import is_kernel_call, tensor_of, with_body, with_functions
 
 
 def AllocateEmptyConstants() -> tvm.transform.Pass:
-    """Allocate constants and results of kernels that have no elements when the model runs.
+    """Allocate constants and kernel results without elements at run time.
 
     Before::
 
@@ -55,7 +55,7 @@ def AllocateEmptyConstants() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, to be run when constants are not folded any more.
+        A module pass.  Run it after all constant folding.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -76,8 +76,8 @@ def AllocateEmptyConstants() -> tvm.transform.Pass:
 
 
 def _allocate(function: relax.Function) -> relax.Function | None:
-    """`function` without such constants and calls of kernels, or None if it has none."""
-    computed = structural_map(function.body, (relax.Call, _without_kernel))
+    """`function` without empty constants and kernel calls; None if it has none."""
+    computed = structural_map(function.body, (relax.Call, _replace_empty_kernel))
     empty: dict[tvm.runtime.Tensor, relax.Var] = {}
     bindings: list[relax.VarBinding] = []
 
@@ -102,7 +102,7 @@ def _allocate(function: relax.Function) -> relax.Function | None:
     return with_body(function, relax.SeqExpr(blocks, body.body))
 
 
-def _without_kernel(call: relax.Call) -> relax.Expr:
+def _replace_empty_kernel(call: relax.Call) -> relax.Expr:
     shape = getattr(call.ty, "shape", None)
     if not is_kernel_call(call) or not isinstance(shape, relax.ShapeExpr):
         return call

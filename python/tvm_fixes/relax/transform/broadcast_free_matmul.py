@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Matmuls of tensors that are repeated, as matmuls of the tensors themselves."""
+"""BroadcastFreeMatmul: matmuls read operands before they are broadcast; the pass is native."""
 
 import tvm
 
@@ -18,11 +18,11 @@ from ... import _ffi
 
 
 def BroadcastFreeMatmul() -> tvm.transform.Pass:
-    """Let a matmul read a smaller tensor in place of what repeats it.
+    """Let a matmul read the original of an operand that is a repeated tensor.
 
-    Operands are followed back over ``broadcast_to``, ``tile``, ``repeat``, ``expand_dims``,
-    ``squeeze``, ``reshape``, ``flatten`` and ``permute_dims``, to the tensor that is first
-    repeated.  Before::
+    The pass follows operands back over ``broadcast_to``, ``tile``, ``repeat``, ``expand_dims``,
+    ``squeeze``, ``reshape``, ``flatten`` and ``permute_dims``, to the tensor before its first
+    repetition.  Before::
 
         w1 = R.broadcast_to(w, R.shape([16, 64, 96]))
         lv = R.matmul(x, w1)                            # x: (16, 7, 64)
@@ -33,29 +33,27 @@ def BroadcastFreeMatmul() -> tvm.transform.Pass:
         lv = R.matmul(x, w)
         y = R.add(lv, bias)
 
-    1. Where one operand varies along an axis of the batch, or a part of one, and the other does
-       not, the latter is read without it: a matmul broadcasts by itself, and the axis counts as
-       rows of the operand that varies.
-    2. Where neither varies, and where rows of the first or columns of the second operand are
-       repeated, they are computed once and the result is repeated.
-    3. What is repeated along the axis that is summed over stays: its sum is another.
+    1. If one operand varies along a batch axis, or a part of one, and the other is repeated there,
+       the matmul reads the latter without that axis: a matmul broadcasts by itself, and the axis
+       becomes rows of the operand that varies.
+    2. If both operands are repeated along a batch axis, or if rows of the first or columns of the
+       second operand are repeated, the matmul computes them once and the result is repeated.
+    3. A repetition along the reduction axis stays, since it changes the sum.
 
-    The result keeps its shape, its dtype and its place before bias and activation; where only a
-    part of an axis is repeated, as in grouped attention, a reshape stands behind the matmul.
-    Extents may be symbolic; a broadcast is followed where each extent is proved to be 1 or to stay
-    as it is.
+    The result keeps its shape, its dtype and its place before bias and activation; if only a part
+    of an axis is repeated, as in grouped attention, a reshape follows the matmul.
+    Extents may be symbolic; the pass follows a broadcast if each extent is provably 1 or unchanged.
 
     Returns
     -------
     tvm.transform.Pass
-        A function pass, for Relax functions with high-level operators.  The same function comes
-        back where nothing applies, so that a second run changes nothing.
+        A function pass, for Relax functions with high-level operators.  If nothing applies, it
+        returns the same function object; a second run is a no-op.
 
     Notes
     -----
-    No element is moved or computed twice: a permute that lies between the broadcast and the matmul
-    is done of the smaller tensor instead, unless something else reads its result.  Why a matmul was
-    left as it was is logged at level ``DEBUG`` to Python's logger
-    ``tvm_fixes.BroadcastFreeMatmul``.
+    No element is moved or computed twice: a permute between the broadcast and the matmul applies to
+    the smaller tensor instead, unless something else reads its result.  The pass logs why it left
+    a matmul unchanged, at level ``DEBUG`` to Python's logger ``tvm_fixes.BroadcastFreeMatmul``.
     """
     return _ffi.get("tvm_fixes.transform.BroadcastFreeMatmul")()

@@ -10,21 +10,21 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Bundling of the weights of a function into one tuple, once.
+"""BundleModelParams: bundle the weights of a function into one tuple, at most once.
 
 Upstream
     None yet.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``BundleModelParams`` on what ``LiftTransformParams`` has made, or twice.
+    ``BundleModelParams`` after ``LiftTransformParams``, or run twice.
 Symptom
-    The transform takes a tuple of a tuple: ``main_transform_params([[w, u]])``.
+    The transform function takes a nested tuple: ``main_transform_params([[w, u]])``.
 Mechanism
-    The pass bundles the weights of every function with ``num_input``; those of a transform are one
-    tuple already.
+    The pass bundles the weights of every function with ``num_input``; those of a transform function
+    are one tuple already.
 How to remove
-    When TVM's pass passes over them; delete this file, its test and its part of the fix id
+    When TVM's pass skips such functions, delete this file, its test and its part of the fix id
     ``lifted-params``.
 """
 
@@ -44,8 +44,8 @@ NAME = "BundleModelParams"
 def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass:
     """Bundle the weights of each function with ``num_input`` into one tuple.
 
-    TVM's pass of this name, but functions whose weights are one tuple already stay as they are:
-    those that prepare weights, and those that have been bundled before.
+    TVM's pass of this name, except that it skips functions whose weights are one tuple already:
+    the transform functions that prepare weights, and functions that are bundled already.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass
     Raises
     ------
     UsageError
-        From the pass: if another function of the module calls one that is to be bundled.
+        When the pass runs: if another function of the module calls a function to be bundled.
     """
     stock = relax.transform.BundleModelParams(param_tuple_name)
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""CheckIndices: an index that is out of range is an error, before a kernel reads by it."""
+"""CheckIndices: raise an error for an index out of range, before a kernel uses it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,15 +29,15 @@ from ..index_ranges import Ranges
 from ..legalize.indices import is_at_most
 
 _PART = 4096
-"""How many indices are counted at a time."""
+"""The number of indices that the check covers per loop."""
 
 
 def CheckIndices() -> tvm.transform.Pass:
-    """Check the indices of gathers and scatters that are not proved to be in range.
+    """Check the indices of gathers and scatters that are not provably in range.
 
-    A kernel copies the indices, counted from the begin as int64, and what they index reads the
-    copy.  It raises an ``AssertionError`` that names the operator, the index, the axis and its
-    extent.  Before::
+    A kernel copies the indices as non-negative int64, and the operator reads the copy.  For an
+    index out of range the kernel raises an ``AssertionError`` that names the operator, the index,
+    the axis and its extent.  Before::
 
         lv = R.take(x, i, axis=0)
 
@@ -49,9 +49,9 @@ def CheckIndices() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass for operators of a CPU: a kernel of a GPU cannot raise, and takes the nearest
-        element.  Indices that are constants, come from an ``arange`` or an ``argmax``, or are
-        computed of these, are proved at compile time.
+        A module pass for a CPU target: a GPU kernel cannot raise, and takes the nearest element.
+        No check is needed for indices that are provably in range at compile time: constants,
+        results of ``arange`` or ``argmax``, and values computed from these.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -74,20 +74,20 @@ def _has_indices(mod: tvm.IRModule) -> bool:
 
 
 Operand = tuple[int, int | None, list[int]]
-"""Which argument holds indices, which field of a tuple, and the axes that they are of."""
+"""The position of the argument with the indices, its tuple field, and the axes they index."""
 
 
-def _of_axis(call: relax.Call) -> list[Operand]:
+def _axis_operands(call: relax.Call) -> list[Operand]:
     axis, rank = call.attrs.axis, call.args[0].ty.ndim
     return [(1, None, [0 if axis is None else int(axis) % rank])]
 
 
-def _of_take(call: relax.Call) -> list[Operand]:
-    return _of_axis(call) if str(call.attrs.mode) == "fast" else []
+def _take_operands(call: relax.Call) -> list[Operand]:
+    return _axis_operands(call) if str(call.attrs.mode) == "fast" else []
 
 
-def _of_rows(call: relax.Call) -> list[Operand]:
-    """Of the axes that the last axis of the indices counts."""
+def _row_operands(call: relax.Call) -> list[Operand]:
+    """Each row of indices, along their last axis, indexes the axes after the batch dims."""
     shape = call.args[1].ty.shape
     if not isinstance(shape, relax.ShapeExpr) or not isinstance(shape.values[-1], tirx.IntImm):
         return []
@@ -95,17 +95,17 @@ def _of_rows(call: relax.Call) -> list[Operand]:
     return [(1, None, list(range(first, first + int(shape.values[-1]))))]
 
 
-def _of_tuple(call: relax.Call) -> list[Operand]:
+def _tuple_operands(call: relax.Call) -> list[Operand]:
     return [(1, axis, [axis]) for axis in range(len(call.args[1].ty.fields))]
 
 
-def _of_targets(call: relax.Call) -> list[Operand]:
-    """Of the axis of the classes, in front of which there is at most one."""
+def _target_operands(call: relax.Call) -> list[Operand]:
+    """Targets index the class axis: axis 1, or 0 if there is no batch."""
     data = _DATA.get(call.op.name, 0)
     return [(data + 1, None, [min(1, int(call.args[data].ty.ndim) - 1)])]
 
 
-def _of_rows_taken(call: relax.Call) -> list[Operand]:
+def _take_backward_operands(call: relax.Call) -> list[Operand]:
     axis, data = call.attrs.axis, call.args[1]
     if axis is None and data.ty.ndim != 1:
         return []
@@ -113,25 +113,25 @@ def _of_rows_taken(call: relax.Call) -> list[Operand]:
 
 
 _OPERANDS = {
-    "relax.take": _of_take,
-    "relax.gather_elements": _of_axis,
-    "relax.scatter_elements": _of_axis,
-    "relax.gather_nd": _of_rows,
-    "relax.scatter_nd": _of_rows,
-    "relax.index_tensor": _of_tuple,
-    "relax.index_put": _of_tuple,
-    "relax.nn.nll_loss": _of_targets,
-    "relax.grad.nll_loss_backward": _of_targets,
-    "relax.grad.take_backward": _of_rows_taken,
+    "relax.take": _take_operands,
+    "relax.gather_elements": _axis_operands,
+    "relax.scatter_elements": _axis_operands,
+    "relax.gather_nd": _row_operands,
+    "relax.scatter_nd": _row_operands,
+    "relax.index_tensor": _tuple_operands,
+    "relax.index_put": _tuple_operands,
+    "relax.nn.nll_loss": _target_operands,
+    "relax.grad.nll_loss_backward": _target_operands,
+    "relax.grad.take_backward": _take_backward_operands,
 }
 
 _DATA = {"relax.grad.nll_loss_backward": 1, "relax.grad.take_backward": 1}
-"""Which argument has the axes, where that is not the first one."""
+"""The position of the indexed argument, if it is not the first one."""
 
 _TOP = "relax.topk"
 
 _ROWS = frozenset({"gather_nd", "scatter_nd"})
-"""The operators that take all indices of a place in one row."""
+"""The operators whose indices have one row, with an index per axis, for each element."""
 
 
 @mutator
@@ -149,9 +149,10 @@ class _Checks(PyExprMutator):
             return call
         if name == _TOP:
             return self._check_top(call)
-        ignored = int(call.attrs.ignore_index) if _OPERANDS[name] is _of_targets else None
+        is_loss = _OPERANDS[name] is _target_operands
+        ignored = int(call.attrs.ignore_index) if is_loss else None
         for place, field, axes in _OPERANDS[name](call):
-            holder = args[place] = self._opened(args[place])
+            holder = args[place] = self._as_tensors(args[place])
             own = holder if field is None else holder.fields[field]
             checked = self._check(name, own, axes, data.ty.shape.values, ignored)
             if field is None:
@@ -163,8 +164,8 @@ class _Checks(PyExprMutator):
             return call
         return relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
 
-    def _opened(self, indices: relax.Expr) -> relax.Expr:
-        """A tuple by its fields, and a number as a tensor."""
+    def _as_tensors(self, indices: relax.Expr) -> relax.Expr:
+        """Write a tuple as its fields, and a scalar as a tensor."""
         emit = self.builder_.emit
         if isinstance(indices.ty, relax.TupleType) and not isinstance(indices, relax.Tuple):
             count = len(indices.ty.fields)
@@ -172,7 +173,7 @@ class _Checks(PyExprMutator):
         if isinstance(indices, tirx.IntImm):
             return relax.const(int(indices), "int64")
         if isinstance(indices.ty, tvm.ir.PrimType):
-            return emit(self.builder_.call_te(_number, indices, primfunc_name_hint="index"))
+            return emit(self.builder_.call_te(_scalar, indices, primfunc_name_hint="index"))
         return indices
 
     def _check(
@@ -205,7 +206,7 @@ class _Checks(PyExprMutator):
         return self.builder_.emit(checked)
 
     def _check_top(self, call: relax.Call) -> relax.Expr:
-        """Check that there are as many elements as the result holds."""
+        """Check that the axis has at least `k` elements."""
         axis = int(call.attrs.axis) % call.args[0].ty.ndim
         extent, count = call.args[0].ty.shape.values[axis], int(call.attrs.k)
         if count < 1 or isinstance(extent, tirx.IntImm):
@@ -234,13 +235,13 @@ class _Checks(PyExprMutator):
         return checked(top)
 
 
-def _number(value: tirx.Expr) -> te.Tensor:
+def _scalar(value: tirx.Expr) -> te.Tensor:
     return te.compute((), lambda: value.astype("int64"), name="index")
 
 
 def _checked_top(top: te.Tensor, count: int, axis: int, extent: tirx.Expr) -> te.Tensor:
-    """A copy of the `count` first elements of an axis, if that has as many."""
-    message = f"topk: axis {axis} of {{}} elements has no {count}"
+    """A copy of `top`, after a check that the axis has at least `count` elements."""
+    message = f"topk: k is {count}, but axis {axis} has only {{}} elements"
     check = tirx.IfThenElse(extent < count, fails(message, extent), None)
     return checked_copy("check_topk", top, [check])
 
@@ -253,9 +254,10 @@ def _checked(
     ignored: int | None,
     *extents: tirx.Expr,
 ) -> te.Tensor:
-    """Indices as int64, counted from the begin; `in_rows`, of which each has one for each axis.
+    """A checked copy of the indices as non-negative int64.
 
-    Those of a loss, one of which is `ignored`, are not counted from the end.
+    If `in_rows`, each row of the last axis has one index per axis. For a loss, `ignored` is a valid
+    index, and negative indices do not count from the end.
     """
     shape, dtype = list(indices.shape), str(indices.dtype)
     outer = shape[:-1] if in_rows else shape
@@ -265,7 +267,7 @@ def _checked(
         first = [tirx.const(0, "int64")]
 
         def copy(index: tirx.Var) -> list[tirx.Stmt]:
-            """Counted from the begin, an index may be beyond what its own dtype holds."""
+            """Store the indices as int64: a wrapped index may not fit into its own dtype."""
             stmts: list[tirx.Stmt] = []
             for at, _value, place, is_out, _fail in columns(index):
                 count = tirx.BufferLoad(found, first) + is_out.astype("int64")
@@ -306,7 +308,7 @@ def _in_parts(
     found: tirx.Buffer,
     accessed: tuple[tirx.Buffer, tirx.Buffer],
 ) -> tirx.Stmt:
-    """A loop without calls over each part, which LLVM vectorizes, and one that raises behind it."""
+    """For each part: a loop without calls, which LLVM vectorizes, then one that raises."""
     part, size = tirx.Var("part", "int64"), tirx.const(_PART, "int64")
     zero = tirx.const(0, "int64")
     left = tirx.min(size, count - part * size)

@@ -10,21 +10,21 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The layouts of convolutions: which there are, the way into one, and the choice of one.
+"""The layouts of convolutions: their names, the conversion to one, and the choice of one.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A model of convolutions, for a CPU with vectors of 64 bytes.
+    A convolutional model, for a CPU with vectors of 64 bytes.
 Symptom
-    The channels of the data are rearranged in each convolution: ResNet-50 takes a tenth longer.
+    Each convolution rearranges the channels of its data: ResNet-50 takes a tenth longer.
 Mechanism
-    TVM converts layouts only where it is told to.
+    TVM converts layouts only on request.
 How to remove
     When TVM keeps channels in blocks by itself, delete :func:`ChooseLayout`, its tests and the fix
-    id ``choose-layout``; what converts to a layout that is asked for stays.
+    id ``choose-layout``; keep :func:`convert_layout`, which converts on request.
 """
 
 from collections.abc import Callable
@@ -47,10 +47,10 @@ from .prepare_layout import PrepareLayout
 # the type of a result.
 _CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
 
-# With shorter vectors the kernels of convolutions are as fast without blocks, or faster.
-_LEAST_VECTOR = 64
+# In bytes. With shorter vectors, convolution kernels are as fast without blocks, or faster.
+_MIN_VECTOR = 64
 
-# A norm of several channels is slower in blocks of them.
+# A norm over several channels is slower if channels are in blocks.
 _NORMS = frozenset(
     f"relax.nn.{name}" for name in ("layer_norm", "group_norm", "instance_norm", "rms_norm")
 )
@@ -80,15 +80,15 @@ LAYOUTS: dict[str, dict[str, list[str]]] = {
     "NCHW8c": _packed(8),
     "NCHW16c": _packed(16),
 }
-"""Channels-first, channels-last, and channels-first with channels in blocks, in any rank: the
-layouts of data and kernel by operator.
+"""The layouts of data and kernel by operator: channels-first, channels-last, and channels-first
+with channels in blocks, for any rank.
 
-A convolution whose channels the block does not divide stays channels-first.
+A convolution stays channels-first if the block does not divide its channels.
 """
 
 
 def ChooseLayout() -> tvm.transform.Pass:
-    """Keep the channels in blocks where no value has to be rearranged for it.
+    """Keep the channels in blocks if that adds no layout transform of an activation.
 
     Before, for a CPU with vectors of 16 float32::
 
@@ -103,10 +103,10 @@ def ChooseLayout() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass for a target that is a CPU with such vectors.  It converts all convolutions of
-        a module or none: there are several, whose data is float32 and of known extents but for the
-        first, there are no norms but batch norms, and no more permutes and layout transforms of
-        activations than before.
+        A module pass for a CPU target with such vectors.  It converts all convolutions of a module
+        or none.  It converts them if there are several, if their data is float32 with static
+        extents except the first, if there is no norm other than batch norm, and if the module has
+        no more permutes and layout transforms of activations than before.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -114,13 +114,13 @@ def ChooseLayout() -> tvm.transform.Pass:
         if not switches.enabled(FIX_ID) or not is_cpu(target):
             return mod
         size = Cpu.of(target).vector_bytes
-        if size < _LEAST_VECTOR or not _is_of_convolutions(mod):
+        if size < _MIN_VECTOR or not _may_profit(mod):
             return mod
         with switches.collect() as noted:
             try:
                 converted = convert_layout(f"NCHW{size // 4}c")(mod)
             except Exception:
-                # Nobody has asked for it.
+                # The conversion is optional: a module that it cannot handle stays as it is.
                 return mod
         if len(activation_transforms(converted)) > len(activation_transforms(mod)):
             return mod
@@ -131,17 +131,17 @@ def ChooseLayout() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")
 
 
-def _is_of_convolutions(mod: tvm.IRModule) -> bool:
-    """Whether a module may be faster in blocks, as far as is seen without them."""
+def _may_profit(mod: tvm.IRModule) -> bool:
+    """Whether a module may be faster with channels in blocks, judged by its operators."""
     calls = [binding.value for _, binding in operator_calls(mod)]
     if any(str(call.op.name) in _NORMS for call in calls):
         return False
     convolutions = [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
-    return len(convolutions) > 1 and all(map(_is_known, convolutions))
+    return len(convolutions) > 1 and all(map(_has_static_float32_data, convolutions))
 
 
-def _is_known(call: relax.Call) -> bool:
-    """Whether the data of a convolution is of float32, and of known extents but for the first."""
+def _has_static_float32_data(call: relax.Call) -> bool:
+    """Whether the data of a convolution is float32 with static extents, except for the first."""
     data = call.args[0].ty
     return (
         isinstance(data.shape, relax.ShapeExpr)
@@ -151,18 +151,19 @@ def _is_known(call: relax.Call) -> bool:
 
 
 def convert_layout(layout: str) -> tvm.transform.Pass:
-    """Make the pass that converts the convolutions to one of :data:`LAYOUTS`.
+    """Return the pass that converts the convolutions to one of :data:`LAYOUTS`.
 
     Parameters
     ----------
     layout : str
+        A key of :data:`LAYOUTS`.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass named ``Layout``, whose place is in front of the lowering. A module without
-        convolutions comes back as it is; so does one that ConvertLayout cannot rewrite, with a
-        warning in the log ``tvm_fixes.Layout``.
+        A module pass named ``Layout``.  Run it before operators are lowered.  A module without
+        convolutions comes back unchanged; so does a module that ConvertLayout cannot rewrite, with
+        a warning in the log ``tvm_fixes.Layout``.
     """
     packs = any(axis.islower() for axis in layout)
     passes = [
@@ -173,9 +174,9 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
         relax.transform.EliminateCommonSubexpr(call_only=True),
         # Again: transforms now stand next to the model's own, and some have become identities.
         PrepareLayout(),
-        # What is left of an attention block is a true transposition, of the keys.
+        # In an attention block only a real transposition is left, that of the keys.
         FuseTransposeMatmul(),
-        # Last, since what it folds no other pass can join any more.
+        # Last: a transform that is folded into a convolution cannot be joined with others.
         FoldLayoutIntoConv(),
         relax.transform.DeadCodeElimination(),
     ]
@@ -191,7 +192,7 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
             if _CHANGED_RESULT not in str(error):
                 raise
             reason = "ConvertLayout loses the bounds of a symbolic result"
-            logs.warning("Layout", f"layout {layout}: the convolutions stay as they are: {reason}")
+            logs.warning("Layout", f"layout {layout}: convolutions are not converted: {reason}")
             return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="Layout")

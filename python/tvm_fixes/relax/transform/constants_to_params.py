@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Constants become parameters: for weights that lie outside the library."""
+"""ConstantsToParams: turn constants into parameters, for weights stored outside the library."""
 
 import tvm
 from tvm import relax
@@ -24,7 +24,7 @@ from .fold_constant import rebind
 def ConstantsToParams(
     least: int, collected: dict[tvm.runtime.Tensor, relax.Var]
 ) -> tvm.transform.Pass:
-    """Make parameters of the large constants of ``main``, behind those that it has.
+    """Turn the large constants of ``main`` into parameters, after its existing ones.
 
     Before::
 
@@ -38,21 +38,20 @@ def ConstantsToParams(
         def main(x: R.Tensor((1, 64), "float32"), w: R.Tensor((64, 64), "float32")):
             y = R.call_tir(cls.matmul, (x, w), …)
 
-    To be run when everything that is computed of constants alone has been folded: what comes after
-    it takes them for inputs.
+    Run it after all constant folding: later passes see the parameters as inputs.
 
     Parameters
     ----------
     least : int
-        The size, in bytes, from which on a constant is large.
+        The minimum size of a large constant, in bytes.
     collected : dict of Tensor to relax.Var
-        The constants and their parameters, in order, are added to it.
+        The pass adds the constants and their parameters to it, in order.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass.  Constants of other functions, such as those of loops, stay what they are,
-        and so do those that are no operands of calls.
+        A module pass.  Constants of other functions, such as loop bodies, stay constants, and so do
+        constants that are not operands of calls.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Norms and PReLU as arithmetic; the pass itself is native."""
+"""DecomposeChannelwise: write norms and PReLU as arithmetic; the pass is native."""
 
 import tvm
 
@@ -18,16 +18,15 @@ from ... import _ffi
 
 
 def DecomposeChannelwise() -> tvm.transform.Pass:
-    """Write the operators that name one axis as that of the channels in terms of any layout.
+    """Decompose the operators with a channel axis into operators that work in any layout.
 
-    ``batch_norm`` with given statistics, ``instance_norm``, ``group_norm`` and ``prelu`` become
-    means, differences and products. All operands but the activation have an extent of 1 in every
-    axis but that of the batch and that of the channels. Sums are of float32 or wider, and a
-    variance is the mean of the squares of the centered values, which keeps the digits that a
-    difference of means loses.
+    ``batch_norm`` in inference mode, ``instance_norm``, ``group_norm`` and ``prelu`` become means,
+    differences and products. All operands but the activation have an extent of 1 in every axis
+    except batch and channels. Sums are computed in float32 or wider, and the variance is the mean
+    of the squared centered values, which avoids the cancellation in a difference of means.
 
-    A batch norm in training, a norm without scale or offset, data of unknown shape and groups of a
-    symbolic number of channels stay as they are.
+    The pass skips a batch norm in training mode, a norm without scale or offset, data of unknown
+    shape, and groups of a symbolic number of channels.
 
     Returns
     -------

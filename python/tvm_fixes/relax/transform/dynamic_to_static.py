@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Shapes that a model computes with tensors, made expressions over the extents of its inputs."""
+"""DynamicToStatic: infer shapes that a model computes with tensors; the pass is native."""
 
 import tvm
 
@@ -18,11 +18,11 @@ from ... import _ffi
 
 
 def DynamicToStatic() -> tvm.transform.Pass:
-    """Make the shapes of a module static, as far as they follow from the extents of its inputs.
+    """Make the shapes of a module static if they follow from the extents of its inputs.
 
-    The elements of small tensors of integers and booleans are followed from operator to operator,
-    as expressions over the symbols of the parameters; extents are not negative, and nothing else
-    is assumed of them.  Before::
+    The pass tracks the elements of small integer and boolean tensors from operator to operator, as
+    expressions over the symbolic dims of the parameters.  It assumes only that extents are not
+    negative.  Before::
 
         def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(dtype="float32", ndim=2):
             n = T.int64()
@@ -47,36 +47,37 @@ def DynamicToStatic() -> tvm.transform.Pass:
                 R.output(gv)
             return gv
 
-    1. ``shape_of`` and ``tensor_to_shape`` of what is known become a ``R.shape``, which takes the
-       place of its variable everywhere.
-    2. A symbol that a ``match_cast`` defines as something known is replaced by it in all that
-       follows: in types, in shapes, in the bounds of an ``arange``.  A check that is proved goes.
+    1. ``shape_of`` and ``tensor_to_shape`` of a known value become an ``R.shape``, which replaces
+       their variable everywhere.
+    2. If a ``match_cast`` binds a symbol to a known value, that value replaces the symbol in all
+       that follows: in types, in shapes, in the bounds of an ``arange``.  A check that is proved is
+       removed.
     3. ``dynamic_strided_slice`` with known bounds becomes ``strided_slice``, with bounds within the
-       operand.  So does a ``strided_slice`` whose bounds cross; ``assume_inbound`` is a promise,
-       and is believed unless it is proved to be false.  :func:`InsertRuntimeChecks` checks promises
-       when the model runs.
-    4. An ``If`` whose condition is decided becomes the branch that is taken.  Where it is not, and
-       both branches give tensors of one rank, a ``match_cast`` behind it names the extents: those
-       that agree, and new symbols for the others.
+       operand.  A ``strided_slice`` whose bounds cross gets such bounds too.  The pass trusts
+       ``assume_inbound`` unless it is provably false; :func:`InsertRuntimeChecks` checks it at run
+       time.
+    4. An ``If`` whose condition is known becomes the branch that is taken.  If the condition is not
+       known and both branches return tensors of one rank, a ``match_cast`` after the ``If`` names
+       the extents: the common ones, and new symbols for the others.
     5. Before a ``squeeze`` of an extent that may not be 1, a ``match_cast`` checks that it is.
-    6. Types are inferred anew from there on, also that of the result of the function; what is no
-       longer read is removed, if it has no effect.
+    6. All later types are inferred again, including that of the function's result; unused bindings
+       without effects are removed.
 
-    What is known for some inputs alone stays as it is, for the run time to decide: a broadcast of
-    two symbols is never taken to be one of equal extents.  A call that TVM refuses once more is
-    known of its operands keeps operands of the types that they had, by a ``match_cast``.
+    A shape that is known only for some inputs stays dynamic: the pass never assumes that two
+    symbols of a broadcast are equal.  If TVM rejects a call whose operand types became more
+    precise, a ``match_cast`` gives the operands their old types.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for functions of Relax at any stage before lowering.  The same module comes
-        back where there is nothing to do, so that a second run changes nothing.
+        A module pass, for Relax functions at any stage before lowering.  If there is nothing to do,
+        it returns the same module object; a second run is a no-op.
 
     Notes
     -----
-    Tensors of up to 256 elements are followed.  Floats are followed as literals only, and symbolic
-    values not in integers of less than 32 bits; arithmetic on extents is taken not to overflow, as
-    TVM takes that on indices.  Why something was left as it was is logged at level ``DEBUG`` to
+    The pass tracks tensors of up to 256 elements.  It tracks floats only as literals, and symbolic
+    values only in integers of at least 32 bits.  Like TVM for indices, it assumes that arithmetic
+    on extents does not overflow.  It logs why it left something unchanged, at level ``DEBUG`` to
     Python's logger ``tvm_fixes.DynamicToStatic``.
     """
     return _ffi.get("tvm_fixes.transform.DynamicToStatic")()

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Folding of constants with a budget of bytes.
+"""FoldConstant: constant folding with a budget of bytes.
 
 Upstream
     https://github.com/apache/tvm/issues/17546
@@ -18,14 +18,14 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``W.expand``, ``repeat``, ``a @ b`` of a low-rank adapter, an upcast of float16 weights, int8
-    weights that are dequantized, a weight that is read both as it is and transposed.
+    weights that are dequantized, a weight that is read both plain and transposed.
 Symptom
     The library is many times as large as the parameters of its model.
 Mechanism
-    ``FoldConstant`` computes whatever depends on constants alone; a limit of 1024 elements holds
-    only for what has no tensor as an operand.
+    ``FoldConstant`` computes every value that depends only on constants; its limit of 1024 elements
+    applies only to operators without tensor operands.
 How to remove
-    When TVM's pass has a limit on what a constant may grow by, use it in
+    When TVM's pass limits the growth of constants, use it in
     :mod:`tvm_fixes.pipeline`; delete this file, ``fold_plan``, ``fold_evaluation``,
     ``read_transposed_weights``, ``src/relax/ir/rebind.cc``, their tests and the fix id
     ``fold-constant``.
@@ -52,7 +52,7 @@ from ..ir import map_leaves, tensor_of, with_body, with_functions
 
 NAME = "FoldConstant"
 
-# Into how many parts, about, what is folded into files is divided.
+# The approximate number of parts in which values are folded if memory is to be spared.
 _PARTS = 32
 
 _collected: ContextVar[list[str] | None] = ContextVar("tvm_fixes_unfolded", default=None)
@@ -60,12 +60,13 @@ _collected: ContextVar[list[str] | None] = ContextVar("tvm_fixes_unfolded", defa
 
 @contextmanager
 def collect_unfolded() -> Iterator[list[str]]:
-    """Collect what :func:`FoldConstant` does not fold within the ``with`` block.
+    """Collect the values that :func:`FoldConstant` does not fold within the ``with`` block.
 
     Yields
     ------
     list of str
-        Grows while the block runs: a line with function, variable, operator and both sizes.
+        Grows while the block runs: a line per value, with function, variable, operator and both
+        sizes.
     """
     collected: list[str] = []
     token = _collected.set(collected)
@@ -76,7 +77,7 @@ def collect_unfolded() -> Iterator[list[str]]:
 
 
 def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
-    """Compute what depends on constants alone, unless the constants would grow by it.
+    """Fold values that depend only on constants, unless the constants would grow too much.
 
     TVM's pass of this name, with a budget.  Before::
 
@@ -90,23 +91,23 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         y = R.matmul(x, w_transposed)                                   # constants as large as
         z = R.add(y, R.broadcast_to(v_doubled, R.shape([256, 64, 64])))   # w and v
 
-    What is folded takes the place of the constants that it is computed of, as far as nothing else
-    reads them: a weight that is read as it is and transposed is not transposed at compile time,
-    since that would be a second weight.  Equal computations count once.  Where a value is not
-    folded, those that it is computed of may be.
+    A folded value replaces the constants that it is computed from, unless something else reads
+    them: a weight that is read both plain and transposed is not transposed at compile time, since
+    the library would then hold it twice.  Equal computations count once.  If a value is not folded,
+    its operands may be.
 
     Parameters
     ----------
     max_growth : float
-        The ratio of folded values to the constants they replace, in bytes: 1 lets nothing grow,
-        ``math.inf`` folds everything.  A value of up to 8 KiB is always
-        folded, unless something on the way to it takes more than 64 MiB, and more than 8 times or
-        `max_growth` times the bytes of its constants.
+        The maximum ratio of folded values to the constants they replace, in bytes: 1 allows no
+        growth, ``math.inf`` folds everything.  A value of up to 8 KiB is always folded, unless an
+        intermediate value takes more than 64 MiB, and more than 8 times or `max_growth` times the
+        bytes of the constants.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators in dataflow blocks and for calls of kernels.
+        A module pass, for high-level operators in dataflow blocks and for kernel calls.
 
     Raises
     ------
@@ -115,12 +116,12 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
 
     Notes
     -----
-    What is not folded is computed whenever the model runs: it is logged with its size at level
-    ``DEBUG`` to Python's logger ``tvm_fixes.FoldConstant``, and :func:`collect_unfolded` collects
-    it.  The computation is built for this machine and run once.
+    A value that is not folded is computed on each run of the model.  The pass logs it with its size
+    at level ``DEBUG`` to Python's logger ``tvm_fixes.FoldConstant``, and :func:`collect_unfolded`
+    collects it.  To fold, the pass builds the computation for the host and runs it once.
     """
     if not max_growth >= 0:
-        raise UsageError(f"max_growth must be a number that is not negative, got {max_growth}")
+        raise UsageError(f"max_growth must be >= 0, got {max_growth}")
     stock = relax.transform.FoldConstant()
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -145,7 +146,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
 
 
 def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericConst]:
-    """The constants that the values to fold become; what cannot be computed is kept."""
+    """Compute the constants for the values to fold; a value that cannot be computed is kept."""
     constants: dict[Value, tvm.ir.GenericConst] = {}
     while True:
         folded = list(dict.fromkeys(v for v in plan.values.values() if v in plan.folded))
@@ -164,7 +165,7 @@ def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericCo
 
 
 def _parts(values: list[Value]) -> Iterator[list[Value]]:
-    """The values in turn, all at once unless memory is to be spared."""
+    """The values in one list, or in parts if memory is to be spared."""
     if not few_at_a_time():
         if values:
             yield values
@@ -183,15 +184,15 @@ def _parts(values: list[Value]) -> Iterator[list[Value]]:
 def put_in(
     plan: FoldPlan, constants: dict[Value, tvm.ir.GenericConst], mod: tvm.IRModule
 ) -> tvm.IRModule:
-    """The module with the constants in the place of their computations."""
+    """The module with the constants instead of their computations."""
     values = {var: constants[value] for var, value in plan.values.items() if value in constants}
     return rebind_variables(mod, values)
 
 
 def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> tvm.IRModule:
-    """TVM's pass, which folds shapes too, kept from what is not to be folded.
+    """Run TVM's pass, which folds shapes too, on all but the values that must not be folded.
 
-    The constants that it must not see are parameters meanwhile.
+    The constants of these values are parameters while it runs, which hides them from it.
     """
     hidden: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
     calls: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
@@ -214,7 +215,7 @@ def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> 
 
 
 def _hide(call: relax.Call, params: dict[relax.Var, relax.Expr]) -> relax.Call:
-    """The call with parameters, which are added to `params`, in the place of its constants."""
+    """The call with its constants replaced by parameters, which are added to `params`."""
 
     def hide(leaf: relax.Expr) -> relax.Expr:
         if tensor_of(leaf) is None:
@@ -229,9 +230,10 @@ def _hide(call: relax.Call, params: dict[relax.Var, relax.Expr]) -> relax.Call:
 def rebind(
     mod: tvm.IRModule, values: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]]
 ) -> tvm.IRModule:
-    """The module with other values for variables, by function, and without what that makes dead.
+    """Replace the values of variables, given by function, and remove the resulting dead code.
 
-    The bindings of a sequence are put in front.  Parameters that have a value go.
+    If a new value is a SeqExpr, its bindings are inserted before the variable.  Parameters that get
+    a value are removed from their function.
     """
     rebind_function = _ffi.get("tvm_fixes.relax.Rebind")
     changed = {
@@ -243,7 +245,7 @@ def rebind(
 
 
 def rebind_variables(mod: tvm.IRModule, values: dict[relax.Var, relax.Expr]) -> tvm.IRModule:
-    """As :func:`rebind`, of bound variables wherever they are."""
+    """Like :func:`rebind`, but find the function of each bound variable."""
     by_function: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
     for global_var, function in mod.functions_items():
         if isinstance(function, relax.Function):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Transforms that convolutions take over; the pass itself is native."""
+"""FoldLayoutIntoConv: fold layout transforms into convolutions; the pass is native."""
 
 import tvm
 
@@ -18,21 +18,21 @@ from ... import _ffi
 
 
 def FoldLayoutIntoConv() -> tvm.transform.Pass:
-    """Let convolutions read and write what is transformed in front of and behind them.
+    """Fold the layout transforms before and after convolutions into their layout attributes.
 
-    A ``permute_dims`` or ``layout_transform`` of which every reader is a convolution goes into
-    their ``data_layout``, and one that alone reads a convolution into its ``out_layout``: data and
-    output of a convolution need not have the same layout, and it visits each element by index in
-    any case.
+    A ``permute_dims`` or ``layout_transform`` that only convolutions read becomes part of their
+    ``data_layout``; the only reader of a convolution becomes part of its ``out_layout``.  Data and
+    output of a convolution may have different layouts, and the kernel computes the index of each
+    element anyway.
 
-    A transform stays where that would cost more than it saves: in front of a convolution of more
-    than 8 channels that then were not innermost; of a convolution in groups; and where it would
-    leave data and output in one plain layout, which TVM's own lowering takes.  It stays too where
-    the kernel's shape or a shape on the way is not known, where it does more than reorder axes and
-    split or merge blocks of channels, and while the fixes ``conv-legalize`` or
-    ``conv-transpose-legalize`` are switched off, without which different layouts are not lowered.
+    A transform stays if folding it would cost more than it saves: before a convolution of more than
+    8 channels, if the channels would then not be innermost; next to a grouped convolution; and if
+    data and output would share a plain layout, for which TVM's own lowering is used.  It also stays
+    if the kernel's shape or an intermediate shape is unknown, if it does more than reorder axes and
+    split or merge channel blocks, and while the fix ``conv-legalize`` or
+    ``conv-transpose-legalize`` is switched off, since TVM does not lower mixed layouts.
 
-    Transforms and convolutions that nobody reads then are left to ``DeadCodeElimination``.
+    ``DeadCodeElimination`` removes the transforms and convolutions that become unused.
 
     Returns
     -------

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FoldLayoutTransform: constants are brought into the layouts that a module wants, uncompiled."""
+"""FoldLayoutTransform: transform the layouts of constants without compiling a kernel."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,10 +30,10 @@ _OPERATOR = "relax.layout_transform"
 
 
 def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
-    """Rearrange the constants whose layout is transformed.
+    """Fold the layout transforms of constants by rearranging their elements with NumPy.
 
-    :func:`FoldConstant` does too, but compiles a kernel for each first: two seconds for the kernels
-    of a vocoder.  Before::
+    :func:`FoldConstant` folds them too, but compiles a kernel for each: two seconds for a vocoder.
+    Before::
 
         packed = R.layout_transform(w, lambda o, i, h: (o // 16, i, h, o % 16))   # w: a constant
         y = R.nn.conv1d(x, packed, …)
@@ -50,7 +50,7 @@ def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass.  Transforms that pad or merge axes stay.
+        A module pass.  It skips transforms that pad or merge axes.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -68,7 +68,7 @@ def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
 
 
 def _rearranged(value: Value) -> tvm.ir.GenericConst | None:
-    """The constant that a value is, if it is a transformed one."""
+    """The constant for a value that is the layout transform of a constant; None for others."""
     call = value.binding.value
     if value.operator != _OPERATOR or tensor_of(call.args[0]) is None:
         return None
@@ -82,13 +82,14 @@ def _rearranged(value: Value) -> tvm.ir.GenericConst | None:
 def _arrangement(
     index_map: tirx.IndexMap, shape: Sequence[int]
 ) -> Callable[[np.ndarray], np.ndarray] | None:
-    """What brings an array into the layout of an index map; None but for axes and their blocks.
+    """A function that brings an array into the layout of an index map.
 
-    Of ``(o, i, h) -> (o // 16, i, h, o % 16)`` the axis ``o`` is split, and the parts are permuted.
+    For ``(o, i, h) -> (o // 16, i, h, o % 16)`` it splits the axis ``o`` and permutes the parts.
+    None if the map does more than split and permute axes.
     """
     axes = {var: axis for axis, var in enumerate(index_map.initial_indices)}
     blocks = dict.fromkeys(range(len(shape)), 1)
-    # Of each final axis which one it is of, and whether it is within the blocks of that.
+    # For each final axis, the initial axis, and whether it is the position within a block.
     parts: list[tuple[int, bool]] = []
     for index in index_map.final_indices:
         whole, block, is_within = index, 1, isinstance(index, tirx.FloorMod)

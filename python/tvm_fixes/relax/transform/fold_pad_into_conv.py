@@ -10,19 +10,18 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FoldPadIntoConv: convolutions pad their data themselves.
+"""FoldPadIntoConv: fold zero padding into the padding attribute of convolutions.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A padding with zeros in front of a convolution, as in models that come from TensorFlow, with
-    more of it on one side.
+    A zero padding before a convolution, asymmetric in models that come from TensorFlow.
 Symptom
-    It is a copy of the data, even where nothing is padded: a tenth of MobileNet's time.
+    The padding copies the data, even if its widths are 0: a tenth of MobileNet's time.
 Mechanism
-    TVM lowers it by itself.
+    TVM lowers the padding to a kernel of its own.
 How to remove
     When TVM folds it, delete this file, its tests, its line in :mod:`tvm_fixes.pipeline` and the
     fix id ``fold-pad-into-conv``.
@@ -42,7 +41,7 @@ _CONVOLUTIONS = {f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.it
 
 
 def FoldPadIntoConv() -> tvm.transform.Pass:
-    """Add what the data of a convolution is padded with to the convolution's own padding.
+    """Add a zero padding of the data to the convolution's own padding.
 
     Before::
 
@@ -56,13 +55,14 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  What something else reads too is padded for that
-        alone.  Paddings of batch or channels, with other values, or of negative width stay.
+        A module pass, for high-level operators.  If something else reads the padded data too, the
+        padding stays for that reader.  The pass skips paddings of batch or channels, with values
+        other than 0, or of negative width.
 
     Notes
     -----
-    The NaN that an infinite weight makes of a padded zero may be missing, as with a convolution's
-    own padding.
+    An infinite weight times a padded zero is NaN; with a convolution's own padding, and so after
+    this pass, that NaN may be missing.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -83,7 +83,7 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
 
 
 def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax.Var, relax.Expr]:
-    """The convolutions of a function that read what is padded, with the padding as their own."""
+    """The convolutions of a function that read padded data, rewritten to pad it themselves."""
     calls: dict[relax.Var, relax.Call] = {}
     folded: dict[relax.Var, relax.Expr] = {}
     for binding in bindings(function):
@@ -93,14 +93,14 @@ def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax
         if str(call.op.name) == _PAD:
             calls[binding.var] = call
         pad = calls.get(call.args[0]) if str(call.op.name) in _CONVOLUTIONS else None
-        padding = None if pad is None else _padding(pad, call)
+        padding = None if pad is None else _joined_padding(pad, call)
         if pad is not None and padding is not None:
             folded[binding.var] = builder.normalize(_with_padding(call, pad.args[0], padding))
     return folded
 
 
-def _padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None:
-    """That of both together, as the convolution's attribute; None where it cannot be."""
+def _joined_padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None:
+    """The convolution's ``padding`` attribute that covers both; None if there is none."""
     attrs = convolution.attrs
     widths = [int(width) for width in pad.attrs.pad_width]
     if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0 or min(widths) < 0:

@@ -17,20 +17,20 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``matmul(x, x^T)``, where both operands come from one tensor; a second operand of another rank
-    than 2 that ``permute_dims`` without axes makes; a transposed operand that something else reads
-    too, such as the weight of a recurrent layer.
+    ``matmul(x, x^T)``, where both operands come from one tensor; a second operand that is the
+    result of ``permute_dims`` without axes and not of rank 2; a transposed operand that something
+    else reads too, such as the weight of a recurrent layer.
 Symptom
     ``IndexError: Index out of range`` for the first, ``TypeError`` for the second; for the third
     ``AttributeError``, or a variable that is used before it is defined.
 Mechanism
     The pass outlines permute and matmul into a function with one parameter for each value that they
-    read, and expects two. It iterates over the axes of the permute, which are null for the reverse
-    of all axes. A permute that others read is a second result of that function, which
-    the pass takes to have one.
+    read, and expects two parameters. It iterates over the axes of the permute, which are null if
+    all axes are reversed. A permute with other readers is a second result of the outlined function,
+    but the pass expects one.
 How to remove
-    When TVM's pass takes both, use it in :mod:`tvm_fixes.pipeline`; delete this file, its tests and
-    the fix id ``fuse-transpose-matmul``.
+    When TVM's pass handles all three, use it in :mod:`tvm_fixes.pipeline`; delete this file, its
+    tests and the fix id ``fuse-transpose-matmul``.
 """
 
 from collections.abc import Iterator
@@ -44,12 +44,12 @@ from ..guard import guarded
 
 
 def FuseTransposeMatmul() -> tvm.transform.Pass:
-    """Let a matmul read a transposed second operand as it lies, in place of transposing it.
+    """Let a matmul read the original of a transposed second operand.
 
-    TVM's pass of this name, kept from the modules on which it raises: ``matmul(x, x^T)`` makes it
-    an IndexError, the transposition of all axes by ``permute_dims`` without axes a TypeError,
-    and where something else reads the transposed operand, it may come before its definition. Such a
-    module comes back unchanged.
+    TVM's pass of this name, skipped for the modules on which it fails: it raises an IndexError for
+    ``matmul(x, x^T)`` and a TypeError for ``permute_dims`` without axes, and if something else
+    reads the transposed operand, it may use that operand before its definition. Such a module comes
+    back unchanged.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def _is_refused(mod: tvm.IRModule) -> bool:
 
 
 def _read_once(mod: tvm.IRModule) -> set[relax.Var]:
-    """The variables of dataflow blocks that one binding reads."""
+    """The variables of dataflow blocks that exactly one binding reads."""
     return {
         var
         for _, function in mod.functions_items()
@@ -84,7 +84,7 @@ def _read_once(mod: tvm.IRModule) -> set[relax.Var]:
 
 
 def _transposed_matmuls(mod: tvm.IRModule) -> Iterator[tuple[relax.Call, relax.Call]]:
-    """Each matmul of which the second operand is bound to a permute_dims, with that."""
+    """Yield each matmul whose second operand is bound to a permute_dims, and that permute_dims."""
     matmul, permute_dims = map(tvm.ir.Op.get, ("relax.matmul", "relax.permute_dims"))
     for _, function in mod.functions_items():
         if not isinstance(function, relax.Function):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Checks at run time of what cannot be proved when a model is compiled."""
+"""InsertRuntimeChecks: check at run time what the compiler cannot prove; the pass is native."""
 
 import tvm
 
@@ -18,23 +18,23 @@ from ... import _ffi
 
 
 def InsertRuntimeChecks() -> tvm.transform.Pass:
-    """Check at run time what an operator asks of its operands and nothing proves.
+    """Check at run time the preconditions of operators that cannot be proved.
 
-    Two extents that are to be equal, or to broadcast, a number of elements that a reshape keeps,
-    channels that a kernel has: where :func:`tvm_fixes.verify` gives a warning, the model raises an
-    ``AssertionError`` in place of reading beyond a tensor.  Indices that are not constants are
-    checked too; an extent such as a ``T.if_then_else`` is not.  The error names the variable, the
-    operator, what is expected and what there is.
+    Examples are two extents that must be equal or broadcast, the number of elements of a reshape,
+    and the channels of a convolution's kernel.  Where :func:`tvm_fixes.verify` warns, the model
+    raises an ``AssertionError`` instead of reading out of bounds.  Indices that are not constants
+    are checked too; an extent that is a ``T.if_then_else`` is not.  The error names the variable,
+    the operator, and the expected and actual values.
 
-    Run it on operators, before they are lowered to kernels; after ``LambdaLift``, since local
-    functions are not checked, and after ``LiftTransformParams``, which would move checks away from
-    what they check.  A second run checks a second time.  The check is ``R.assert_op``, which is a
-    part of apache-tvm's Python package.  A function with checks is one of plain blocks and
-    dataflow blocks between them, and has the attribute ``relax.force_pure`` if it was pure.
+    Run it before operators are lowered to kernels; after ``LambdaLift``, since local functions are
+    not checked; and after ``LiftTransformParams``, which would move checks away from the values
+    they check.  A second run adds the checks again.  A check is an ``R.assert_op``, which is
+    implemented in apache-tvm's Python package.  A function with checks has plain blocks between its
+    dataflow blocks, and gets the attribute ``relax.force_pure`` if it was pure.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass. The same module comes back where there is nothing to check.
+        A module pass. If there is nothing to check, it returns the same module object.
     """
     return _ffi.get("tvm_fixes.transform.InsertRuntimeChecks")()

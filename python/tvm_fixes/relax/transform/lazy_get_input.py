@@ -10,22 +10,23 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Weights that are asked for when they are needed, also where they are one tuple.
+"""LazyGetInput: fetch each weight by a callback when it is needed, also from a tuple of weights.
 
 Upstream
     None yet.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``LazyGetInput`` on what ``LiftTransformParams`` or ``BundleModelParams`` has made.
+    ``LazyGetInput`` after ``LiftTransformParams`` or ``BundleModelParams``.
 Symptom
-    The callback is asked once, for all weights as one tuple; one that gives a tensor for an index
-    ends in a TypeError.  A symbol that weights alone define is not defined where it is used first.
+    The model calls the callback once, for all weights as one tuple; a callback that returns one
+    tensor per index causes a TypeError.  A symbol that only weights define is undefined where it is
+    used first.
 Mechanism
-    The pass asks for each parameter, of which the transform has one, when it is read: the values
-    of symbols never are.
+    The pass fetches each parameter where it is read.  A transform function has a single parameter,
+    a tuple; and the use of a symbol does not count as a read of the weight that defines it.
 How to remove
-    When TVM's pass asks for the fields of a tuple; delete this file, its test and its part of the
+    When TVM's pass fetches the fields of a tuple, delete this file, its test and its part of the
     fix id ``lifted-params``.
 """
 
@@ -45,12 +46,12 @@ NAME = "LazyGetInput"
 
 
 def LazyGetInput() -> tvm.transform.Pass:
-    """Have each public function ask for its weights when it needs them.
+    """Let each public function fetch its weights by a callback when it needs them.
 
-    TVM's pass of this name, and a function whose weights are one tuple asks for the fields of the
-    tuple: ``fget_param(index, name)`` in the place of ``model_params[index]``.  The names of those
-    that a transform asks for are the weights'.  A weight whose type defines a symbol is asked for
-    before all others.
+    TVM's pass of this name; in addition, a function whose weights are one tuple fetches the fields
+    of the tuple: ``fget_param(index, name)`` instead of ``model_params[index]``.  A transform
+    function passes the names of the original weights.  Weights whose types define symbols are
+    fetched before all others.
 
     Returns
     -------
@@ -60,7 +61,7 @@ def LazyGetInput() -> tvm.transform.Pass:
     Raises
     ------
     UsageError
-        From the pass: if a function of the module calls a public one.
+        When the pass runs: if a function of the module calls a public one.
     """
     stock = relax.transform.LazyGetInput()
 
@@ -86,7 +87,7 @@ def LazyGetInput() -> tvm.transform.Pass:
 
 
 def _with_symbols_first(function: relax.Function) -> relax.Function:
-    """The function, with weights that define symbols read before all else."""
+    """The function with a read of each weight that defines symbols, before all other bindings."""
     weights = weights_of(function)
     inputs = list(function.params)[: len(function.params) - len(weights)]
     known = set(_symbols_of(*inputs))
@@ -108,7 +109,7 @@ def _symbols_of(*params: relax.Var) -> list[tvm.tirx.Var]:
 
 
 def _weight_names(mod: tvm.IRModule) -> dict[str, list[str]]:
-    """The names of the weights that each transform takes."""
+    """The names of the weights of each transform function, by the name of that function."""
     names = {}
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function) and RECORD in (function.attrs or {}):

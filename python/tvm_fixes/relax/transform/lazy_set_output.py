@@ -10,23 +10,23 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Results that are handed out when they are there, also where they are one tuple.
+"""LazySetOutput: pass each result to a callback once it is computed, also from a tuple.
 
 Upstream
     None yet.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``LazySetOutput`` on a function with dataflow blocks, or one that returns a variable that is a
-    tuple, as what ``LiftTransformParams`` has made does.
+    ``LazySetOutput`` on a function with dataflow blocks, or on a function that returns a tuple by a
+    variable, as ``LiftTransformParams`` makes them.
 Symptom
-    The callback gets all results as one tuple, at the end, and in a dataflow block, where a call
-    with effects may not stand.
+    The callback gets all results as one tuple, at the end; its call stands in a dataflow block,
+    where calls with effects are not allowed.
 Mechanism
-    The pass takes a tuple apart only where it stands in the function's result itself, and puts the
-    call behind the binding, wherever that is.
+    The pass unpacks a tuple only if the function's result is a tuple expression, and inserts the
+    call right after the binding, also in a dataflow block.
 How to remove
-    When TVM's pass does both; delete this file, its test and its part of the fix id
+    When TVM's pass handles both cases, delete this file, its test and its part of the fix id
     ``lifted-params``.
 """
 
@@ -43,11 +43,11 @@ NAME = "LazySetOutput"
 
 
 def LazySetOutput() -> tvm.transform.Pass:
-    """Have each public function hand out its results when they are there.
+    """Let each public function pass its results to a callback once they are computed.
 
-    TVM's pass of this name, and a tuple that is returned by its variable is taken apart:
-    ``fset_output(index, value)`` is called for each field.  These functions have no dataflow blocks
-    afterwards.
+    TVM's pass of this name; in addition, a tuple that a variable returns is unpacked: the function
+    calls ``fset_output(index, value)`` for each field.  Afterwards these functions have no dataflow
+    blocks.
 
     Returns
     -------
@@ -57,19 +57,19 @@ def LazySetOutput() -> tvm.transform.Pass:
     Raises
     ------
     UsageError
-        From the pass: if a function of the module calls a public one.
+        When the pass runs: if a function of the module calls a public one.
 
     Notes
     -----
-    What the callback gets may lie in memory that is used again when it returns: it is to copy what
-    it keeps.
+    The memory of a value may be reused when the callback returns: the callback must copy what it
+    keeps.
     """
     stock = relax.transform.LazySetOutput()
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
         refuse_callers(mod, public_functions(mod), NAME)
         switches.note(FIX_ID)
-        # A call with effects does not stand in a dataflow block.
+        # A call with effects is not allowed in a dataflow block.
         flat = relax.transform.ToNonDataflow()(mod)
         functions = {
             var: _with_fields(function) for var, function in public_functions(flat).items()
@@ -80,7 +80,7 @@ def LazySetOutput() -> tvm.transform.Pass:
 
 
 def _with_fields(function: relax.Function) -> relax.Function:
-    """The function, with the fields of the tuple that it returns in its result."""
+    """The function with a tuple expression as its result, if it returns a tuple variable."""
     blocks, result = list(function.body.blocks), function.body.body
     if not isinstance(result, relax.Var) or not isinstance(result.ty, relax.TupleType):
         return function

@@ -10,23 +10,23 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Transforms of weights that fetch and store them one by one, also those that change nothing.
+"""LazyTransformParams: transform functions fetch and store weights one by one.
 
 Upstream
     None yet.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``LazyTransformParams`` on a transform that returns the weights as they are, or that has
+    ``LazyTransformParams`` on a transform function that returns the weights unchanged, or that has
     dataflow blocks.
 Symptom
-    Nothing is stored, and the function returns a variable that is not defined; calls with effects
-    in a dataflow block.
+    For the first, nothing is stored, and the function returns an undefined variable; for the
+    second, calls with effects stand in a dataflow block.
 Mechanism
-    The pass stores the fields of the tuple that is bound last, and there is none; that dataflow
-    blocks are to be removed before is said in its documentation alone.
+    The pass stores the fields of the tuple that is bound last, but here no tuple is bound.  It
+    requires functions without dataflow blocks, which only its documentation says.
 How to remove
-    When TVM's pass does both; delete this file, its test and its part of the fix id
+    When TVM's pass handles both cases, delete this file, its test and its part of the fix id
     ``lifted-params``.
 """
 
@@ -51,26 +51,25 @@ def LazyTransformParams(
     extra_get_item_params: Sequence[relax.Var] | None = None,
     extra_set_item_params: Sequence[relax.Var] | None = None,
 ) -> tvm.transform.Pass:
-    """Have transforms fetch each weight when they need it, and store what they make of it.
+    """Let transform functions fetch each weight when they need it, and store each result.
 
-    TVM's pass of this name, for the functions named ``…transform_params``, which need not be
-    without dataflow blocks.
+    TVM's pass of this name, for the functions named ``…transform_params``, which may have dataflow
+    blocks.
 
     Parameters
     ----------
     fget_item, fset_item : str
-        The global functions that are called for it.  What `fset_item` keeps stays as it is where
-        :func:`tvm_fixes.pipeline` builds the module; TVM's own pipelines use the memory again when
-        it returns.
+        The names of the global functions that fetch and store.  `fset_item` may keep the tensor it
+        gets if :func:`tvm_fixes.pipeline` builds the module; TVM's own pipelines reuse its memory.
     extra_get_item_params, extra_set_item_params : sequence of relax.Var, optional
-        Parameters that they get in front.
+        Additional parameters, passed before the others.
 
     Returns
     -------
     tvm.transform.Pass
         A module pass.
     """
-    # It uses this module, which importing TVM does not load.
+    # TVM's pass uses this module, but `import tvm` does not load it.
     importlib.import_module("tvm.relax.op.vm")
     extras = [
         None if v is None else list(v) for v in (extra_get_item_params, extra_set_item_params)
@@ -91,7 +90,7 @@ def LazyTransformParams(
 
 
 def _with_tuple(function: relax.Function) -> relax.Function:
-    """The function, with a variable for its result that is bound to a tuple."""
+    """The function with a variable as its result that is bound to a tuple."""
     blocks, result = list(function.body.blocks), function.body.body
     bound = {b.var: b.value for block in blocks for b in block.bindings}
     if isinstance(result, relax.Var) and isinstance(bound.get(result), relax.Tuple):
