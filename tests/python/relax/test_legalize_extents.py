@@ -26,22 +26,22 @@ CASES = {
     "gather_nd": (
         lambda x, i: op.gather_nd(x, i, batch_dims=1),
         ((2, 3), (50, 1)),
-        "indices has 50 elements along axis 0; expected 2",
+        "indices has extent 50 along axis 0; expected 2",
     ),
     "scatter_elements": (
         lambda x, i, u: op.scatter_elements(x, i, u),
         ((4,), (50,), (2,)),
-        "updates has 2 elements along axis 0; expected 50",
+        "updates has extent 2 along axis 0; expected 50",
     ),
     "index_put": (
         lambda x, i, u: op.index_put(x, relax.Tuple([i]), u),
         ((4,), (3,), (2,)),
-        "values has 2 elements along axis 0; expected 3",
+        "values has extent 2 along axis 0; expected 3",
     ),
     "reverse_sequence": (
         lambda x, i: op.reverse_sequence(x, i, seq_axis=1, batch_axis=0),
         ((100, 4), (1,)),
-        "lengths has 1 elements along axis 0; expected 100",
+        "lengths has extent 1 along axis 0; expected 100",
     ),
 }
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of floating-point operators that TVM writes as the textbook does.
+"""Lowering of arithmetic operators whose textbook formulas are inaccurate or overflow.
 
 Upstream
     No thread found.
@@ -20,22 +20,23 @@ Trigger
     ``relax.nn.selu``, ``nn.softplus`` and ``log_add_exp`` near zero and far from it;
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
     ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
-    ``multiply``, ``divide`` and ``nn.leakyrelu`` with a number that is 0; ``sign`` and ``negative``
+    ``multiply``, ``divide`` and ``nn.leakyrelu`` with a scalar 0; ``sign`` and ``negative``
     of unsigned integers; ``add``, ``subtract`` and ``multiply`` of uint32 and uint64; casts to
     bfloat16.
 Symptom
     Wrong numbers, silently: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
-    0 times infinity, NaN times 0 and 0 / 0 are 0.  A cast to bfloat16 does not round where what
-    reads it is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true of every x.  A
-    division by 0, ``power``, ``mod`` and ``log_add_exp`` of
-    bfloat16, and ``sign`` and ``negative`` of unsigned integers do not build.
+    0 times infinity, NaN times 0 and 0 / 0 are 0.  A cast to bfloat16 does not round if its reader
+    is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true for every x.  A division by
+    0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, and ``sign`` and ``negative`` of unsigned
+    integers do not build.
 Mechanism
-    1 is added to or subtracted from an exponential that is much smaller or next to it, exponentials
-    overflow, each step of a gelu is rounded to 16 bits, and quotients are rounded before their
-    floor is taken.  Numbers in a kernel are folded, 0 times an element to 0.  bfloat16 is computed
-    in float32, and casts between the two are dropped.  The signs of unsigned integers are made of a
-    -1 in their dtype, and LLVM is told that 32 and 64 bits of them never wrap around.
+    1 is added to an exponential that is much smaller, or subtracted from one close to 1;
+    exponentials overflow; each step of a gelu is rounded to 16 bits; quotients are rounded before
+    the floor.  Scalar constants in a kernel are folded, 0 times an element to 0.  bfloat16 is
+    computed in float32, and casts between the two are dropped.  The sign of unsigned integers uses
+    a -1 of their dtype, and TVM marks unsigned 32-bit and 64-bit arithmetic as never wrapping
+    around in LLVM (``nuw``).
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``arithmetic-legalize``.
@@ -68,7 +69,7 @@ def _selu(x: te.Tensor) -> te.Tensor:
     scale, alpha, half, one, zero = (tirx.const(number, x.dtype) for number in numbers)
 
     def element(*at: tirx.Var) -> tirx.Expr:
-        # The exponential of what is positive might be infinite.
+        # The exponential of a positive number might overflow.
         least = tirx.Select(x(*at) < zero, x(*at), zero)
         less = tirx.tanh(least * half) * (tirx.exp(least) + one)  # exp(least) - 1
         return tirx.Select(x(*at) < zero, alpha * less, scale * x(*at))
@@ -116,13 +117,14 @@ def _log_add_exp(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         distance.shape, lambda *at: tirx.log1p(tirx.exp(distance(*at))), name="beyond"
     )
     total = topi.add(topi.maximum(a, b), beyond)
-    # The difference of equal infinities is NaN.  So is that of a NaN, which the maximum may lose.
+    # The difference of equal infinities is NaN.  A NaN operand must stay NaN, but the maximum may
+    # drop it.
     same = topi.logical_and(topi.equal(a, b), topi.isinf(topi.add(a, b)))
     return topi.where(same, topi.add(a, b), total)
 
 
 def _floor_mod(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """The exact remainder with the sign of the dividend, moved to that of the divisor."""
+    """The exact remainder, shifted from the sign of the dividend to that of the divisor."""
     zero = tirx.const(0, a.dtype)
     remainder = topi.mod(a, b)
     negative, positive = topi.less(b, zero), topi.greater(b, zero)
@@ -133,7 +135,7 @@ def _floor_mod(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 
 def _zero_signed_as(x: te.Tensor) -> te.Tensor:
-    # TVM takes -0.0 and 0.0 for equal, and drops a choice between them.
+    # TVM considers -0.0 and 0.0 equal, and drops a Select between them.
     zero = tirx.const(0, x.dtype)
     return te.compute(x.shape, lambda *at: tirx.copysign(zero, x(*at)), name="signed_zero")
 
@@ -143,7 +145,7 @@ def _floor_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     zero, half, one = (tirx.const(number, a.dtype) for number in (0, 0.5, 1))
     quotient = topi.divide(a, b)
     remainder = topi.mod(a, b)
-    # Next to an integer, up to rounding.
+    # An integer up to rounding.
     whole = topi.divide(topi.subtract(a, remainder), b)
     below = topi.logical_and(topi.less(remainder, zero), topi.greater(b, zero))
     above = topi.logical_and(topi.greater(remainder, zero), topi.less(b, zero))
@@ -169,8 +171,8 @@ def _leakyrelu(x: te.Tensor, slope: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, element, name="leakyrelu")
 
 
-# By operator what computes it where a number is 0, which is read as an element: TVM does not fold
-# it then.
+# The computation of each operator with a scalar 0, which it reads as a tensor element so that TVM
+# does not fold it.
 _WITH_ZERO = {
     "relax.multiply": topi.multiply,
     "relax.divide": topi.divide,
@@ -189,13 +191,13 @@ def _legalize_zero(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
 
 
 def _is_zero(expr: relax.Expr) -> bool:
-    """Whether it is a constant number that is 0."""
+    """Whether an expression is a scalar constant 0."""
     is_number = isinstance(expr, tvm.ir.GenericConst) and not expr.value.shape
     return is_number and not expr.value.numpy().any()
 
 
 def _round_to_bfloat16(x: te.Tensor) -> te.Tensor:
-    """The nearest bfloat16, on a tie the even one, of a float of any width."""
+    """Round a float of any width to the nearest bfloat16, ties to even."""
 
     def element(*at: tirx.Var) -> tirx.Expr:
         value = x(*at).astype("float32")
@@ -209,7 +211,7 @@ def _round_to_bfloat16(x: te.Tensor) -> te.Tensor:
 
 
 def _legalize_cast(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """A cast to bfloat16 that rounds in a fused kernel, too: TVM drops the cast itself there."""
+    """Lower a cast to bfloat16 with explicit rounding: TVM drops the cast in a fused kernel."""
     source = str(call.args[0].ty.dtype)
     if not switches.enabled(FIX_ID) or source not in _FLOATS or source == "bfloat16":
         return stock(bb, call)
@@ -221,7 +223,7 @@ def _legalize_cast(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
 
 _Compute = Callable[..., te.Tensor]
 
-# By operator what computes it and for which dtypes; others are TVM's.
+# The computation of each operator and the dtypes it applies to; TVM lowers other dtypes.
 _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
     "relax.nn.gelu": (_gelu, _NARROW),
     "relax.nn.gelu_tanh": (_gelu_tanh, _NARROW),

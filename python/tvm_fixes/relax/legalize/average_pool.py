@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Averages of windows of 16-bit floats, and of windows of different extents.
+"""Lowering of average pooling of 16-bit floats, and of adaptive windows of different extents.
 
 Upstream
     None known.
@@ -18,16 +18,16 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.nn.avg_pool1d`` to ``avg_pool3d`` and ``adaptive_avg_pool1d`` to ``adaptive_avg_pool3d``
-    of float16 or bfloat16; adaptive ones of extents that are not known to be multiples of those of
-    the result.
+    of float16 or bfloat16; adaptive pooling if the extents are not known multiples of the result's
+    extents.
 Symptom
-    ``Literal value 70000 exceeds maximum of float16`` for a window of so many elements, as the
-    average over a picture is; an infinite average of large numbers, silently; ``IntImm supports
-    only int`` where the result over three axes is read twice.
+    ``Literal value 70000 exceeds maximum of float16`` for a window of 70000 elements, as in an
+    average over an image; an infinite average of large numbers, silently; ``IntImm supports
+    only int`` if the result over three axes is read twice.
 Mechanism
-    Sums and numbers of elements are in the dtype of the data.  The number of elements of an
-    adaptive window is a product of casts.  Where it is used twice, TVM binds it to a variable, and
-    its analysis of integers builds an ``IntImm`` of that float.
+    Sums and element counts are in the dtype of the data.  The element count of an adaptive window
+    is a product of casts.  If it is used twice, TVM binds it to a variable, and its analysis of
+    integers builds an ``IntImm`` of that float.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its call in
     ``pool_window.py`` and the fix id ``average-pool``.
@@ -46,18 +46,18 @@ from .override import Legalize, override
 
 
 def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """An average of 16-bit floats, computed in float32 and rounded once, as PyTorch does.
+    """Lower an average pooling of 16-bit floats to float32, rounded once, as PyTorch does.
 
     Parameters
     ----------
     bb : relax.BlockBuilder
     call : relax.Call
-        Of an average pooling.
+        A call of an average pooling.
 
     Returns
     -------
     relax.Expr or None
-        None where the fix is off, and for other dtypes.
+        None if the fix is off, and for other dtypes.
     """
     dtype = str(call.args[0].ty.dtype)
     if dtype not in ("float16", "bfloat16") or not switches.enabled(FIX_ID):
@@ -74,13 +74,13 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     (data,), attrs = call.args, call.attrs
     layout, dtype = Layout(str(attrs.layout)), str(data.ty.dtype)
     shapes = [value.ty.shape for value in (data, call)]
-    is_ours = (
+    needs_fix = (
         switches.enabled(FIX_ID)
         and "float" in dtype
         and str(attrs.out_layout) in ("", layout.name)
         and all(isinstance(shape, relax.ShapeExpr) for shape in shapes)
     )
-    if not is_ours:
+    if not needs_fix:
         return stock(bb, call)
     extents, counts = (list(shape.values) for shape in shapes)
     letters = SPATIAL_AXES[data.ty.ndim - 2 - len(layout.blocks)]
@@ -98,27 +98,28 @@ def _divides(count: tirx.Expr, extent: tirx.Expr) -> bool:
 
 
 def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -> te.Tensor:
-    """Averages of windows that cover `data`.
+    """Compute the averages of windows that cover `data`.
 
     Window ``i`` of ``n`` on an axis of ``extent`` elements begins at ``i * extent // n`` and ends
-    in front of ``ceil((i + 1) * extent / n)``, as in PyTorch.
+    before ``ceil((i + 1) * extent / n)``, as in PyTorch.
 
     Parameters
     ----------
     data : te.Tensor
+        Floating-point data in any layout.
     shape : list of Expr
-        That of the result.
+        The shape of the result.
     axes : list of int
-        Those that the windows lie on.
+        The spatial axes.
 
     Returns
     -------
     te.Tensor
-        Of the dtype of `data`.
+        The averages, in the dtype of `data`.
     """
 
     def window(axis: int, at: Sequence[tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
-        """Where a window begins, and its number of elements."""
+        """The first element of a window, and its number of elements."""
         index, count = at[axis].astype("int64"), shape[axis]
         begin = tirx.floordiv(index * data.shape[axis], count)
         return begin, tirx.ceildiv((index + 1) * data.shape[axis], count) - begin
@@ -142,9 +143,9 @@ def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -
 
 @functools.cache
 def register() -> None:
-    """Put the lowering of adaptive averages in force; a second call does nothing.
+    """Register the lowering of adaptive averages; a second call is a no-op.
 
-    That of other averages is in ``pool_window.py``, which calls :func:`widen`.
+    The lowering of other averages is in ``pool_window.py``, which calls :func:`widen`.
     """
     for rank in SPATIAL_AXES:
         override(f"relax.nn.adaptive_avg_pool{rank}d", _legalize)

@@ -10,24 +10,25 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of ``relax.nn.batch_norm`` in the dtype of its type, as arithmetic that can be fused.
+"""Lowering of ``relax.nn.batch_norm`` with the dtypes of its type, as fusible arithmetic.
 
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A batch normalization: with given statistics in any dtype, in training mode in float16 or
-    bfloat16.
+    A batch normalization: in inference mode in any dtype, in training mode in float16 or bfloat16.
 Symptom
-    The result of a 16-bit one is float32 although its type says otherwise: the output of the model
-    has the wrong dtype, or the next operator that meets a 16-bit value refuses it. In training mode
-    a float16 result is wrong, or NaN: over 16384 elements it is off by 2. Given statistics are
-    copied, and data goes through memory once more between a convolution and its normalization.
+    The result of a 16-bit batch norm is float32 although its type says otherwise: the output of the
+    model has the wrong dtype, or the next operator with a 16-bit operand rejects it. In training
+    mode a float16 result is wrong, or NaN: over 16384 elements it is off by 2. In inference mode
+    the statistics are copied, and the data makes an additional pass through memory between a
+    convolution and its batch norm.
 Mechanism
     TVM's lowering computes in float32 and does not round to the dtype of the result. In training
     mode it sums the data, and the squares, in their own dtype. It makes one function with three
-    results, which is fused with no convolution.
+    results, which FuseOps does not fuse with a convolution.
 How to remove
-    When TVM lowers it right, delete this file, its test and the fix id ``batch-norm-legalize``.
+    When TVM lowers it correctly, delete this file, its test and the fix id
+    ``batch-norm-legalize``.
 """
 
 import functools
@@ -43,7 +44,7 @@ _OPERATOR = "relax.nn.batch_norm"
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """The lowering of `call`, each result rounded to the dtype of its type."""
+    """Lower `call`, with each result rounded to the dtype of its type."""
     if not switches.enabled(FIX_ID):
         return stock(bb, call)
     dtypes = [field.dtype.dtype for field in call.ty.fields]
@@ -67,7 +68,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 
 def _normalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Tuple:
-    """``data * scale + shift``, of which scale and shift are constants where the statistics are."""
+    """``data * scale + shift``; constant statistics make scale and shift constant."""
     data, gamma, beta, mean, variance = call.args
     dtype, attrs = data.ty.dtype.dtype, call.attrs
     wide = accumulator_dtype(dtype, dtype, dtype)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of comparisons of booleans, and of the greater and the lesser of two.
+"""Lowering of comparisons, maximum and minimum, for booleans and NaN.
 
 Versions
     Seen in 0.27.0.post1.
@@ -19,12 +19,13 @@ Trigger
     ``maximum`` and ``minimum`` of booleans; ``maximum``, ``minimum``, ``clip``, ``nn.relu`` and
     ``not_equal`` of NaN; ``isnan``, ``isinf`` and ``isfinite`` of bfloat16, integers and booleans.
 Symptom
-    Of booleans ``fcmp oeq i1`` is no valid LLVM, or a check of TVM's code generator fails; the
-    others are refused. The relu of NaN is 0, and its clip a bound, where PyTorch and ONNX have NaN;
-    it does not differ from a number.
+    For booleans, LLVM rejects ``fcmp oeq i1``, or a check in TVM's code generator fails; ``isnan``,
+    ``isinf`` and ``isfinite`` are rejected. The relu of NaN is 0, and the clip of NaN a bound, but
+    NaN in PyTorch and ONNX; ``not_equal`` of NaN and a number is false.
 Mechanism
-    The code generator takes what is neither a signed nor an unsigned integer for a float. A maximum
-    is the second operand if the first one is not greater, as it is not if one of them is NaN.
+    The code generator takes any dtype that is neither a signed nor an unsigned integer for a float.
+    TVM's maximum is the second operand if the first one is not greater, which is always the case if
+    one of them is NaN.
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``comparison-legalize``.
@@ -60,10 +61,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return stock(bb, call)
     if name in ("maximum", "minimum") and all("float" in dtype for dtype in dtypes):
         return _extremum(bb, call, stock, name)
-    if name in _OF_ITSELF and "float" in str(call.args[0].ty.dtype):
+    if name in _WITH_ITSELF and "float" in str(call.args[0].ty.dtype):
         if call.args[0].same_as(call.args[1]):
             switches.note(FIX_ID)
-            return bb.call_te(_OF_ITSELF[name], call.args[0], primfunc_name_hint=name)
+            return bb.call_te(_WITH_ITSELF[name], call.args[0], primfunc_name_hint=name)
     if name == "not_equal" and all("float" in dtype for dtype in dtypes):
         switches.note(FIX_ID)
         return bb.call_te(_not_equal, *call.args, primfunc_name_hint=name)
@@ -87,8 +88,8 @@ def _is_number(x: te.Tensor) -> te.Tensor:
 
 
 _WITH_NAN_TEST = ("float16", "float32", "float64")
-# TVM simplifies a comparison of a number with itself, as if there were no NaN.
-_OF_ITSELF = {
+# TVM folds a comparison of a value with itself as if there were no NaN.
+_WITH_ITSELF = {
     "equal": _is_number,
     "greater_equal": _is_number,
     "less_equal": _is_number,
@@ -97,7 +98,7 @@ _OF_ITSELF = {
 
 
 def _not_equal(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    # LLVM's comparison is false of NaN, which differs from all numbers.
+    # The negation of a comparison that is correct for NaN: LLVM's not-equal is false for NaN.
     same = topi.cast(topi.equal(a, b), "int8")
     return topi.cast(topi.subtract(tirx.const(1, "int8"), same), "bool")
 
@@ -113,17 +114,17 @@ def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: s
         def element(*position: tirx.Var) -> tirx.Expr:
             x, y = (tensor(*repeated_at(position, tensor.shape)) for tensor in (a, b))
             x_first, y_first = (x > y, y >= x) if name == "maximum" else (x < y, y <= x)
-            # Neither holds of NaN, with which each sum is NaN.
+            # With a NaN neither comparison is true, and the sum is NaN.
             return tirx.Select(x_first, x, tirx.Select(y_first, y, x + y))
 
         return te.compute(shape, element, name=name)
 
-    # As an argument, the shape has the symbols of the function's own.
+    # Pass the shape as an argument, so that call_te replaces its symbols by the kernel's.
     return bb.call_te(extremum, *call.args, known[0], primfunc_name_hint=name)
 
 
 def _is_repeated(operand: list[tirx.Expr], shape: list[tirx.Expr]) -> bool:
-    """Whether it is known along which axes an operand is repeated to have `shape`."""
+    """Whether it is known along which axes an operand is broadcast to `shape`."""
     own = shape[len(shape) - len(operand) :]
     return all(
         is_one(extent) or Analyzer().can_prove_equal(extent, whole)
@@ -140,12 +141,12 @@ def _relu(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, element, name="relu")
 
 
-def _clip(x: te.Tensor, least: tirx.Expr, most: tirx.Expr) -> te.Tensor:
-    least, most = least.astype(x.dtype), most.astype(x.dtype)
+def _clip(x: te.Tensor, lower: tirx.Expr, upper: tirx.Expr) -> te.Tensor:
+    lower, upper = lower.astype(x.dtype), upper.astype(x.dtype)
 
     def element(*at: tirx.Var) -> tirx.Expr:
-        lower = tirx.Select(x(*at) > most, most, x(*at))
-        return tirx.Select(lower < least, least, lower)
+        clipped = tirx.Select(x(*at) > upper, upper, x(*at))
+        return tirx.Select(clipped < lower, lower, clipped)
 
     return te.compute(x.shape, element, name="clip")
 
@@ -156,7 +157,7 @@ def _legalize_bounded(
     stock: Legalize,
     compute: Callable[..., te.Tensor],
 ) -> relax.Expr:
-    """The lowering of an operator that bounds the elements of its first operand by `compute`."""
+    """Lower an operator that bounds the elements of its first operand, by `compute`."""
     data = call.args[0].ty
     is_known = isinstance(data.shape, relax.ShapeExpr) and "float" in str(data.dtype)
     if not (switches.enabled(FIX_ID) and is_known):
@@ -167,7 +168,7 @@ def _legalize_bounded(
 
 
 def _legalize_class(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """The lowering of ``isnan``, ``isinf`` and ``isfinite``; an integer is finite."""
+    """Lower ``isnan``, ``isinf`` and ``isfinite``; an integer is finite."""
     name, dtype = call.op.name.rpartition(".")[2], str(call.args[0].ty.dtype)
     if not switches.enabled(FIX_ID) or dtype in ("float16", "float32", "float64"):
         return stock(bb, call)

@@ -15,14 +15,14 @@
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A mask of negative infinities, as ``torch.full((n, n), float("-inf"))``; a tensor of extents
-    that is broadcast to a shape with a symbol.
+    A mask of negative infinities, such as ``torch.full((n, n), float("-inf"))``; a tensor of
+    extents that is broadcast to a shape with a symbolic dim.
 Symptom
     ``TypeError: argument of type 'PrimType' is not iterable``; a failed check of RenewDefs.
 Mechanism
-    The value becomes a Python number; what writes an infinity looks for its dtype in an object.
-    The extents are scalar arguments of the kernel, and symbols of a function that it is fused to:
-    one variable is a parameter twice.
+    The value becomes a Python float, and TVM's code for an infinite constant expects its dtype as a
+    string.  The extents are scalar arguments of the kernel, and symbolic dims of the function that
+    it is fused into: one variable becomes a parameter twice.
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``creation-legalize``.

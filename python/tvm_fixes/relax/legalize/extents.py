@@ -10,10 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operands that are addressed by the extents of another one.
+"""Extent checks for operands that a kernel addresses by the extents of another operand.
 
-See :mod:`.indices`.  Extents that are known to differ are an error.  Where they are not known to be
-equal, a kernel for a CPU compares them, and the operand is read within its own extents anyway.
+See :mod:`.indices`.  Extents that are known to differ are an error.  If they are not known to be
+equal, a CPU kernel compares them at run time, and the operand is read within its own extents in any
+case.
 """
 
 from collections.abc import Sequence
@@ -30,19 +31,21 @@ Shape = Sequence[tirx.Expr]
 
 
 def open_axes(operator: str, name: str, own: Shape, expected: Shape, repeats: bool) -> list[int]:
-    """The axes along which extents are not known to be as expected.
+    """Return the axes along which extents are not known to be as expected.
 
     Parameters
     ----------
     operator, name : str
-        What the error names: the operator and its operand.
+        The operator and its operand, for the error message.
+    own, expected : sequence of tirx.Expr
+        The extents of the operand, and the expected ones.
     repeats : bool
-        Whether an extent of 1 agrees with any other.
+        Whether an extent of 1 is broadcast.
 
     Raises
     ------
     ValueError
-        Extents are known to differ.
+        If extents are known to differ.
     """
     analyzer, result = Analyzer(), []
     for axis, (extent, wanted) in enumerate(zip(own, expected, strict=True)):
@@ -53,7 +56,7 @@ def open_axes(operator: str, name: str, own: Shape, expected: Shape, repeats: bo
         is_known = isinstance(difference, tirx.IntImm) and difference.value != 0
         if is_known and not (repeats and not isinstance(extent, tirx.IntImm)):
             raise ValueError(
-                f"{operator}: {name} has {_text(extent)} elements along axis {axis}; "
+                f"{operator}: {name} has extent {_text(extent)} along axis {axis}; "
                 f"expected {_text(wanted)}"
             )
         result.append(axis)
@@ -72,9 +75,9 @@ def fitted(
     expected: Shape,
     repeats: bool = False,
 ) -> relax.Expr:
-    """`operand`, or a copy of the extents `expected` where these are not known to be its own.
+    """Return `operand` if its extents are known to be `expected`, else a copy with these extents.
 
-    An extent that is known to be 1 stays, if it `repeats`.
+    If `repeats`, an extent that is known to be 1 stays, to be broadcast.
     """
     operator = call.op.name.removeprefix("relax.")
     own = list(operand.ty.shape.values)
@@ -109,7 +112,7 @@ def agreeing(
     axes: Sequence[int],
     repeats: bool = False,
 ) -> relax.Expr:
-    """On a CPU, a copy of `operand` that is made if its extents are as expected along `axes`."""
+    """On a CPU, copy `operand` and check at run time that it has the `expected` extents."""
     if not is_cpu(target_of(call)) or not axes or trusts_indices():
         return operand
     operator = call.op.name.removeprefix("relax.")
@@ -138,5 +141,5 @@ def _check(
     differs = tirx.Not(extent.equal(wanted))
     if repeats:
         differs = tirx.all(differs, tirx.Not(extent.equal(tirx.const(1, "int64"))))
-    message = f"{operator}: {name} has {{}} elements along axis {axis}; expected {{}}"
+    message = f"{operator}: {name} has extent {{}} along axis {axis}; expected {{}}"
     return tirx.IfThenElse(differs, fails(message, extent, wanted), None)

@@ -38,7 +38,7 @@ def _take(data: te.Tensor, indices: te.Tensor | tirx.Expr, axis: int, mode: str)
         if mode == "fast":
             place = found(index, extent)
         elif mode == "wrap":
-            # An extent of 0 has no element either way, and nothing may be divided by it.
+            # An extent of 0 has no elements; the divisor must not be 0.
             place = tirx.floormod(place, tirx.max(extent, 1))
         else:
             place = tirx.max(tirx.min(place, extent - 1), 0)
@@ -66,7 +66,7 @@ def _legalize_take(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
 
 
 def _gather_elements(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
-    # TVM does not ask that the indices are within the data on the other axes.
+    # TVM does not check that the indices' extents are within the data's on the other axes.
     longer = [
         other
         for other in range(len(data.shape))
@@ -97,7 +97,7 @@ def _legalize_gather_elements(
 def _gather_nd(
     data: te.Tensor, indices: te.Tensor, batch: int, unknown: Sequence[int]
 ) -> te.Tensor:
-    # Along the axes `unknown` there may be more indices than data.
+    # Along the batch axes `unknown`, the indices may have larger extents than the data.
     *outer, count = indices.shape
     axes = range(batch, batch + int(count))
 
@@ -151,7 +151,7 @@ def _legalize_index_tensor(bb: relax.BlockBuilder, call: relax.Call, stock: Lega
 def broadcast_indices(
     bb: relax.BlockBuilder, call: relax.Call, fields: list[relax.Expr]
 ) -> list[relax.Expr]:
-    """Index tensors whose extents broadcast to each other."""
+    """The index tensors, checked to broadcast to each other."""
     outer = broadcast([field.ty.shape.values for field in fields])
     return [
         fitted(bb, call, "indices", field, outer[len(outer) - field.ty.ndim :], repeats=True)

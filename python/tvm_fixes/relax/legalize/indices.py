@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Indices that a model computes: counted from either end, and never out of the tensor.
+"""Indices that a model computes: counted from either end, and never out of bounds.
 
 Upstream
     No thread found.
@@ -20,16 +20,17 @@ Trigger
     ``relax.take``, ``gather_elements``, ``gather_nd``, ``index_tensor``, ``index_put``,
     ``scatter_elements``, ``scatter_nd``, ``slice_scatter``, ``dynamic_strided_slice``,
     ``reverse_sequence``, ``nn.nll_loss``, the gradients of ``take`` and ``nll_loss``,
-    ``vision.roi_align`` or ``vision.roi_pool`` of a negative index, or of one beyond the extent;
-    ``strided_slice`` with bounds that are assumed to be within, and are not; ``nn.pad`` that is
+    ``vision.roi_align`` or ``vision.roi_pool`` with an index that is negative or beyond the extent;
+    ``strided_slice`` with ``assume_inbound`` and bounds that are out of range; ``nn.pad`` that is
     wider than the axis it reflects or repeats; ``topk`` of more elements than there are; a scatter
     of fewer indices than elements on another axis; an ``index_put`` of rows; a ``slice_scatter``
     along a symbolic dim; ``cumsum`` or ``cumprod`` of no elements.
 Symptom
-    What lies in front of or behind the tensor is read or overwritten, silently, or the process
-    crashes.  Scattered elements are written to other places; the last two do not build.
+    Memory before or after the tensor is read or overwritten, silently, or the process crashes.
+    Scatters write elements to wrong positions; ``index_put`` of rows and ``slice_scatter`` along a
+    symbolic dim do not build.
 Mechanism
-    The kernels address memory by the index as it is, and operands by the extents of others;
+    The kernels address memory by unchecked indices, and operands by the extents of other operands;
     ``scatter_elements`` divides a position by the extents of the indices and multiplies it by those
     of the data.
 How to remove
@@ -37,9 +38,10 @@ How to remove
     ``scatter.py``, ``slices.py``, ``regions.py``, ``nll_loss.py``, ``pad.py``, their tests, the
     passes ``CheckIndices`` and ``LowerScan``, and the fix id ``index-legalize``.
 
-A negative index counts from the end.  An index that is still out of range is an error where
-:func:`~tvm_fixes.relax.transform.CheckIndices` runs, on a CPU.  In the kernel, a read is of the
-nearest element and a write is dropped.  Scatters for a GPU are TVM's, of the nearest indices.
+A negative index counts from the end.  On a CPU, the pass
+:func:`~tvm_fixes.relax.transform.CheckIndices` raises an error for an index that is still out of
+range.  Without the pass, a kernel reads the nearest element, and drops a write.  Scatters for a GPU
+are TVM's kernels, on clamped indices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,9 +60,9 @@ _unsafe: ContextVar[bool] = ContextVar("tvm_fixes_unsafe_indices", default=False
 
 @contextmanager
 def trusting_indices(trusted: bool = True) -> Iterator[None]:
-    """Lower within the ``with`` block without bounds: the caller answers for the indices.
+    """Lower without bounds checks within the ``with`` block: the caller guarantees the indices.
 
-    A negative index counts from the end nevertheless.
+    Negative indices still count from the end.
     """
     token = _unsafe.set(trusted)
     try:
@@ -70,46 +72,46 @@ def trusting_indices(trusted: bool = True) -> Iterator[None]:
 
 
 def trusts_indices() -> bool:
-    """Whether this is lowered without bounds."""
+    """Whether :func:`trusting_indices` is in effect."""
     return _unsafe.get()
 
 
 def takes_effect(*shaped: relax.Expr) -> bool:
-    """Whether the fix is on, and the shapes of all these operands are known."""
+    """Whether the fix is on and the shapes of all `shaped` operands are known."""
     if not switches.enabled(FIX_ID):
         return False
     return all(isinstance(getattr(e.ty, "shape", None), relax.ShapeExpr) for e in shaped)
 
 
 def wrapped(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """An index as an int64 that is counted from the begin."""
-    from_begin = index.astype("int64")
+    """The index as an int64, with a negative one counted from the end."""
+    value = index.astype("int64")
     if str(index.ty.dtype).startswith(("uint", "bool")):
-        return from_begin
-    return from_begin + (from_begin < 0).astype("int64") * extent
+        return value
+    return value + (value < 0).astype("int64") * extent
 
 
 def nearest(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The index of an element, the nearest one to `index`."""
+    """The index clamped to the extent: that of the nearest element."""
     if _unsafe.get():
         return index
     return tirx.max(tirx.min(index, extent - 1), tirx.const(0, "int64"))
 
 
 def found(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """Where to read the element that a model asks for by `index`."""
+    """The in-bounds position to read for an index of the model, counted from either end."""
     return nearest(wrapped(index, extent), extent)
 
 
 def is_within(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """Whether an index that is counted from the begin is one of an element."""
+    """Whether a wrapped index is in bounds."""
     if _unsafe.get():
         return tirx.const(True, "bool")
     return tirx.all(index >= 0, index < extent)
 
 
 def read(data: te.Tensor, position: Sequence[tirx.Expr], computed: Sequence[int]) -> tirx.Expr:
-    """The element at `position`; zero if one of the axes `computed` has no elements."""
+    """The element at `position`; zero if one of the `computed` axes has no elements."""
     nothing = tirx.const(0, str(data.dtype))
     extents = [data.shape[axis] for axis in computed]
     if any(map(is_zero, extents)):
@@ -121,12 +123,12 @@ def read(data: te.Tensor, position: Sequence[tirx.Expr], computed: Sequence[int]
 
 
 def is_at_most(extent: tirx.Expr, limit: tirx.Expr) -> bool:
-    """Whether an extent is proved to be no more than another."""
+    """Whether `extent` is provably at most `limit`."""
     return bool(Analyzer().can_prove(extent <= limit))
 
 
 def broadcast(shapes: Sequence[Sequence[tirx.Expr]]) -> list[tirx.Expr]:
-    """The shape that shapes broadcast to; extents that are not known to be 1 are taken as equal."""
+    """The broadcast shape; extents that are not known to be 1 are assumed to be equal."""
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[tirx.Expr] = [tirx.const(1, "int64")] * rank
     for shape in shapes:

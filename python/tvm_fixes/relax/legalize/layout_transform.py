@@ -15,13 +15,13 @@
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A call on a boolean tensor, as ConvertLayout writes where a comparison is in a packed layout.
+    A call on a boolean tensor, as ConvertLayout makes for a comparison in a packed layout.
 Symptom
     ``ScheduleError: ... has elements of type T.bool, but the transformation fills padding with ...
     float32`` in LegalizeOps, for transformations that pad nothing as well.
 Mechanism
-    TVM's lowering states a padding value, as an integer for integers and as float32 for all other
-    element types.
+    TVM's lowering always sets a padding value: an integer for integers, and float32 for all other
+    dtypes.
 How to remove
     When TVM lowers it, delete this file, its test and the fix id ``layout-transform-legalize``.
 """

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of the pooling that keeps the largest element of each window.
+"""Lowering of max pooling.
 
 Versions
     Seen in 0.27.0.post1.
@@ -18,10 +18,10 @@ Trigger
     ``relax.nn.max_pool1d``, ``max_pool2d`` and ``max_pool3d`` of floating-point data with a window
     of negative infinities, or with a NaN.
 Symptom
-    Wrong numbers, silently: the least finite number, and a NaN that is found or not by where it
-    lies.
+    Wrong numbers, silently: the least finite number instead of negative infinity; whether a NaN is
+    kept depends on its position.
 Mechanism
-    Data is padded with the least finite number, which the comparison begins with too; a comparison
+    The least finite number is both the padding and the initial value of the maximum; a comparison
     with a NaN is false.
 How to remove
     When TVM passes the tests of this file, delete it and its test.
@@ -55,22 +55,22 @@ def max_pool(
     Parameters
     ----------
     data : te.Tensor
-        Of floating-point numbers, in any layout.
+        Floating-point data, in any layout.
     shape : sequence of tirx.Expr
-        Of the result.
+        The shape of the result.
     axes : sequence of int
-        The spatial axes, to which the elements of `kernel`, `strides`, `dilation` and `padding`
-        belong in turn.
+        The spatial axes, in the order of `kernel`, `strides`, `dilation` and `padding`.
     kernel, strides, dilation : sequence of int
-        The extent of a window, the distance of two, and that of two elements of one.
+        The extent of a window, the distance between windows, and the distance between two elements
+        of a window.
     padding : pair of sequence of int
-        At least as many positions before and after the data as windows reach into.
+        The padding before and after the data; it must cover all windows.
 
     Returns
     -------
     te.Tensor
-        In the dtype of `data`: NaN where a window has one, negative infinity where it has padding
-        alone.
+        The maxima, in the dtype of `data`: NaN for a window with a NaN, negative infinity for a
+        window of only padding.
     """
     wide = comparable(data)
     before, after = ([0] * len(data.shape) for _ in range(2))
@@ -98,14 +98,14 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     call = clip_window(bb, round_down(bb, call))
     (data,), attrs = call.args, call.attrs
     layout, out_layout = str(attrs.layout), str(attrs.out_layout)
-    is_ours = (
+    is_supported = (
         switches.enabled(FIX_ID)
         and "float" in str(data.ty.dtype)
         and out_layout in ("", layout)
         and isinstance(data.ty.shape, relax.ShapeExpr)
         and isinstance(call.ty.shape, relax.ShapeExpr)
     )
-    if not is_ours:
+    if not is_supported:
         return stock(bb, call)
     switches.note(FIX_ID)
     kernel, strides, dilation, padding = (

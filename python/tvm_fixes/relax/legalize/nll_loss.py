@@ -12,9 +12,9 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.nll_loss`` and ``relax.grad.nll_loss_backward``.
 
-See :mod:`.indices`.  A target that is ``ignore_index`` has no loss and no weight, a negative one
-too, which TVM's gradient looks up.  Another one that is out of range has the loss of the nearest
-class.
+See :mod:`.indices`.  A target equal to ``ignore_index`` has no loss and no weight, also if it is
+negative; TVM's gradient reads out of bounds for it.  Any other target out of range has the loss of
+the nearest class.
 """
 
 import functools

@@ -15,18 +15,18 @@
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Data whose mean is large against its deviation; an instance norm in float16 over more than 65504
-    elements; ``center=False``, ``scale=False``; axes of a layer norm that do not ascend; a negative
-    channel axis of an instance norm; bfloat16 and float64.
+    Data whose mean is large compared with its deviation; an instance norm in float16 over more than
+    65504 elements; ``center=False``, ``scale=False``; axes of a layer norm that do not ascend; a
+    negative channel axis of an instance norm; bfloat16 and float64.
 Symptom
     Wrong numbers, silently: with mean 1000 and deviation 1 a float32 group norm is off by up to 15,
-    an instance norm is NaN, a layer norm over 16384 elements off by 0.006. The channel axis is an
-    IndexError, and the dtypes are an InternalError.
+    an instance norm is NaN, a layer norm over 16384 elements off by 0.006. The negative axis raises
+    an IndexError, and the other dtypes raise an InternalError.
 Mechanism
     The variance is the difference of two sums, which cancel, and the mean a plain sum, whose
-    rounding errors a large mean makes large. The number of elements is in the dtype of the data.
-    Gamma is multiplied and beta added always, both at the indices of the axes in ascending order.
-    TVM's computes check for float16 and float32.
+    rounding errors grow with the mean. The number of elements is in the dtype of the data. Gamma
+    and beta are always applied, both at the indices of the axes in ascending order. TVM's computes
+    accept only float16 and float32.
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id ``norm-variance``.
 """
@@ -70,23 +70,23 @@ def normalize(
     Parameters
     ----------
     data : te.Tensor
-        Floating-point. Sums are in float32 or wider, and the result is rounded once.
+        Floating-point data. Sums are in float32 or wider, and the result is rounded once.
     gamma, beta : te.Tensor
-        Axis ``k`` of them is the axis ``parameter_axes[k]`` of `data`.
+        Scale and offset; their axis ``k`` is the axis ``parameter_axes[k]`` of `data`.
     axes, parameter_axes : list of int
-        Axes of `data`, none negative. Mean and variance are those over `axes`.
+        Non-negative axes of `data`. Mean and variance are taken over `axes`.
     groups : int, optional
-        Mean and variance are also those over the channels of one of so many groups, which divide
-        the extent of the one parameter axis.
+        The number of channel groups. Mean and variance are then also taken over the channels of a
+        group; the number divides the extent of the only parameter axis.
     epsilon : float
         Added to the variance.
     center, scale : bool
-        Whether to add `beta`, whether to multiply by `gamma`.
+        Whether to add `beta`, and whether to multiply by `gamma`.
 
     Returns
     -------
     te.Tensor
-        Of the shape and the dtype of `data`.
+        The result, with the shape and the dtype of `data`.
     """
     group_axes = {} if groups is None else dict.fromkeys(parameter_axes, groups)
     standardized = _standardize(data, _Slices(list(data.shape), axes, group_axes), epsilon)
@@ -105,9 +105,9 @@ def normalize(
 
 
 class _Slices:
-    """The elements that share mean and variance, of which there is one set at each index.
+    """The slices of a tensor whose elements share a mean and a variance.
 
-    They differ along `axes`, and along those axes in `groups` within one of so many groups.
+    A slice spans `axes` in full; along each axis in `groups` it spans one of that number of groups.
     """
 
     def __init__(self, shape: list[tirx.Expr], axes: list[int], groups: dict[int, int]) -> None:
@@ -117,23 +117,23 @@ class _Slices:
         self._averaged = dict(sorted(averaged.items()))
         self._kept = [axis for axis in range(len(shape)) if axis not in axes]
         self.shape = [groups.get(axis, shape[axis]) for axis in self._kept]
-        # There is no mean of no elements to divide by their number.
+        # An empty slice has no mean: do not divide by a count of 0.
         is_empty = any(map(is_zero, averaged.values()))
         extents = [] if is_empty else averaged.values()
         self.count = math.prod(extents, start=tirx.const(1, "int64"))
 
     def members(self, at: Position) -> tuple[Position, list[tirx.IterVar]]:
-        """Where the elements at the index `at` lie, and the axes along which they do."""
+        """The position of the elements of the slice `at`, and the reduction axes in it."""
         index, along = dict(zip(self._kept, at, strict=True)), []
         for axis, extent in self._averaged.items():
             along.append(te.reduce_axis((0, extent), f"k{axis}"))
             start = index[axis] * self._sizes[axis] if axis in self._sizes else 0
             index[axis] = start + along[-1].var
-        # A reduction has an axis, even that of a single element.
+        # A reduction needs an axis, even over a single element.
         return [index[axis] for axis in sorted(index)], along or [te.reduce_axis((0, 1), "k")]
 
     def index_of(self, position: Position) -> list[tirx.Expr]:
-        """The index of the elements to which the one at `position` belongs."""
+        """The index of the slice that contains the element at `position`."""
         return [
             tirx.floordiv(position[axis], self._sizes[axis])
             if axis in self._sizes
@@ -145,13 +145,13 @@ class _Slices:
 def _standardize(
     data: te.Tensor, slices: _Slices, epsilon: float
 ) -> Callable[[Position], tuple[tirx.Expr, tirx.Expr]]:
-    """Difference from the mean, and reciprocal of the deviation, of the element at a position.
+    """Return a function from a position to the centered element and the reciprocal deviation.
 
     Two passes over the data, as in the corrected two-pass algorithm (Chan, Golub and LeVeque,
     Algorithms for Computing the Sample Variance, The American Statistician 37, 1983): one sums the
     elements, the other their differences from the mean, and the squares of these. The differences
-    would sum to 0 but for the rounding of the mean, which that sum corrects; so the error does not
-    grow with the mean unless its rounding is as large as the deviation.
+    would sum to 0 if the mean were exact; their sum corrects its rounding. So the error does not
+    grow with the mean, unless the rounding of the mean is as large as the deviation.
     """
 
     def mean_of(total: te.Tensor, name: str) -> te.Tensor:
@@ -170,7 +170,7 @@ def _standardize(
     def reciprocal_of_deviation(*at: tirx.Var) -> tirx.Expr:
         variance = mean_square(*at) - correction(*at) * correction(*at)
         zero = tirx.const(0, mean.dtype)
-        # Of equal elements rounding may make it negative. Unlike a maximum a select keeps a NaN.
+        # For equal elements, rounding may make it negative. A Select keeps NaN, unlike a maximum.
         variance = tirx.Select(variance < zero, zero, variance)
         return tirx.rsqrt(variance + tirx.const(epsilon, mean.dtype))
 
@@ -187,10 +187,11 @@ def _standardize(
 
 
 def _widened(tensor: te.Tensor, position: Position) -> tirx.Expr:
-    """The element of `tensor` at `position`, in the dtype of sums."""
+    """The element of `tensor` at `position`, in the dtype of the sums."""
     value = tensor(*position)
     if tensor.dtype == "bfloat16":
-        # In a reduction to a pair TVM does not lower a cast of bfloat16, and reads it as integers.
+        # In a reduction to a pair, TVM does not lower a cast of bfloat16, but reads its bits as
+        # integers.
         return widened_bfloat16(value)
     return value if tensor.dtype == "float64" else value.astype("float32")
 
@@ -207,7 +208,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     return bb.call_te(
         normalize,
         data,
-        gamma if groups is None else _in_groups(bb, gamma, groups),
+        gamma if groups is None else _check_groups(bb, gamma, groups),
         beta,
         axes,
         parameter_axes,
@@ -219,10 +220,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     )
 
 
-def _in_groups(bb: relax.BlockBuilder, vector: relax.Expr, groups: int) -> relax.Expr:
-    """`vector`, checked at run time to have whole groups if that is unknown now.
+def _check_groups(bb: relax.BlockBuilder, vector: relax.Expr, groups: int) -> relax.Expr:
+    """Check at run time that `groups` divides the extent of `vector`, unless that is known.
 
-    The type rule trusts symbolic channels; the computation would read out of bounds.
+    The type rule does not check symbolic channels; the computation would read out of bounds.
     """
     (channels,) = vector.ty.shape.values
     if divides(groups, channels):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowerings in the place of TVM's."""
+"""Registration of lowerings that replace TVM's."""
 
 import functools
 from collections.abc import Callable
@@ -19,22 +19,22 @@ import tvm
 from tvm import relax
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
-"""How LegalizeOps lowers a call of an operator."""
+"""A function with which LegalizeOps lowers a call of an operator."""
 
-# Above TVM's own registrations, which are at 10.
+# Above TVM's own registrations, which have level 10.
 _LEVEL = 11
 
 
 def override(operator: str, legalize: Callable[..., relax.Expr]) -> None:
-    """Put a lowering in force.
+    """Replace the lowering of an operator.
 
     Parameters
     ----------
     operator : str
         The name of the operator.
     legalize : callable
-        Called as a :data:`Legalize`, and with the function that was registered before as ``stock``,
-        to which it hands the calls that it leaves alone.
+        A :data:`Legalize` with an additional keyword argument ``stock``: the previously registered
+        function, to which it passes the calls that it does not lower itself.
     """
     stock = tvm.ir.Op.get(operator).get_attr("FLegalize")
     tvm.ir.register_op_attr(

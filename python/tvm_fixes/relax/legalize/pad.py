@@ -12,8 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.pad`` in the modes ``reflect``, ``replicate`` and ``circular``.
 
-See :mod:`.indices`.  Paddings that are wider than the axis go on: reflected at either end, or
-around, as often as it takes, like NumPy's.
+See :mod:`.indices`.  A padding wider than the axis reflects or wraps around repeatedly, like
+NumPy's.
 """
 
 import functools
@@ -29,21 +29,21 @@ from .override import Legalize, override
 
 def _reflected(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     last = extent - 1
-    # An extent of 1 has a period of 0, and nothing may be divided by it.
+    # An extent of 1 has a period of 0; the divisor must not be 0.
     period = tirx.max(last * 2, tirx.const(1, "int64"))
     return last - tirx.abs(last - tirx.floormod(index, period))
 
 
-def _around(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+def _wrapped_around(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     return tirx.floormod(index, tirx.max(extent, tirx.const(1, "int64")))
 
 
 _PLACES: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "reflect": _reflected,
     "replicate": nearest,
-    "circular": _around,
+    "circular": _wrapped_around,
 }
-"""Where to read an element of the padding."""
+"""The position to read for an element of the padding, by mode."""
 
 
 def _pad(data: te.Tensor, widths: Sequence[tuple[int, int]], mode: str) -> te.Tensor:
@@ -66,10 +66,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return stock(bb, call)
     ends = [int(width) for width in call.attrs.pad_width]
     widths = list(zip(ends[::2], ends[1::2], strict=True))
-    # Where the axis is long enough, TVM's kernel is right, and divides less.
-    least = {"reflect": 1, "replicate": 1, "circular": 0}[mode]
+    # If the axis is long enough, TVM's kernel is correct and needs fewer divisions.
+    minimum = {"reflect": 1, "replicate": 1, "circular": 0}[mode]
     is_long = [
-        is_at_most(tirx.const(max(*pair, 0) * (mode != "replicate") + least, "int64"), extent)
+        is_at_most(tirx.const(max(*pair, 0) * (mode != "replicate") + minimum, "int64"), extent)
         for extent, pair in zip(data.ty.shape.values, widths, strict=True)
         if any(pair)
     ]

@@ -19,7 +19,7 @@ Trigger
 Symptom
     ``AttributeError: module 'tvm.topi.nn' has no attribute 'pixel_shuffle'`` in LegalizeOps.
 Mechanism
-    TVM's lowering names a function that its package defines and does not export.
+    TVM's lowering calls a function that topi defines but does not export.
 How to remove
     When TVM lowers it, delete this file, its test and the fix id ``pixel-shuffle-legalize``.
 """
@@ -36,19 +36,20 @@ _OPERATOR = "relax.nn.pixel_shuffle"
 
 
 def pixel_shuffle(data: te.Tensor, factor: int) -> te.Tensor:
-    """Compute a pixel shuffle: channels become height and width.
+    """Compute a pixel shuffle: rearrange channels into height and width.
 
     Parameters
     ----------
     data : te.Tensor
-        Of shape ``(..., C * factor**2, H, W)``, any dtype.
+        A tensor of shape ``(..., C * factor**2, H, W)``, any dtype.
     factor : int
-        By what height and width grow.
+        The factor by which height and width grow.
 
     Returns
     -------
     te.Tensor
-        Of shape ``(..., C, H * factor, W * factor)``, as ``torch.nn.PixelShuffle`` defines it.
+        The result of shape ``(..., C, H * factor, W * factor)``, as defined by
+        ``torch.nn.PixelShuffle``.
     """
     *batch, channels, height, width = data.shape
 

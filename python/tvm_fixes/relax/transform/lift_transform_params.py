@@ -10,27 +10,27 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lifting of what is computed of weights alone, checked, and within a budget of bytes.
+"""LiftTransformParams: lift computations on weights, with checks and a budget of bytes.
 
 Upstream
     https://github.com/apache/tvm/issues/17231, https://github.com/apache/tvm/pull/17232
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An output that is computed of weights alone; an expression that stands twice in a function and
-    not in another one with which the transform is shared; a function that calls the lifted one;
-    ``num_input`` beyond the parameters; weights that are dequantized, upcast or repeated.
+    An output that depends only on weights; a shared transform, and an expression that occurs twice
+    in one function and not in another; a function that calls the lifted one; ``num_input`` beyond
+    the parameters; weights that are dequantized, upcast or repeated.
 Symptom
-    A module in which a variable is not defined; a caller that passes weights as they were, where
-    prepared ones are expected, and gets wrong numbers silently; a segmentation fault;
-    prepared weights that are several times as large as the weights.
+    A module with an undefined variable; a caller that passes the original weights to a function
+    that expects prepared ones, and silently gets wrong numbers; a segmentation fault; prepared
+    weights that are several times as large as the original ones.
 Mechanism
-    ``LiftTransformParams`` looks for what is needed at run time among the values of bindings, not
-    in the result; it counts computations, not the functions that they stand in; it looks at
-    functions one by one; it lifts whatever it can.
+    ``LiftTransformParams`` looks for values that are needed at run time among the bindings, not in
+    the result; it counts occurrences of a computation, not the functions that have it; it does not
+    look at callers; it lifts as much as it can.
 How to remove
-    When TVM's pass has a limit on what weights may grow by and rewrites callers, use it; delete
-    this file, ``lift_plan``, their tests and the fix id ``lift-transform-params``.
+    When TVM's pass limits the growth of weights and rewrites callers, use it; delete this file,
+    ``lift_plan``, their tests and the fix id ``lift-transform-params``.
 """
 
 import warnings
@@ -63,10 +63,10 @@ def LiftTransformParams(
     max_growth: float = MAX_GROWTH,
     allowance: int = WEIGHTS_ALLOWANCE,
 ) -> tvm.transform.Pass:
-    """Compute what depends on weights alone in a function of its own.
+    """Move computations that depend only on weights to a transform function.
 
-    TVM's pass of this name, checked and with a budget.  The parameters of a function after those
-    that its attribute ``num_input`` counts are weights.  Before::
+    TVM's pass of this name, with checks and a budget.  The first ``num_input`` parameters of a
+    function (an attribute) are inputs, the others are weights.  Before::
 
         def main(x, w):                          # num_input = 1
             transposed = R.permute_dims(w)
@@ -80,72 +80,71 @@ def LiftTransformParams(
         def main(x, transposed):
             return R.matmul(x, transposed)
 
-    **What main takes is not what it took**: in the place of ``main(x, w)`` the right call is
-    ``main(x, *main_transform_params([w]))``.  :func:`tvm_fixes.lift` makes an object that is called
-    as before.
+    **The meaning of main's parameters changes**: instead of ``main(x, w)``, call
+    ``main(x, *main_transform_params([w]))``.  :func:`tvm_fixes.lift` returns an object that keeps
+    the original signature.
 
     Parameters
     ----------
     shared_transform : bool or sequence of str
         False: a function ``NAME_transform_params`` for each function with ``num_input``.  True, or
-        the names of functions: one ``transform_params`` for all of them, with what all compute.
-        Their weights agree by position; names may differ, but a name that stands at another
-        position in another function is refused.
+        the names of functions: one ``transform_params`` for all of them, with the computations that
+        all of them have.  Their weights match by position; names may differ, but a name that has
+        another position in another function is an error.
     max_growth : float
-        How many times as large as the weights that they take the place of the prepared ones may be.
-        What would be larger is computed whenever the function runs: quantized weights stay
-        quantized.  ``math.inf`` lifts all that TVM's pass does.  A symbolic extent is taken for
-        256.
+        The maximum ratio of prepared weights to the weights they replace, in bytes.  A larger value
+        is computed on each run of the function: quantized weights stay quantized.  ``math.inf``
+        lifts all that TVM's pass lifts.  The size estimate takes a symbolic dim as 256.
     allowance : int
-        The bytes that all prepared weights together may take beyond that, by default 64 KiB: small
-        weights are prepared although they double in size.
+        The number of bytes that all prepared weights together may take beyond that limit, by
+        default 64 KiB: small weights are prepared even if they double in size.
 
     Returns
     -------
     tvm.transform.Pass
         A module pass.  A lifted function gets the attribute ``lift_transform_params``, with the
-        name of the function that prepares its weights (``transform``), and the ``names`` and
-        ``types`` of its parameters as they were, in order, ``num_input`` of them inputs.  Such a
-        function is not lifted again.  The attribute ``params``, from which
-        ``relax.frontend.detach_params`` takes weights, goes to the function that takes them now.
+        name of its transform function (``transform``), and the ``names`` and ``types`` of its
+        original parameters in order, the first ``num_input`` of which are inputs.  Such a function
+        is not lifted again.  The attribute ``params``, from which ``relax.frontend.detach_params``
+        takes weights, moves to the transform function.
 
     Raises
     ------
     UsageError
         If `max_growth` or `allowance` is negative, or `shared_transform` is neither a bool nor
         names, or empty.
-        From the pass: if a name is no Relax function with ``num_input``, or is reserved for
-        transforms; if ``num_input`` is not an integer or out of range; if functions that are to
-        share a transform differ in number or types of weights, name them in another order, or have
-        a ``match_cast``; if a function other than these uses a lifted one for something else than a
-        call, or calls it with another number of arguments; if a local function computes with
-        weights; if a function of the transform's name does not return the weights.
+        When the pass runs: if a name is not a Relax function with ``num_input``, or is reserved for
+        transforms; if ``num_input`` is not an integer or out of range; if functions with a shared
+        transform differ in number or types of weights, have them in another order, or have a
+        ``match_cast``; if another function uses a lifted one other than in a call, or calls it with
+        another number of arguments; if a local function computes with weights; if a function with
+        the name of the transform exists and does not return the weights.
 
     Warns
     -----
     UserWarning
-        If no function has ``num_input``; if a function computes with weights alone outside of
-        dataflow blocks, from where nothing is lifted; if a function that has weights is named
-        ``…transform_params`` and passed over.
+        If no function has ``num_input``; if a computation that depends only on weights is outside
+        dataflow blocks, where nothing is lifted; if a function with weights is skipped because it
+        is named ``…transform_params``.
 
     Notes
     -----
-    A result that is computed of weights alone is prepared whole, and ``main`` returns what it is
-    passed.  Functions of the module that call a lifted one get the transform in front of the call:
-    right, but done at each of their calls.  Where the weights are one tuple, as
-    ``BundleModelParams`` makes them, its fields are the weights: the transform takes the tuple as
-    it was.
+    If a result depends only on weights, it is prepared as a whole, and ``main`` returns the
+    prepared value.  In functions of the module that call a lifted one, a call of the transform is
+    inserted before: this is correct, but the weights are prepared on each call.  If the weights are
+    one tuple, as ``BundleModelParams`` makes them, its fields are the weights, and the transform
+    takes the original tuple.
     """
     shared = _check_shared(shared_transform)
     if not max_growth >= 0:
-        raise UsageError(f"max_growth must be a number that is not negative, got {max_growth}")
+        raise UsageError(f"max_growth must be >= 0, got {max_growth}")
     if allowance < 0:
-        raise UsageError(f"allowance must be a number of bytes, got {allowance}")
+        raise UsageError(f"allowance must be >= 0 bytes, got {allowance}")
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return relax.transform.LiftTransformParams(shared)(mod)
-        # What TVM's pass is made of is left out below level 1.
+        # Below level 1, TVM would skip the passes that its pass runs internally.
         inner = uninstrumented(context, opt_level=max(context.opt_level, 1))
         with inner:
             return _lift(mod, shared, max_growth, allowance)
@@ -162,7 +161,7 @@ def _check_shared(shared: Any) -> bool | list[str]:
     if not shared:
         raise UsageError("shared_transform: expected names of functions, got an empty list")
     if len(set(shared)) != len(shared):
-        raise UsageError(f"shared_transform: a name stands twice in {list(shared)}")
+        raise UsageError(f"shared_transform: duplicate name in {list(shared)}")
     return list(shared)
 
 
@@ -188,9 +187,9 @@ def _lift(
         rewritten |= {var: plan.rewrite(number) for number, var in enumerate(group)}
     switches.note(FIX_ID)
     for var in rewritten:
-        logs.debug(NAME, f"{var.name_hint}: its weights are prepared by {transforms[var]}")
+        logs.debug(NAME, f"{var.name_hint}: {transforms[var]} prepares its weights")
 
-    # TVM's pass takes every function with `num_input` that is no transform, unless it gets names.
+    # Without names, TVM's pass lifts every function with `num_input` that is not a transform.
     hidden = {
         var: function
         for var, function in mod.functions_items()
@@ -218,7 +217,7 @@ def _has_num_input(function: Any) -> bool:
 
 
 def _targets(mod: tvm.IRModule, shared: bool | list[str]) -> dict[tvm.ir.GlobalVar, relax.Function]:
-    """The functions to lift, in the order of their names or as they are named."""
+    """The functions to lift, in the order of `shared` if it lists names, else sorted by name."""
     by_name = {str(var.name_hint): var for var in mod.get_global_vars()}
     if isinstance(shared, list):
         for name in shared:
@@ -228,7 +227,7 @@ def _targets(mod: tvm.IRModule, shared: bool | list[str]) -> dict[tvm.ir.GlobalV
         names = sorted(name for name, var in by_name.items() if _has_num_input(mod[var]))
         if not names:
             warnings.warn(
-                f"{NAME}: no function has the attribute num_input: nothing is lifted", stacklevel=2
+                f"{NAME}: nothing is lifted: no function has the attribute num_input", stacklevel=2
             )
     targets = {}
     for name in names:
@@ -239,13 +238,13 @@ def _targets(mod: tvm.IRModule, shared: bool | list[str]) -> dict[tvm.ir.GlobalV
             is_transform = len(weights) == 1 and isinstance(weights[0].ty, relax.TupleType)
             if weights and not is_transform:
                 warnings.warn(
-                    f"{NAME}: {name} is not lifted: functions named …{SUFFIX} are taken for those "
+                    f"{NAME}: {name} is not lifted: the suffix …{SUFFIX} is reserved for functions "
                     "that prepare weights; rename it",
                     stacklevel=2,
                 )
         elif RECORD not in function.attrs:
             _check_function(name, function)
-            # The attribute may be one of TVM's integers, which its pass does not read.
+            # The attribute may be an IntImm, which TVM's pass does not read.
             targets[by_name[name]] = function.with_attr("num_input", num_input)
     return targets
 
@@ -253,7 +252,7 @@ def _targets(mod: tvm.IRModule, shared: bool | list[str]) -> dict[tvm.ir.GlobalV
 def _check_named(mod: tvm.IRModule, by_name: dict[str, tvm.ir.GlobalVar], name: str) -> None:
     if name not in by_name:
         raise UsageError(
-            f"shared_transform: no function is named {name!r}; the module's: {', '.join(by_name)}"
+            f"shared_transform: no function is named {name!r}; the module has: {', '.join(by_name)}"
         )
     if not isinstance(mod[by_name[name]], relax.Function):
         raise UsageError(f"shared_transform: {name!r} is not a Relax function")
@@ -261,8 +260,8 @@ def _check_named(mod: tvm.IRModule, by_name: dict[str, tvm.ir.GlobalVar], name: 
         raise UsageError(f"shared_transform: {name!r} has no attribute num_input")
     if name.endswith(SUFFIX):
         raise UsageError(
-            f"shared_transform: {name!r}: functions named …{SUFFIX} are taken for those that "
-            "prepare weights; rename it"
+            f"shared_transform: cannot lift {name!r}: the suffix …{SUFFIX} is reserved for "
+            "functions that prepare weights; rename it"
         )
 
 
@@ -281,7 +280,7 @@ def _num_input(name: str, function: relax.Function) -> int:
 
 
 def _check_function(name: str, function: relax.Function) -> None:
-    """Refuse local functions of weights, and warn of what stands outside of dataflow blocks."""
+    """Reject local functions that use weights; warn of computations outside dataflow blocks."""
     of_weights = set(weights_of(function))
     outside = []
     for block in function.body.blocks:
@@ -299,8 +298,8 @@ def _check_function(name: str, function: relax.Function) -> None:
                 outside.append(str(binding.var.name))
     if outside:
         warnings.warn(
-            f"{NAME}: {name}: what is computed of weights outside of dataflow blocks is not "
-            f"lifted: {', '.join(outside)}; run relax.transform.ConvertToDataflow first",
+            f"{NAME}: {name}: computations on weights outside dataflow blocks are not lifted: "
+            f"{', '.join(outside)}; run relax.transform.ConvertToDataflow first",
             stacklevel=2,
         )
 
@@ -311,7 +310,7 @@ def _check_transforms(
     transforms: dict[tvm.ir.GlobalVar, str],
     callers: dict[tvm.ir.GlobalVar, str],
 ) -> None:
-    """Where a function has the name of a transform, TVM's pass puts the new one behind it."""
+    """Check existing functions with the name of a transform: TVM's pass chains the new one."""
     by_name = {str(var.name_hint): var for var in mod.get_global_vars()}
     for var, name in transforms.items():
         if name not in by_name:
@@ -321,18 +320,18 @@ def _check_transforms(
         returns = earlier.ret_ty if isinstance(earlier, relax.Function) else None
         if not tvm_ffi.structural_equal(returns, weights, map_free_vars=True):
             raise UsageError(
-                f"{var.name_hint}: there is a function {name} that does not return its weights: "
-                f"expected {weights}, got {returns}; rename it"
+                f"{var.name_hint}: the module has a function {name} that does not return the "
+                f"weights of {var.name_hint}: expected {weights}, got {returns}; rename it"
             )
         if var in callers:
             raise UsageError(
-                f"{callers[var]} calls {var.name_hint}, whose weights {name} prepares already; "
-                f"lift {var.name_hint} once, with this pass"
+                f"{callers[var]} calls {var.name_hint}, whose weights {name} already prepares; "
+                f"lift {var.name_hint} only once, with this pass"
             )
 
 
 def _check_agreement(targets: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
-    """Refuse functions that cannot share a transform."""
+    """Reject functions that cannot share a transform."""
     (first_var, first), *others = targets.items()
     expected = weights_of(first)
     positions = {str(param.name): index for index, param in enumerate(expected)}
@@ -340,11 +339,11 @@ def _check_agreement(targets: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
         for binding in bindings(function):
             if isinstance(binding, relax.MatchCast):
                 raise UsageError(
-                    f"{var.name_hint}: {binding.var.name!r}: no transform is shared by functions "
-                    "with match_cast; pass shared_transform=False"
+                    f"{var.name_hint}: {binding.var.name!r}: functions with match_cast cannot "
+                    "share a transform; pass shared_transform=False"
                 )
     for var, function in others:
-        both = f"{first_var.name_hint} and {var.name_hint} share a transform"
+        both = f"{first_var.name_hint} and {var.name_hint} cannot share a transform"
         weights = weights_of(function)
         if len(weights) != len(expected):
             raise UsageError(f"{both}: they have {len(expected)} and {len(weights)} weights")
@@ -357,8 +356,8 @@ def _check_agreement(targets: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
             position = positions.get(str(other.name), index)
             if position != index:
                 raise UsageError(
-                    f"{both}, and name their weights in another order: {other.name!r} is weight "
-                    f"{position} and weight {index}"
+                    f"{both}: they order their weights differently: {other.name!r} is weight "
+                    f"{position} in the former and weight {index} in the latter"
                 )
 
 
@@ -368,10 +367,10 @@ def unbundle(
     mod: tvm.IRModule,
     names: Sequence[str] = (),
 ) -> relax.Function:
-    """A function whose weights are one tuple, with its fields as parameters.
+    """Replace the weight tuple of a function by one parameter per field; others come back as is.
 
-    `names` are theirs, if they are as many; else they have those of the variables that they are
-    bound to.
+    The parameters get `names`, if there is one for each field, else the names of the variables that
+    the fields are bound to.
     """
     weights = weights_of(function)
     if len(weights) != 1 or not isinstance(weights[0].ty, relax.TupleType):
@@ -404,7 +403,7 @@ def _record(function: relax.Function, transform: str) -> dict[str, Any]:
 
 
 def type_text(ty: tvm.ir.Type) -> str:
-    """A type as TVMScript writes it, in one line."""
+    """The TVMScript text of a type, in one line."""
     if isinstance(ty, relax.TupleType):
         return f"R.Tuple({', '.join(map(type_text, ty.fields))})"
     lines = str(ty.script(show_meta=False)).splitlines()

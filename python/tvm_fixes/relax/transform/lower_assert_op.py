@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LowerAssertOp: assertions that cost next to nothing as long as they hold."""
+"""LowerAssertOp: lower assertions to kernels, which cost almost nothing if they hold."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,14 +34,14 @@ _SCALARS: dict[str, Callable[..., tirx.Expr]] = {
     "relax.logical_and": tirx.all,
     "relax.logical_or": tirx.any,
 }
-"""What a kernel does itself with tensors of rank 0."""
+"""The operators on tensors of rank 0 that the kernel computes itself."""
 
 
 def LowerAssertOp() -> tvm.transform.Pass:
-    """Have a kernel decide the condition of ``R.assert_op``, and call Python where it is false.
+    """Evaluate the condition of ``R.assert_op`` in a kernel, and call Python only if it is false.
 
-    The function behind the operator is one of Python's, which takes some 0.1 ms in a model that
-    has other things in the caches.  Before::
+    The operator calls a Python function, which takes about 0.1 ms with cold caches, as between the
+    kernels of a model.  Before::
 
         ok = R.less(greatest, R.const(8))
         R.assert_op(ok, [greatest], format="`lv`: expected less than 8, got {}")
@@ -54,15 +54,15 @@ def LowerAssertOp() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass for operators of a CPU.  Assertions of other values than tensors of rank 0
-        and numbers stay as they are.
+        A module pass for CPU operators.  It skips assertions with values other than tensors of rank
+        0 and scalars.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not any(operator == _OPERATOR for operator in _operators(mod)):
             return mod
-        # The kernel reads what the condition is computed of, which a dataflow block may not
-        # put out: the blocks are made anew around the kernels.
+        # The kernel reads the operands of the condition, which may be local to a dataflow block:
+        # flatten the blocks, and form them again around the kernels.
         plain = relax.transform.ToNonDataflow()(mod)
         lowering = _Lowering(plain)
         for global_var, function in plain.functions_items():
@@ -73,7 +73,7 @@ def LowerAssertOp() -> tvm.transform.Pass:
         lowered = lowering.builder_.get()
         if contains(mod, relax.DataflowBlock):
             lowered = relax.transform.ConvertToDataflow(1)(lowered)
-        # What was computed for an assertion alone is not read any more.
+        # Removes the conditions, which the kernels compute.
         return relax.transform.DeadCodeElimination()(lowered)
 
     return tvm.transform.module_pass(run, opt_level=0, name="LowerAssertOp")
@@ -99,12 +99,12 @@ class _Lowering(PyExprMutator):
 
 
 class _Kernel:
-    """The parameters of a PrimFunc, and what it is called with.
+    """The parameters of a PrimFunc under construction, and the arguments of its call.
 
     Parameters
     ----------
     bound_to : callable
-        From a variable to what it is bound to, None for a parameter.
+        Returns the value that a variable is bound to, None for a parameter.
     """
 
     def __init__(self, bound_to: Callable[[relax.Var], relax.Expr | None]) -> None:
@@ -114,7 +114,7 @@ class _Kernel:
         self._scalars: dict[relax.Expr, tirx.Expr] = {}
 
     def take(self, value: relax.Expr) -> tirx.Expr | None:
-        """What `value` is in the kernel; None if it cannot be a parameter."""
+        """The TIR expression for `value` in the kernel; None if a kernel cannot take it."""
         if _is_scalar(value.ty):
             return self._scalar(value)
         if isinstance(value.ty, tvm.ir.PrimType):
@@ -123,10 +123,10 @@ class _Kernel:
 
     def _scalar(self, value: relax.Expr) -> tirx.Expr:
         if value not in self._scalars:
-            self._scalars[value] = self._computed(value)
+            self._scalars[value] = self._scalar_expr(value)
         return self._scalars[value]
 
-    def _computed(self, value: relax.Expr) -> tirx.Expr:
+    def _scalar_expr(self, value: relax.Expr) -> tirx.Expr:
         dtype, constant = str(value.ty.dtype), tensor_of(value)
         if constant is not None:
             return tirx.const(constant.numpy().item(), dtype)
@@ -153,7 +153,7 @@ def _operators(mod: tvm.IRModule) -> Iterator[str]:
 
 
 def _is_scalar(ty: Any) -> bool:
-    """Whether a type is that of tensors of rank 0 that lie where all others do."""
+    """Whether a type is a tensor of rank 0 without a vdevice."""
     if not isinstance(ty, relax.TensorType) or ty.ndim != 0:
         return False
     return ty.dtype is not None and ty.vdevice is None

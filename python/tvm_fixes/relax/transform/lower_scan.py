@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LowerScan: cumulative sums and products, also of no elements."""
+"""LowerScan: lower cumulative sums and products, also of no elements."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,20 +28,20 @@ _SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
     "relax.cumsum": (0, lambda total, value: total + value),
     "relax.cumprod": (1, lambda total, value: total * value),
 }
-"""What each begins with, and how it goes on."""
+"""The initial value of each scan, and its combination of the running value with an element."""
 
 
 def LowerScan() -> tvm.transform.Pass:
     """Lower ``R.cumsum`` and ``R.cumprod`` for a CPU.
 
-    TVM's kernel writes the first element of each line before it asks whether there is one: a line
-    of no elements has the next tensor's memory, or the heap's own.  It also rounds each 16-bit
-    sum or product; PyTorch accumulates in float32 and rounds the results.
+    TVM's kernel writes the first element of each line without checking that it exists: for a line
+    of no elements it overwrites another tensor or the heap's metadata.  It also rounds each 16-bit
+    partial sum or product; PyTorch accumulates in float32 and rounds only the results.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass for operators of a CPU, before ``DispatchSortScan``.
+        A module pass for a CPU target.  Run it before ``DispatchSortScan``.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -107,7 +107,7 @@ def _scan(
         total = tirx.BufferLoad(outs[0], at(before))
         start = tirx.const(first, dtype) if is_exclusive else value(index)
         next_ = combine(total, value(before if is_exclusive else index))
-        # Not a selection, which reads in front of the line.
+        # Not a Select, which evaluates both sides and reads before the line.
         element = tirx.IfThenElse(
             index.equal(tirx.const(0, "int64")),
             tirx.BufferStore(outs[0], start, at(index)),

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Preparation and tidying around ``ConvertLayout``; the pass itself is native."""
+"""PrepareLayout: simplify a module before and after ``ConvertLayout``; the pass is native."""
 
 import tvm
 
@@ -18,16 +18,20 @@ from ... import _ffi
 
 
 def PrepareLayout() -> tvm.transform.Pass:
-    """Clear the way for ``ConvertLayout``, or clear away the identities that it leaves.
+    """Prepare a module for ``ConvertLayout``, or remove the no-ops that it leaves.
 
-    A field taken of a tuple becomes the field; ``reshape``, ``expand_dims`` and ``squeeze`` of a
-    constant become a constant that shares its memory; a constant operand of a broadcast gets the
-    rank of the result; a ``permute_dims`` or ``layout_transform`` that leaves every element where
-    it is becomes a reshape; permutes and layout transforms in a row, with reshapes between them,
-    become one permute between reshapes, and reshapes in a row become one; a ``pixel_shuffle``
-    becomes reshapes around a permute, which follow layouts; an operator that changes nothing is
-    dropped, and so is what a dataflow block then no longer needs. A function in which nothing
-    changes comes back as the same object.
+    - A ``TupleGetItem`` of a tuple expression becomes the field.
+    - ``reshape``, ``expand_dims`` and ``squeeze`` of a constant become a constant that shares its
+      memory.
+    - A constant operand of a broadcast gets the rank of the result.
+    - A ``permute_dims`` or ``layout_transform`` that keeps the order of the elements in memory
+      becomes a reshape.
+    - Consecutive permutes and layout transforms, with reshapes between them, become one permute
+      between reshapes; consecutive reshapes become one.
+    - A ``pixel_shuffle`` becomes reshapes around a permute, to which layouts propagate.
+    - No-op operators are removed, and bindings of dataflow blocks that become unused.
+
+    If nothing changes in a function, the same object comes back.
 
     Returns
     -------
@@ -36,10 +40,10 @@ def PrepareLayout() -> tvm.transform.Pass:
 
     Notes
     -----
-    What moves data twice is joined where every axis on the way is a product of factors of the axes
-    of the first argument. A symbolic extent is one factor, or the product of those that a shape on
-    the way has. A ``layout_transform`` that pads, or whose map does more than split, permute and
-    merge axes, stays as it is; so does a transposition of the last two axes that a ``matmul`` reads
-    as its second operand, since :func:`FuseTransposeMatmul` takes it.
+    Consecutive moves of data are joined if every intermediate axis is a product of factors of the
+    first argument's axes. A symbolic extent is one factor, or the product of the extents into which
+    an intermediate shape splits it. A ``layout_transform`` stays if it pads, or if its map does
+    more than split, permute and merge axes; so does a transposition of the last two axes that a
+    ``matmul`` reads as its second operand, since :func:`FuseTransposeMatmul` handles it.
     """
     return _ffi.get("tvm_fixes.transform.PrepareLayout")()

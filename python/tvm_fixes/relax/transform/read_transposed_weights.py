@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Matmuls that read a transposed weight as it lies."""
+"""ReadTransposedWeights: matmuls read transposed weights without a transposition at run time."""
 
 import tvm
 from tvm import relax
@@ -27,11 +27,12 @@ from .fold_constant import rebind_variables
 
 
 def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
-    """Let a matmul read a transposed matrix in the order that its kernel wants, or as it lies.
+    """Let a matmul read a transposed weight prepacked for its kernel, or in its original layout.
 
-    A linear layer's weights, ``R.matmul(x, R.permute_dims(w))``, become one constant, laid out for
-    the kernel.  An embedding that is the last linear layer too is read as it is and transposed:
-    :func:`FoldConstant` keeps one of it, and it would be transposed on every call.  Before::
+    The weights of a linear layer, ``R.matmul(x, R.permute_dims(w))``, become one constant, packed
+    for the kernel.  An embedding that is tied to the last linear layer is read both plain and
+    transposed: :func:`FoldConstant` keeps only the plain constant, so each call would transpose it.
+    This pass reads it untransposed.  Before::
 
         rows = R.take(w, tokens, axis=0)
         transposed = R.permute_dims(w)
@@ -50,8 +51,8 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  A transposed matrix that something else reads too
-        stays.
+        A module pass, for high-level operators.  It skips a transposed matrix that has other
+        readers than matmuls.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -81,7 +82,7 @@ def _packed(
     matrix: tvm.ir.GenericConst,
     made_by: str,
 ) -> dict[relax.Var, relax.Expr]:
-    """The products with the transposed matrix packed; none if they want it in several ways."""
+    """The products on the packed transposed matrix; none if they need different packings."""
     columns = {packed_columns(binding.value) for binding in products}
     found = columns.pop()
     if columns or found is None:
@@ -91,16 +92,16 @@ def _packed(
 
 
 def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[Value, list[relax.VarBinding]]:
-    """The products by the transposed matrices that they read, which nothing else does."""
+    """The products by the transposed matrix that they, and nothing else, read."""
     transposed = {
         var: value
         for var, value in plan.values.items()
         if (value in plan.kept or value in plan.folded)
         and value.operator == "relax.permute_dims"
         and var.ty.ndim == 2
-        and _swaps(plan.bindings[var].value)
+        and _swaps_axes(plan.bindings[var].value)
     }
-    # A function may give out what is no variable of its dataflow.
+    # A variable that is not a DataflowVar may be a result of the function.
     others = {value for var, value in transposed.items() if not isinstance(var, relax.DataflowVar)}
     products: dict[Value, list[relax.VarBinding]] = {}
     for _, function in mod.functions_items():
@@ -117,7 +118,7 @@ def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[Value, list[relax.VarBi
     return {value: readers for value, readers in products.items() if value not in others}
 
 
-def _swaps(permute: relax.Call) -> bool:
+def _swaps_axes(permute: relax.Call) -> bool:
     axes = permute.attrs.axes
     return axes is None or [int(axis) % 2 for axis in axes] == [1, 0]
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The types of GlobalVars made those of the functions that they name."""
+"""RefreshTypes: update the types of GlobalVars from their functions; the pass is native."""
 
 import tvm
 
@@ -20,18 +20,18 @@ from ... import _ffi
 def RefreshTypes() -> tvm.transform.Pass:
     """Give every GlobalVar of a module the type of the function that it names.
 
-    An import, ``mod[var] = function`` and some of TVM's passes leave the type of a GlobalVar as it
-    was before the function changed; a call is then checked against a function that is gone.
+    An import, ``mod[var] = function`` and some of TVM's passes do not update the type of a
+    GlobalVar when its function changes; calls are then checked against a stale type.
 
-    The type of a Relax function is made of those of its parameters and its result, the type of a
-    PrimFunc is its own. A GlobalVar whose type differs is replaced by a new one of the same name,
-    as key of the module and in all functions that use it, since other modules may share the old
-    one. A function that misses the type of a parameter or of its result keeps its GlobalVar, and
-    the types of calls stay as they are.
+    The type of a Relax function follows from its parameters and its result; a PrimFunc has a type
+    of its own. If the type differs, a new GlobalVar of the same name replaces the old one, as a key
+    of the module and in all functions that use it; the old one stays unchanged, since other modules
+    may share it. If a parameter or the result of a function has no type, its GlobalVar stays. The
+    types of calls do not change.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass. The same module comes back where no type is stale.
+        A module pass. If no type is stale, it returns the same module object.
     """
     return _ffi.get("tvm_fixes.transform.RefreshTypes")()

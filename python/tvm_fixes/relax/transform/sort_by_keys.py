@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Sorting by integers that are in the order of the data.
+"""SortByKeys: sort by integer keys that have the order of the data.
 
 Upstream
     None known.
@@ -18,13 +18,13 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.sort``, ``argsort`` and ``topk`` on a CPU, of bfloat16, of floating-point data with a
-    NaN, or of other integers than int32 and int64.
+    NaN, or of integers other than int32 and int64.
 Symptom
-    Elements in no order, silently: those of bfloat16 by their bits, and those around a NaN in any.
-    "Unsupported input dtype" when it runs.
+    A wrong order, silently: bfloat16 elements are sorted by their bits, and elements around a NaN
+    arbitrarily.  For most integer dtypes, "Unsupported input dtype" at run time.
 Mechanism
-    The function behind them takes bfloat16 for integers, and compares by ``<``, which is no order
-    where there is a NaN.  It has no code for most integers.
+    TVM's runtime function reads bfloat16 as integers, and compares with ``<``, which is not an
+    order if there is a NaN.  It does not implement most integer dtypes.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``sort-by-keys``.
@@ -47,7 +47,7 @@ _KEY_DTYPES = {
 
 
 def SortByKeys() -> tvm.transform.Pass:
-    """Sort floats, and integers that TVM does not sort, by integers in the same order.
+    """Sort floats, and integer dtypes that TVM does not sort, by integer keys in the same order.
 
     Before::
 
@@ -64,7 +64,7 @@ def SortByKeys() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, in front of ``DispatchSortScan``.
+        A module pass.  Run it before ``DispatchSortScan``.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -96,12 +96,13 @@ class _Sorting(PyExprMutator):
             return call
         data, attrs = call.args[0], call.attrs
         is_known = isinstance(data.ty.shape, relax.ShapeExpr)
-        most = data.ty.shape.values[int(attrs.axis)] if is_known and data.ty.ndim else None
-        if call.op.name == "relax.topk" and isinstance(most, tirx.IntImm) and attrs.k > most.value:
-            # The type of the result has no more elements than the axis, TVM's kernel has.
+        limit = data.ty.shape.values[int(attrs.axis)] if is_known and data.ty.ndim else None
+        is_topk = call.op.name == "relax.topk"
+        if is_topk and isinstance(limit, tirx.IntImm) and attrs.k > limit.value:
+            # Type inference limits k to the extent of the axis, but TVM's kernel does not.
             self.is_changed = True
             kept = [attrs.axis, attrs.ret_type, attrs.largest, attrs.dtype]
-            call = self.builder_.normalize(relax.op.topk(data, int(most.value), *kept))
+            call = self.builder_.normalize(relax.op.topk(data, int(limit.value), *kept))
             attrs = call.attrs
         if not is_known or str(data.ty.dtype) not in _KEY_DTYPES:
             return call
@@ -128,9 +129,9 @@ class _Sorting(PyExprMutator):
 
 
 def sort_keys(data: te.Tensor) -> te.Tensor:
-    """Compute integers of 32 or 64 bits with the signs that are in the order of `data`.
+    """Compute int32 or int64 sort keys that have the order of `data`.
 
-    Those of equal elements are equal, and that of a NaN is the greatest one.
+    Equal elements have equal keys, and the key of a NaN is the greatest one.
     """
     dtype = str(data.dtype)
     key = _KEY_DTYPES[dtype]
@@ -144,7 +145,7 @@ def sort_keys(data: te.Tensor) -> te.Tensor:
         wide = value if dtype in ("float32", "float64") else value.astype("float32")
         bits = tirx.reinterpret(key, wide)
         greatest, zero = tirx.max_value(key), tirx.const(0, key)
-        # The bits of negative numbers but the sign are in the order of their magnitudes.
+        # The bits of a negative number, except the sign, are ordered by magnitude: invert them.
         signed = tirx.Select(bits < zero, bits ^ greatest, bits)
         is_zero = wide == tirx.const(0, wide.ty)  # of either sign
         return tirx.Select(tirx.isnan(wide), greatest, tirx.Select(is_zero, zero, signed))

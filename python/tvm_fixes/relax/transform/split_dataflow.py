@@ -10,24 +10,25 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""SplitDataflow: what an extent is used for stays behind the ``match_cast`` that finds it.
+"""SplitDataflow: keep the uses of a symbolic dim after the ``match_cast`` that binds it.
 
 Upstream
     No thread is known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An extent that is known when the model runs (Range, NonZero, a Slice by an input), and an
-    operator of it that can be fused with one in front of the ``match_cast``.  A field of a tuple
-    that a ``match_cast`` and an operator that can be fused read.  A tensor that an operator reads
-    both as it is and behind a ``match_cast`` that checks it.
+    An extent that is known only at run time (Range, NonZero, a Slice by an input), and an operator
+    that uses it and can be fused with an operator before the ``match_cast``.  A field of a tuple
+    that both a ``match_cast`` and a fusible operator read.  A tensor that operators read both
+    directly and through a ``match_cast`` that checks it.
 Symptom
     ``PrimExpr … has not been computed``, or ``Var … is not defined``; for a field, ``There must be
     an in-place index specified for each output`` in FuseTIR.
 Mechanism
-    FuseOps orders its groups by their operands.  A symbol is none: a group that uses it goes where
-    its other operands are.  A field is fused with its reader, into a function that returns it as
-    it is.  A ``match_cast`` is not a reader either: what it checks is fused with a later operator.
+    FuseOps orders its groups by their operands.  A symbolic dim is not an operand, so a group that
+    uses it may move before the ``match_cast``.  A field is fused with its reader, into a function
+    that returns the field unchanged.  A ``match_cast`` does not count as a reader: FuseOps moves
+    the value that it checks into the group of a later operator.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``split-dataflow``.
@@ -45,15 +46,15 @@ from ...support import switches
 
 
 def SplitDataflow() -> tvm.transform.Pass:
-    """Take each ``match_cast`` that binds a symbol out of its dataflow block, which ends there.
+    """Split dataflow blocks at each ``match_cast`` that binds a symbol or reads a tuple field.
 
-    So is one of a field of a tuple, or of a variable that others read, too.  No operator is fused
-    with one of another block.
+    A ``match_cast`` of a tuple's field, or of a variable with another reader, also gets a block of
+    its own.  FuseOps does not fuse across blocks.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the blocks of functions; those in branches stay as they are.
+        A module pass.  It splits the blocks of functions, not those of branches.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -75,7 +76,7 @@ def SplitDataflow() -> tvm.transform.Pass:
 
 
 def _split(function: relax.Function) -> relax.Function | None:
-    """`function` with more blocks, or None if it needs none."""
+    """`function` with split blocks; None if no block needs to be split."""
     bound = _symbols(parameter.ty for parameter in function.params)
     fields: set[relax.Var] = set()
     blocks: list[relax.BindingBlock] = []
@@ -125,7 +126,7 @@ def _symbols(types: Iterable[tvm.ir.Type]) -> set[tirx.Var]:
 
 
 def _with_outputs(function: relax.Function) -> relax.Function:
-    """`function` with no dataflow variable that is bound or used outside of its dataflow block."""
+    """Replace the dataflow variables that are used outside their block by plain variables."""
     home: dict[relax.Var, int] = {}
     shared: dict[relax.Var, relax.Var] = {}
 

@@ -18,16 +18,16 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     An If with tensors of one size in both of its branches. A call with effects that keeps a tensor
-    that it gets, such as ``set_item`` of ``LazyTransformParams``.
+    argument, such as ``set_item`` of ``LazyTransformParams``.
 Symptom
-    The process crashes (SIGSEGV) when the branch runs that comes second. What was kept holds the
-    elements of a later tensor, silently.
+    The process crashes (SIGSEGV) when the second branch runs. A tensor that was kept silently gets
+    the elements of a later one.
 Mechanism
     The planner walks one branch after the other as if both ran, and gives the second one storage
-    whose allocation stands in the first. It takes the storage of a tensor for free behind the last
-    call that reads it, whatever the call does with it.
+    that is allocated in the first. It reuses the storage of a tensor after the last call that reads
+    it, even if the call keeps the tensor.
 How to remove
-    When TVM plans both rightly, use its pass in :mod:`tvm_fixes.pipeline`; delete this file, its
+    When TVM plans both correctly, use its pass in :mod:`tvm_fixes.pipeline`; delete this file, its
     tests and the fix ids ``plan-memory-if`` and ``plan-memory-escape``.
 """
 
@@ -40,19 +40,19 @@ from ..analysis import bindings
 from ..guard import guarded
 from ..ir import with_functions
 
-# Functions of TVM's that keep nothing of what they get.
-_LETS_GO = ("vm.builtin.", "relax.run.")
+# Prefixes of TVM's functions that do not keep their arguments.
+_KEEPS_NOTHING = ("vm.builtin.", "relax.run.")
 
 
 def StaticPlanBlockMemory() -> tvm.transform.Pass:
     """Plan which tensors share storage.
 
-    TVM's pass of this name, kept from modules with an If: it lets one branch use storage that is
-    allocated in the other, and the process crashes when it does. Such a module comes back
-    unchanged, and allocates each tensor by itself.
+    TVM's pass of this name, skipped for modules with an If: it would let one branch use storage
+    that is allocated in the other, and the process would crash. Such a module comes back unchanged
+    and allocates each tensor separately.
 
-    So does a function that passes tensors to a call with effects, which may keep them: a packed
-    function, or a function of the module with effects of its own.
+    Functions that pass tensors to a call with effects are skipped too, since the callee may keep
+    them: a packed function, or a function of the module with effects.
 
     Returns
     -------
@@ -77,9 +77,9 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
 
 
 def _lets_tensors_escape(function: relax.Function, mod: tvm.IRModule) -> bool:
-    """Whether a function with effects passes tensors to what may keep them.
+    """Whether a function passes tensors to a callee that may keep them.
 
-    In one without effects, what is called keeps nothing.
+    A pure function calls only pure functions, which keep nothing.
     """
     return not function.is_pure and any(
         isinstance(binding.value, relax.Call)
@@ -91,14 +91,14 @@ def _lets_tensors_escape(function: relax.Function, mod: tvm.IRModule) -> bool:
 
 def _may_keep(callee: relax.Expr, mod: tvm.IRModule) -> bool:
     if isinstance(callee, relax.ExternFunc):
-        return not str(callee.global_symbol).startswith(_LETS_GO)
+        return not str(callee.global_symbol).startswith(_KEEPS_NOTHING)
     if isinstance(callee, tvm.ir.GlobalVar):
         return not isinstance(mod.functions.get(callee), tirx.PrimFunc)
     return isinstance(callee, relax.Var) or "closure" in str(getattr(callee, "name", ""))
 
 
 def _holds_tensors(expr: relax.Expr) -> bool:
-    """Whether a value is a tensor, or may hold one."""
+    """Whether a value is a tensor or may contain one."""
     ty = getattr(expr, "ty", None)
     return isinstance(ty, relax.TensorType | relax.TupleType | relax.AnyType)
 

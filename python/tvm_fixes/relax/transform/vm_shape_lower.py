@@ -17,13 +17,13 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A function with ``num_input`` that takes a weight whose shape is not known, such as
+    A function with ``num_input`` that has a weight of unknown shape, such as
     ``R.Tensor(dtype="int64", ndim=2)``.
 Symptom
     The process crashes (SIGSEGV) while the module is built.
 Mechanism
-    The pass checks the weights' symbolic extents only, and looks for these in a shape that is not
-    there.
+    For weights, the pass checks only symbolic extents, and reads them from the shape, which is null
+    here.
 How to remove
     When TVM builds such a function, use its pass in :mod:`tvm_fixes.pipeline`; delete this file,
     its tests and the fix id ``vm-shape-lower-weights``.
@@ -39,10 +39,10 @@ from ..lift.plan import has_known_shapes, weights_of
 
 
 def VMShapeLower() -> tvm.transform.Pass:
-    """Lower symbolic shapes, and the checks of parameters, to calls of the virtual machine.
+    """Lower symbolic shapes and the checks of parameters to builtins of the virtual machine.
 
-    TVM's pass of this name. A function with weights of unknown shape loses its ``num_input`` for
-    the pass, so that all its parameters are checked, and gets it back.
+    TVM's pass of this name. The attribute ``num_input`` of functions with weights of unknown shape
+    is removed while it runs, so that it checks all their parameters in full.
 
     Returns
     -------
