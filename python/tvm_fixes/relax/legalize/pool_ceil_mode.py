@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Poolings of symbolic extents that round up, as poolings that round down.
+"""Poolings of symbolic extents with ``ceil_mode``, rewritten without it.
 
 Upstream
     None known.
@@ -23,8 +23,8 @@ Trigger
 Symptom
     ``Cannot find the FInferType attribute registered to op: prim.if_then_else`` in FuseOps.
 Mechanism
-    TVM leaves such a window out by a call of ``if_then_else``, which Relax takes for an operator of
-    its own.
+    TVM excludes such a window with an ``if_then_else`` in the extent, which Relax takes for one of
+    its own operators.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its calls in ``max_pool.py`` and
     ``pool_window.py``, ``src/relax/op/pool.cc`` and the fix id ``pool-ceil-mode``.
@@ -39,40 +39,41 @@ from ..layouts import SPATIAL_AXES, Layout
 
 
 def ends_rounded_up(ends: list[int], strides: list[int], spans: list[int]) -> list[int]:
-    """The padding behind each axis that gives the windows which rounding their number up gives.
+    """Return the padding after each axis with which ``floor`` gives the windows of ``ceil_mode``.
 
     Parameters
     ----------
     ends, strides, spans : list of int
-        For each axis the padding behind it, less than the span; the distance of two windows; and
-        the elements from the first to the last one of a window.
+        For each axis: the padding after it, less than the span; the distance between windows; and
+        the number of elements from the first to the last one of a window.
 
     Returns
     -------
     list of int
-        The last window begins within the data, or the padding in front of them.
+        The paddings.  The last window begins within the data or the padding before it.
     """
     axes = zip(ends, strides, spans, strict=True)
     return [min(end + stride, span) - 1 for end, stride, span in axes]
 
 
 def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """A pooling with the same windows that does not round their number up.
+    """Rewrite a pooling with ``ceil_mode`` to one without it that has the same windows.
 
-    It is padded by ``stride - 1`` elements more behind each axis, but only by as many as let the
-    last window begin at the last element.  An average does not count these.  With
-    ``count_include_pad`` it still counts the padding itself, which is added to the data first.
+    The rewritten pooling has up to ``stride - 1`` more elements of padding after each axis, limited
+    so that the last window begins at the last element at the latest.  An average does not count
+    these.  With ``count_include_pad`` it must still count the original padding, so that is added to
+    the data by a separate pad first.
 
     Parameters
     ----------
     bb : relax.BlockBuilder
     call : relax.Call
-        Of an average or maximum pooling, in any layout.
+        A call of an average or max pooling, in any layout.
 
     Returns
     -------
     relax.Call
-        `call` itself where the fix is off, and where it rounds down or has a static shape.
+        `call` itself if the fix is off, if it has no ``ceil_mode``, or if its shape is static.
     """
     (data,), attrs = call.args, call.attrs
     known = isinstance(data.ty.shape, relax.ShapeExpr) and isinstance(

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Poolings whose window reaches beyond the padded data: the window ends where that does.
+"""Poolings whose window is larger than the padded data: the window is clipped to the data.
 
 Upstream
     None known.
@@ -20,8 +20,8 @@ Trigger
     ``relax.nn.avg_pool1d`` to ``avg_pool3d``, or ``max_pool1d`` to ``max_pool3d``, with
     ``ceil_mode`` and a window that is larger than its data, as at the end of EfficientNet.
 Symptom
-    A mean of 7 by 7 elements in a window of 1280 by 1280 takes five times as long as the model in
-    front of it, and 8 GiB of memory.
+    A mean of 7 by 7 elements in a window of 1280 by 1280 takes five times as long as the rest of
+    the model, and 8 GiB of memory.
 Mechanism
     TVM's lowering pads the data to the size of the window.
 How to remove
@@ -43,22 +43,22 @@ from .pool_ceil_mode import round_down
 
 
 def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """A pooling with a window no larger than the padded data, where it has but one.
+    """Clip the window of a pooling to the padded data, along axes with a single window.
 
-    An average is over as many elements as before: PyTorch counts those of the padding, if any, but
-    none beyond it.
+    The divisor of an average does not change: PyTorch counts elements of the padding (with
+    ``count_include_pad``), but none beyond it.
 
     Parameters
     ----------
     bb : relax.BlockBuilder
     call : relax.Call
-        Of an average or maximum pooling, in any layout.
+        A call of an average or max pooling, in any layout.
 
     Returns
     -------
     relax.Call
-        `call` itself where the fix is off, where the window is no larger, or where that is not
-        known.
+        `call` itself if the fix is off, or if the window is not known to be larger than the padded
+        data.
     """
     (data,), attrs = call.args, call.attrs
     known = isinstance(data.ty.shape, relax.ShapeExpr) and isinstance(
@@ -80,7 +80,7 @@ def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
             before, after = (int(attrs.padding[i]) for i in (axis, axis + len(sizes)))
             padded = extents[0].value + before + after
             if sizes[axis] > padded > 0:
-                # To round up, TVM pads by the stride, too.
+                # With ceil_mode, TVM's padding grows with the stride.
                 clipped[axis], strides[axis] = padded, 1
     if clipped == sizes:
         return call

@@ -15,17 +15,17 @@
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Rows of infinities or with a NaN; an argmax of rows that hold the least number of their dtype
-    alone, such as zeros of uint8; statistics over axes that are known to be empty; sums, products
+    Rows of infinities or with a NaN; an argmax of rows that hold only the least number of their
+    dtype, such as zeros of uint8; statistics over axes that are known to be empty; sums, products
     and statistics of 16-bit floats.
 Symptom
-    Wrong numbers, silently: the largest of negative infinities is the least finite number, a NaN is
-    found or not by where it lies, an argmax is -1.  A mean of no elements is a "Divide by zero"
-    while it is built.  A sum of 4096 float16 ones is 2048, the mean of 40000 threes infinite.
+    Wrong numbers, silently: the maximum of negative infinities is the least finite number, whether
+    a NaN is kept depends on its position, an argmax is -1.  A mean of no elements fails to build
+    with "Divide by zero".  A sum of 4096 float16 ones is 2048, the mean of 40000 threes infinite.
 Mechanism
-    A reduction begins with the least finite number, and an argmax with the index -1 beside it,
-    which wins a tie; comparisons with a NaN are false, and which operand is kept then is left to
-    chance.  Sums are in the dtype of the data.
+    A maximum begins with the least finite number, and an argmax in addition with the index -1,
+    which wins a tie; comparisons with a NaN are false, so the order of the operands decides which
+    one is kept.  Sums are in the dtype of the data.
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``reduction-legalize``.
@@ -48,28 +48,28 @@ _INDEXED = ("relax.argmax", "relax.argmin")
 _STATISTICS = ("relax.mean", "relax.variance", "relax.std")
 _SUMS = (*_STATISTICS, "relax.sum", "relax.prod")
 
-# Sums of these are in float32.
+# Dtypes whose sums are computed in float32.
 _NARROW = ("float16", "bfloat16")
 
 
 def _is_beyond(operator: str, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    """Whether `a` is greater or less than `b`; a NaN is beyond all numbers, as in PyTorch."""
+    """Whether `a` beats `b` in a max or min; a NaN beats all numbers, as in PyTorch."""
     beyond = a > b if operator.endswith("max") else a < b
     return any_of(beyond, all_of(_is_nan(a), tirx.Not(_is_nan(b))))
 
 
 def _is_tie(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    # TVM takes the negation of a > b for a <= b, which is false where one is a NaN.
+    # TVM rewrites the negation of a > b to a <= b, which is false for a NaN.
     return any_of(a == b, all_of(_is_nan(a), _is_nan(b)))
 
 
 def _is_nan(value: tirx.Expr) -> tirx.Expr:
-    # Unlike a comparison with itself it is not simplified.
+    # TVM folds `value != value`, but not isnan.
     return tirx.isnan(value) if "float" in str(value.ty) else tirx.const(False, "bool")
 
 
 class _Reduction:
-    """The positions that a reduction over `axes` of `data` joins for each element of its result."""
+    """The reduction axes and element positions of a reduction over `axes` of `data`."""
 
     def __init__(self, data: te.Tensor, axes: Sequence[int], keepdims: bool) -> None:
         extents = {axis: data.shape[axis] for axis in sorted(axes)}
@@ -83,11 +83,11 @@ class _Reduction:
 
     @property
     def along(self) -> list[tirx.IterVar]:
-        # A reduction has an axis, even that of a single element.
+        # A reduction needs an axis, even over a single element.
         return list(self._along.values()) or [te.reduce_axis((0, 1), "k")]
 
     def element(self, at: Sequence[tirx.Expr]) -> tirx.Expr:
-        """The element of the data that is joined at `at`."""
+        """The reduced element of the data, for the element `at` of the result."""
         kept = iter(at)
         position = []
         for axis in range(len(self._data.shape)):
@@ -97,7 +97,7 @@ class _Reduction:
         return self._data(*position)
 
     def index(self, dtype: str) -> tirx.Expr:
-        """Which of the joined elements it is, in row-major order."""
+        """The index of the reduced element among those of its row, in row-major order."""
         index = tirx.const(0, dtype)
         for axis, along in self._along.items():
             extent = tirx.Cast(dtype, self._data.shape[axis])
@@ -106,7 +106,7 @@ class _Reduction:
 
 
 def extremum_reducer(operator: str) -> Callable[..., tirx.Expr]:
-    """Make the reduction to the largest or smallest element, or to a NaN where there is one.
+    """Return a reducer to the largest or smallest element, or to a NaN if there is one.
 
     Parameters
     ----------
@@ -116,19 +116,19 @@ def extremum_reducer(operator: str) -> Callable[..., tirx.Expr]:
     Returns
     -------
     callable
-        As :func:`tvm.te.max` and :func:`tvm.te.min` are called, with an element of a dtype of
-        :func:`comparable`.
+        A reducer like :func:`tvm.te.max` and :func:`tvm.te.min`, for the dtypes that
+        :func:`comparable` returns.
     """
-    least = operator.endswith("max")
+    is_max = operator.endswith("max")
 
     def identity(dtype: str) -> tirx.Expr:
         if "float" in str(dtype):
-            return tirx.const(float("-inf" if least else "inf"), dtype)
-        return tirx.const(0 if least else 1, dtype)
+            return tirx.const(float("-inf" if is_max else "inf"), dtype)
+        return tirx.const(0 if is_max else 1, dtype)
 
     def combine(kept: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
-        # A NaN that is kept stays, since nothing is beyond it.
-        beyond = other > kept if least else other < kept
+        # A kept NaN stays: both comparisons with it are false.
+        beyond = other > kept if is_max else other < kept
         return tirx.Select(any_of(beyond, _is_nan(other)), other, kept)
 
     reducer: Callable[..., tirx.Expr] = te.comm_reducer(combine, identity, name="extremum")
@@ -141,18 +141,19 @@ def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool
     Parameters
     ----------
     data : te.Tensor
-        Of floating-point numbers or booleans.
+        Floating-point or boolean data.
     operator : str
         ``relax.max`` or ``relax.min``.
     axes : sequence of int
-        None is negative.
+        The reduced axes, not negative.
     keepdims : bool
-        Whether the result has them with extent 1.
+        Whether the reduced axes stay, with extent 1.
 
     Returns
     -------
     te.Tensor
-        NaN where one is among them; an infinity, false or true where there are none.
+        The extrema: NaN if one of the elements is NaN; an infinity, false or true if there are no
+        elements.
     """
     reducer = extremum_reducer(operator)
     over = _Reduction(comparable(data), axes, keepdims)
@@ -164,19 +165,19 @@ def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool
 
 
 def comparable(data: te.Tensor) -> te.Tensor:
-    """Cast `data` to a dtype of which the elements can be compared, in a reduction too.
+    """Cast `data` to a dtype whose elements LLVM can compare, also in a reduction.
 
-    Of booleans and of floats other than IEEE 754's LLVM has no comparison.
+    LLVM cannot compare booleans and floats other than those of IEEE 754.
 
     Parameters
     ----------
     data : te.Tensor
-        Of any dtype.
+        Data of any dtype.
 
     Returns
     -------
     te.Tensor
-        `data` itself where it needs no cast, and else in uint8 or float32.
+        `data` itself if it needs no cast, else `data` in uint8 or float32.
     """
     dtype = str(data.dtype)
     wide = "uint8" if dtype == "bool" else "float32" if "float" in dtype else dtype
@@ -188,19 +189,19 @@ def comparable(data: te.Tensor) -> te.Tensor:
 def arg_extremum(
     data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool, dtype: str
 ) -> te.Tensor:
-    """Compute where the largest or smallest elements along `axes` are, the first of equal ones.
+    """Compute the indices of the largest or smallest elements along `axes`, the first if equal.
 
     Parameters
     ----------
     data, operator, axes, keepdims
-        As of :func:`extremum`; the dtype is any, the operator ``relax.argmax`` or ``relax.argmin``.
+        As for :func:`extremum`, with any dtype, and ``relax.argmax`` or ``relax.argmin``.
     dtype : str
-        Of the result, an integer.
+        The integer dtype of the result.
 
     Returns
     -------
     te.Tensor
-        Indices in the row-major order of `axes`: that of the first NaN where there is one.
+        Indices in the row-major order of `axes`; that of the first NaN if there is one.
     """
 
     def combine(
@@ -228,13 +229,13 @@ def arg_extremum(
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     (data,), operator = call.args, str(call.op.name)
-    if not _is_ours(call):
+    if not _needs_fix(call):
         return stock(bb, call)
     switches.note(FIX_ID)
     axes, keepdims, dtype = _axes(call), bool(call.attrs.keepdims), str(data.ty.dtype)
     name = operator.rpartition(".")[2]
     if operator in _INDEXED:
-        data = _with_elements(bb, data, axes)
+        data = _check_has_elements(bb, data, axes)
         return bb.call_te(
             arg_extremum, data, operator, axes, keepdims, call.ty.dtype, primfunc_name_hint=name
         )
@@ -249,8 +250,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     return bb.call_te(lambda: te.compute(shape, lambda *_: nan), primfunc_name_hint=name)
 
 
-def _is_ours(call: relax.Call) -> bool:
-    """Whether TVM's lowering of a call does not do what is right."""
+def _needs_fix(call: relax.Call) -> bool:
+    """Whether TVM's lowering of a call is wrong, and the fix is on."""
     (data,), operator = call.args, str(call.op.name)
     if not switches.enabled(FIX_ID) or not isinstance(data.ty.shape, relax.ShapeExpr):
         return False
@@ -260,13 +261,13 @@ def _is_ours(call: relax.Call) -> bool:
     if operator not in _SUMS:
         return "float" in dtype or dtype == "bool"
     if operator == "relax.mean" and "float" not in dtype and dtype != "int64":
-        return True  # TVM divides by an int64
+        return True  # TVM divides by an int64, which changes the dtype
     is_empty_mean = operator in _STATISTICS and _has_empty_axis(call) and "float" in dtype
     return is_empty_mean or (dtype in _NARROW and not _has_empty_axis(call))
 
 
 def _has_empty_axis(call: relax.Call) -> bool:
-    """Whether it is known that there are no elements to join."""
+    """Whether a reduced axis is known to have no elements."""
     extents = [call.args[0].ty.shape.values[axis] for axis in _axes(call)]
     return any(map(is_zero, extents))
 
@@ -279,8 +280,10 @@ def _axes(call: relax.Call) -> list[int]:
     return [int(axis) % rank for axis in listed]
 
 
-def _with_elements(bb: relax.BlockBuilder, data: relax.Expr, axes: Sequence[int]) -> relax.Expr:
-    """`data`, checked at run time to have elements along `axes` if that is unknown now."""
+def _check_has_elements(
+    bb: relax.BlockBuilder, data: relax.Expr, axes: Sequence[int]
+) -> relax.Expr:
+    """Check at run time that `data` has elements along `axes`, unless that is known."""
     analyzer, shape = Analyzer(), list(data.ty.shape.values)
     unknown = [axis for axis in axes if not analyzer.can_prove(shape[axis] > 0)]
     if not unknown:

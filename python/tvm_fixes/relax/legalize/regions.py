@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of ``relax.vision.roi_align`` and ``roi_pool``: no region is of a batch there is not.
+"""Lowering of ``relax.vision.roi_align`` and ``roi_pool`` with batch indices in bounds.
 
 See :mod:`.indices`.
 """
@@ -27,13 +27,13 @@ from .indices import takes_effect
 from .override import Legalize, override
 
 _FAR = -60000
-"""Where a region has no element of an image; within float16."""
+"""A coordinate outside any image; it fits into float16."""
 
 
 def _bounded(regions: te.Tensor, data: te.Tensor, axis: int) -> te.Tensor:
-    """Regions whose first number, the place in the batch, is one; 0 in the place of a NaN.
+    """Clamp the batch index, the first number of each region; a NaN becomes 0.
 
-    Of a batch without elements they are far from the images, where nothing is read.
+    If the data has no elements, the corners move far outside the images, where nothing is read.
     """
     dtype = str(regions.dtype)
     zero, last = tirx.const(0, dtype), (data.shape[axis] - 1).astype(dtype)
@@ -52,8 +52,8 @@ def _has_elements(shape: Sequence[tirx.Expr]) -> tirx.Expr:
     return tirx.all(*(extent > 0 for extent in shape))
 
 
-def _of_elements(result: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
-    """`result`, or 0 if what it is computed of has no elements."""
+def _zero_if_empty(result: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
+    """`result`, or 0 if the data of `shape` has no elements."""
     zero = tirx.const(0, str(result.dtype))
 
     def element(*position: tirx.Var) -> tirx.Expr:
@@ -77,7 +77,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     unknown = [extent for extent in shape if not isinstance(extent, tirx.IntImm)]
     if not unknown:
         return result
-    return bb.call_te(_of_elements, bb.emit(result), *unknown, primfunc_name_hint="of_elements")
+    return bb.call_te(_zero_if_empty, bb.emit(result), *unknown, primfunc_name_hint="of_elements")
 
 
 @functools.cache

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of a reshape whose result has a quotient of symbols for an extent.
+"""Lowering of a reshape whose result has an extent that is a quotient of symbolic dims.
 
 Upstream
     No thread found.
@@ -18,12 +18,12 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``relax.reshape`` of data with an extent such as ``k - 1`` to an extent such as
-    ``n * 3 * (k - 1) // 5``: what is behind a convolution of symbolic extents, with a -1.
+    ``n * 3 * (k - 1) // 5``: a reshape with a -1 after a convolution of symbolic extents.
 Symptom
     ``Check failed: (CanProveDivisible(info.padding_factor, divisor))`` in ``FlattenBuffer``.
 Mechanism
-    The index is divided by ``k - 1`` again, and TVM's simplifier of such indices takes for granted
-    that it knows of what the quotient is a multiple.
+    The index is divided by ``k - 1`` again, and TVM's simplifier of such indices requires that it
+    can prove the divisors of the quotient.
 How to remove
     When TVM lowers it, delete this file, its test and the fix id ``reshape-legalize``.
 """
@@ -56,12 +56,12 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     ):
         return stock(bb, call)
     switches.note(FIX_ID)
-    # The virtual machine makes a view, which must not be one of memory of the caller.
+    # The virtual machine reshapes by a view, which must not share the caller's memory.
     return call if _is_copy(bb, call.args[0]) else _reshaped_copy(bb, call)
 
 
 def _reshaped_copy(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """The reshape of a copy, which TVM has lowered again."""
+    """The reshape of a copy; LegalizeOps visits it again and finds the copy."""
     data, shape = call.args
     attrs = {_IS_COPY: True}
     copy = bb.call_te(topi.identity, data, primfunc_name_hint="copy", primfunc_attrs=attrs)
@@ -69,6 +69,7 @@ def _reshaped_copy(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
 
 
 def _is_copy(bb: relax.BlockBuilder, data: relax.Expr) -> bool:
+    """Whether `data` is a copy that :func:`_reshaped_copy` has made."""
     value = bb.lookup_binding(data) if isinstance(data, relax.Var) else None
     if value is None or not is_kernel_call(value):
         return False

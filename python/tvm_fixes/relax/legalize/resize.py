@@ -10,23 +10,22 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operator fix: lower resizing to the nearest element, where it repeats each, to its repetition.
+"""Lowering of resizing: exact for all dtypes, and fast where it only repeats elements.
 
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``relax.image.resize2d`` or ``resize3d`` of float64, of integers, to a dtype of its own, between
-    symbolic extents, or to one element with aligned corners; ``resize3d`` of a region, or to cubic
-    sums without what is outside; resizing to the nearest element, of extents that grow by integers,
-    as in the decoders of U-Nets.
+    ``relax.image.resize2d`` or ``resize3d`` of float64, of integers, with an ``out_dtype``, between
+    symbolic extents, or to one element with aligned corners; ``resize3d`` of a region, or with
+    ``cubic_exclude``; nearest-neighbor resizing by integer factors, as in the decoders of U-Nets.
 Symptom
-    Large integers and the last digits of float64 are lost silently, and elements of three
-    dimensions are others.  Symbolic extents raise ``IntImm supports only int``, and one element
-    ``Divide by zero``.  On a CPU the nearest elements take three times as long as ONNX Runtime's.
+    Large integers and the last digits of float64 are lost silently, and results in three dimensions
+    are wrong.  Symbolic extents raise ``IntImm supports only int``, and one element ``Divide by
+    zero``.  On a CPU, nearest-neighbor resizing takes three times as long as ONNX Runtime's.
 Mechanism
-    TVM's lowering reads the data as float32, at coordinates that are computed for each element.
-    Its analysis of bounds multiplies intervals as if they were of integers.  In three dimensions
-    it takes the bounds of a region, and the factors of cubic sums, for those of other axes.
+    TVM's lowering reads the data as float32, at coordinates that it computes for each element.
+    Its analysis of bounds multiplies intervals as if they held integers.  In three dimensions it
+    swaps the bounds of a region, and the weights of cubic sums, between axes.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
     test and the fix id ``resize-legalize``.
@@ -47,11 +46,11 @@ from ..layouts import SPATIAL_AXES, Layout
 from .indices import read
 from .override import Legalize, override
 
-# What float32 holds.
+# The dtypes whose values float32 represents exactly.
 _NARROW = ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "bool")
 
-# Where each element is taken ``factor`` times: the coordinate of ``i`` is ``i / factor`` or half an
-# element more, of which the floor is ``i // factor``, or less than half an element from that.
+# The modes that repeat each element ``factor`` times. The coordinate of ``i`` is ``i / factor``, or
+# half an element more, and its floor is ``i // factor``; or it rounds to ``i // factor``.
 _REPEATS = {
     "asymmetric": ("floor",),
     "tf_half_pixel_for_nn": ("floor",),
@@ -77,14 +76,14 @@ def repeat(data: te.Tensor, factors: Sequence[int]) -> te.Tensor:
     Parameters
     ----------
     data : te.Tensor
-        Of any dtype.
+        Data of any dtype.
     factors : sequence of int
-        How often, for each axis.
+        The number of repetitions for each axis.
 
     Returns
     -------
     te.Tensor
-        Each extent is as many times as large.
+        The result; each extent is multiplied by its factor.
     """
 
     def element(*index: tirx.Var) -> tirx.Expr:
@@ -96,7 +95,7 @@ def repeat(data: te.Tensor, factors: Sequence[int]) -> te.Tensor:
 
 
 def _factors(call: relax.Call) -> list[int] | None:
-    """How often each element is repeated along each axis; None for another resizing."""
+    """The repetitions of each element along each axis; None for any other resizing."""
     data, attrs = call.args[0], call.attrs
     shapes = (data.ty.shape, call.ty.shape)
     is_repetition = (
@@ -116,7 +115,7 @@ def _factors(call: relax.Call) -> list[int] | None:
     return factors
 
 
-def _takes_own(call: relax.Call) -> bool:
+def _needs_fix(call: relax.Call) -> bool:
     """Whether TVM's lowering of a resizing is wrong, or raises."""
     data, attrs = call.args[0], call.attrs
     shapes = (data.ty.shape, call.ty.shape)
@@ -142,7 +141,7 @@ def _takes_own(call: relax.Call) -> bool:
     )
 
 
-def _place(
+def _coordinate(
     index: tirx.Expr,
     extent: tirx.Expr,
     out: tirx.Expr,
@@ -150,9 +149,9 @@ def _place(
     region: Sequence[float],
     dtype: str,
 ) -> tirx.Expr:
-    """Where along an axis the element `index` of the result is in the data."""
+    """The coordinate in the data, along an axis, of the element `index` of the result."""
     zero, half = (tirx.const(value, dtype) for value in (0, 0.5))
-    # TVM's analysis of bounds does not look into a trunc; it raises for products of two floats.
+    # TVM's analysis of bounds raises for a product of two floats; a trunc hides the product.
     at = tirx.trunc(index.astype(dtype))
     scale = extent.astype(dtype) / out.astype(dtype)
     last, steps = (extent - 1).astype(dtype), tirx.max(out - 1, 1).astype(dtype)
@@ -173,7 +172,7 @@ def _place(
 def _taps(
     place: tirx.Expr, extent: tirx.Expr, attrs: tvm.ir.Attrs
 ) -> list[tuple[tirx.Expr, tirx.Expr | None]]:
-    """The elements that one of the result is made of along an axis, with their factors."""
+    """The data elements, with their weights, that one element of the result sums along an axis."""
     method = str(attrs.method).lower()
     if method == "nearest_neighbor":
         aligned = str(attrs.coordinate_transformation_mode) == "align_corners"
@@ -201,7 +200,7 @@ def _blend(
     axes: Sequence[int],
     wide: str,
 ) -> tirx.Expr:
-    """The sum of the elements at `taps` along `axes`, times their factors."""
+    """The weighted sum of the elements at `taps` along `axes`."""
     if not axes:
         value = read(data, position, list(taps))
         is_sum = any(len(own) > 1 for own in taps.values())
@@ -219,7 +218,7 @@ def _blend(
 def _resize(
     data: te.Tensor, shape: Sequence[tirx.Expr], attrs: tvm.ir.Attrs, dtype: str
 ) -> te.Tensor:
-    """The resizing, with coordinates and sums of a dtype that holds the data."""
+    """Resize with coordinates and sums in a dtype that represents the data exactly."""
     wide = "float32" if str(data.dtype) in _NARROW else "float64"
     mode, letters = str(attrs.coordinate_transformation_mode), Layout(str(attrs.layout)).letters
     axes = [axis for axis, letter in enumerate(letters) if letter in SPATIAL_AXES[3]]
@@ -227,13 +226,13 @@ def _resize(
 
     def element(*position: tirx.Var) -> tirx.Expr:
         places = {
-            axis: _place(position[axis], data.shape[axis], shape[axis], mode, region, wide)
+            axis: _coordinate(position[axis], data.shape[axis], shape[axis], mode, region, wide)
             for axis, *region in zip(axes, roi[: len(axes)], roi[len(axes) :], strict=True)
         }
         taps = {axis: _taps(place, data.shape[axis], attrs) for axis, place in places.items()}
         value = _blend(data, list(position), taps, axes, wide)
         if attrs.cubic_exclude and str(attrs.method).lower() == "cubic":
-            # Once, not in each of the 64 products of three axes.
+            # Divide the sum once, not each of its up to 64 terms.
             for own in taps.values():
                 value = value / functools.reduce(operator.add, (factor for _, factor in own))
         if mode == "tf_crop_and_resize":
@@ -254,7 +253,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if factors is not None:
         switches.note(FIX_ID)
         return bb.call_te(repeat, call.args[0], factors, primfunc_name_hint="resize")
-    if not switches.enabled(FIX_ID) or not _takes_own(call):
+    if not switches.enabled(FIX_ID) or not _needs_fix(call):
         return stock(bb, call)
     switches.note(FIX_ID)
     dtype = str(call.ty.dtype)

@@ -17,11 +17,11 @@ Versions
 Trigger
     Axes that are not the last ones in ascending order, or are all axes; float64.
 Symptom
-    ``InternalError: Tensor dimension mismatch in read``, for example with ``axes=[1]`` of a rank 4;
+    ``InternalError: Tensor dimension mismatch in read``, for example with ``axes=[1]`` and rank 4;
     with ``axes=[3, 2]`` wrong numbers and reads out of bounds; with float64 a TypeError.
 Mechanism
-    TVM's lowering gives the weight the indices of the reduced axes in ascending order, and the sum
-    of squares a shape that its reader does not expect. It computes in float32 whatever the dtype.
+    TVM's lowering indexes the weight by the reduced axes in ascending order, and gives the sum of
+    squares a shape that its reader does not expect. It computes in float32 for any dtype.
 How to remove
     When TVM lowers all of these, delete this file, its test and the fix id ``rms-norm-legalize``.
 """
@@ -40,7 +40,7 @@ _OPERATOR = "relax.nn.rms_norm"
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """Lower ``x / sqrt(mean(x**2) + epsilon) * weight``; axis ``k`` of weight is ``axes[k]`` of x.
 
-    Sums are of float32 or wider, and rounded once: 16-bit squares would overflow.
+    Sums are in float32 or wider, and rounded once: 16-bit squares would overflow.
     """
     if not switches.enabled(FIX_ID):
         return stock(bb, call)

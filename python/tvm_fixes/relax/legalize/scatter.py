@@ -13,8 +13,8 @@
 """Lowering of ``relax.scatter_elements``, ``scatter_nd``, ``index_put`` and
 ``grad.take_backward`` for a CPU.
 
-See :mod:`.indices`.  Of indices that name one element twice, the last one is in force, or all of
-them add up: the elements of a line, and rows, are written in order.
+See :mod:`.indices`.  If several indices name the same element, the last update wins, or all updates
+are combined, depending on the reduction: the elements of a line, and rows, are written in order.
 """
 
 import functools
@@ -41,12 +41,12 @@ def _lesser(old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
 
 
 def _extremum(is_old: tirx.Expr, is_new: tirx.Expr, old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
-    # Neither holds of NaN, with which each sum is NaN.
+    # With a NaN neither comparison is true, and the sum is NaN.
     neither = old + new if "float" in str(old.ty.dtype) else new
     return tirx.Select(is_old, old, tirx.Select(is_new, new, neither))
 
 
-_COMBINED: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
+_COMBINE: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "update": lambda _, new: new,
     "add": lambda old, new: old + new,
     "mul": lambda old, new: old * new,
@@ -54,10 +54,10 @@ _COMBINED: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "min": _lesser,
     "max": _greater,
 }
-"""What an element becomes, by reduction."""
+"""The new value of an element, by reduction."""
 
-_PARALLEL = 1 << 14
-"""The number of elements from which on a loop is parallel."""
+_MIN_PARALLEL = 1 << 14
+"""The minimum number of iterations of a parallel loop."""
 
 Position = Sequence[tirx.Expr]
 
@@ -65,27 +65,27 @@ Position = Sequence[tirx.Expr]
 def _loop(
     shape: Position, body: Callable[[list[tirx.Expr]], tirx.Stmt], parallel: bool = False
 ) -> tirx.Stmt:
-    """One loop over all positions of `shape`; in parallel where the order is of no account."""
+    """One loop over all positions of `shape`; pass `parallel` if their order does not matter."""
     count = count_of(shape)
-    is_small = isinstance(count, tirx.IntImm) and count.value < _PARALLEL
+    is_small = isinstance(count, tirx.IntImm) and count.value < _MIN_PARALLEL
     kind = tirx.ForKind.PARALLEL if parallel and not is_small else tirx.ForKind.SERIAL
     index = tirx.Var("i", "int64")
     return tirx.For(index, tirx.const(0, "int64"), count, kind, body(unravel(index, shape)))
 
 
-def _changed(
+def _updated_copy(
     name: str,
     operands: Sequence[te.Tensor],
-    change: Callable[..., tirx.Stmt],
+    update: Callable[..., tirx.Stmt],
 ) -> te.Tensor:
-    """A copy of the first operand that `change` writes to, given its buffer and the others'."""
+    """Copy the first operand, then run `update` with the buffers of the copy and the others."""
     data = operands[0]
 
     def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
         def copy(position: list[tirx.Expr]) -> tirx.Stmt:
             return tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
 
-        return tirx.SeqStmt([_loop(data.shape, copy, parallel=True), change(outs[0], *ins[1:])])
+        return tirx.SeqStmt([_loop(data.shape, copy, parallel=True), update(outs[0], *ins[1:])])
 
     return extern(name, operands, data.shape, str(data.dtype), body)
 
@@ -94,11 +94,11 @@ def _store(
     target: tirx.Buffer, places: Position, value: tirx.Expr, reduction: str
 ) -> tirx.BufferStore:
     old = tirx.BufferLoad(target, places)
-    return tirx.BufferStore(target, _COMBINED[reduction](old, value), places)
+    return tirx.BufferStore(target, _COMBINE[reduction](old, value), places)
 
 
 def _guarded(places: Sequence[tuple[tirx.Expr, tirx.Expr]], body: tirx.Stmt) -> tirx.Stmt:
-    """`body` where each place is within its extent."""
+    """`body`, if each of `places`, pairs of index and extent, is in bounds."""
     return tirx.IfThenElse(tirx.all(*(is_within(*place) for place in places)), body, None)
 
 
@@ -121,7 +121,7 @@ def _scatter_elements(
 
         return _loop([indices.shape[other] for other in others], line, parallel=True)
 
-    return _changed("scatter_elements", [data, indices, updates], change)
+    return _updated_copy("scatter_elements", [data, indices, updates], change)
 
 
 def _legalize_scatter_elements(
@@ -129,8 +129,8 @@ def _legalize_scatter_elements(
 ) -> relax.Expr:
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
-    if not _takes_effect(call, indices, updates) or reduction not in _COMBINED:
-        return _leave(bb, call, stock)
+    if not _takes_effect(call, indices, updates) or reduction not in _COMBINE:
+        return _use_stock(bb, call, stock)
     switches.note(FIX_ID)
     axis = int(call.attrs.axis) % data.ty.ndim
     updates = fitted(bb, call, "updates", updates, indices.ty.shape.values)
@@ -152,7 +152,10 @@ def _put_rows(
     value_of: Callable[[list[tirx.Expr], list[tirx.Expr]], tirx.Expr],
     reduction: str,
 ) -> tirx.Stmt:
-    """Write what `value_of` gives to the places that the first axes of `outer` name, in order."""
+    """Write rows of `target` in order: for each position of `outer`, values to the row there.
+
+    `places_of` gives the indices of the first axes, and `value_of` each value of the row.
+    """
 
     def row(position: list[tirx.Expr]) -> tirx.Stmt:
         places = places_of(position)
@@ -183,23 +186,23 @@ def _scatter_nd(
 
         return _put_rows(target, outer, places, value, reduction)
 
-    return _changed("scatter_nd", [data, indices, updates], change)
+    return _updated_copy("scatter_nd", [data, indices, updates], change)
 
 
-def _rows_of(data: relax.Expr, indices: relax.Expr) -> list[tirx.Expr]:
-    """The shape of what is written to `data` by rows of indices."""
+def _updates_shape(data: relax.Expr, indices: relax.Expr) -> list[tirx.Expr]:
+    """The shape of the updates of a ``scatter_nd``."""
     *outer, count = indices.ty.shape.values
     return [*outer, *list(data.ty.shape.values)[int(count) :]]
 
 
-def _values_of(
+def _broadcast_values(
     bb: relax.BlockBuilder,
     call: relax.Call,
     data: relax.Expr,
     fields: list[relax.Expr],
     values: relax.Expr,
 ) -> relax.Expr:
-    """The values of an ``index_put``, each extent 1 or that of what they are written to."""
+    """The values of an ``index_put``, checked to broadcast to the elements they are written to."""
     outer = broadcast([field.ty.shape.values for field in fields])
     whole = [*outer, *list(data.ty.shape.values)[len(fields) :]]
     rank = values.ty.ndim
@@ -211,12 +214,12 @@ def _values_of(
 def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
-    if not _takes_effect(call, indices, updates) or reduction not in _COMBINED:
-        return _leave(bb, call, stock)
+    if not _takes_effect(call, indices, updates) or reduction not in _COMBINE:
+        return _use_stock(bb, call, stock)
     if not isinstance(indices.ty.shape.values[-1], tirx.IntImm):
-        return _leave(bb, call, stock)
+        return _use_stock(bb, call, stock)
     switches.note(FIX_ID)
-    updates = fitted(bb, call, "updates", updates, _rows_of(data, indices))
+    updates = fitted(bb, call, "updates", updates, _updates_shape(data, indices))
     return bb.call_te(
         _scatter_nd, data, indices, updates, reduction, primfunc_name_hint="scatter_nd"
     )
@@ -242,7 +245,7 @@ def _index_put(
 
         return _put_rows(target, outer, places, put, reduction)
 
-    return _changed("index_put", [data, *indices, values], change)
+    return _updated_copy("index_put", [data, *indices, values], change)
 
 
 def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -250,11 +253,11 @@ def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legaliz
     fields = fields_of(bb, indices)
     is_known = _takes_effect(call, *fields, values) and len(fields) <= data.ty.ndim
     if not is_known or any("int" not in str(field.ty.dtype) for field in fields):
-        return _leave(bb, call, stock)
+        return _use_stock(bb, call, stock)
     switches.note(FIX_ID)
     reduction = "add" if call.attrs.accumulate else "update"
     fields = broadcast_indices(bb, call, fields)
-    values = _values_of(bb, call, data, fields, values)
+    values = _broadcast_values(bb, call, data, fields, values)
     return bb.call_te(_index_put, data, fields, values, reduction, primfunc_name_hint="index_put")
 
 
@@ -314,9 +317,9 @@ def _is_for_gpu(call: relax.Call) -> bool:
 
 
 def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
-    """Indices of elements of an axis; of several axes, those that a row has one for each of.
+    """Clamp indices to the extent of an axis; with several extents, each column to its own.
 
-    They are int64: the last element of an axis may be beyond the indices' own dtype.
+    The result is int64: the last index of an axis may not fit into the indices' own dtype.
     """
 
     def element(*position: tirx.Var) -> tirx.Expr:
@@ -329,7 +332,7 @@ def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
 
 
 def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """TVM's kernel for a GPU, on indices that are within the data."""
+    """Lower to TVM's GPU kernel, on indices clamped to the data."""
     data, indices, updates = call.args
     name, extents = call.op.name, data.ty.shape.values
 
@@ -338,11 +341,11 @@ def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax
 
     if name == "relax.index_put":
         fields = broadcast_indices(bb, call, fields_of(bb, indices))
-        updates = _values_of(bb, call, data, fields, updates)
+        updates = _broadcast_values(bb, call, data, fields, updates)
         pairs = zip(fields, extents, strict=False)
         indices = relax.Tuple([nearest(field, extent) for field, extent in pairs])
     elif name == "relax.scatter_nd":
-        updates = fitted(bb, call, "updates", updates, _rows_of(data, indices))
+        updates = fitted(bb, call, "updates", updates, _updates_shape(data, indices))
         indices = nearest(indices, *extents[: int(indices.ty.shape.values[-1])])
     else:
         updates = fitted(bb, call, "updates", updates, indices.ty.shape.values)
@@ -352,8 +355,8 @@ def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax
     return stock(bb, bb.normalize(relax.Call(call.op, operands, call.attrs)))
 
 
-def _leave(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """What is left to TVM's kernels, those for a GPU with bounded indices."""
+def _use_stock(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """Lower to TVM's kernel, for a GPU on clamped indices."""
     data, indices, updates = call.args
     tensors = fields_of(bb, indices) if call.op.name == "relax.index_put" else [indices]
     if not _is_for_gpu(call) or not takes_effect(data, updates, *tensors):

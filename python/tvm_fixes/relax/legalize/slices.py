@@ -10,8 +10,8 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of ``relax.slice_scatter``, ``dynamic_strided_slice``, ``reverse_sequence``, and of a
-``strided_slice`` whose bounds are assumed to be within.
+"""Lowering of ``relax.slice_scatter``, ``dynamic_strided_slice``, ``reverse_sequence``, and of
+``strided_slice`` with ``assume_inbound``.
 
 See :mod:`.indices`.
 """
@@ -31,8 +31,8 @@ _ZERO = tirx.const(0, "int64")
 _FAR = tirx.const(1 << 62, "int64")
 
 
-def _between(value: tirx.Expr, least: tirx.Expr, most: tirx.Expr) -> tirx.Expr:
-    return tirx.max(tirx.min(value, most), least)
+def _clamp(value: tirx.Expr, lower: tirx.Expr, upper: tirx.Expr) -> tirx.Expr:
+    return tirx.max(tirx.min(value, upper), lower)
 
 
 def _slice_scatter(
@@ -44,7 +44,7 @@ def _slice_scatter(
     axis: int,
 ) -> te.Tensor:
     extent = data.shape[axis]
-    begin, stop = (_between(wrapped(bound, extent), _ZERO, extent) for bound in (start, end))
+    begin, stop = (_clamp(wrapped(bound, extent), _ZERO, extent) for bound in (start, end))
     step = step.astype("int64")
 
     def element(*position: tirx.Var) -> tirx.Expr:
@@ -93,9 +93,9 @@ def _inbound_slice(
 
 
 def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Lower a ``relax.strided_slice`` that assumes bounds to be within; None if it does not.
+    """Lower a ``relax.strided_slice`` with ``assume_inbound``; None for any other.
 
-    The elements beyond the axis are copies of the nearest one.
+    Elements beyond the axis are copies of the nearest one.
     """
     data, axes, begins, _, *strides = call.args
     if not call.attrs.assume_inbound or not takes_effect(data, call):
@@ -118,18 +118,18 @@ def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None
 
 
 def _step(stride: tirx.Expr) -> tirx.Expr:
-    """A stride as an int64 that is longer than any axis, and does not overflow a place."""
-    return _between(stride.astype("int64"), -_FAR, _FAR)
+    """The stride as an int64, clamped to a limit above any extent, so that no sum overflows."""
+    return _clamp(stride.astype("int64"), -_FAR, _FAR)
 
 
 def _first(begin: tirx.Expr, stride: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The first element of a slice."""
-    most = tirx.Select(stride < 0, extent - 1, extent)
-    return _between(wrapped(begin, extent), _ZERO, most)
+    """The index of the first element of a slice."""
+    last = tirx.Select(stride < 0, extent - 1, extent)
+    return _clamp(wrapped(begin, extent), _ZERO, last)
 
 
 def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor) -> te.Tensor:
-    """How many elements a slice has along each axis."""
+    """The number of elements of a slice along each axis."""
 
     def length(axis: tirx.Var) -> tirx.Expr:
         extent: tirx.Expr = _ZERO
@@ -139,16 +139,16 @@ def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tens
         stop = wrapped(end(axis), extent)
         stop = tirx.Select(
             stride < 0,
-            _between(stop, tirx.const(-1, "int64"), extent),
-            _between(stop, _ZERO, extent),
+            _clamp(stop, tirx.const(-1, "int64"), extent),
+            _clamp(stop, _ZERO, extent),
         )
         first = _first(begin(axis), stride, extent)
         distance = tirx.Select(stride < 0, first - stop, stop - first)
-        # Nothing is divided by a stride of 0, which has no elements.
+        # A slice with a stride of 0 has no elements; the divisor must not be 0.
         size = tirx.max(tirx.max(stride, -stride), 1)
         count = tirx.floordiv(tirx.max(distance, 1) - 1, size) + 1
-        is_none = tirx.any(stride.equal(_ZERO), distance <= 0, extent <= 0)
-        return tirx.Select(is_none, _ZERO, count)
+        is_empty = tirx.any(stride.equal(_ZERO), distance <= 0, extent <= 0)
+        return tirx.Select(is_empty, _ZERO, count)
 
     return te.compute((len(data.shape),), length, name="lengths")
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Softmax: sums of 16-bit floats in float32, and one division a row.
+"""Lowering of softmax: sums of 16-bit floats in float32, and one division per row.
 
 Upstream
     None known.
@@ -19,8 +19,8 @@ Versions
 Trigger
     ``relax.nn.softmax``, for a CPU.
 Symptom
-    In 16 bits the parts of a long row do not sum up to 1: of 4096 equal elements of float16 each is
-    1 / 2048.  In float32 it takes a fifth longer than ONNX Runtime's.
+    In 16 bits, the results of a long row do not sum to 1: for 4096 equal elements of float16, each
+    is 1 / 2048.  In float32, it takes a fifth longer than ONNX Runtime's.
 Mechanism
     TVM's lowering sums in the dtype of the data, and divides each element by the sum.
 How to remove
@@ -40,20 +40,20 @@ from .targets import schedules_for_cpu
 
 
 def softmax(data: te.Tensor, axis: int) -> te.Tensor:
-    """Compute the exponentials of `data`, and what part each is of their sum along `axis`.
+    """Compute the softmax of `data` along `axis`.
 
     Parameters
     ----------
     data : te.Tensor
-        Of floating-point numbers.
+        Floating-point data.
     axis : int
-        Not negative.
+        The axis, not negative.
 
     Returns
     -------
     te.Tensor
-        In the dtype of `data`: all NaN along an axis that has a NaN, an infinity, or negative
-        infinities alone.
+        The softmax, in the dtype of `data`: all NaN for a row with a NaN, an infinity, or only
+        negative infinities.
     """
     wide = "float32" if data.dtype in ("float16", "bfloat16") else str(data.dtype)
     others = [extent for i, extent in enumerate(data.shape) if i != axis]
@@ -73,7 +73,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
     )
     exponential = te.compute(
         data.shape,
-        # What is largest becomes 1, so that none is infinite.
+        # The largest element becomes 1, so that none overflows.
         lambda *at: te.exp(data(*at).astype(wide) - largest(*without(at))),
         name="exponential",
     )
@@ -82,7 +82,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
         others, lambda *at: te.sum(exponential(*within(at, j.var)), axis=j), name="total"
     )
     one = tirx.const(1, wide)
-    # From 1 to the number of elements: the reciprocal is as exact as a quotient but for a rounding.
+    # The sum is between 1 and the number of elements, so the reciprocal costs only one rounding.
     reciprocal = te.compute(others, lambda *at: one / total(*at), name="reciprocal")
     return te.compute(
         data.shape,
@@ -93,13 +93,13 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     (data,) = call.args
-    is_ours = (
+    is_supported = (
         switches.enabled(FIX_ID)
         and isinstance(data.ty.shape, relax.ShapeExpr)
         and "float8" not in str(data.ty.dtype)
         and schedules_for_cpu(call)
     )
-    if not is_ours:
+    if not is_supported:
         return stock(bb, call)
     switches.note(FIX_ID)
     axis = int(call.attrs.axis) % len(data.ty.shape.values)

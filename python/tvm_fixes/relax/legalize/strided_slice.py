@@ -10,19 +10,19 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of slices along axes that are counted from the last one, and of empty slices.
+"""Lowering of slices along negative axes, and of empty slices.
 
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``relax.strided_slice`` along an axis such as -1, of data with a symbolic dim or with bounds
-    that are symbolic; one of no elements, as 3:5 with a stride of -2 of a static shape.
+    ``relax.strided_slice`` along an axis such as -1, of data with a symbolic dim or with symbolic
+    bounds; an empty slice of a static shape, such as 3:5 with a stride of -2.
 Symptom
     ``Check failed: axis < src_tensor_dim (-1 vs. 2)`` in LegalizeOps; ``Input [Begin=3, End=5] is
     invalid``, although the type of the result is right.
 Mechanism
-    TVM's lowering takes the axes as they are where the shape of the output is not static, and
-    refuses bounds between which there is nothing where it is.
+    If the shape of the output is not static, TVM's lowering does not normalize negative axes; if it
+    is static, the lowering rejects bounds of an empty slice.
 How to remove
     When TVM lowers it, delete this file, its test and the fix id ``strided-slice-legalize``.
 """
@@ -53,8 +53,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if min(indices, default=0) >= 0:
         return stock(bb, call)
     switches.note(FIX_ID)
-    counted = relax.Tuple([relax.prim_value(axis % data.ty.ndim) for axis in indices])
-    return stock(bb, bb.normalize(relax.Call(call.op, [data, counted, *bounds], call.attrs)))
+    positive = relax.Tuple([relax.prim_value(axis % data.ty.ndim) for axis in indices])
+    return stock(bb, bb.normalize(relax.Call(call.op, [data, positive, *bounds], call.attrs)))
 
 
 @functools.cache

@@ -12,8 +12,8 @@
 # and limitations under the License.
 """Sums, differences and products of unsigned integers that wrap around.
 
-TVM tells LLVM that arithmetic of 32 and 64 bits does not (``nuw``), so that LLVM takes 0 - x for 0.
-Here 32 bits are computed in 64, and 64 bits in two halves.
+TVM marks unsigned arithmetic of 32 and 64 bits as not wrapping (``nuw``), so LLVM folds 0 - x to 0.
+Here, 32-bit arithmetic is computed in 64 bits, and 64-bit arithmetic in two halves.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def negative(x: te.Tensor) -> te.Tensor:
 
 
 def _wrapped(a: te.Tensor, b: te.Tensor, narrow: _Elementwise, wide: _Elementwise) -> te.Tensor:
-    """The operator in uint64 on operands of uint32, without a carry, and on those of uint64."""
+    """Broadcast and compute: uint32 by `narrow` in uint64, modulo 2^32; uint64 by `wide`."""
     shape = topi.maximum(a, b).shape
     a, b = (topi.broadcast_to(operand, shape) for operand in (a, b))
     if a.dtype == "uint64":

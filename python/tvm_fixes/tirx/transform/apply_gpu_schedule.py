@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ApplyGpuSchedule: TVM's schedules for a GPU, and one that always fits where they do not.
+"""ApplyGpuSchedule: TVM's schedules for a GPU, with a fallback for kernels that they break.
 
 Upstream
     None known.
@@ -23,13 +23,12 @@ Symptom
     ``relax.build`` fails with "Cross-thread reduction requires …", "No matched reducer" or "Cannot
     allocate global memory".  The first product of matrices takes minutes to compile.
 Mechanism
-    A schedule shares a reduction among threads in a way that the lowering refuses later, or leaves
-    an intermediate result in global memory.  TVM's tensor intrinsics are parsed when they are first
-    wanted, and for each of them Python looks for the sources of the importing frames among all
-    modules.
+    A schedule splits a reduction among threads in a way that the lowering later rejects, or leaves
+    an intermediate result in global memory.  TVM's tensor intrinsics are parsed on first use, and
+    for each of them Python searches all modules for the sources of the importing frames.
 How to remove
-    When TVM passes the tests of this file, delete it, its tests, and take ``ApplyDefaultSchedule``
-    from TVM's passes in :mod:`tvm_fixes.pipeline` again, and the fix id ``gpu-schedule``.
+    When TVM passes the tests of this file, delete it, its tests and the fix id ``gpu-schedule``,
+    and use TVM's ``ApplyDefaultSchedule`` in :mod:`tvm_fixes.pipeline`.
 """
 
 import inspect
@@ -45,7 +44,7 @@ from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import switches
 from . import decompose_reduction
 
-# Python's frames of an import, whose sources it would look for.
+# The modules of the frames of an import; they have no source files.
 _IMPORTERS = ("importlib._bootstrap", "importlib._bootstrap_external")
 
 
@@ -55,15 +54,16 @@ def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
     Parameters
     ----------
     schedule : tvm.transform.Pass
-        TVM's ``ApplyDefaultSchedule`` with its rules for the target.  What it makes of a kernel is
-        kept if it can be lowered, and gives a result where a reduction has no elements.  Otherwise
-        each thread computes one element of the result, and all that leads to it.
+        TVM's ``ApplyDefaultSchedule`` with its rules for the target.  A scheduled kernel is kept if
+        it can be lowered, and if it sets the result of a reduction of no elements.  Otherwise the
+        fallback schedule is used: each thread computes one element of the result, with all its
+        intermediate values.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs that are not scheduled yet; it runs in the scope of the
-        target.
+        A module pass over the PrimFuncs that are not scheduled yet.  It needs the target as a
+        context.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -93,7 +93,7 @@ def _prepare_import_of_intrinsics() -> None:
 
 
 def _lowers(function: tirx.PrimFunc) -> bool:
-    """Whether TVM can lower what is shared among threads, and no kernel allocates global memory."""
+    """Whether TVM can lower the cross-thread reductions, and no kernel allocates global memory."""
     passes = [
         s_tir.transform.LowerCrossThreadReduction(),
         s_tir.transform.LowerInitBlock(),
@@ -114,7 +114,7 @@ def _lowers(function: tirx.PrimFunc) -> bool:
 
 
 def _sets_every_result(function: tirx.PrimFunc) -> bool:
-    """Whether a reduction over nothing has a result; where the fix for that is off, nobody asks."""
+    """Whether no reduction may be empty; always true if the fix for empty reductions is off."""
     if not switches.enabled(DECOMPOSE_REDUCTION):
         return True
     return not decompose_reduction.possibly_empty(Schedule(function))
@@ -125,7 +125,7 @@ def _scopes(block: SBlock) -> list[str]:
 
 
 def _one_element_a_thread(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """Schedule a kernel so that no thread waits for another; intermediate results are its own."""
+    """Schedule a kernel with independent threads, with intermediate results in local memory."""
     schedule = Schedule(function)
     *producers, result = try_inline(schedule, normalize_prim_func(schedule))
     spatial = [loop.loop_rv for loop in result.iters if loop.kind == "S"]

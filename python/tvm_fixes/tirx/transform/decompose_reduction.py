@@ -10,17 +10,17 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""DecomposeReduction: a result of no elements is set before the loop over them.
+"""DecomposeReduction: set the initial value of a reduction that may be empty before its loop.
 
 Versions
     Seen in 0.27.0.post1.
 Trigger
     A sum, product, maximum, matrix product or any other reduction along an axis that has no
-    elements, be that known or seen at run time.
+    elements, at compile time or at run time.
 Symptom
-    The result is what was in its memory, silently.
+    The result is uninitialized memory, silently.
 Mechanism
-    The initial value is set in the first iteration of the innermost loop, of which there is none.
+    The initial value is set in the first iteration of the innermost loop, which has no iterations.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``decompose-reduction``.
@@ -40,17 +40,17 @@ from ...support import switches
 
 
 def DecomposeReduction() -> tvm.transform.Pass:
-    """Set the initial value of each reduction that may have no elements in a loop of its own.
+    """Set the initial value of each reduction that may be empty in a separate loop.
 
-    A reduction has elements if the extents of its loops are proved to be positive; those that have
-    some stay as they are.
+    A reduction is not empty if the extents of its loops are provably positive; such reductions stay
+    unchanged.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs.  The kinds of patterns by which they are fused change; so
-        it has its place behind the fusion.  For a GPU, whose schedules need whole reductions, it
-        changes nothing: :func:`~tvm_fixes.relax.transform.ApplyGpuSchedule` decomposes them.
+        A module pass over the PrimFuncs.  Run it after fusion, since it changes the operator
+        patterns that fusion uses.  For a GPU, whose schedules need whole reductions, it is a no-op:
+        :func:`~tvm_fixes.tirx.transform.ApplyGpuSchedule` decomposes them.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -73,9 +73,10 @@ def DecomposeReduction() -> tvm.transform.Pass:
 
 
 def _may_be_empty(function: tirx.PrimFunc) -> bool:
-    """Whether a PrimFunc reduces in a loop that is not proved to have an iteration.
+    """Whether a PrimFunc has a reduction loop that is not provably non-empty.
 
-    Without a schedule, which TVM cannot make of every extent, such as an ``if_then_else``.
+    This does not use a Schedule, since TVM cannot make one for every extent, for example for an
+    ``if_then_else``.
     """
     extents: dict[tirx.Var, tirx.Expr] = {}
     variables: list[tirx.Var] = []
@@ -94,14 +95,14 @@ def _is_positive(extent: tirx.Expr) -> bool:
 def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Decompose the reductions of a PrimFunc that may have no elements."""
     schedule = Schedule(function)
-    # All of them are found first: where one is decomposed the blocks around it are new.
+    # Collect all blocks first: to decompose one replaces the blocks around it.
     for block, outermost in possibly_empty(schedule):
         schedule.decompose_reduction(block, outermost)
     return schedule.mod["main"]
 
 
 def possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
-    """The blocks that set an initial value in a loop which may have no iteration, and that loop."""
+    """The blocks with a reduction that may be empty, and the outermost loop of that reduction."""
     bound = {}
 
     def remember(realize: SBlockRealize) -> None:

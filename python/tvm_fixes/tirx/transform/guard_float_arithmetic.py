@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Floating-point arithmetic as it is written, whatever TVM's simplifier makes of numbers.
+"""GuardFloatArithmetic: keep TVM's simplifier from changing floating-point results.
 
 Upstream
     None known.
@@ -20,11 +20,11 @@ Trigger
     Elementwise operators fused into ``x - x``, ``(x + y) - y``, ``x - (x + y)``, ``f(x) == f(x)``,
     ``not x < y``, and a product or quotient with zeros.
 Symptom
-    Wrong numbers, silently: infinity less infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
-    infinity is 0, NaN equals NaN, and ``not x < y`` is false of NaN.  A division by zeros does not
+    Wrong numbers, silently: infinity minus infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
+    infinity is 0, NaN equals NaN, and ``not x < y`` is false for NaN.  A division by zeros does not
     build.
 Mechanism
-    The simplifier applies the laws of integers to floats.
+    The simplifier applies identities of integers to floats.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its lines in
     :mod:`tvm_fixes.pipeline` and :mod:`tvm_fixes.relax.constants.evaluate`, and the fix id
@@ -49,7 +49,7 @@ _REWRITTEN = (tirx.Sub, tirx.Mul, tirx.Div, tirx.EQ, tirx.NE, tirx.Not)
 
 
 def GuardFloatArithmetic() -> tvm.transform.Pass:
-    """Write floating-point arithmetic such that TVM's simplifier leaves it alone.
+    """Rewrite floating-point arithmetic to forms that TVM's simplifier does not change.
 
     Before::
 
@@ -67,7 +67,7 @@ def GuardFloatArithmetic() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs.  It runs behind all schedules.
+        A module pass over the PrimFuncs.  Run it after all schedules.
     """
     return prim_func_pass("GuardFloatArithmetic", FIX_ID, _guard, any_target=True)
 
@@ -90,7 +90,7 @@ def _rewritten(node: tirx.Expr) -> tirx.Expr:
         return node if is_same else type(node)(*factors)
     if not isinstance(_simplified(node), tirx.IntImm):
         return node
-    # Numbers are at most each other if they are equal; NaN is not.
+    # a <= b and b <= a hold for equal numbers, and not for NaN.
     equal = tirx.And(tirx.LE(node.a, node.b), tirx.LE(node.b, node.a))
     return equal if isinstance(node, tirx.EQ) else tirx.Cast("int8", equal) == _ZERO
 
@@ -105,21 +105,21 @@ def _difference(node: tirx.Sub) -> tirx.Expr:
     dtype = str(node.ty)
     if not dtype.startswith("bfloat16"):
         return tirx.Add(node.a, _negated(node.b))
-    # Each step of bfloat16 is rounded by several instructions.
+    # Compute in float32: to round a bfloat16 step takes several instructions.
     wide = dtype.replace("bfloat16", "float32")
     return tirx.Cast(dtype, tirx.Add(tirx.Cast(wide, node.a), _negated(tirx.Cast(wide, node.b))))
 
 
 def _cancels(node: tirx.Sub) -> bool:
-    """Whether the simplifier finds one of the operands in the other."""
-    left = _simplified(node)
-    if not isinstance(left, tirx.Sub):
+    """Whether the simplifier cancels terms of the two operands."""
+    simplified = _simplified(node)
+    if not isinstance(simplified, tirx.Sub):
         return True
-    return isinstance(left.a, tirx.FloatImm) and not isinstance(node.a, tirx.FloatImm)
+    return isinstance(simplified.a, tirx.FloatImm) and not isinstance(node.a, tirx.FloatImm)
 
 
 def _simplified(node: tirx.Expr) -> tirx.Expr:
-    """What becomes of `node` if indices of a buffer are equal, as they may be within the loops."""
+    """Simplify `node` with equal indices in all loads, as they may become in the loops."""
 
     def at_origin(load: tvm.ir.TensorLoad) -> tirx.Expr:
         return tirx.BufferLoad(load.source, [tirx.const(0, "int64")] * len(load.indices))
@@ -134,25 +134,28 @@ def _negated(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _opaque_zero(expr: tirx.Expr) -> tirx.Expr:
-    """A constant 0 as its bits; anything else as it is."""
+    """Write a constant 0 as a reinterpretation of its bits; return anything else unchanged."""
     if isinstance(expr, tirx.Broadcast):
         inner = _opaque_zero(expr.value)
         return expr if inner.same_as(expr.value) else tirx.Broadcast(inner, expr.lanes)
-    constant = Analyzer().simplify(expr) if _is_of_numbers(expr) else expr
+    constant = Analyzer().simplify(expr) if _is_constant(expr) else expr
     if not isinstance(constant, tirx.FloatImm) or constant.value != 0:
         return expr
     dtype = str(expr.ty)
     minus_zero = np.array(-0.0, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     bits = f"int{8 * minus_zero.itemsize}"
-    # TVM takes bits that are 0 for a null pointer.
+    # Reinterpret -0.0, since TVM takes all-zero bits for a null pointer.
     opaque = tirx.reinterpret(dtype, tirx.const(int(minus_zero.view(bits)), bits))
     return opaque if math.copysign(1, constant.value) < 0 else _negated(opaque)
 
 
-def _is_of_numbers(expr: tirx.Expr) -> bool:
-    """Whether it is a number, or sums, products and casts of numbers and of integers."""
+def _is_constant(expr: tirx.Expr) -> bool:
+    """Whether an expression consists of constants, their sums and products, and casts.
+
+    A cast of any integer expression counts too.
+    """
     if isinstance(expr, tirx.Cast):
-        return not _is_float(expr.value) or _is_of_numbers(expr.value)
+        return not _is_float(expr.value) or _is_constant(expr.value)
     if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
-        return _is_of_numbers(expr.a) and _is_of_numbers(expr.b)
+        return _is_constant(expr.a) and _is_constant(expr.b)
     return isinstance(expr, tirx.FloatImm | tirx.IntImm)

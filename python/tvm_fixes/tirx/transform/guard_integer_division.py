@@ -10,19 +10,19 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Integer divisions that no operand can make trap.
+"""GuardIntegerDivision: integer divisions that do not trap for any operand.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A division or remainder of integers, on a CPU, by what is not a constant: ``divide``,
+    A division or remainder of integers, on a CPU, by a divisor that is not a constant: ``divide``,
     ``floor_divide``, ``mod`` and ``floor_mod`` of tensors, and extents that are quotients.
 Symptom
-    A divisor of 0 ends the process by SIGFPE, and so does the least integer divided by -1.
+    A divisor of 0 kills the process with SIGFPE, and so does the least integer divided by -1.
 Mechanism
-    The instruction of x86 traps on both, and LLVM leaves both undefined.
+    The x86 instruction traps in both cases, and both are undefined behavior in LLVM.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its lines in
     :mod:`tvm_fixes.pipeline` and :mod:`tvm_fixes.relax.constants.evaluate`, and the fix id
@@ -60,16 +60,16 @@ def GuardIntegerDivision() -> tvm.transform.Pass:
         divisor = T.Select(b[i] == 0 or b[i] == -1, 1, b[i])
         y[i] = T.Select(b[i] == -1, 0 - a[i], T.truncdiv(a[i], divisor))
 
-    The least integer divided by -1 is itself, and its remainder 0: they wrap as sums do.  A divisor
-    that is proved to be neither costs nothing.  Others are checked element by element, so that the
-    loop around them has no vectors: the functions that are fused with a division take two to three
-    times as long, and an int8 ``floor_divide`` five times.  Where an index is divided by an extent,
-    the loops around it are empty if the extent is 0; that stays as it is.
+    The least integer divided by -1 is itself, with remainder 0: the result wraps around, as in a
+    sum.  A divisor that is provably neither 0 nor -1 costs nothing.  Other divisors are checked for
+    each element, and the loop around them is not vectorized: functions that are fused with a
+    division take two to three times as long, and an int8 ``floor_divide`` five times.  Divisions of
+    an index by an extent stay unchanged: if the extent is 0, the loops around them are empty.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs of a target that is a CPU.  It runs behind all schedules.
+        A module pass over the PrimFuncs of a CPU target.  Run it after all schedules.
     """
     return prim_func_pass("GuardIntegerDivision", FIX_ID, _guard)
 
@@ -84,14 +84,14 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 
 
 def _in_scalars(loop: tirx.For) -> tirx.For:
-    """A loop over lanes with a check, which TVM does not write out, as one over elements."""
+    """Turn a vectorized loop with an assert into a scalar loop: TVM does not scalarize it."""
     return in_scalars(loop, lambda body: contains(body, tirx.AssertStmt))
 
 
 def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:
     expressions = [store.value, *store.indices]
     divisors = [divisor for e in expressions for divisor in _divisors(e, bound)]
-    divisors += _computed_with(store.value)
+    divisors += _divisors_of_value(store.value)
     if not divisors:
         return store
     checks = [check for e in expressions for check in _checks(e, divisors)]
@@ -100,7 +100,7 @@ def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:
     ]
     result: tirx.Stmt = tirx.BufferStore(store.buffer, value, indices)
     for check in reversed(checks):
-        # The constructor takes the condition first, whatever its parameters are called.
+        # The constructor takes the condition first, despite its parameter names.
         failed = tirx.AssertStmt(
             check, tvm.ir.StringImm("RuntimeError"), [tvm.ir.StringImm(_MESSAGE)]
         )
@@ -109,12 +109,12 @@ def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:
 
 
 def _may_trap(division: tirx.Expr) -> bool:
-    """Whether a division is of integers, and its divisor is not proved to be harmless."""
+    """Whether this is an integer division whose divisor is not provably safe."""
     dtype = str(division.ty)
     if not dtype.startswith(("int", "uint")):
         return False
     divisor = division.b
-    if isinstance(divisor, tirx.IntImm):  # TVM refuses 0, and LLVM divides by no other constant
+    if isinstance(divisor, tirx.IntImm):  # TVM rejects 0; LLVM needs no division for a constant
         return False
     analyzer = Analyzer()
     if analyzer.can_prove(divisor > 0):
@@ -123,7 +123,7 @@ def _may_trap(division: tirx.Expr) -> bool:
 
 
 def _divisors(expression: tirx.Expr, bound: set[tirx.Var]) -> list[tirx.Expr]:
-    """The divisors that may trap and are made of elements of tensors."""
+    """The divisors in an expression that may trap and depend on tensor elements."""
     found: list[tirx.Expr] = []
 
     def look(division: tirx.Expr) -> None:
@@ -137,8 +137,8 @@ def _divisors(expression: tirx.Expr, bound: set[tirx.Var]) -> list[tirx.Expr]:
     return found
 
 
-def _computed_with(value: tirx.Expr) -> list[tirx.Expr]:
-    """The divisors of a value, not of the indices in it, that may trap."""
+def _divisors_of_value(value: tirx.Expr) -> list[tirx.Expr]:
+    """The divisors in a value that may trap, without those in indices."""
     found: list[tirx.Expr] = []
 
     def look(node: tirx.Expr) -> WalkResult | None:
@@ -157,7 +157,7 @@ def _is_one_of(divisor: tirx.Expr, divisors: Sequence[tirx.Expr]) -> bool:
 
 
 def _checks(expression: tirx.Expr, divisors: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-    """Conditions without any division by 0, where the expression is evaluated."""
+    """The conditions under which evaluating an expression divides by 0 nowhere."""
     found: list[tirx.Expr] = []
 
     def look(node: tirx.Expr) -> WalkResult | None:
@@ -183,7 +183,7 @@ def _checks(expression: tirx.Expr, divisors: Sequence[tirx.Expr]) -> list[tirx.E
         return None
 
     structural_walk(expression, ((*_DIVISIONS, tirx.Let, tvm.ir.Call), look), order="pre")
-    # A condition may divide too.
+    # A condition may contain divisions itself.
     return [
         structural_map(check, (_DIVISIONS, lambda node: _guarded(node, divisors)))
         for check in found
@@ -195,14 +195,14 @@ def _all(checks: Sequence[tirx.Expr]) -> tirx.Expr | None:
 
 
 def _let(let: tirx.Let, check: tirx.Expr) -> tirx.Expr:
-    """`check` of the variable of `let`, under another name: a variable is bound once."""
+    """Bind the variable of `let` for `check`, renamed, since a variable may be bound only once."""
     var = tirx.Var(let.var.name, let.var.ty)
     renamed = structural_map(check, (tirx.Var, lambda v: var if v.same_as(let.var) else v))
     return tirx.Let(var, let.value, renamed)
 
 
 def _guarded(division: tirx.Expr, divisors: Sequence[tirx.Expr]) -> tirx.Expr:
-    """A division with 1 in the place of a divisor of 0 or -1."""
+    """Replace a divisor of 0 or -1 by 1, and select the quotient by -1 separately."""
     divisor, dtype = division.b, str(division.ty)
     if not (_may_trap(division) and _is_one_of(divisor, divisors)):
         return division

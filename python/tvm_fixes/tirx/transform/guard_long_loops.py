@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Keeps TVM from unrolling long loops.
+"""GuardLongLoops: keep TVM from unrolling long loops.
 
 Upstream
     None known.
@@ -41,7 +41,7 @@ _LONG = 1 << 20
 
 
 def GuardLongLoops() -> tvm.transform.Pass:
-    """Make a CPU's loops of a million iterations and more look like loops of unknown length.
+    """Hide the extents of a CPU's loops of 2**20 iterations or more from TVM.
 
     Before::
 
@@ -51,12 +51,12 @@ def GuardLongLoops() -> tvm.transform.Pass:
 
         for i in range(T.reinterpret("int64", T.uint64(2147483647))): y[0] = y[0] + x[i]
 
-    LLVM sees the number again, so the code is the same.
+    LLVM folds the reinterpretation, so the code is the same.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs of a target that is a CPU.  It runs behind all schedules.
+        A module pass over the PrimFuncs of a CPU target.  Run it after all schedules.
     """
     return prim_func_pass("GuardLongLoops", FIX_ID, _guard)
 

@@ -10,18 +10,18 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""InlineElementwise: what a kernel does to each element, it does in one pass over the memory.
+"""InlineElementwise: compute the elementwise steps of a kernel in one pass over memory.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    An operator of several steps, such as gelu, or operators that are fused, for a CPU.
+    An operator of several steps, such as gelu, or fused operators, for a CPU.
 Symptom
-    A gelu allocates the memory of five results, and takes twice as long as PyTorch's.
+    A gelu allocates five intermediate results, and takes twice as long as PyTorch's.
 Mechanism
-    TVM's pipeline for CPUs schedules nothing: each step is a loop of its own, whose result goes
+    TVM's pipeline for CPUs has no schedules: each step is a separate loop, whose result goes
     through memory.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
@@ -41,15 +41,16 @@ from ...fixes.elements import INLINE_ELEMENTWISE as FIX_ID
 from ..util import contains, count_of, prim_func_pass
 from .lower_elementary_functions import is_elementary_function, nests_functions, repeats_functions
 
-# So many nodes of an expression are too many: what is read twice doubles with each step.
-_MOST_NODES = 512
-# What is nested deeper takes the simplifier, and TVM's other passes, far longer than it saves.
-_MOST_STEPS = 16
-# TVM's simplifier looks so often at the condition of a choice, and as often again at a condition
-# within that.
-_LOOKS_AT_CONDITION = 15
-_MOST_LOOKS = 100_000
-# An elementary function is written out later, by so many.
+# The maximum number of nodes of an expression: a value that is read twice doubles with each step.
+_MAX_NODES = 512
+# The maximum number of steps inlined in each other. Deeper nesting costs the simplifier and TVM's
+# other passes far more time than it saves.
+_MAX_STEPS = 16
+# The number of times that TVM's simplifier visits the condition of a Select; for a condition in a
+# condition, the numbers multiply.
+_VISITS_OF_CONDITION = 15
+_MAX_VISITS = 100_000
+# The number of nodes to which LowerElementaryFunctions later expands an elementary function.
 _NODES_OF_FUNCTION = 32
 
 
@@ -65,18 +66,18 @@ def InlineElementwise() -> tvm.transform.Pass:
 
         for i, j in T.grid(n, m): y[i, j] = T.exp(x[i, j] * T.float32(2))
 
-    What follows a kernel in tiles, such as the addition of a bias, is done where its tiles are
-    written; and what a transposition gives is written where a reshape, or another copy behind it,
-    would put it.  A value that is read more often than it is computed, as in a broadcast, a window
-    or a reduction, stays in memory; so does one that a transposition reads, unless it is a copy
-    itself, and the result of an elementary function that is compared or read twice, or to which
-    another one is applied.
+    An elementwise step after a tiled kernel, such as the addition of a bias, is inlined where the
+    tiles are written; a reshape or another copy after a transposition is inlined into it.
+
+    Some values stay in memory: a value that is read more often than it is computed, as in a
+    broadcast, a window or a reduction; a value that a transposition reads, unless it is a copy
+    itself; and the result of an elementary function, if it is compared, read twice, or the operand
+    of another elementary function.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs, for a target that is a CPU.  Its place is behind the
-        fusion.
+        A module pass over the PrimFuncs, for a CPU target.  Run it after fusion.
     """
 
     return prim_func_pass("InlineElementwise", FIX_ID, _inline)
@@ -86,10 +87,10 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
     if not contains(function.body, SBlock, lambda block: len(block.alloc_buffers) > 0):
         return function
     try:
-        # What covers what cannot be proved for tiles of unknown extents.
+        # No checks: TVM cannot prove the region cover of tiles of symbolic extents.
         schedule = Schedule(function, enable_check=False)
     except tvm.error.InternalError:
-        # The region of an index that is cast from a float has no end.
+        # TVM cannot bound the region of an index that is cast from a float.
         return function
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = [schedule.get(block).name_hint for block in blocks]
@@ -99,29 +100,32 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
     steps = dict.fromkeys(names, 0)
     for name in names:
         block = schedule.get_sblock(name)
-        if steps[name] < _MOST_STEPS and _is_read_where_computed(schedule, block):
+        if steps[name] < _MAX_STEPS and _is_elementwise_producer(schedule, block):
             readers = [schedule.get(reader).name_hint for reader in schedule.get_consumers(block)]
-            if _is_done(schedule.compute_inline, block):
+            if _try_step(schedule.compute_inline, block):
                 is_changed = True
                 for reader in readers:
                     steps[reader] = max(steps[reader], steps[name] + 1)
         elif _follows_tiles(schedule, block) or _reshapes_transposed(schedule, block):
-            is_changed |= _is_done(schedule.reverse_compute_inline, block)
+            is_changed |= _try_step(schedule.reverse_compute_inline, block)
     return schedule.mod["main"] if is_changed else function
 
 
-def _is_done(step: Callable[[SBlockRV], None], block: SBlockRV) -> bool:
-    """Whether TVM does a step of a schedule; otherwise nothing has changed."""
+def _try_step(step: Callable[[SBlockRV], None], block: SBlockRV) -> bool:
+    """Apply a schedule step; False if TVM rejects it, and then nothing has changed."""
     try:
         step(block)
     except (ScheduleError, tvm.error.InternalError):
-        # It raises the second where axes of 1 leave a part of a read's index without a range.
+        # TVM raises an InternalError if axes of extent 1 leave a part of an index without a range.
         return False
     return True
 
 
-def _is_read_where_computed(schedule: Schedule, producer: SBlockRV) -> bool:
-    """Whether each element is read by one element of all its readers, near those of its own."""
+def _is_elementwise_producer(schedule: Schedule, producer: SBlockRV) -> bool:
+    """Whether each reader computes one element from each element of `producer`, in its order.
+
+    A copy may also be read in another order.
+    """
     block = schedule.get(producer)
     stored = _stored(block)
     consumers = [schedule.get(consumer) for consumer in schedule.get_consumers(producer)]
@@ -143,7 +147,7 @@ def _is_read_where_computed(schedule: Schedule, producer: SBlockRV) -> bool:
 
 
 def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
-    """Whether a block reads, element by element, what the tiles of another are put into."""
+    """Whether a block reads, element by element, the result of a tiled kernel."""
     only = _only_producer(schedule, consumer)
     if only is None or not _shares_loops(schedule, only):
         return False
@@ -155,7 +159,7 @@ def _follows_tiles(schedule: Schedule, consumer: SBlockRV) -> bool:
 
 
 def _only_producer(schedule: Schedule, consumer: SBlockRV) -> SBlockRV | None:
-    """The one whose result a block reads, if that is a single one, and no other block reads it."""
+    """The only producer of a block, if no other block reads its result; else None."""
     producers = schedule.get_producers(consumer)
     if len(producers) != 1 or len(schedule.get_consumers(producers[0])) != 1:
         return None
@@ -163,7 +167,7 @@ def _only_producer(schedule: Schedule, consumer: SBlockRV) -> SBlockRV | None:
 
 
 def _reshapes_transposed(schedule: Schedule, consumer: SBlockRV) -> bool:
-    """Whether a block alone reads what another one has transposed, and reshapes it."""
+    """Whether a block reshapes the result of a transposition, and is its only reader."""
     only = _only_producer(schedule, consumer)
     block = schedule.get(consumer)
     reader = _stored(block)
@@ -187,7 +191,7 @@ def _reshapes_transposed(schedule: Schedule, consumer: SBlockRV) -> bool:
 
 
 def _is_copy(stored: tirx.BufferStore) -> bool:
-    """Whether elements are stored as they are, in an order that is known."""
+    """Whether a store copies elements unchanged, at indices that are not data."""
     value = stored.value
     return isinstance(value, tvm.ir.TensorLoad) and not any(
         contains(index, tvm.ir.TensorLoad) for index in value.indices
@@ -195,22 +199,22 @@ def _is_copy(stored: tirx.BufferStore) -> bool:
 
 
 def _is_permuted(read: tvm.ir.TensorLoad, consumer: SBlock) -> bool:
-    """Whether a block reads at its own iterators, in any order."""
+    """Whether the indices of a read are the block's iterators, in any order, or constants."""
     variables = [iterator.var for iterator in consumer.iter_vars]
     return all(index in variables or isinstance(index, tirx.IntImm) for index in read.indices)
 
 
 def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:
-    """Whether `reader` is too large with what is stored in the place of what it reads of that."""
+    """Whether the expression of `reader` would be too large with `stored` inlined."""
     reads = _reads_of(stored.buffer, reader.value)
     count = _node_count(reader.value) + len(reads) * _node_count(stored.value)
-    if count > _MOST_NODES or _looks(_inlined(stored, reader)) > _MOST_LOOKS:
+    if count > _MAX_NODES or _visits(_inlined(stored, reader)) > _MAX_VISITS:
         return True
     return nests_functions(stored, reader.value) or repeats_functions(stored, reader.value)
 
 
 def _inlined(stored: tirx.BufferStore, reader: tirx.BufferStore) -> tirx.Expr:
-    """What is read, with what is stored in the place of each read, whichever element that is."""
+    """The value of `reader` with `stored` inlined, for an estimate: indices are not substituted."""
 
     def replace(load: tvm.ir.TensorLoad) -> tirx.Expr:
         return stored.value if load.source.same_as(stored.buffer) else load
@@ -218,26 +222,26 @@ def _inlined(stored: tirx.BufferStore, reader: tirx.BufferStore) -> tirx.Expr:
     return structural_map(reader.value, (tvm.ir.TensorLoad, replace))
 
 
-def _looks(value: tirx.Expr, most: int = _MOST_LOOKS) -> int:
-    """How many nodes the simplifier looks at, or more than `most`."""
-    looks = [_node_count(value)]
+def _visits(value: tirx.Expr, limit: int = _MAX_VISITS) -> int:
+    """The number of nodes that the simplifier visits; above `limit`, any number above it."""
+    visits = [_node_count(value)]
 
-    def look(choice: tirx.Select) -> None:
-        left = (most - sum(looks)) // _LOOKS_AT_CONDITION
-        looks.append(_LOOKS_AT_CONDITION * (_looks(choice.condition, left) if left > 0 else 1))
+    def visit(choice: tirx.Select) -> None:
+        left = (limit - sum(visits)) // _VISITS_OF_CONDITION
+        visits.append(_VISITS_OF_CONDITION * (_visits(choice.condition, left) if left > 0 else 1))
 
-    structural_walk(value, (tirx.Select, look))
-    return sum(looks)
+    structural_walk(value, (tirx.Select, visit))
+    return sum(visits)
 
 
 def _shares_loops(schedule: Schedule, block: SBlockRV) -> bool:
-    """Whether other blocks are computed in the same loops, as in a schedule by tiles."""
+    """Whether other blocks are computed in the same loops, as in a tiled kernel."""
     loops = schedule.get_loops(block)
     return bool(loops) and len(schedule.get_child_blocks(loops[0])) > 1
 
 
 def _stored(block: SBlock) -> tirx.BufferStore | None:
-    """What a block stores, if that is one element that no other block stores, and all it does."""
+    """The store of a block that does nothing but store one element per iteration; else None."""
     is_spatial = all(axis.iter_type == tirx.IterVar.DataPar for axis in block.iter_vars)
     if not is_spatial or block.init is not None or not isinstance(block.body, tirx.BufferStore):
         return None
@@ -245,7 +249,7 @@ def _stored(block: SBlock) -> tirx.BufferStore | None:
 
 
 def _has_fewer(few: SBlock, many: SBlock) -> bool:
-    """Whether one block is proved to compute no more elements than another."""
+    """Whether block `few` provably computes no more elements than `many`."""
     counts = [count_of(axis.dom.extent for axis in block.iter_vars) for block in (few, many)]
     return bool(Analyzer().can_prove(counts[0] <= counts[1]))
 
@@ -262,7 +266,7 @@ def _reads_of(buffer: tirx.Buffer, value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
 
 
 def _ends_in(read: tvm.ir.TensorLoad, innermost: tirx.Var) -> bool:
-    """Whether neighbours are read by neighbours, as vectors need it; a scalar is no vector."""
+    """Whether the innermost iterator is the last index, as vector loads need; true for a scalar."""
     return not read.indices or read.indices[-1].same_as(innermost)
 
 

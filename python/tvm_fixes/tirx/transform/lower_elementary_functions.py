@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LowerElementaryFunctions: exp, erf, tanh, sigmoid and small powers as code that LLVM vectorizes.
+"""LowerElementaryFunctions: exp, erf, tanh, sigmoid, small powers in a form LLVM vectorizes.
 
 Upstream
     None known.
@@ -18,15 +18,15 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floating point with 32 bits or fewer, on a
-    CPU; gelu, silu and softmax are made of them.  ``atanh``, and ``tanh`` of float64; ``acos``,
-    ``sinh`` and others of float16.
+    CPU; gelu, silu and softmax use them.  ``atanh``, and ``tanh`` of float64; ``acos``, ``sinh``
+    and others of float16.
 Symptom
-    ``tanh`` of 1e-6 is 5% off.  "unknown intrinsic" ends a build.  A kernel takes some
-    ten times as long as PyTorch's.
+    ``tanh`` of 1e-6 is 5% off.  A build fails with "unknown intrinsic".  A kernel takes about ten
+    times as long as PyTorch's.
 Mechanism
     ``tanh`` is lowered to ``(1 - e) / (1 + e)`` with ``e = exp(-2 x)``, whose numerator cancels.
-    The others become a call of the C library for each element, and a loop with a call in it is
-    not vectorized.
+    The other functions become a call of the C library for each element, and LLVM does not vectorize
+    a loop with a call.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``elementary-functions``.
@@ -48,7 +48,7 @@ _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def LowerElementaryFunctions() -> tvm.transform.Pass:
-    """Write the elementary functions of a CPU's kernels out as polynomials.
+    """Expand the elementary functions of a CPU's kernels to polynomials.
 
     Before::
 
@@ -62,29 +62,29 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
         y[i] = T.Select(a < 0.625, small, T.Select(x[i] < 0, -large, large))
 
     The error is less than 1.1 units in the last place of float32 for ``exp``, 2 for ``tanh``, 3 for
-    ``sigmoid`` and 4 for ``erf``.  ``pow`` is written out where the exponent is 2 or 3, as in
-    PyTorch.  NaN, infinities and signs of zero pass.  float16 and bfloat16 are computed in float32;
-    float64 stays.
+    ``sigmoid`` and 4 for ``erf``.  ``pow`` is expanded if the exponent is 2 or 3, as in PyTorch.
+    NaN, infinities and signed zeros are handled.  float16 and bfloat16 are computed in float32;
+    float64 is not expanded.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs of a target that is a CPU.
+        A module pass over the PrimFuncs of a CPU target.
     """
 
     return prim_func_pass("LowerElementaryFunctions", FIX_ID, _lower)
 
 
 def is_elementary_function(call: tvm.ir.Call) -> bool:
-    """Whether a call is written out by dozens of operations; powers take few."""
+    """Whether a call expands to dozens of operations; powers expand to few."""
     return _function_of(call) is not None and call.op.name in _FUNCTIONS
 
 
 def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
-    """Whether `reader` applies an elementary function to what is stored as the result of one.
+    """Whether `reader` applies an elementary function to a stored result of another one.
 
-    To compile these in one expression takes minutes: TVM's code generator simplifies what each
-    variable is bound to, with the variables in it replaced by what they are bound to.
+    Compiling both in one expression takes minutes: TVM's code generator simplifies the value of
+    each variable after substituting the values of the variables in it.
     """
     if not contains(stored.value, tvm.ir.Call, is_elementary_function):
         return False
@@ -100,9 +100,9 @@ def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
 
 
 def repeats_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
-    """Whether `reader` compares what is stored as the result of a function, or reads it twice.
+    """Whether `reader` compares a stored result of an elementary function, or reads it twice.
 
-    That takes as long as for a function of a function.
+    Compiling these in one expression takes as long as for nested functions.
     """
     if not contains(stored.value, tvm.ir.Call, is_elementary_function):
         return False
@@ -133,10 +133,10 @@ def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
 
 
 def _in_scalars(loop: tirx.For) -> tirx.For:
-    """A loop over lanes that stores bfloat16, as one over elements.
+    """Turn a vectorized loop that stores bfloat16 into a scalar loop.
 
-    TVM rounds to bfloat16 by an expression that repeats the value, and with it the variables in
-    it, which it refuses to vectorize.
+    TVM rounds to bfloat16 by an expression that repeats the value with the variables bound in it,
+    and it does not vectorize that.
     """
 
     def repeats_variables(store: tirx.BufferStore) -> bool:
@@ -149,7 +149,7 @@ def _in_scalars(loop: tirx.For) -> tirx.For:
 
 
 def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """The function with all computations in float32; TVM overlooks those in the value of a Let."""
+    """Legalize bfloat16 computations to float32; later, TVM would miss those in a Let's value."""
     is_bound = "target" in function.attrs
     bound = function if is_bound else function.with_attr("target", target)
     legal = tirx.transform.BF16ComputeLegalize()(tvm.IRModule({"main": bound}))["main"]
@@ -157,10 +157,10 @@ def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tir
 
 
 def _read_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with bfloat16 read, and in its own buffers stored, as the integers it is.
+    """Read bfloat16 buffers as uint16, and store to them as uint16, except for parameters.
 
-    In the value of a Let TVM overlooks that it has replaced a buffer of bfloat16 by integers: it
-    would convert those.
+    In the value of a Let, TVM misses that it has replaced a bfloat16 buffer by integers, and would
+    convert the integers to floats.
     """
     parameters = list(function.params)
     integers: dict[tirx.Var, tirx.Var] = {}
@@ -221,7 +221,7 @@ def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
-    """`body` of a value that is computed once."""
+    """`body` applied to `value`, which is bound to a variable and computed once."""
     var = tirx.Var("x", value.ty)
     return tirx.Let(var, value, body(var))
 
@@ -234,8 +234,8 @@ def _polynomial(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:
     return result
 
 
-# The polynomials are minimax ones over the interval in question, by Lawson's iteration in 40
-# digits, each coefficient rounded to float32 before the next is sought.
+# The polynomials are minimax polynomials over the given interval, by Lawson's iteration with 40
+# digits; each coefficient is rounded to float32 before the next one is fitted.
 
 # exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2; relative error 3.4e-9.
 _EXP = (
@@ -246,7 +246,7 @@ _EXP = (
     0.001382077462039888,
 )
 # erf(x) = x p(x^2 - 7.683...) for |x| <= 3.92, where erf is 1 in float32; relative error 4.6e-8.
-# About the middle of the interval of x^2 the terms are about as large as their sum.
+# Around the middle of the interval of x^2, the terms are not much larger than their sum.
 _ERF_END = 3.92
 _ERF_MIDDLE = 7.683199882507324
 _ERF = (
@@ -282,12 +282,12 @@ _TANH = (
 
 # ln(2), its upper part so short that the product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06
-# What is added to the exponent of a float32, and where its bits begin.
+# The bias of a float32's exponent, and the position of its lowest bit.
 _BIAS = 127
 _MANTISSA_BITS = 23
-# From 2^23 to 2^24 the numbers of float32 are the integers: to add this rounds to one.
+# From 2^23 to 2^24, float32 has exactly the integers: adding this number rounds to an integer.
 _ROUNDER = 1.5 * 2**_MANTISSA_BITS
-# exp of less is 0 in float32, and exp of more is infinite.
+# Below, exp is 0 in float32; above, it is infinite.
 _LOWEST, _HIGHEST = -104.0, 89.0
 
 
@@ -299,7 +299,7 @@ def _exp_inside(x: tirx.Var) -> tirx.Expr:
     """exp between the limits at which it is 0 and infinite in float32."""
 
     def scaled(power: tirx.Expr, biased: tirx.Var) -> tirx.Expr:
-        # In two steps: neither 2^-150 nor 2^128 is a normal number.
+        # In two steps, since neither 2^-150 nor 2^128 is a normal number.
         def in_steps(half: tirx.Var) -> tirx.Expr:
             return power * _power_of_two(half) * _power_of_two(biased - half)
 
@@ -309,17 +309,17 @@ def _exp_inside(x: tirx.Var) -> tirx.Expr:
 
 
 def _exp_normal(x: tirx.Var) -> tirx.Expr:
-    """exp of -87 <= x <= 88, which is a normal number."""
+    """exp for -87 <= x <= 88, where it is a normal number."""
     return _exp_scaled(x, _BIAS, lambda power, biased: power * _power_of_two(biased))
 
 
 def _exp_scaled(
     x: tirx.Var, bias: int, scaled: Callable[[tirx.Expr, tirx.Var], tirx.Expr]
 ) -> tirx.Expr:
-    """exp(x) = 2^n exp(r), where n is the integer next to x / ln(2), and r = x - n ln(2).
+    """exp(x) = 2^n exp(r), where n is x / ln(2) rounded to an integer, and r = x - n ln(2).
 
-    `scaled` is called with exp(r), and an int32 whose lower 22 bits are n + `bias`; for NaN with
-    NaN and any bits.
+    `scaled` gets exp(r), and an int32 whose lower 22 bits are n + `bias`. If x is NaN, exp(r) is
+    NaN, and the bits are arbitrary.
     """
     rounder = _float(_ROUNDER + bias)
 
@@ -342,7 +342,7 @@ def _power_of_two(biased: tirx.Expr) -> tirx.Expr:
 def _erf(x: tirx.Var) -> tirx.Expr:
     def inside(clamped: tirx.Var) -> tirx.Expr:
         shifted = clamped * clamped - _float(_ERF_MIDDLE)
-        # Rounding may make it more than 1.
+        # Rounding may give a magnitude above 1.
         value = clamped * _let(shifted, lambda s: _polynomial(s, _ERF))
         return _let(value, lambda value: _clamp(value, -1, 1))
 
@@ -350,9 +350,9 @@ def _erf(x: tirx.Var) -> tirx.Expr:
 
 
 def _clamp(x: tirx.Var, lowest: float, highest: float) -> tirx.Expr:
-    """The number between the limits that is next to x; NaN, which is neither below nor above."""
+    """Clamp x to the limits; NaN stays NaN."""
     lower, upper = _float(lowest), _float(highest)
-    # Each of the two is one instruction of x86 so.
+    # In this form, each Select is one x86 instruction.
     below = tirx.Select(x > upper, upper, x)
     return tirx.Select(below < lower, lower, below)
 
@@ -376,7 +376,7 @@ def _odd(
 
 
 def _sigmoid(x: tirx.Var) -> tirx.Expr:
-    # The exponential of what is not positive does not overflow.
+    # The exponential of -|x| does not overflow.
     def of_exponential(e: tirx.Var) -> tirx.Expr:
         return tirx.Select(x < _float(0), e, _float(1)) / (_float(1) + e)
 

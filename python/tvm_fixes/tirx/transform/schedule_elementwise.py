@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ScheduleElementwise: transpositions in tiles, and large elementwise kernels in parallel, on CPUs.
+"""ScheduleElementwise: tile transpositions, and parallelize large elementwise kernels, on CPUs.
 
 Upstream
     None known.
@@ -20,11 +20,11 @@ Trigger
     An elementwise operator, a pooling, or any other kernel of plain loops, of many elements, for a
     CPU.
 Symptom
-    It runs on one core, however many there are.  A transposition of large matrices takes three
-    times as long as ONNX Runtime's.
+    It runs on a single core.  A transposition of large matrices takes three times as long as ONNX
+    Runtime's.
 Mechanism
-    TVM's pipeline for CPUs schedules nothing.  Elements that a transposition writes side by side
-    are read from as many pages, one by one.
+    TVM's pipeline for CPUs has no schedules.  A transposition reads each of the elements that it
+    writes side by side from another page.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
     ``transposition.py``, ``repetition.py`` and ``streaming.py``, their tests, its line in
@@ -50,20 +50,20 @@ from ..tiled_transpose import transpose_in_tiles
 from ..util import count_of, is_zero, prim_func_pass
 from ..vectorize import int64, serial_loop, vectorize_elementwise
 
-# So many parallel iterations, if there are as many, are shared evenly by the cores of a CPU.
-_ENOUGH = 64
+# The number of parallel iterations that the cores of a CPU share evenly enough.
+_ENOUGH_ITERATIONS = 64
 
-# Of fewer elements LLVM unrolls the loops; with vectors in them, its SLP vectorizer writes what its
-# verifier refuses then ("Instruction does not dominate all uses").
-_LEAST_VECTORIZED = 64
+# With fewer elements, LLVM unrolls the loops; if they have vectors, its SLP vectorizer then makes
+# code that its verifier rejects ("Instruction does not dominate all uses").
+_MIN_VECTORIZED = 64
 
-# A loop that is the only one is split into parts of so many iterations.
+# The number of iterations per part of an innermost loop that becomes parallel.
 _PART = 1 << 14
 _PART_OF_TILES = 64
 
 
 def ScheduleElementwise() -> tvm.transform.Pass:
-    """Transpose in tiles, and run large kernels of plain loops in parallel.
+    """Tile transpositions, and parallelize large kernels of plain loops.
 
     Before::
 
@@ -74,15 +74,15 @@ def ScheduleElementwise() -> tvm.transform.Pass:
         for i in T.parallel(4096):
             for j in range(4096): y[i, j] = x[i, j] * T.float32(2)
 
-    The tiles are those of :func:`~tvm_fixes.tirx.tiled_transpose.transpose_in_tiles`; loops that
-    read each element several times in a row are split by
-    :func:`~tvm_fixes.tirx.repetition.split_repetition`.
+    :func:`~tvm_fixes.tirx.tiled_transpose.transpose_in_tiles` makes the tiles, and
+    :func:`~tvm_fixes.tirx.repetition.split_repetition` splits loops that read each element several
+    times in a row.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs, for a target that is a CPU: it changes their outermost
-        loops that nobody has scheduled.  Its place is behind the other schedules.
+        A module pass over the PrimFuncs, for a CPU target.  It changes the outermost loops that are
+        not scheduled yet.  Run it after the other schedules.
     """
 
     return prim_func_pass("ScheduleElementwise", FIX_ID, _schedule)
@@ -136,7 +136,7 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     if isinstance(work, tirx.IntImm):
         return _scheduled(stmt, nest, tiles, size, work.value)
     many = _scheduled(stmt, nest, tiles, size, MIN_PARALLEL_WORK)
-    # DecomposeReduction asks for one writer of a result.
+    # DecomposeReduction needs a single block that writes a reduction's result.
     if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
         return many
     return tirx.IfThenElse(work >= MIN_PARALLEL_WORK, many, with_new_variables(stmt))
@@ -145,10 +145,10 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
 def _scheduled(
     loop: tirx.For, nest: Nest, tiles: tirx.Stmt | None, size: int, work: int
 ) -> tirx.Stmt:
-    """The nest `loop`, or its `tiles`, in parallel where `work` is worth it."""
+    """Schedule `loop`, or its `tiles` if there are any; in parallel if `work` is large enough."""
     is_large = work >= MIN_PARALLEL_WORK
     if tiles is None:
-        return loop if work < _LEAST_VECTORIZED else _rows(loop, nest, size, is_large)
+        return loop if work < _MIN_VECTORIZED else _schedule_rows(loop, nest, size, is_large)
     if not is_large:
         return tiles
     if isinstance(tiles, tirx.For):
@@ -156,21 +156,20 @@ def _scheduled(
     return tirx.IfThenElse(tiles.condition, _tiles_in_parallel(tiles.then_case), tiles.else_case)
 
 
-def _rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tirx.Stmt:
-    """The rows of an elementwise kernel in vectors, or a reduction; in parallel if it is large."""
-    independent = _independent(nest)
-    outer = _enough(nest.loops[: min(independent, len(nest.loops) - 1)]) if is_large else 0
+def _schedule_rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tirx.Stmt:
+    """Vectorize the rows of an elementwise kernel; parallelize it, or a reduction, if large."""
+    independent = _count_independent(nest)
+    outer = _count_enough(nest.loops[: min(independent, len(nest.loops) - 1)]) if is_large else 0
     vectors = None
     if nest.block.init is None and independent == len(nest.loops):
-        # Those of one row at most, if that is as long as is seen at run time: TVM cannot divide by
-        # its extent.
+        # Do not fuse a row of symbolic extent with others: TVM cannot divide by that extent.
         unknown = [i for i, row in enumerate(nest.loops) if not isinstance(row.extent, tirx.IntImm)]
         vectors = vectorize_elementwise(nest, size, max([outer, *unknown]))
     if not is_large:
         return loop if vectors is None else vectors
     rows = nest.loops[:outer]
     are_known = all(isinstance(row.extent, tirx.IntImm) for row in rows)
-    if vectors is None or (are_known and _iterations(rows) < _ENOUGH):
+    if vectors is None or (are_known and _iterations(rows) < _ENOUGH_ITERATIONS):
         return _in_parallel(loop, independent, _PART)
     return _in_parallel(vectors, outer)
 
@@ -180,7 +179,7 @@ def _tiles_in_parallel(loop: tirx.For) -> tirx.For:
 
 
 def _nested(loop: tirx.For) -> list[tirx.For]:
-    """A loop, the only one in it, and so on."""
+    """The loops of a perfect nest, outermost first."""
     loops = []
     stmt: tirx.Stmt = loop
     while isinstance(stmt, tirx.For):
@@ -190,24 +189,24 @@ def _nested(loop: tirx.For) -> list[tirx.For]:
 
 
 def _iterations(loops: Sequence[tirx.For]) -> int:
-    """How many iterations nested loops have, as far as their extents are known."""
+    """The number of iterations of nested loops, without those of symbolic extent."""
     known = [loop.extent.value for loop in loops if isinstance(loop.extent, tirx.IntImm)]
     return math.prod(known)
 
 
-def _enough(loops: Sequence[tirx.For]) -> int:
-    """How many of the outermost ones have enough iterations; all of them, if these are too few.
+def _count_enough(loops: Sequence[tirx.For]) -> int:
+    """The number of outermost loops that together have enough iterations, at most all of them.
 
-    Only the first has an extent that is seen at run time: TVM cannot divide by others.
+    It stops before a symbolic extent other than the first: TVM cannot divide by that.
     """
     counts = range(len(loops))
-    enough = next((n for n in counts if _iterations(loops[:n]) >= _ENOUGH), len(loops))
+    enough = next((n for n in counts if _iterations(loops[:n]) >= _ENOUGH_ITERATIONS), len(loops))
     inner = range(1, enough)
     return next((n for n in inner if not isinstance(loops[n].extent, tirx.IntImm)), enough)
 
 
-def _independent(nest: Nest) -> int:
-    """How many of the outermost loops have iterations that write elements of their own."""
+def _count_independent(nest: Nest) -> int:
+    """The number of outermost loops whose iterations write different elements."""
     iterators = nest.block.iter_vars
     kinds = {iterator.iter_type for iterator in iterators}
     if nest.reduced is None or not kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
@@ -226,12 +225,13 @@ def _independent(nest: Nest) -> int:
 
 
 def _in_parallel(loop: tirx.For, count: int, part: int | None = None) -> tirx.For:
-    """As many of the first `count` loops as are enough in one parallel loop.
+    """Fuse enough of the first `count` loops to one parallel loop.
 
-    If that takes the innermost one, its iterations are done in parts of `part`, if it is given.
+    If these include the innermost loop and `part` is given, an iteration of the parallel loop runs
+    `part` iterations of the innermost one.
     """
     nested = _nested(loop)[:count]
-    loops = nested[: _enough(nested)]
+    loops = nested[: _count_enough(nested)]
     if not loops:
         return loop
     body = loops[-1].body

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ScheduleReductions: norms, softmax and other reductions on CPUs, row by row and in vectors.
+"""ScheduleReductions: schedule norms, softmax and other reductions on CPUs by rows and vectors.
 
 Upstream
     None known.
@@ -19,12 +19,11 @@ Versions
 Trigger
     A softmax, a norm, or a sum, mean or extremum along any axes of many elements, for a CPU.
 Symptom
-    It takes up to eight times as long as PyTorch's.  Of a large number and many small ones the sum
+    It takes up to eight times as long as PyTorch's.  The sum of a large number and many small ones
     is the large one.
 Mechanism
-    TVM's pipeline for CPUs schedules nothing: a sum is one addition after the other, which LLVM
-    must not change the order of; and what is computed for the rows of the data goes through memory
-    for all rows before the next step begins.
+    TVM's pipeline for CPUs has no schedules: a sum is a sequence of additions, which LLVM must not
+    reorder; and each step goes through memory for all rows before the next step begins.
 How to remove
     When TVM passes the tests of this package, and ``make bench`` shows no difference, delete the
     package, its tests, its line in :mod:`tvm_fixes.pipeline` and the fix id ``reduction-schedule``.
@@ -44,24 +43,24 @@ from ..vectorize import vectorize
 def ScheduleReductions() -> tvm.transform.Pass:
     """Schedule the kernels that reduce adjacent elements, or the columns of matrices.
 
-    All steps are done for one row after the other, rows in parallel, and each in vectors: see
-    :func:`~tvm_fixes.tirx.row_schedule.schedule_rows`,
+    For each row, all steps run before the next row; rows run in parallel, and each step is
+    vectorized: see :func:`~tvm_fixes.tirx.row_schedule.schedule_rows`,
     :func:`~tvm_fixes.tirx.vectorize.vectorize`, and
     :func:`~tvm_fixes.tirx.non_temporal.use_non_temporal_stores` for large tensors.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs that nobody has scheduled, for a target that is a CPU.
-        Fusion knows reductions by their initial values, which are gone then; so it has its place
-        behind the fusion.  Kernels of other forms stay as they are.
+        A module pass over the PrimFuncs that are not scheduled yet, for a CPU target.  Run it after
+        fusion, which recognizes reductions by their initial values; the schedule removes these.
+        Kernels of other forms stay unchanged.
     """
 
     return prim_func_pass("ScheduleReductions", FIX_ID, _schedule)
 
 
 def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """`function` itself where TVM refuses a step of the schedule, or vectors do not fit."""
+    """Schedule `function`; return it unchanged if TVM or the vectorizer rejects a step."""
     if not _is_unscheduled(function) or not _has_reduction(function):
         return function
     try:
@@ -71,7 +70,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     if rows is None:
         return function
     vectorized = vectorize(rows, target)
-    # Of a reduction that is left, DecomposeReduction would have to know the loops.
+    # DecomposeReduction could not find the loops of a reduction that is left.
     if _has_reduction(vectorized):
         return function
     return vectorized.with_body(use_non_temporal_stores(vectorized.body, vectorized, target))
