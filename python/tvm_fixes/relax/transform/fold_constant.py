@@ -26,9 +26,9 @@ Mechanism
     applies only to operators without tensor operands.
 How to remove
     When TVM's pass limits the growth of constants, use it in
-    :mod:`tvm_fixes.pipeline`; delete this file, ``fold_plan``, ``fold_evaluation``,
-    ``read_transposed_weights``, ``src/relax/ir/rebind.cc``, their tests and the fix id
-    ``fold-constant``.
+    :mod:`tvm_fixes.pipeline`; delete this file, ``constants/fold_plan.py``,
+    ``constants/evaluate.py``, ``read_transposed_weights.py``, ``src/relax/ir/rebind.cc``,
+    their tests and the fix id ``fold-constant``.
 """
 
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ Mechanism
     look at callers; it lifts as much as it can.
 How to remove
     When TVM's pass limits the growth of weights and rewrites callers, use it; delete this file,
-    ``lift_plan``, their tests and the fix id ``lift-transform-params``.
+    ``lift/plan.py``, their tests and the fix id ``lift-transform-params``.
 """
 
 import warnings

@@ -27,8 +27,9 @@ Mechanism
     writes side by side from another page.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
-    ``transposition.py``, ``repetition.py`` and ``streaming.py``, their tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``elementwise-schedule``.
+    ``tiled_transpose.py``, ``repetition.py`` and ``loop_partition.py``, their tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``elementwise-schedule``.  ``non_temporal.py`` goes
+    with the last of its users, this file and ``schedule_reductions.py``.
 """
 
 import math

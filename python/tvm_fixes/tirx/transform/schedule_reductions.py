@@ -25,8 +25,9 @@ Mechanism
     TVM's pipeline for CPUs has no schedules: a sum is a sequence of additions, which LLVM must not
     reorder; and each step goes through memory for all rows before the next step begins.
 How to remove
-    When TVM passes the tests of this package, and ``make bench`` shows no difference, delete the
-    package, its tests, its line in :mod:`tvm_fixes.pipeline` and the fix id ``reduction-schedule``.
+    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
+    ``row_schedule.py``, their tests, its line in :mod:`tvm_fixes.pipeline` and the fix id
+    ``reduction-schedule``.
 """
 
 import tvm
