@@ -23,9 +23,9 @@ from . import target as targets
 from .compiler.linking import link
 from .errors import UnsupportedOperatorError, UsageError
 from .pipeline import pipeline
+from .relax.analysis import weights_of
 from .relax.constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
 from .relax.ir import with_body, with_functions
-from .relax.lift.plan import weights_of
 from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
 from .runtime.lifted_module import LiftedModule

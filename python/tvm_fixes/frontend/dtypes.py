@@ -14,27 +14,9 @@
 
 from tvm import relax
 
+from ..support.dtypes import accumulation_dtype
+
 __all__ = ["accumulation_dtype", "dtype_of"]
-
-
-def accumulation_dtype(dtype: str) -> str:
-    """The dtype in which PyTorch and ONNX Runtime accumulate a convolution or matrix product.
-
-    For 16-bit floating-point operands they compute products, sum, scaling and bias in float32 and
-    round once, at the end.  (On CPUs without 16-bit instructions a few float16 kernels of PyTorch,
-    transposed convolutions among them, round more often; rounding once is more accurate.)
-
-    Parameters
-    ----------
-    dtype : str
-        The dtype of the operands.
-
-    Returns
-    -------
-    str
-        ``"float32"`` for ``"float16"`` and ``"bfloat16"``, else `dtype`.
-    """
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def dtype_of(value: relax.Expr) -> str:

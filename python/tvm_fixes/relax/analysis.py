@@ -53,6 +53,18 @@ def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:
                 yield str(variable.name_hint), binding
 
 
+def weights_of(function: relax.Function) -> list[relax.Var]:
+    """The parameters after those that the function's attribute ``num_input`` counts."""
+    return list(function.params)[int(function.attrs["num_input"]) :]
+
+
+def has_known_shapes(ty: tvm.ir.Type) -> bool:
+    """Whether each tensor in a value of the type `ty` has extents, be they symbolic."""
+    if isinstance(ty, relax.TupleType):
+        return all(map(has_known_shapes, ty.fields))
+    return not isinstance(ty, relax.TensorType) or isinstance(ty.shape, relax.ShapeExpr)
+
+
 def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
     """Find the calls that move the data of an activation.
 
@@ -109,8 +121,7 @@ def _transforms(mod: tvm.IRModule) -> Iterator[tuple[relax.VarBinding, bool]]:
 
 def _transforms_in(function: relax.Function) -> Iterator[tuple[relax.VarBinding, bool]]:
     attrs = function.attrs
-    inputs = int(attrs["num_input"]) if attrs and "num_input" in attrs else len(function.params)
-    constants = set(function.params[inputs:])
+    constants = set(weights_of(function) if attrs and "num_input" in attrs else [])
     for binding in bindings(function):
         # Symbolic dims are free variables too: a value of symbolic shape is not constant.
         is_constant = all(var in constants for var in relax.analysis.free_vars(binding.value))

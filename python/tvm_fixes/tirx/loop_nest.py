@@ -23,6 +23,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 from tvm.sym import Analyzer, detect_linear_equation
 from tvm_ffi import structural_map, structural_mutate, structural_walk
 
+from ..support.dtypes import accumulation_dtype
 from .util import contains, count_of, is_zero
 
 # Calls that TVM's code generator for LLVM accepts for vectors; it compiles others for one element.
@@ -152,9 +153,7 @@ def _update(store: tirx.BufferStore, initial: tirx.Expr) -> Update | None:
     if isinstance(value, tirx.Add | tirx.Mul | tirx.Max | tirx.Min):
         if not tvm_ffi.structural_equal(value.a, old) or identity not in (None, initial.value):
             return None
-        dtype = str(old.ty)
-        if dtype in ("float16", "bfloat16"):
-            dtype = "float32"
+        dtype = accumulation_dtype(str(old.ty))
         wide = tirx.const(initial.value, dtype)
         return Update(store, wide, value.b.astype(dtype), type(value))
     is_extremum = isinstance(value, tirx.Select) and tvm_ffi.structural_equal(

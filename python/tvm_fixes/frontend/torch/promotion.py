@@ -423,8 +423,13 @@ class Promotion(Corrections):
         return emit(relax.op.subtract(rhs, lhs))
 
     def _convert_scalar_fill_value(self, value: Any, dtype: str) -> relax.Expr:
-        if not isinstance(value, int | float) or self._has_dtype(value, dtype):
-            return super()._convert_scalar_fill_value(value, dtype)
+        own = self._fill_value(value, dtype) if isinstance(value, int | float) else None
+        return super()._convert_scalar_fill_value(value, dtype) if own is None else own
+
+    def _fill_value(self, value: Any, dtype: str) -> relax.Expr | None:
+        """A tensor without axes of what is filled in; None where TVM's would have `dtype` too."""
+        if self._has_dtype(value, dtype):
+            return None
         switches.note(FIX_ID)
         return self._operand(value, dtype)
 
@@ -433,10 +438,9 @@ class Promotion(Corrections):
     ) -> Callable[[fx.Node], relax.Expr]:
         def convert(node: fx.Node) -> relax.Expr:
             dtype = self._convert_data_type(node.meta["val"].dtype)
-            if self._has_dtype(node.args[1], dtype):
+            number = self._fill_value(node.args[1], dtype)
+            if number is None:
                 return stock(node)
-            switches.note(FIX_ID)
-            number = self._operand(node.args[1], dtype)
             return self.block_builder.emit(
                 relax.op.full_like(self.env[node.args[0]], number, dtype)
             )

@@ -41,6 +41,8 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import AVERAGE_POOL as FIX_ID
 from ...support import switches
+from ...support.dtypes import accumulation_dtype
+from ...tirx.util import divides
 from ..layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
 
@@ -60,10 +62,11 @@ def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         None if the fix is off, and for other dtypes.
     """
     dtype = str(call.args[0].ty.dtype)
-    if dtype not in ("float16", "bfloat16") or not switches.enabled(FIX_ID):
+    inner = accumulation_dtype(dtype)
+    if inner == dtype or not switches.enabled(FIX_ID):
         return None
     switches.note(FIX_ID)
-    wide = bb.emit(relax.op.astype(call.args[0], "float32"))
+    wide = bb.emit(relax.op.astype(call.args[0], inner))
     return relax.op.astype(bb.emit(relax.Call(call.op, [wide], call.attrs)), dtype)
 
 
@@ -85,16 +88,17 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     extents, counts = (list(shape.values) for shape in shapes)
     letters = SPATIAL_AXES[data.ty.ndim - 2 - len(layout.blocks)]
     axes = [layout.letters.index(letter) for letter in letters]
-    if all(_divides(counts[axis], extents[axis]) for axis in axes):
+    if all(_has_equal_windows(counts[axis], extents[axis]) for axis in axes):
         return stock(bb, call)
     switches.note(FIX_ID)
     name = str(call.op.name).rpartition(".")[2]
     return bb.call_te(adaptive_average, data, counts, axes, primfunc_name_hint=name)
 
 
-def _divides(count: tirx.Expr, extent: tirx.Expr) -> bool:
+def _has_equal_windows(count: tirx.Expr, extent: tirx.Expr) -> bool:
+    """Whether both are known, and each window of `count` has as many of `extent` elements."""
     is_known = isinstance(count, tirx.IntImm) and isinstance(extent, tirx.IntImm)
-    return is_known and count.value > 0 and extent.value % count.value == 0
+    return is_known and count.value > 0 and divides(count.value, extent)
 
 
 def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -> te.Tensor:

@@ -35,6 +35,7 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import SOFTMAX_LEGALIZE as FIX_ID
 from ...support import switches
+from ...support.dtypes import accumulation_dtype
 from .override import Legalize, override
 from .targets import schedules_for_cpu
 
@@ -55,7 +56,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
         The softmax, in the dtype of `data`: all NaN for a row with a NaN, an infinity, or only
         negative infinities.
     """
-    wide = "float32" if data.dtype in ("float16", "bfloat16") else str(data.dtype)
+    wide = accumulation_dtype(str(data.dtype))
     others = [extent for i, extent in enumerate(data.shape) if i != axis]
 
     def reduced_axis() -> tirx.IterVar:

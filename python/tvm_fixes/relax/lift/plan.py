@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ...support.tensors import nbytes_of
+from ..analysis import has_known_shapes, weights_of
 from ..constants.fold_plan import Budget, within_budget
 from ..ir import map_leaves, with_body
 
@@ -279,18 +280,6 @@ class LiftPlan:
             else:
                 rewritten.append(relax.VarBinding(var, _normalize(value)))
         return relax.DataflowBlock(rewritten)
-
-
-def weights_of(function: relax.Function) -> list[relax.Var]:
-    """The parameters after those that ``num_input`` counts."""
-    return list(function.params)[int(function.attrs["num_input"]) :]
-
-
-def has_known_shapes(ty: tvm.ir.Type) -> bool:
-    """Whether each tensor in a value of the type `ty` has extents, be they symbolic."""
-    if isinstance(ty, relax.TupleType):
-        return all(map(has_known_shapes, ty.fields))
-    return not isinstance(ty, relax.TensorType) or isinstance(ty.shape, relax.ShapeExpr)
 
 
 def bytes_of_type(ty: tvm.ir.Type) -> int:

@@ -33,10 +33,10 @@ from tvm import relax
 
 from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
+from ..analysis import weights_of
 from ..guard import corrected
 from ..ir import with_functions
 from ..lift.callers import refuse_callers
-from ..lift.plan import weights_of
 
 NAME = "BundleModelParams"
 

@@ -35,10 +35,10 @@ from tvm import relax
 
 from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
+from ..analysis import weights_of
 from ..guard import corrected
 from ..ir import with_body, with_functions
 from ..lift.callers import RECORD, public_functions, refuse_callers
-from ..lift.plan import weights_of
 from .bundle_model_params import is_bundled
 from .lift_transform_params import unbundle
 

@@ -44,12 +44,12 @@ from tvm import relax, tirx
 from ...errors import UsageError
 from ...fixes.weights import LIFT_TRANSFORM_PARAMS as FIX_ID
 from ...support import logs, switches
-from ..analysis import bindings
+from ..analysis import bindings, weights_of
 from ..constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
 from ..guard import uninstrumented
 from ..ir import with_body, with_functions
 from ..lift.callers import RECORD, SUFFIX, callers_of, rewrite_callers
-from ..lift.plan import LiftPlan, weights_of
+from ..lift.plan import LiftPlan
 from .fold_constant import rebind
 from .refresh_types import RefreshTypes
 

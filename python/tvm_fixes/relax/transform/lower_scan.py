@@ -20,6 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
+from ...support.dtypes import accumulation_dtype
 from ...target.cpu import is_cpu
 from ...tirx.util import count_of, extern, unravel
 from ..analysis import operator_calls
@@ -69,7 +70,7 @@ class _Lowering(PyExprMutator):
             return call
         switches.note(FIX_ID)
         axis, dtype = call.attrs.axis, str(call.ty.dtype)
-        inner = "float32" if dtype in ("float16", "bfloat16") else dtype
+        inner = accumulation_dtype(dtype)
         if inner != dtype != str(data.ty.dtype):
             data = self.builder_.emit(relax.op.astype(data, dtype))
         scanned = self.builder_.call_te(

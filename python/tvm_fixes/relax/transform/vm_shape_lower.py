@@ -34,8 +34,8 @@ from tvm import relax
 
 from ...fixes.memory import VM_SHAPE_LOWER_WEIGHTS as FIX_ID
 from ...support import switches
+from ..analysis import has_known_shapes, weights_of
 from ..ir import with_functions
-from ..lift.plan import has_known_shapes, weights_of
 
 
 def VMShapeLower() -> tvm.transform.Pass:
