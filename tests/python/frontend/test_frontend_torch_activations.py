@@ -31,7 +31,6 @@ from helpers.torch_programs import (
     run_all,
 )
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.support import switches
 
 FUNCTIONS = {
     "elu": lambda x: F.elu(x, 1.3),
@@ -135,12 +134,6 @@ def test_activations_of_a_traced_module() -> None:
         torch.testing.assert_close(
             got, expected, rtol=3e-6, atol=1e-6 if number in GELUS else 1e-9, equal_nan=True
         )
-
-
-def test_activations_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "torch-activations")
-    x = torch.tensor([1.0])
-    assert run(import_exported(nn.SELU(), (x,)), x) == 1.0
 
 
 OPTIONS = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")

@@ -21,8 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.torch_programs import Call, check_function, import_exported, run_all
-from tvm_fixes.support import switches
+from helpers.torch_programs import Call, check_function, import_exported
 
 NAN, INF = math.nan, math.inf
 
@@ -73,12 +72,6 @@ def test_axes_of_a_tensor_without_axes() -> None:
         ),
         torch.tensor(2.5),
     )
-
-
-def test_extrema_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "torch-reductions")
-    x = torch.tensor([[1, NAN, 3.0]])
-    assert run_all(import_exported(Call(lambda x: tuple(x.max(1))), (x,)), x)[0] == 3
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.float16))

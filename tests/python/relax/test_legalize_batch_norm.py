@@ -90,11 +90,6 @@ def test_statistics_of_the_batch(dtype):
         np.testing.assert_allclose(result.astype("float64"), reference, rtol=UNIT[dtype], atol=atol)
 
 
-def test_switched_off(monkeypatch):
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "batch-norm-legalize")
-    assert run(batch_norm("float16"), *arrays("float16")).dtype == np.float32
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_training_in_more_bits_is_left_to_tvm(monkeypatch, dtype):
     def emit(builder, x, *params):

@@ -64,12 +64,5 @@ def test_others_are_lowered_as_before(monkeypatch):
     tvm.ir.assert_structural_equal(ours, legalize(before))
 
 
-def test_switched_off(monkeypatch):
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "layout-transform-legalize")
-    mod = transform("bool", 2, 8, index_map=lambda i, j: (i, j // 4, j % 4))
-    with pytest.raises(Exception, match="ScheduleError"):
-        run(mod, integers(2, 8) > 0)
-
-
 if __name__ == "__main__":
     tvm.testing.main()

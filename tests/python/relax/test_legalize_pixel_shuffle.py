@@ -20,7 +20,6 @@ import tvm.testing
 from tvm import relax
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.support import switches
 
 N, H, W = (tvm.tirx.Var(name, "int64") for name in "nhw")
 
@@ -54,12 +53,6 @@ def test_batch_height_and_width_known_at_run_time():
     got = run(pixel_shuffle((N, 12, H, W), 2), x)
     expected = torch.nn.functional.pixel_shuffle(torch.from_numpy(x), 2).numpy()
     np.testing.assert_array_equal(got, expected)
-
-
-def test_switched_off(monkeypatch):
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "pixel-shuffle-legalize")
-    with pytest.raises(AttributeError, match="pixel_shuffle"):
-        relax.transform.LegalizeOps()(pixel_shuffle((1, 4, 2, 2), 2))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from tvm import relax
 
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes import pipeline
-from tvm_fixes.support import switches
 
 SHAPE = (2, 4, 3, 5)
 AXES = [[-1], [1], [0], [2, 3], [3, 2], [1, 3], [3, 1], [1, 2, 3], [3, 1, 2], [0, 1, 2, 3]]
@@ -104,12 +103,6 @@ def test_epsilon_is_that_of_the_call():
     x, weight = draw([1])
     got = run(rms_norm([1], epsilon=0.5), x, weight)
     assert_close(got, reference(x, weight, [1], 0.5), "float32")
-
-
-def test_switched_off(monkeypatch):
-    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "rms-norm-legalize")
-    with pytest.raises(tvm.error.InternalError, match="dimension mismatch"):
-        relax.transform.LegalizeOps()(rms_norm([1]))
 
 
 if __name__ == "__main__":
