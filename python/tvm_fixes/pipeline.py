@@ -53,6 +53,7 @@ from .tirx.transform import (
     GuardIntegerDivision,
     GuardLongLoops,
     InlineElementwise,
+    JoinSplitIndices,
     LowerElementaryFunctions,
     ScheduleElementwise,
     ScheduleReductions,
@@ -158,7 +159,8 @@ class Stages:
     lower : Pass
         ``Lower`` expresses memory, shapes and calls in the virtual machine's terms.
     guards : tuple of Pass
-        ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops`` and
+        ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops``,
+        ``JoinSplitIndices`` and
         ``CheckLowered``.
     """
 
@@ -228,6 +230,7 @@ def stages(
             GuardFloatArithmetic(),
             GuardIntegerDivision(),
             GuardLongLoops(),
+            JoinSplitIndices(),
             # Last, so that whatever an external code generator takes is gone: no false alarm.
             CheckLowered(),
         ),

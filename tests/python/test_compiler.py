@@ -128,6 +128,7 @@ class TestComparison:
         names += ["ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"]
         names += ["LowerElementaryFunctions", "Lower"]
         names += ["GuardFloatArithmetic", "GuardIntegerDivision", "GuardLongLoops"]
+        names += ["JoinSplitIndices"]
         names += ["CheckLowered"]
         names += ["build", "export", "compare"]
         assert list(report.seconds) == names

@@ -63,6 +63,7 @@ def test_stages_have_names():
             "GuardFloatArithmetic",
             "GuardIntegerDivision",
             "GuardLongLoops",
+            "JoinSplitIndices",
             "CheckLowered",
         ),
     ]

@@ -173,6 +173,19 @@ FLOAT_ARITHMETIC = declare(
     },
 )
 
+SPLIT_INDICES = declare(
+    "split-indices",
+    family="elements",
+    kind=Kind.PASS,
+    summary="keeps the constants of indices that are split twice, as by a reshape",
+    symptoms={
+        Symptom.WRONG: (
+            "a kernel reads other elements if its index splits a sum of a constant and of parts of "
+            "another split: `(i % 15 + 38) // 15` becomes `(i + 8) % 15 // 15 + 2`"
+        ),
+    },
+)
+
 INTEGER_DIVISION = declare(
     "integer-division",
     family="elements",

@@ -23,7 +23,13 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from ..fixes.elements import ARITHMETIC_LEGALIZE, FLOAT_ARITHMETIC, INTEGER_DIVISION, SORT_BY_KEYS
+from ..fixes.elements import (
+    ARITHMETIC_LEGALIZE,
+    FLOAT_ARITHMETIC,
+    INTEGER_DIVISION,
+    SORT_BY_KEYS,
+    SPLIT_INDICES,
+)
 from ..pipeline import pipeline
 from ._run import run
 from .probe import Probe, register
@@ -35,6 +41,25 @@ class _Divide:
     def main(x: R.Tensor((4,), "int32"), y: R.Tensor((4,), "int32")) -> R.Tensor((4,), "int32"):
         with R.dataflow():
             out = R.divide(x, y)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Split:
+    @T.prim_func(private=True, s_tir=True)
+    def gather(x: T.Buffer((15,), "float32"), y: T.Buffer((16,), "float32")) -> None:
+        T.func_attr({"tirx.noalias": True})
+        for i in range(16):
+            with T.sblock("gather"):
+                v = T.axis.spatial(16, i)
+                y[v] = x[((v + 12) // 7 * 7 + (v + 5) % 7) % 15]
+
+    @R.function
+    def main(x: R.Tensor((15,), "float32")) -> R.Tensor((16,), "float32"):
+        cls = _Split
+        with R.dataflow():
+            out = R.call_tir(cls.gather, (x,), out_ty=R.Tensor((16,), "float32"))
             R.output(out)
         return out
 
@@ -122,6 +147,20 @@ def _subtract(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(got, np.array([0, np.nan], "float32"))
 
 
+def _split_stock() -> None:
+    _split("default")
+
+
+def _split_joined() -> None:
+    _split(pipeline())
+
+
+def _split(relax_pipeline: str | tvm.transform.Pass) -> None:
+    x = np.arange(15, dtype="float32")
+    got = run(_Split, x, relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, x[(np.arange(16) + 12) % 15])
+
+
 def _subtract_stock() -> None:
     _subtract("default")
 
@@ -129,6 +168,15 @@ def _subtract_stock() -> None:
 def _subtract_guarded() -> None:
     _subtract(pipeline())
 
+
+register(
+    SPLIT_INDICES,
+    Probe(
+        stock=_split_stock,
+        fixed=_split_joined,
+        symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
+    ),
+)
 
 register(
     FLOAT_ARITHMETIC,

@@ -31,6 +31,7 @@ from ...tirx.transform import (
     GuardFloatArithmetic,
     GuardIntegerDivision,
     GuardLongLoops,
+    JoinSplitIndices,
     LowerElementaryFunctions,
 )
 from ..ir import is_kernel_call, leaves, map_leaves, tensor_of, variables, with_body
@@ -168,5 +169,5 @@ def _lowering() -> tvm.transform.Pass:
     first, *others = [relax.transform.Normalize(), *passes]
     # The passes that decide what a kernel of the pipeline computes, and what it refuses.
     kernels = [DecomposeReduction(), LowerElementaryFunctions()]
-    guards = [GuardFloatArithmetic(), GuardIntegerDivision(), GuardLongLoops()]
+    guards = [GuardFloatArithmetic(), GuardIntegerDivision(), GuardLongLoops(), JoinSplitIndices()]
     return tvm.transform.Sequential([first, *kernels, *others, *guards])

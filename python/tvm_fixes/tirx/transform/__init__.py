@@ -18,6 +18,7 @@ from .guard_float_arithmetic import GuardFloatArithmetic
 from .guard_integer_division import GuardIntegerDivision
 from .guard_long_loops import GuardLongLoops
 from .inline_elementwise import InlineElementwise
+from .join_split_indices import JoinSplitIndices
 from .lower_elementary_functions import LowerElementaryFunctions
 from .schedule_elementwise import ScheduleElementwise
 from .schedule_reductions import ScheduleReductions
@@ -29,6 +30,7 @@ __all__ = [
     "GuardIntegerDivision",
     "GuardLongLoops",
     "InlineElementwise",
+    "JoinSplitIndices",
     "LowerElementaryFunctions",
     "ScheduleElementwise",
     "ScheduleReductions",
