@@ -259,7 +259,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--runtime-checks",
         action="store_true",
-        help="insert checks into the model for conditions that the verifier could not prove",
+        help="let the model check at run time what cannot be proved at compile time",
     )
     parser.add_argument(
         "--unsafe-indices",
@@ -283,7 +283,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--weights",
         choices=_WEIGHTS,
         default="auto",
-        help="store weights inside, outside, or auto (outside from 1 GiB; default)",
+        help="store weights inside or outside the library, or auto (outside from 1 GiB; default)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")

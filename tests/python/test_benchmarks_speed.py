@@ -496,7 +496,7 @@ def test_a_report_measures_nothing(tmp_path, monkeypatch):
     # Whatever else is asked for, it is the last run that is shown.
     said = run(monkeypatch, tmp_path, "--report", "--cap", "7")
     assert (tmp_path / "results.jsonl").read_text() == rows
-    assert "2 each of about 50 ms" in said and "within 60 s is capped" in said
+    assert "2 turns of about 50 ms" in said and "within 60 s is capped" in said
     assert "| softmax 12x197x197 |" in (tmp_path / "summary.md").read_text()
 
 

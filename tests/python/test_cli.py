@@ -439,8 +439,8 @@ class TestWithoutTVM:
         [
             (["--help"], "tvm-fixes doctor"),
             (["--version"], "apache-tvm "),
-            (["compile", "--help"], "exit status: 0 every output equal"),
-            (["doctor", "--help"], "Examine this installation"),
+            (["compile", "--help"], "exit status: 0 all outputs equal"),
+            (["doctor", "--help"], "Check this installation"),
         ],
     )
     def test_nothing_heavy_is_imported(self, arguments, text):
