@@ -70,14 +70,14 @@ class Settings:
 
 @dataclass
 class Entry:
-    """One way in a row.
+    """The result of one way in a row.
 
     Attributes
     ----------
     status : str
         ``ok``, ``capped``, ``failed`` or ``wrong``.
     reason : str
-        Why it is not ``ok``.
+        Why the status is not ``ok``.
     turns : list of (float, float)
         CPU time and wall time of one run in seconds, turn by turn.
     facts : dict

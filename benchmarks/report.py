@@ -133,7 +133,7 @@ def ways_of(rows: Sequence[Row]) -> list[str]:
 
 
 def threads_text(count: int) -> str:
-    """Format a number of threads, each of which has its own core."""
+    """Format a number of threads as a number of cores, because each thread has its own core."""
     return "one core" if count == 1 else f"{count} cores"
 
 

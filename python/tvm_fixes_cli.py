@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The command line ``tvm-fixes``.
 
-It stands outside the package, whose import loads TVM: what needs neither answers at once.
+The module is outside the package, whose import loads TVM, so that help and errors appear at once.
 """
 
 import argparse

@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the command line writes, and where to; outside the package, whose import loads TVM.
+"""The output of the command line; outside the package, whose import loads TVM.
 
-All text for a person goes through :func:`printable`: names come from models, and a model may be
-anybody's.
+All readable text goes through :func:`printable`, because names come from models, which may be
+hostile.
 """
 
 import json

@@ -603,7 +603,7 @@ class TestVerify:
     def test_the_help_says_that_a_script_runs(self, capfd):
         with suppress(SystemExit):
             verify("--help")
-        assert "A file .py runs as Python does: verify what you trust." in capfd.readouterr().out
+        assert "A .py file is executed: verify only files that you trust." in capfd.readouterr().out
 
 
 class TestInspect:

@@ -146,7 +146,7 @@ def _convolution_method(
 
 
 class Corrections(BaseFXGraphImporter):
-    """The overrides for both importers, each of which lists this class before TVM's."""
+    """The overrides for both importers, which list this class before TVM's."""
 
     # Whether the importer is in a branch of torch.cond, which is a function with its own variables.
     _is_in_branch = False
