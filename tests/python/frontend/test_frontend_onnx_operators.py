@@ -283,7 +283,7 @@ def test_invalid_prelu() -> None:
         model = node_model("PRelu", {"x": normal(2, 3, 4, 5)}, constants={"s": normal(*shape)})
         dims = ", ".join(map(str, shape))
         assert_refused(
-            from_onnx, model, f"PRelu 'node': shape of slope is R.shape([{dims}]); expected one"
+            from_onnx, model, f"PRelu 'node': shape of slope is R.shape([{dims}]); expected a"
         )
 
 

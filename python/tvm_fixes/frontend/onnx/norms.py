@@ -83,10 +83,10 @@ def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
     mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
     variance = relax.op.mean(relax.op.square(relax.op.subtract(wide, mean)), axes, keepdims=True)
     epsilon = relax.const(node.attributes.get("epsilon", 1e-5), dtype_of(wide))
-    deviation = node.emit(relax.op.rsqrt(relax.op.add(variance, epsilon)))
+    inverse_deviation = node.emit(relax.op.rsqrt(relax.op.add(variance, epsilon)))
     out = node.builder.normalize(convert(node))
     out = out.fields[0] if isinstance(out, relax.Tuple) else relax.TupleGetItem(out, 0)
-    return relax.Tuple([node.emit(out), mean, deviation][:count])
+    return relax.Tuple([node.emit(out), mean, inverse_deviation][:count])
 
 
 def convert_batch_norm(node: Node, convert: Converter) -> relax.Expr:
@@ -180,13 +180,13 @@ def _fit_to_shape(
     if not missing_axes and all(known.equal(*pair) for pair in pairs):
         return operand
     switches.note(NORMS)
-    rows = [broadcast and known.equal(extent, 1) is True for extent in shape]
-    for pair, is_broadcast in zip(pairs, rows, strict=True):
+    broadcasts = [broadcast and known.equal(extent, 1) is True for extent in shape]
+    for pair, is_broadcast in zip(pairs, broadcasts, strict=True):
         if not is_broadcast:
             require(node, equal(known, *pair), subject, shape, reason)
-    kept = [a if row else b for (a, b), row in zip(pairs, rows, strict=True)]
-    fitted = node.emit(relax.op.reshape(operand, relax.ShapeExpr(kept)))
-    return node.emit(relax.op.broadcast_to(fitted, relax.ShapeExpr(target)))
+    shape = [a if keeps_one else b for (a, b), keeps_one in zip(pairs, broadcasts, strict=True)]
+    checked = node.emit(relax.op.reshape(operand, relax.ShapeExpr(shape)))
+    return node.emit(relax.op.broadcast_to(checked, relax.ShapeExpr(target)))
 
 
 def convert_lp_norm(node: Node, convert: Converter) -> relax.Expr:

@@ -120,10 +120,10 @@ class _Windows:
             zip(self.extents, self.strides, self.spans, self.before, self.after, strict=True)
         ):
             room = stride if not self.rounds_up else 2 * stride - 1
-            least = span - before - after - room
-            reason = f"expected at least {least} elements on spatial axis {axis}"
-            if least > 0:
-                require(node, extent >= least, "shape of X", self.extents, reason)
+            min_extent = span - before - after - room
+            reason = f"expected at least {min_extent} elements on spatial axis {axis}"
+            if min_extent > 0:
+                require(node, extent >= min_extent, "shape of X", self.extents, reason)
 
     def _with_auto_pad(self, node: Node, auto_pad: str) -> Self:
         """Resolve ``auto_pad``; SAME needs ``ceil(extent / stride)`` windows on an axis (ONNX)."""
@@ -226,9 +226,9 @@ def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
     emit, planes = node.emit, extents[0] * extents[1]
     flat = emit(relax.op.reshape(data, (planes, size)))
     dtype = dtype_of(data)
-    least = -np.inf if dtype.startswith(("float", "bfloat")) else np.iinfo(dtype).min
+    lowest = -np.inf if dtype.startswith(("float", "bfloat")) else np.iinfo(dtype).min
     # TVM does not lower a `full` with an infinite value.
-    outside = emit(relax.op.broadcast_to(relax.const(least, dtype), (planes, 1)))
+    outside = emit(relax.op.broadcast_to(relax.const(lowest, dtype), (planes, 1)))
     padded = emit(relax.op.concat([flat, outside], axis=1))
     elements = emit(relax.op.take(padded, relax.const(positions.ravel(), "int64"), axis=1))
     elements = emit(relax.op.reshape(elements, (planes, *positions.shape)))
@@ -314,11 +314,11 @@ def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
     switches.note(POOLING)
     shape = given.ravel().tolist()
     unpooled = node.builder.normalize(convert(node.with_operands(data, indices)))
-    least = extents_of(unpooled)
-    if least is None or any(
-        not isinstance(e, int) or e > s for e, s in zip(least, shape, strict=True)
+    min_shape = extents_of(unpooled)
+    if min_shape is None or any(
+        not isinstance(e, int) or e > s for e, s in zip(min_shape, shape, strict=True)
     ):
-        reason = f"expected at least {least}"
+        reason = f"expected at least {min_shape}"
         raise node.invalid("operand output_shape", shape, reason)
-    widths = [w for e, s in zip(least, shape, strict=True) for w in (0, s - e)]
+    widths = [w for e, s in zip(min_shape, shape, strict=True) for w in (0, s - e)]
     return relax.op.nn.pad(unpooled, widths)
