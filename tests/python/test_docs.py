@@ -183,7 +183,7 @@ def in_thread(model):
 
 
 before = len(tasks())
-with one._lock:  # while one runs
+with one._library.lock:  # while one runs
     in_thread(other)
 in_thread(one)
 assert np.array_equal(*results)

@@ -91,7 +91,7 @@ def test_tables_are_written_with_the_versions_in_use(tmp_path):
 TESTS_OF_BOTH_TIERS = """
 import hypothesis
 import pytest
-from grids import batched, sample
+from helpers.grids import batched, sample
 
 @pytest.mark.parametrize("case", sample(list(range(10)), 3))
 def test_case(case, coverage_table):

@@ -35,7 +35,7 @@ from tvm import relax
 from helpers.models import conv_net, lookup, onnx_conv, onnx_model, onnx_sum_and_product
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
-from tvm_fixes.runtime import CompiledModel, OutputComparison, Report, TensorSpec, compiled_model
+from tvm_fixes.runtime import CompiledModel, OutputComparison, Report, TensorSpec, library
 from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import describe_function
 
@@ -332,17 +332,17 @@ class TestSave:
         assert before.run(normal(1, 4), normal(1, 4))[0].shape == (1, 4)
         assert os.listdir(artifact.parent) == ["artifact"]
 
-    @pytest.mark.parametrize("step", ["check_library", "_load_library"])
-    def test_replaced_while_it_is_loaded(self, conv, artifact, monkeypatch, step):
+    @pytest.mark.parametrize("owner, step", [(library.Library, "check_file"), (library, "_load")])
+    def test_replaced_while_it_is_loaded(self, conv, artifact, monkeypatch, owner, step):
         """What is loaded is whole: not the manifest of one model, and the library of another."""
-        read, left = getattr(compiled_model, step), [conv]
+        read, left = getattr(owner, step), [conv]
 
         def replace(*arguments):
             while left:
                 left.pop().save(artifact)
             return read(*arguments)
 
-        monkeypatch.setattr(compiled_model, step, replace)
+        monkeypatch.setattr(owner, step, replace)
         model, image = CompiledModel.load(artifact), normal(1, 3, 8, 8)
         np.testing.assert_array_equal(model.run(image), conv.run(image))
 
