@@ -37,7 +37,8 @@ class Before:
     @T.prim_func
     def main(x: T.Buffer((15,), "float32"), y: T.Buffer((16,), "float32")):
         for i in range(16):
-            y[i] = x[((i + 12) // 7 * 7 + (i + 5) % 7) % 15] + x[((i // 7 % 2) * 7 + i % 7) // 3]
+            y[i] = x[((i + 12) // 7 * 7 + (i + 5) % 7) % 15]
+            y[i] = x[((i + 7) // 7 % 2 * 7 + i % 7) // 3]
             y[i] = x[(i % 15 + 38) // 15]
 
 
@@ -46,7 +47,8 @@ class Expected:
     @T.prim_func
     def main(x: T.Buffer((15,), "float32"), y: T.Buffer((16,), "float32")):
         for i in range(16):
-            y[i] = x[(i + 12) % 15] + x[i % 14 // 3]
+            y[i] = x[(i + 12) % 15]
+            y[i] = x[(i + 7) % 14 // 3]
             y[i] = x[T.truncdiv(i % 15 + 38, 15)]
 
 

@@ -70,7 +70,7 @@ def JoinSplitIndices() -> tvm.transform.Pass:
 
 
 def _join(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
-    if not contains(function.body, _SPLITS, lambda node: _is_sum(node.a)):
+    if not contains(function.body, _SPLITS, lambda node: _may_be_misread(node.a)):
         return function
     analyzer = _with_ranges(function)
     return structural_map(function, (_SPLITS, partial(_joined, analyzer)))
@@ -78,19 +78,21 @@ def _join(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
 
 def _with_ranges(function: tirx.PrimFunc) -> Analyzer:
     """An analyzer that knows the ranges of the loops and the blocks."""
+    ranges: dict[tirx.Var, list[tvm.ir.Range]] = {}
+
+    def add_loop(loop: tirx.For) -> None:
+        bounds = tvm.ir.Range.from_min_extent(loop.min, loop.extent)
+        ranges.setdefault(loop.loop_var, []).append(bounds)
+
+    def add_iterator(iterator: tirx.IterVar) -> None:
+        ranges.setdefault(iterator.var, []).append(iterator.dom)
+
+    structural_walk(function.body, [(tirx.For, add_loop), (tirx.IterVar, add_iterator)])
     analyzer = Analyzer()
-    structural_walk(
-        function.body,
-        [
-            (
-                tirx.For,
-                lambda loop: analyzer.bind(
-                    loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent)
-                ),
-            ),
-            (tirx.IterVar, lambda iterator: analyzer.bind(iterator.var, iterator.dom)),
-        ],
-    )
+    for variable, found in ranges.items():
+        # Loops may share a variable.
+        if len(found) == 1:
+            analyzer.bind(variable, found[0])
     return analyzer
 
 
@@ -100,7 +102,7 @@ def _is_sum(expr: tirx.Expr) -> bool:
 
 def _joined(analyzer: Analyzer, node: tirx.Expr) -> tirx.Expr:
     """A quotient or remainder of a sum that IterMapSimplify does not misread."""
-    if not _is_sum(node.a):
+    if not _may_be_misread(node.a):
         return node
     terms = list(_terms(node.a))
     count = len(terms)
@@ -109,14 +111,14 @@ def _joined(analyzer: Analyzer, node: tirx.Expr) -> tirx.Expr:
         terms = [term for index, term in enumerate(terms) if index not in (quotient, remainder)]
         terms.append(whole)
     index = node.a if len(terms) == count else analyzer.simplify(sum(terms[1:], terms[0]))
-    if not _is_misread(index):
-        return node if len(terms) == count else type(node)(index, node.b)
+    if not _may_be_misread(index):
+        return type(node)(index, node.b)
     if not (analyzer.can_prove(index >= 0) and analyzer.can_prove(node.b > 0)):
         return node
     return _TRUNCATED[type(node)](index, node.b)
 
 
-def _is_misread(index: tirx.Expr) -> bool:
+def _may_be_misread(index: tirx.Expr) -> bool:
     """Whether an index is a sum with a part of a split and, anywhere in it, a constant."""
     if not _is_sum(index) or not contains(index, _SPLITS):
         return False
