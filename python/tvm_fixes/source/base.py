@@ -278,8 +278,7 @@ class Source(ABC):
         if missing := sorted(missing):
             more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
             return UnsupportedOperatorError(
-                f"{self.name}: no conversion for {', '.join(missing)}: "
-                f"{', '.join(nodes[:_LISTED])}{more}"
+                f"{self.name}: unsupported operator {', '.join(nodes[:_LISTED])}{more}"
             )
         if nodes:
             return UnsupportedOperatorError(

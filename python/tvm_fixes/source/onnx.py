@@ -183,7 +183,11 @@ class OnnxSource(Source):
 
         if isinstance(error, tvm.error.OpNotImplemented):
             names = set(summarize(error).replace(",", " ").split())
-            nodes = [node for node in self._model.graph.node if node.op_type in names]
+            nodes = [
+                node
+                for node in self._model.graph.node
+                if node.op_type in names or f"{node.domain}.{node.op_type}" in names
+            ]
             missing = {node.op_type for node in nodes}
         else:
             node = local_of(error, "node", onnx.NodeProto)

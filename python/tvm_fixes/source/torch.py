@@ -332,5 +332,5 @@ def _captured_log(package: str) -> Iterator[io.StringIO]:
 def _describe_fx_node(node: Any) -> str:
     # The last line of the stack is the model's own.
     stack = [line for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip()]
-    place = f", {' '.join(line.strip() for line in stack[-2:])}" if stack else ""
-    return f"{node.target} (node {node.name!r}{place})"
+    place = f" ({' '.join(line.strip() for line in stack[-2:])})" if stack else ""
+    return f"{node.target} at node {node.name!r}{place}"

@@ -25,7 +25,7 @@ from onnx import defs
 __all__ = ["check_model", "check_size", "describe_node"]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-# The domain of ONNX Runtime's operators, some of which TVM converts.
+# The domain of ONNX Runtime's own operators; TVM converts some of them.
 _KNOWN_DOMAINS = frozenset({"com.microsoft"})
 
 _MAX_NODES = 200_000
@@ -117,11 +117,14 @@ def _text_fields(descriptor: Descriptor) -> list[str]:
 
 
 def describe_node(node: onnx.NodeProto) -> str:
-    """Describe a node in a message: its operator, and its name or its outputs."""
-    label = repr(node.name) if node.name else f"with output {', '.join(map(repr, node.output))}"
-    if len(label) > 200:
-        label = f"{label[:199]}…"
-    return f"{_full_name(node.domain, node.op_type)} (node {label})"
+    """Describe a node for messages: ``Relu at node 'n'``, or its outputs if it has no name."""
+    place = f"node {node.name!r}"
+    if not node.name:
+        plural = "s" if len(node.output) > 1 else ""
+        place = f"the node with output{plural} {', '.join(map(repr, node.output))}"
+    if len(place) > 200:
+        place = f"{place[:199]}…"
+    return f"{_full_name(node.domain, node.op_type)} at {place}"
 
 
 def _full_name(domain: str, name: str) -> str:
@@ -255,7 +258,7 @@ def _check_domain(
 ) -> None:
     known = node.domain in (*_DEFAULT_DOMAINS, *_KNOWN_DOMAINS)
     if not known and (node.domain, node.op_type) not in functions:
-        raise tvm.error.OpNotImplemented(f"no conversion for {node.op_type}: {describe_node(node)}")
+        raise tvm.error.OpNotImplemented(f"unsupported operator {describe_node(node)}")
 
 
 def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
@@ -276,7 +279,9 @@ def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
         return  # the importer reports unknown operators
     if not schema.min_input <= len(node.input) <= schema.max_input:
         low, high = schema.min_input, schema.max_input
-        expected = f"{low} to {high}" if high < _UNBOUNDED else f"at least {low}"
+        expected = f"at least {low}"
+        if high < _UNBOUNDED:
+            expected = f"{low} to {high}" if low < high else f"{low}"
         raise ValueError(f"{describe_node(node)}: {len(node.input)} operands; expected {expected}")
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, declared in schema.attributes.items():
@@ -305,7 +310,7 @@ def _expanded_size(
     """The number of nodes that a call of a function expands to."""
     if key in callers:
         circle = " → ".join(_full_name(*caller) for caller in (*callers[callers.index(key) :], key))
-        raise ValueError(f"functions call each other in a circle: {circle}")
+        raise ValueError(f"functions call each other recursively: {circle}")
     if len(callers) > _MAX_NESTING:
         raise ValueError(f"functions call each other more than {_MAX_NESTING} deep")
     if key not in sizes:

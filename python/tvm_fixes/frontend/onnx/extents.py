@@ -65,7 +65,7 @@ def greatest(known: KnownValues, *values: Extent) -> Extent:
 
 
 def product(known: KnownValues, values: Iterable[Extent]) -> Extent:
-    """The product of `values`; 1 if there are none."""
+    """The product of `values`; 1 for an empty sequence."""
     return known.simplify(reduce(lambda a, b: a * b, values, 1))
 
 

@@ -19,17 +19,20 @@ from contextlib import contextmanager
 import onnx
 import tvm
 
+from .check import describe_node
+
 __all__ = ["name_of", "naming", "unsupported"]
 
 # The start of a message that already names its node, which may be nested in another node.
-_NAMED = re.compile(r"[\w.]+ (\(node )?('|\"|with output)")
+_NAMED = re.compile(r"(unsupported operator )?[\w.]+ (at node |at the node )?('|\"|with output)")
 
 _MISSING = re.compile(r"not (yet )?(supported|implemented)|unsupported|only supports?\b", re.I)
 
 # The form in which TVM prints an operator.
 _OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)')
 
-_MAX_NAMES = 5
+_MAX_NODES = 5
+"""The maximum number of nodes of one operator that a message lists."""
 
 
 def name_of(node: onnx.NodeProto) -> str:
@@ -39,7 +42,7 @@ def name_of(node: onnx.NodeProto) -> str:
 
 @contextmanager
 def naming(node: onnx.NodeProto) -> Iterator[None]:
-    """Add the name of `node` to errors that are raised inside and name no node.
+    """Add the name of `node` to errors raised in the block that do not name a node.
 
     Raises
     ------
@@ -67,14 +70,12 @@ def naming(node: onnx.NodeProto) -> Iterator[None]:
 
 def unsupported(nodes: Iterable[onnx.NodeProto]) -> tvm.error.OpNotImplemented:
     """The error for `nodes` that have no converter."""
-    names: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for node in nodes:
-        names.setdefault(node.op_type, []).append(name_of(node))
-    listed = [
-        f"{operator} ({', '.join(map(repr, found[:_MAX_NAMES]))}"
-        f"{', …' if len(found) > _MAX_NAMES else ''})"
-        for operator, found in sorted(names.items())
-    ]
-    return tvm.error.OpNotImplemented(
-        f"The following operators are not supported for frontend ONNX: {', '.join(listed)}"
-    )
+        found.setdefault(node.op_type, []).append(describe_node(node))
+    listed = []
+    for operator, places in sorted(found.items()):
+        listed += places[:_MAX_NODES]
+        if len(places) > _MAX_NODES:
+            listed.append(f"{len(places) - _MAX_NODES} more {operator}")
+    return tvm.error.OpNotImplemented(f"unsupported operator {', '.join(listed)}")
