@@ -18,6 +18,7 @@ status=0
 .venv/bin/python -m ruff check . || status=1
 .venv/bin/python -m ruff format --check . || status=1
 .venv/bin/python -m mypy || status=1
+.venv/bin/python ci/prose.py || status=1
 .venv/bin/hadolint docker/Dockerfile.* || status=1
 find src -name '*.cc' -print0 -o -name '*.h' -print0 |
   xargs -0 .venv/bin/clang-format --dry-run -Werror || status=1
