@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Importers for PyTorch and ONNX: TVM's own, with their faults overridden (`torch`, `onnx`).
+"""Importers for PyTorch (`torch`) and ONNX (`onnx`): TVM's own, with their bugs fixed.
 
 Each module is imported on first access, because importing PyTorch takes seconds.
 """

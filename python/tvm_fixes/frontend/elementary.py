@@ -10,10 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elementary functions that Relax lacks, composed of operators that it has.
+"""Elementary functions that Relax lacks, composed of Relax operators.
 
-Each is as accurate near its zero and far from it as elsewhere, and propagates NaN, infinities and
-the signs of zeros.
+Each is accurate everywhere, also near its zero, and propagates NaN, infinities and signed zeros.
 """
 
 from collections.abc import Callable
@@ -58,7 +57,7 @@ class Elementary:
 
     def _expm1(self, x: relax.Expr) -> relax.Expr:
         exponential = self("exp", x)
-        # The logarithm carries the rounding error of the exponential too, so the error cancels.
+        # The logarithm contains the rounding error of the exponential too, so the error cancels.
         less = self("subtract", exponential, 1.0)
         quotient = self("divide", self("multiply", less, x), self("log", exponential))
         is_far = self("greater", self("abs", x), 1.0)

@@ -86,7 +86,7 @@ INVALID = {
     "a huge weight": (model([SUM], weights=[tensor(dims=[1 << 60])]), "'w': shape .* needs"),
     "a negative weight": (model([SUM], weights=[tensor(dims=[-4])]), "'w': .* negative extent"),
     "an output of no node": (model([node("Relu", ["x"], ["z"])]), "output 'y' of the graph"),
-    "no operand": (model([node("Relu", [], ["y"])]), "Relu at the node .*: 0 operands; expected 1$"),
+    "no operand": (model([node("Relu", [], ["y"])]), "with output 'y': 0 operands; expected 1$"),
     "nothing to add": (model([node("Sum", [], ["y"])]), r"0 operands; expected at least 1$"),
     "no attribute": (model([node("Cast", ["x"], ["y"])]), "attribute 'to' is missing"),
     "another attribute": (

@@ -61,9 +61,9 @@ def test_extents_of_1_of_an_einsum(equation: str) -> None:
 def test_extents_that_differ_are_refused() -> None:
     operands = {"x": normal(2, 4), "c": normal(5, 3)}
     shapes = {"x": ("n", 4), "c": (5, "m")}
-    message = "MatMul 'node': the inner extents is [4, 5]; expected equal extents"
+    message = "MatMul 'node': extents of the inner axes are [4, 5]; expected equal extents"
     assert_refused(from_onnx, node_model("MatMul", operands, shapes=shapes), message)
-    message = "Einsum 'node': the extents of 'b' is [4, 5]; expected extents that are equal or 1"
+    message = "Einsum 'node': extents of 'b' are [4, 5]; expected extents that are equal or 1"
     model = node_model("Einsum", operands, {"equation": "ab,bc"}, shapes=shapes)
     assert_refused(from_onnx, model, message)
 

@@ -431,8 +431,8 @@ def test_invalid_attributes(changed: dict[str, object], message: str) -> None:
             "attribute output_shape is [8, 9]; expected X with static spatial dimensions, got "
             "R.shape([1, 2, height, 5])",
         ),
-        ((1, 3, 4, 5), {}, "number of channels of X is 3; expected that of W, 2"),
-        ((1, 2, 4), {}, "rank of X, W is [3, 4]; expected both from 3 to 5 and equal"),
+        ((1, 3, 4, 5), {}, "number of channels of X is 3; expected the channels of W, 2"),
+        ((1, 2, 4), {}, "ranks of X and W are [3, 4]; expected both from 3 to 5 and equal"),
     ),
     ids=str,
 )

@@ -82,7 +82,7 @@ def test_batches_of_a_product() -> None:
 def test_operands_that_never_broadcast_are_refused() -> None:
     inputs = {"x": normal(2, 3), "z": normal(2, 4)}
     shapes = {"x": ("n", 3), "z": ("m", 4)}
-    message = "Add 'node': shapes of the operands is [[n, 3], [m, 4]]; expected extents that are"
+    message = "Add 'node': shapes of the operands are [[n, 3], [m, 4]]; expected extents that are"
     assert_refused(from_onnx, node_model("Add", inputs, shapes=shapes), message)
 
 

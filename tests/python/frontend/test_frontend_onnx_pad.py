@@ -121,7 +121,7 @@ def test_random_pads(pads: list[tuple[int, int, int]]) -> None:
         if not refused_by_onnx_runtime(model, x):
             cases[str(index)] = (model, {"x": x})
         elif extent + before + after != 0:
-            assert_refused(from_onnx, model, "Pad 'node': pads (before, after) of each axis is")
+            assert_refused(from_onnx, model, "Pad 'node': pads (before, after) of each axis are")
     if cases:
         assert_as_onnx_runtime(from_onnx, cases)
 
@@ -290,14 +290,14 @@ def test_pads_of_an_operator_that_is_refused() -> None:
     "attributes, constants, message",
     (
         ({"mode": "wrap"}, {"pads": [0, 1, 1, 0]}, "attribute mode is wrap; expected one of const"),
-        ({}, {"pads": [0, 1, 1]}, "number of pads is 3; expected two for each of 2 axes"),
-        ({}, {"pads": [0, 1], "a": [2]}, "axes is [2]; expected distinct axes of a tensor of rank"),
-        ({}, {"pads": [0] * 4, "a": [1, -1]}, "axes is [1, -1]; expected distinct axes"),
+        ({}, {"pads": [0, 1, 1]}, "number of pads is 3; expected two per axis for 2 axes"),
+        ({}, {"pads": [0, 1], "a": [2]}, "axes are [2]; expected distinct axes of a tensor of"),
+        ({}, {"pads": [0] * 4, "a": [1, -1]}, "axes are [1, -1]; expected distinct axes"),
         (
             {"mode": "reflect"},
             {"pads": [0, 3, 0, 0]},
-            "pads (before, after) of each axis is [(0, 0), (3, 0)]; expected less in mode reflect "
-            "for axis 1, of 3 elements",
+            "pads (before, after) of each axis are [(0, 0), (3, 0)]; expected less in mode reflect "
+            "for axis 1, which has 3 elements",
         ),
     ),
     ids=str,

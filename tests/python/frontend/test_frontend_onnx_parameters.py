@@ -282,7 +282,7 @@ def test_reverse_sequence_along_other_axes_is_refused() -> None:
         {"x": ("float32", (2, 3, 4))},
         {"lengths": vector(1, 2, 3)},
     )
-    message = "ReverseSequence 'y': attributes is {'time_axis': 2, 'batch_axis': 1}; expected 0 and"
+    message = "ReverseSequence 'y': attributes are {'time_axis': 2, 'batch_axis': 1}; expected 0"
     assert_refused(from_onnx, model, message)
 
 

@@ -468,7 +468,7 @@ def test_layers_of_pytorch(kind: type[nn.RNNBase], batch_first: bool, dynamo: bo
         ({"activations": ["Tanh"]}, "attribute activations is ['Tanh']; expected 2"),
         (
             {"activations": ["Tanh", "Gelu"]},
-            "attribute activations is ['Tanh', 'Gelu']; expected each one of affine, elu",
+            "attribute activations is ['Tanh', 'Gelu']; expected names from affine, elu",
         ),
         (
             {"activations": ["Tanh", "ScaledTanh"], "activation_alpha": [0.5]},

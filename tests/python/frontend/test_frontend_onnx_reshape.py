@@ -186,11 +186,11 @@ def test_reshape_behind_data_of_unknown_extents() -> None:
 @pytest.mark.parametrize(
     "target, attributes, message",
     (
-        ((5, -1), {}, "operand shape is [5, -1]; expected as many elements as in [3, 4]"),
+        ((5, -1), {}, "operand shape is [5, -1]; expected the number of elements of [3, 4]"),
         ((-1, -1), {}, "operand shape is [-1, -1]; expected at most one -1"),
         ((-2, -6), {}, "operand shape is [-2, -6]; expected no negative element except"),
         ((3, 4, 0), {}, "operand shape is [3, 4, 0]; expected 0 only for the 2 dims of"),
-        ((-1, 0), {"allowzero": 1}, "operand shape is [-1, 0]; expected -1 or 0, not both"),
+        ((-1, 0), {"allowzero": 1}, "operand shape is [-1, 0]; expected not both -1 and 0"),
     ),
 )
 def test_invalid_reshape(target: tuple[int, ...], attributes: dict[str, int], message: str) -> None:
@@ -304,8 +304,8 @@ def test_unsqueeze_by_inputs() -> None:
 def test_invalid_squeeze() -> None:
     for operands, shape, message in (
         (["x"], ("n", 1), "shape of data is [n, 1]; expected the operand axes"),
-        (["x", "0"], (2, 1), "shape of data is [2, 1]; expected 1 for axis 0"),
-        (["x", "2"], (1, 1), "axes is [2]; expected distinct axes of a tensor of rank 2"),
+        (["x", "0"], (2, 1), "shape of data is [2, 1]; expected 1 on the squeezed axis 0"),
+        (["x", "2"], (1, 1), "axes are [2]; expected distinct axes of a tensor of rank 2"),
     ):
         constants = {"0": vector(0), "2": vector(2)}
         model = program({"y": ("Squeeze", operands)}, {"x": ("float32", shape)}, constants)

@@ -418,7 +418,7 @@ def test_layouts_pass() -> None:
             {"scales": [1, 1, 0.5, 2]},
             "attribute antialias is 1; expected 0 if an axis may become smaller",
         ),
-        ({}, {}, "operands scales, sizes is ([], []); expected exactly one of them"),
+        ({}, {}, "operands scales and sizes are ([], []); expected exactly one of them"),
         ({}, {"scales": [2, 2]}, "operand scales or sizes is [2.0, 2.0]; expected 4 elements"),
     ),
     ids=str,

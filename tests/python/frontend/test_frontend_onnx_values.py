@@ -303,7 +303,7 @@ def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_undefined_name() -> None:
     model = text_model("(float[n] x) => (float[n] y) { y = Relu(z) }")
     model.graph.node[0].name = "node"
-    with pytest.raises(ValueError, match=r"Relu 'node': no value is named \['z'\]"):
+    with pytest.raises(ValueError, match=r"Relu 'node': undefined operands \['z'\]"):
         from_onnx(model)
 
 

@@ -241,7 +241,7 @@ def test_symbolic_extents_that_tvm_resizes_otherwise(
         (
             (1, 2, 4),
             {"size": 8, "mode": "bilinear"},
-            "mode is 'bilinear'; it does not support data of rank 3",
+            "mode is 'bilinear'; not supported for data of rank 3",
         ),
         (
             (1, 2, 4),

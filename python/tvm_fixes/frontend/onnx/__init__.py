@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ONNX models as Relax: TVM's importer, corrected.
+"""Import of ONNX models into Relax: TVM's importer with corrections.
 
-There is one module per operator family with corrections; its docstring states TVM's defects.
+Each operator family with corrections has its own module, whose docstring describes TVM's bugs.
 """
 
 from .importer import ONNXGraphImporter, from_onnx

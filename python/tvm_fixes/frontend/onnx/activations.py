@@ -10,151 +10,158 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The activations of RNN, GRU and LSTM."""
+"""Activations: Elu, Selu, Celu, ThresholdedRelu, Shrink, Sign, Clip and Hardmax.
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from math import isnan, nan
-from typing import Any, TypeAlias
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    Elu, Selu, Celu and ThresholdedRelu of a dtype other than float32, or near zero; Celu of rank 0;
+    ThresholdedRelu and Shrink of infinities and NaN; Shrink of integers; Sign and Clip of NaN;
+    Hardmax with symbolic dims.
+Symptom
+    "Binary operators must have the same datatype"; or wrong numbers, silently: elu(-1e-9) is 0,
+    Clip of NaN returns a bound, ThresholdedRelu of negative infinity is NaN.
+Mechanism
+    Constants are float32; 1 is subtracted from exponentials; the result of a comparison is cast to
+    a number and multiplied; the maximum of NaN and a number is the number.
+How to remove
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
+    and the fix id ``onnx-activations``.
+"""
 
-from tvm import relax
+import math
 
-from .node import Node
+import numpy as np
+from tvm import relax, te, tirx
 
-__all__ = ["Activation", "Arithmetic", "activations_of"]
+from ...fixes.onnx_importer import ACTIVATIONS
+from ...support import switches
+from ..dtypes import dtype_of
+from ..elementary import Elementary
+from .extents import expression
+from .node import Converter, Node, extents_of
+from .shape_operands import axes_of, shaped
 
-
-class Arithmetic:
-    """Emits Relax operators on tensors of one dtype; numbers become constants of that dtype."""
-
-    def __init__(self, builder: relax.BlockBuilder, dtype: str) -> None:
-        self.builder = builder
-        self.dtype = dtype
-
-    def __call__(self, operator: str, *operands: relax.Expr | float) -> relax.Expr:
-        tensors = [o if isinstance(o, relax.Expr) else relax.const(o, self.dtype) for o in operands]
-        return self.builder.emit(getattr(relax.op, operator)(*tensors))
-
-    def sum(self, *terms: relax.Expr | None) -> relax.Expr:
-        """The sum of the terms that are not None."""
-        first, *others = [term for term in terms if term is not None]
-        for term in others:
-            first = self("add", first, term)
-        return first
-
-    def clip(self, x: relax.Expr, low: float, high: float) -> relax.Expr:
-        return self.builder.emit(relax.op.clip(x, low, high))
-
-
-Activation: TypeAlias = Callable[[Arithmetic, relax.Expr], relax.Expr]
-
-_Function: TypeAlias = Callable[[Arithmetic, relax.Expr, Any, Any], relax.Expr]
-
-
-def _softplus(a: Arithmetic, x: relax.Expr, *_: None) -> relax.Expr:
-    # log(1 + exp(x)), in a form that does not overflow for any x.
-    exponential = a("exp", a("negative", a("abs", x)))
-    return a("add", a("maximum", x, 0.0), a("log", a("add", exponential, 1.0)))
+__all__ = [
+    "convert_clip",
+    "convert_elu",
+    "convert_hardmax",
+    "convert_shrink",
+    "convert_sign",
+    "convert_thresholded_relu",
+]
 
 
-def _negative_part(a: Arithmetic, x: relax.Expr, low: relax.Expr) -> relax.Expr:
-    """`low` if `x` is negative, else `x`, elementwise."""
-    return a("where", a("less", x, 0.0), low, x)
+# The default alpha and gamma of Selu.
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 
-_FUNCTIONS: dict[str, tuple[_Function, float | None, float | None]] = {
-    "affine": (
-        lambda a, x, alpha, beta: a("add", a("multiply", x, alpha), beta),
-        1.0,
-        0.0,
-    ),
-    "elu": (
-        lambda a, x, alpha, _: _negative_part(
-            a, x, a("multiply", a("subtract", a("exp", a("minimum", x, 0.0)), 1.0), alpha)
-        ),
-        1.0,
-        None,
-    ),
-    "hardsigmoid": (
-        lambda a, x, alpha, beta: a.clip(a("add", a("multiply", x, alpha), beta), 0, 1),
-        0.2,
-        0.5,
-    ),
-    "leakyrelu": (
-        lambda a, x, alpha, _: _negative_part(a, x, a("multiply", x, alpha)),
-        0.01,
-        None,
-    ),
-    "relu": (lambda a, x, *_: a("maximum", x, 0.0), None, None),
-    "scaledtanh": (
-        lambda a, x, alpha, beta: a("multiply", a("tanh", a("multiply", x, beta)), alpha),
-        nan,
-        nan,
-    ),
-    "sigmoid": (lambda a, x, *_: a("sigmoid", x), None, None),
-    "softplus": (_softplus, None, None),
-    "softsign": (lambda a, x, *_: a("divide", x, a("add", a("abs", x), 1.0)), None, None),
-    "tanh": (lambda a, x, *_: a("tanh", x), None, None),
-    "thresholdedrelu": (
-        lambda a, x, alpha, _: a("where", a("greater", x, alpha), x, a("multiply", x, 0.0)),
-        1.0,
-        None,
-    ),
-}
-"""Each activation by name, with its defaults of alpha and beta.
-
-A default is that of the ONNX operator of the same name, NaN if that operator has no default, and
-None if the activation does not take the number."""
+def _number(node: Node, attribute: str, default: float) -> float:
+    """An attribute or its default, rounded to float32."""
+    return float(np.float32(node.attributes.get(attribute, default)))
 
 
-def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
-    """Yield the activations of a node, those of one direction after those of the other.
+def convert_elu(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an Elu, Selu or Celu."""
+    switches.note(ACTIVATIONS)
+    data, elementary = node.operands[0], Elementary(node.emit)
+    alpha = _number(node, "alpha", _SELU[0] if node.operator == "Selu" else 1.0)
+    if node.operator == "Celu":
+        return elementary.elu(data, alpha, 1.0, 1.0 / alpha)
+    scale = _number(node, "gamma", _SELU[1]) if node.operator == "Selu" else 1.0
+    return elementary.elu(data, alpha, scale, 1.0)
 
-    Each activation consumes the next elements of ``activation_alpha`` and ``activation_beta`` that
-    it needs.
 
-    Parameters
-    ----------
-    defaults : sequence of str
-        The names, for all directions, that apply if the node has no attribute ``activations``.
+def convert_thresholded_relu(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a ThresholdedRelu: X where it is greater than alpha, else 0, also for NaN."""
+    switches.note(ACTIVATIONS)
+    data = node.operands[0]
+    dtype = dtype_of(data)
+    alpha = relax.const(_number(node, "alpha", 1.0), dtype)
+    return relax.op.where(relax.op.greater(data, alpha), data, relax.const(0, dtype))
+
+
+def convert_shrink(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Shrink; its result for integers is truncated."""
+    switches.note(ACTIVATIONS)
+    data, op = node.operands[0], relax.op
+    dtype = dtype_of(data)
+    wide = dtype if "float" in dtype else "float64"
+    x = node.emit(op.astype(data, wide)) if wide != dtype else data
+    bound, bias = (_number(node, name, value) for name, value in (("lambd", 0.5), ("bias", 0.0)))
+    limits = [relax.const(limit, wide) for limit in (-bound, bound)]
+    offset = relax.const(bias, wide)
+    above = op.where(op.greater(x, limits[1]), op.subtract(x, offset), relax.const(0, wide))
+    result = op.where(op.less(x, limits[0]), op.add(x, offset), node.emit(above))
+    return result if wide == dtype else op.astype(node.emit(result), dtype)
+
+
+def convert_sign(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Sign; the sign of NaN is NaN."""
+    data = node.operands[0]
+    dtype = dtype_of(data)
+    if dtype.startswith("uint"):
+        switches.note(ACTIVATIONS)
+        return relax.op.minimum(data, relax.const(1, dtype))
+    if "float" not in dtype:
+        return convert(node)
+    switches.note(ACTIVATIONS)
+    return relax.op.where(relax.op.isnan(data), data, relax.op.sign(data))
+
+
+def convert_clip(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Clip of floats.
+
+    As in ONNX Runtime, NaN stays NaN, a NaN bound has no effect, a missing bound is the extreme
+    finite number, and the upper bound wins if the lower one is greater.
+    """
+    data, op = node.operands[0], relax.op
+    dtype = dtype_of(data)
+    if "float" not in dtype:
+        return convert(node)
+    switches.note(ACTIVATIONS)
+    limits = {"min": tirx.min_value(dtype).value, "max": tirx.max_value(dtype).value}
+    result = data
+    for index, name, bounded in ((1, "min", op.less), (2, "max", op.greater)):
+        bound = node.operand(index)
+        if node.opset < 11:
+            value = node.attributes.get(name)
+            bound = None if value is None else relax.const(value, dtype)
+        if bound is None:
+            bound = relax.const(limits[name], dtype)
+        if math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim:
+            bound = node.emit(op.reshape(bound, ()))
+        # A comparison with NaN is false, so NaN stays NaN and a NaN bound has no effect.
+        result = node.emit(op.where(bounded(result, bound), bound, result))
+    return result
+
+
+def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Hardmax: 1 at the first maximum along an axis, else 0.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If their number differs from that of `defaults`, one is unknown, or one lacks its alpha or
-        beta.
+        If the rank of the data is unknown, or the axis is out of range.
     """
-    names = [
-        name.decode("utf-8") if isinstance(name, bytes) else name
-        for name in node.attributes.get("activations", ())
-    ]
-    names = names or list(defaults)
-    if len(names) != len(defaults):
-        raise node.invalid("attribute activations", names, f"expected {len(defaults)}")
-    numbers = {
-        name: iter(node.attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta")
-    }
-    for name in names:
-        if name.lower() not in _FUNCTIONS:
-            reason = f"expected each one of {', '.join(_FUNCTIONS)}, in any case"
-            raise node.invalid("attribute activations", names, reason)
-        function, *number_defaults = _FUNCTIONS[name.lower()]
-        given = [
-            default if default is None else next(numbers[kind], default)
-            for kind, default in zip(numbers, number_defaults, strict=True)
-        ]
-        if any(number is not None and isnan(number) for number in given):
-            reason = f"expected an activation_alpha and an activation_beta for {name}"
-            raise node.invalid("attribute activations", names, reason)
-        alpha, beta = given
-        yield partial(_activate, function, alpha, beta)
+    data, extents = shaped(node, 0, "input")
+    if node.opset < 13 and all(isinstance(extent, int) for extent in extents):
+        return convert(node)
+    (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
+    if node.opset < 13 and axis != len(extents) - 1:
+        raise node.invalid("attribute axis", axis, "expected the last axis, or static dims")
+    switches.note(ACTIVATIONS)
+    dtype = dtype_of(data)
+    first_maximum = node.emit(relax.op.argmax(data, axis, keepdims=True))
 
+    def one_hot(index: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
+        def element(*at: tirx.Var) -> tirx.Expr:
+            first = index(*at[:axis], tirx.const(0, "int64"), *at[axis + 1 :])
+            is_first = first == at[axis].astype("int64")
+            return tirx.Select(is_first, tirx.const(1, dtype), tirx.const(0, dtype))
 
-def _activate(
-    function: _Function,
-    alpha: float | None,
-    beta: float | None,
-    a: Arithmetic,
-    x: relax.Expr,
-) -> relax.Expr:
-    return function(a, x, alpha, beta)
+        return te.compute(shape, element, name="hardmax")
+
+    return node.builder.emit_te(one_hot, first_maximum, *map(expression, extents))

@@ -83,6 +83,6 @@ def convert_roi_align(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
     switches.note(BOXES)
     data, rois, batch = node.operands
-    # The half pixel is one of the feature map, so it is subtracted from the scaled regions.
+    # The half pixel is in feature map units: scale the regions before subtracting it.
     rois = node.emit(relax.op.multiply(rois, relax.const(scale, dtype_of(rois))))
     return convert(node.with_operands(data, rois, batch).with_attributes(spatial_scale=1.0))

@@ -17,7 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Operands that broadcast along dims that are two different symbols.
+    Operands that broadcast along two different symbolic dims.
 Symptom
     The build fails.
 Mechanism
@@ -26,9 +26,10 @@ How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file and its
     tests.
 
-The extent that two extents broadcast to gets a symbol of its own: an expression that repeats them,
-``b == 1 ? a : b``, would double with each operator that follows.  Broadcasting is associative,
-commutative and idempotent, so the set of extents that are broadcast together identifies the result.
+The extent that two extents broadcast to gets its own symbol: the expression ``b == 1 ? a : b``
+repeats them, so its size would double with each operator that follows.  Broadcasting is
+associative, commutative and idempotent, so the set of extents that broadcast together identifies
+the result.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ from ...fixes.onnx_importer import EXPAND
 from ...support import switches
 from .extents import choose, equal, expression
 from .node import Converter, Extent, Node
-from .parameters import named, require
+from .shape_operands import named, require
 
 __all__ = [
     "BROADCASTING",
@@ -77,7 +78,7 @@ BROADCASTING = (
 )
 """The operators whose operands broadcast to one shape."""
 
-# For these TVM takes the greatest extent, which is wrong for 0 and 1, and for a symbol and 1.
+# For these, TVM takes the maximum extent, which is wrong for 0 and 1, and for a symbol and 1.
 _STACKED = frozenset({"Max", "Mean", "Min", "Sum"})
 
 
@@ -150,7 +151,7 @@ def _columns(shapes: Sequence[list[Extent]]) -> list[tuple[Extent, ...]]:
 
 def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
     for extents in _columns(shapes):
-        # The extents that may differ from 1.
+        # The extents that may not be 1.
         others = [extent for extent in extents if not node.known.equal(extent, 1)]
         is_stacked = node.operator in _STACKED and 0 < len(others) < len(extents)
         if is_stacked and any(extent == 0 or not isinstance(extent, int) for extent in others):
@@ -163,7 +164,7 @@ def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
 def require_broadcast(
     node: Node, a: Extent, b: Extent, subject: str, value: object, reason: str
 ) -> None:
-    """Reject the `value` of `subject` if two extents do not broadcast, as ``require`` does."""
+    """Reject the `value` of `subject` unless two extents broadcast; see :func:`require`."""
     known = node.known
     if known.covers(a, b) or known.covers(b, a):
         return

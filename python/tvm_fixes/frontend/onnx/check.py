@@ -44,7 +44,7 @@ _UNBOUNDED = 2**31 - 1
 
 
 def check_model(model: onnx.ModelProto) -> None:
-    """Check the rules of ONNX that the importer relies on.
+    """Check the ONNX rules that the importer relies on.
 
     ``onnx.checker`` checks them too, but it rejects models that every runtime accepts, and it
     cannot load models of more than 2 GiB.
@@ -66,7 +66,7 @@ def check_model(model: onnx.ModelProto) -> None:
     functions = {(f.domain, f.name): f for f in model.functions}
     for graph, depth in _graphs(model.graph, 0):
         if depth > _MAX_NESTING:
-            raise ValueError(f"graphs are nested more than {_MAX_NESTING} deep")
+            raise ValueError(f"graphs are nested more than {_MAX_NESTING} levels deep")
         _check_graph(graph, functions, opset)
     for function in model.functions:
         for node in function.node:
@@ -111,7 +111,7 @@ def _check_texts(model: onnx.ModelProto) -> None:
 
 @functools.cache
 def _text_fields(descriptor: Descriptor) -> list[str]:
-    """The names of the fields that are strings or messages, which may hold strings."""
+    """The names of the fields that are strings, or messages that may contain strings."""
     kinds = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
     return [field.name for field in descriptor.fields if field.type in kinds]
 
@@ -193,7 +193,7 @@ def _check_unique(names: Iterable[str], what: str) -> None:
 
 def _check_input(value: onnx.ValueInfoProto) -> None:
     if value.type.WhichOneof("value") != "tensor_type":
-        return  # a sequence; or an input of a body, which may have no type
+        return  # a sequence, or an untyped input of a loop body or branch
     number = value.type.tensor_type.elem_type
     if number not in _ELEMENT_TYPES:
         raise ValueError(f"input {value.name!r}: element type {number} is unknown")
@@ -307,12 +307,12 @@ def _expanded_size(
     sizes: dict[tuple[str, str], int],
     callers: list[tuple[str, str]],
 ) -> int:
-    """The number of nodes that a call of a function expands to."""
+    """The number of nodes that a function call expands to."""
     if key in callers:
-        circle = " → ".join(_full_name(*caller) for caller in (*callers[callers.index(key) :], key))
-        raise ValueError(f"functions call each other recursively: {circle}")
+        cycle = " → ".join(_full_name(*caller) for caller in (*callers[callers.index(key) :], key))
+        raise ValueError(f"functions call each other recursively: {cycle}")
     if len(callers) > _MAX_NESTING:
-        raise ValueError(f"functions call each other more than {_MAX_NESTING} deep")
+        raise ValueError(f"function calls are nested more than {_MAX_NESTING} levels deep")
     if key not in sizes:
         called = [(node.domain, node.op_type) for node in _nodes(functions[key].node)]
         sizes[key] = sum(

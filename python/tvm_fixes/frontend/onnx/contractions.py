@@ -34,7 +34,7 @@ from tvm import relax
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .extents import equal
 from .node import Converter, Extent, Node
-from .parameters import require
+from .shape_operands import require
 
 __all__ = ["check_einsum", "check_gemm", "check_matmul"]
 
@@ -52,7 +52,7 @@ def check_matmul(node: Node, convert: Converter) -> relax.Expr:
     shapes = [node.known.extents(operand) for operand in node.operands[:2]]
     if all(shapes):
         lhs, rhs = ([*shape] for shape in shapes if shape)
-        _require_equal(node, lhs[-1], rhs[max(len(rhs) - 2, 0)], "the inner extents")
+        _require_equal(node, lhs[-1], rhs[max(len(rhs) - 2, 0)], "extents of the inner axes")
     return convert(node)
 
 
@@ -63,7 +63,7 @@ def check_gemm(node: Node, convert: Converter) -> relax.Expr:
     if lhs and rhs and len(lhs) == len(rhs) == 2:
         inner = lhs[0 if node.attributes.get("transA", 0) else 1]
         other = rhs[1 if node.attributes.get("transB", 0) else 0]
-        _require_equal(node, inner, other, "the inner extents")
+        _require_equal(node, inner, other, "extents of the inner axes")
     return convert(node)
 
 
@@ -86,7 +86,7 @@ def check_einsum(node: Node, convert: Converter) -> relax.Expr:
         for label, extent in _labeled_extents(term, shape):
             first = extent_of_label.setdefault(label, extent)
             reason = "expected extents that are equal or 1"
-            subject = f"the extents of {label!r}"
+            subject = f"extents of {label!r}"
             require_broadcast(node, first, extent, subject, [first, extent], reason)
             extent_of_label[label] = broadcast_extent(node, first, extent)
     node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""If.
+"""The operator If.
 
 Upstream
     https://github.com/apache/tvm/issues/17383, which was fixed only in Relay's importer.

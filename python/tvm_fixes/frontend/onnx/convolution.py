@@ -22,11 +22,11 @@ Trigger
 Symptom
     ConvTranspose: the result silently has a wrong shape and wrong numbers. Conv: ``ValueError:
     Cannot use and / or / not operator to Expr`` if a spatial dim is symbolic; otherwise a separate
-    function pads the data, and layouts do not propagate through it to or from the operator.
+    function pads the data, and layouts do not propagate through it.
 Mechanism
-    The converter of ConvTranspose reads ``pads`` or ``auto_pad``, and never ``output_shape``. That
-    of Conv computes pads with NumPy, which evaluates a symbolic comparison as a bool, and emits the
-    padding as a call of TIR although the operator has an attribute for it.
+    The converter of ConvTranspose reads ``pads`` or ``auto_pad``, and never ``output_shape``. The
+    converter of Conv computes pads with NumPy, which evaluates a symbolic comparison as a bool, and
+    emits the padding as a TIR call although the operator has an attribute for it.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
     and the fix ids ``onnx-conv-transpose-output-shape`` and ``onnx-conv-auto-pad``.
@@ -48,9 +48,9 @@ _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 @dataclass(frozen=True)
 class _Window:
-    """How the kernel of a node moves over X: one element of each list for each spatial axis.
+    """How the kernel moves over X; each list has one element per spatial axis.
 
-    `channels` is the extent of the second axis of X, `weight_channels` that of the first of W.
+    `channels` is the extent of axis 1 of X, `weight_channels` the extent of axis 0 of W.
     An extent is None if the shape of its operand is unknown.
     """
 
@@ -81,7 +81,7 @@ class _Window:
         ranks = [value.ty.ndim for value in node.operands[:2]]
         if ranks[0] not in (3, 4, 5) or ranks[0] != ranks[1]:
             reason = "expected both from 3 to 5 and equal (-1 is unknown)"
-            raise node.invalid("rank of X, W", ranks, reason)
+            raise node.invalid("ranks of X and W", ranks, reason)
         rank = ranks[0] - 2
         data, weight = (extents_of(value) or [None] * (rank + 2) for value in node.operands[:2])
         auto_pad = node.text("auto_pad", "NOTSET")
@@ -198,7 +198,9 @@ def _check_channels(node: Node, channels: Extent | None, expected: Extent | None
     if not isinstance(channels, int) or not isinstance(expected, int):
         return
     if channels != expected:
-        raise node.invalid("number of channels of X", channels, f"expected that of W, {expected}")
+        raise node.invalid(
+            "number of channels of X", channels, f"expected the channels of W, {expected}"
+        )
     if group < 1 or channels % group != 0:
         reason = f"expected a divisor of the number of channels of X, {channels}"
         raise node.invalid("attribute group", group, reason)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The table of corrections: which converters wrap TVM's for each operator, and in which order."""
+"""The table of corrections: the converters that wrap TVM's, in order, for each operator."""
 
 from ...fixes.elements import INDEX_LEGALIZE
 from ...fixes.onnx_importer import (
@@ -34,6 +34,15 @@ from ...fixes.onnx_importer import (
     SLICE,
 )
 from ...support import switches
+from .accumulation import sum_convolution, sum_gemm, sum_matmul
+from .activations import (
+    convert_clip,
+    convert_elu,
+    convert_hardmax,
+    convert_shrink,
+    convert_sign,
+    convert_thresholded_relu,
+)
 from .boxes import convert_nms, convert_roi_align
 from .broadcast import BROADCASTING, broadcast_batches, convert_broadcasting
 from .contractions import check_einsum, check_gemm, check_matmul
@@ -50,7 +59,6 @@ from .elementwise import (
     convert_space_to_depth,
 )
 from .expand import convert_constant_of_shape, convert_expand, convert_tile
-from .generators import convert_eye_like, convert_range
 from .indices import INDEXED, convert_indexed
 from .node import Correction
 from .norms import (
@@ -67,14 +75,7 @@ from .pad import convert_pad
 from .pooling import convert_lp_pool, convert_max_unpool, convert_pool
 from .prelu import convert_prelu
 from .quantized import convert_conv_integer, convert_qlinear_conv, convert_qlinear_matmul
-from .rectifiers import (
-    convert_clip,
-    convert_elu,
-    convert_hardmax,
-    convert_shrink,
-    convert_sign,
-    convert_thresholded_relu,
-)
+from .range_eye_like import convert_eye_like, convert_range
 from .recurrent import convert_recurrent
 from .reductions import REDUCED, convert_arg_reduction, convert_reduction
 from .reshape import (
@@ -85,9 +86,13 @@ from .reshape import (
     convert_unsqueeze,
 )
 from .resize import convert_resize
-from .selection import convert_cum_sum, convert_one_hot, convert_reverse_sequence, convert_top_k
 from .slice import convert_slice, convert_split
-from .sums import sum_convolution, sum_gemm, sum_matmul
+from .topk_onehot_cumsum import (
+    convert_cum_sum,
+    convert_one_hot,
+    convert_reverse_sequence,
+    convert_top_k,
+)
 from .variadic import convert_concat, convert_variadic
 
 __all__ = ["corrected_operators", "correcting_fixes", "enabled_corrections"]

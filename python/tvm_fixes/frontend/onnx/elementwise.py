@@ -114,7 +114,7 @@ def convert_mod(node: Node, convert: Converter) -> relax.Expr:
     zero = relax.const(0, dtype)
     remainder = node.emit(relax.op.mod(lhs, rhs))
     negative = node.emit(relax.op.less(rhs, zero))
-    # An xor, because TVM's LLVM codegen does not support ``!=`` of booleans.
+    # Use xor: TVM's LLVM codegen does not support ``!=`` of booleans.
     unlike = relax.op.logical_xor(relax.op.less(remainder, zero), negative)
     moved = relax.op.where(unlike, relax.op.add(remainder, rhs), remainder)
     signed_zero = relax.op.where(negative, relax.const(-0.0, dtype), zero)
@@ -122,7 +122,7 @@ def convert_mod(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_pow(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Pow, whose result has the dtype of the base.
+    """Convert a Pow; the result has the dtype of the base.
 
     Integer powers, and powers whose base and exponent have different dtypes, are computed in
     float64, as in ONNX Runtime.
@@ -244,7 +244,7 @@ def convert_dropout(node: Node, convert: Converter) -> relax.Expr:
     switches.note(ELEMENTWISE)
     extents = extents_of(data)
     if extents is None:
-        raise node.invalid("type of data", data.ty, "expected a tensor of known shape for a mask")
+        raise node.invalid("type of data", data.ty, "expected a known shape for the mask")
     mask_dtype = "bool" if node.opset >= 10 else dtype_of(data)
     mask = relax.op.full(extents, relax.const(1, mask_dtype), mask_dtype)
     return relax.Tuple([data, node.emit(mask)])

@@ -21,7 +21,7 @@ from onnx import helper
 from tvm import tirx
 
 from ..dtypes import dtype_of
-from .extents import greatest, least
+from .extents import maximum, minimum
 from .operation import Evaluator, Operation, UnknownError, filled, positions
 from .values import Element, KnownValues, Value
 
@@ -88,13 +88,13 @@ def _modulo(operation: Operation) -> Value:
 def _minimum(known: KnownValues, *elements: Element) -> Element | None:
     if any(element != element for element in elements if isinstance(element, float)):
         return None
-    return least(known, *elements)
+    return minimum(known, *elements)
 
 
 def _maximum(known: KnownValues, *elements: Element) -> Element | None:
     if any(element != element for element in elements if isinstance(element, float)):
         return None
-    return greatest(known, *elements)
+    return maximum(known, *elements)
 
 
 def _absolute(known: KnownValues, a: Element) -> Element | None:
@@ -259,8 +259,8 @@ EVALUATORS: dict[str, Evaluator] = {
     "Neg": _elementwise(lambda known, a: -a),
     "Not": _elementwise(lambda known, a: not a),
     "Or": _elementwise(lambda known, a, b: a or b),
-    "ReduceMax": _reduction(greatest, None, 18),
-    "ReduceMin": _reduction(least, None, 18),
+    "ReduceMax": _reduction(maximum, None, 18),
+    "ReduceMin": _reduction(minimum, None, 18),
     "ReduceProd": _reduction(lambda known, a, b: a * b, 1, 18),
     "ReduceSum": _reduction(lambda known, a, b: a + b, 0, 13),
     "Sign": _elementwise(_sign),

@@ -42,7 +42,7 @@ from ..dtypes import dtype_of
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .extents import expression, is_static
 from .node import Converter, Extent, Node
-from .parameters import extents_or_symbols, require, shaped
+from .shape_operands import extents_or_symbols, require, shaped
 
 __all__ = ["convert_constant_of_shape", "convert_expand", "convert_tile"]
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Arithmetic of extents, which are ints or TIR expressions."""
+"""Arithmetic on extents, which are ints or TIR expressions."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -24,9 +24,9 @@ __all__ = [
     "choose",
     "equal",
     "expression",
-    "greatest",
     "is_static",
-    "least",
+    "maximum",
+    "minimum",
     "product",
     "simplified",
     "slice_range",
@@ -38,7 +38,7 @@ END = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
-def least(known: KnownValues, *values: Extent) -> Extent:
+def minimum(known: KnownValues, *values: Extent) -> Extent:
     """The minimum of `values`."""
 
     def smaller_of(a: Extent, b: Extent) -> Extent:
@@ -51,7 +51,7 @@ def least(known: KnownValues, *values: Extent) -> Extent:
     return reduce(smaller_of, values)
 
 
-def greatest(known: KnownValues, *values: Extent) -> Extent:
+def maximum(known: KnownValues, *values: Extent) -> Extent:
     """The maximum of `values`."""
 
     def larger_of(a: Extent, b: Extent) -> Extent:
@@ -75,7 +75,7 @@ def is_static(*values: Extent) -> bool:
 
 
 def equal(known: KnownValues, a: Extent, b: Extent) -> bool | tirx.Expr:
-    """Whether two extents are equal; an expression if it depends on symbols."""
+    """Whether two extents are equal; an expression if that depends on symbols."""
     verdict = known.equal(a, b)
     if verdict is not None:
         return verdict
@@ -118,7 +118,7 @@ def simplified(known: KnownValues, condition: bool | tirx.Expr) -> bool | tirx.E
 def slice_range(
     known: KnownValues, extent: Extent, start: Extent, end: Extent, step: int
 ) -> tuple[Extent, Extent]:
-    """The first index of a slice of an axis, and its number of indices.
+    """The first index and the number of indices of a slice of an axis.
 
     Negative bounds count from the end of the axis; then bounds are clamped to the axis (ONNX
     operator specification, Slice; NumPy does not clamp ``start`` to 0 if the step is negative).
@@ -129,14 +129,14 @@ def slice_range(
     start, end = (_from_end(known, bound, extent) for bound in (start, end))
     if step > 0:
         # Clamped to the extent: TVM would compute a negative extent from a start beyond the axis.
-        first = least(known, greatest(known, start, 0), extent)
+        first = minimum(known, maximum(known, start, 0), extent)
         # The difference of the clamped bounds, as a minimum of terms in which extents cancel.
-        span = least(known, extent, end, extent - start, end - start)
+        span = minimum(known, extent, end, extent - start, end - start)
     else:
-        first = greatest(known, least(known, start, extent - 1), 0)
-        last = greatest(known, least(known, end, extent - 1), -1)
+        first = maximum(known, minimum(known, start, extent - 1), 0)
+        last = maximum(known, minimum(known, end, extent - 1), -1)
         span = choose(known, equal(known, extent, 0), 0, first - last)
-    return first, greatest(known, (span - 1) // abs(step) + 1, 0)
+    return first, maximum(known, (span - 1) // abs(step) + 1, 0)
 
 
 def _from_end(known: KnownValues, bound: Extent, extent: Extent) -> Extent:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Initializers whose elements are stored in files beside the model, and are not loaded."""
+"""Initializers stored in external files next to the model."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -39,14 +39,14 @@ _SUB_BYTE = frozenset(
 )
 
 Place = tuple[Path, int]
-"""A file, and the byte offset of the elements in it."""
+"""A file, and the byte offset of the elements."""
 
 Read = Callable[[onnx.TensorProto], tvm.runtime.Tensor]
 """Returns the tensor of an initializer, whose elements may be stored in a file."""
 
 
 def load_small(model: onnx.ModelProto, directory: Path) -> None:
-    """Load the tensors in files beside `model`, except for the large initializers of its graph.
+    """Load the tensors in external files, except the large initializers of the main graph.
 
     Raises
     ------
@@ -72,8 +72,8 @@ def place_of(tensor: onnx.TensorProto, nbytes: int, directory: Path) -> Place:
     begin, size = info.offset or 0, path.stat().st_size
     if info.length not in (None, nbytes) or begin + nbytes > size:
         raise ValueError(
-            f"initializer {tensor.name!r}: expected {nbytes} bytes at offset {begin} of {path}, "
-            f"which has {size}, got a length of {info.length}"
+            f"initializer {tensor.name!r}: expected {nbytes} bytes at offset {begin} of {path}; "
+            f"the file has {size} bytes, and the model gives a length of {info.length}"
         )
     return path, begin
 
@@ -108,7 +108,7 @@ def with_external(model: onnx.ModelProto, read: Read) -> onnx.ModelProto:
 def with_initializers(
     model: onnx.ModelProto, initializers: Iterable[onnx.TensorProto]
 ) -> onnx.ModelProto:
-    """`model` with these initializers instead of its own, which are not copied."""
+    """`model` with these initializers instead of its own; does not copy its own."""
     graph = model.graph
     return onnx.ModelProto(
         ir_version=model.ir_version,
@@ -126,7 +126,7 @@ def with_initializers(
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with inputs instead of the initializers whose elements are stored in files."""
+    """`model` with inputs instead of the initializers stored in files."""
     graph = model.graph
     external = [i for i in graph.initializer if external_data_helper.uses_external_data(i)]
     if not external:
@@ -143,7 +143,7 @@ def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _tensors(graph: onnx.GraphProto, *, inner: bool = False) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors to load: attributes, all of those in branches, and small initializers."""
+    """Yield the tensors to load: attributes, small initializers, all initializers of branches."""
     for tensor in graph.initializer:
         if inner or math.prod(tensor.dims) <= _MAX_LOADED_ELEMENTS or tensor.data_type in _SUB_BYTE:
             yield tensor

@@ -10,16 +10,16 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Functions of the model, and operators that are defined in terms of other operators.
+"""Expansion of model functions, and of operators with a function body in the ONNX schema.
 
 Upstream
     No thread found.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A model with its own functions, which PyTorch's dynamo-based exporter writes; an operator that
-    has no converter in TVM, and whose schema has a function body (Celu, CenterCropPad,
-    HannWindow, NegativeLogLikelihoodLoss, RotaryEmbedding, Swish, …).
+    A model with its own functions, which PyTorch's dynamo-based exporter writes; an operator
+    without a converter in TVM whose schema has a function body (Celu, CenterCropPad, HannWindow,
+    NegativeLogLikelihoodLoss, RotaryEmbedding, Swish, …).
 Symptom
     ``OpNotImplemented``; or a function with the name of an operator is silently converted as that
     operator.
@@ -50,14 +50,14 @@ _MAX_INLINED_ELEMENTS = 64
 
 
 def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> onnx.ModelProto:
-    """Replace calls of functions by the functions' bodies, also in branches and loop bodies.
+    """Inline function calls, also in branches and loop bodies.
 
     Parameters
     ----------
     model : onnx.ModelProto
         Is not modified.
     convertible : collection of str
-        The operators that have a converter, whose nodes are kept.
+        The operators that have a converter; their nodes stay.
 
     Returns
     -------

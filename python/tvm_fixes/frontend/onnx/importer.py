@@ -70,9 +70,9 @@ _ONE_OUTPUT = {
 """The operators with one output that may be a sequence, which is a tuple in Relax."""
 
 _LOOPS = frozenset({"Loop", "Scan"})
-"""The operators whose conversion needs the importer, because they contain a graph."""
+"""The operators that contain a graph, so that only the importer can convert them."""
 
-_OLDEST_IR_VERSION = 3
+_MIN_IR_VERSION = 3
 
 
 def corrected_operators() -> frozenset[str]:
@@ -93,7 +93,7 @@ def _with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
     """Convert functions without an If to dataflow blocks.
 
     TVM makes no dataflow block if the graph has an If node, but the import may have resolved it.  A
-    function with an If is left alone: FuseOps does not find the variables of blocks in branches.
+    function with an If stays as it is: FuseOps does not find the variables of blocks in branches.
     """
     converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
     for variable, function in mod.functions.items():
@@ -111,12 +111,12 @@ def _check_size(output: Any) -> None:
 
 
 def _converts_loops() -> bool:
-    """Whether Loop and Scan are converted; only this importer's own walk over nodes does so."""
+    """Whether this importer converts Loop and Scan, which needs its own walk over the nodes."""
     return switches.enabled(LOOPS) and switches.enabled(SHAPE_VALUES)
 
 
 class _GraphWithIf:
-    """A graph whose list of nodes contains an additional If, which is not converted."""
+    """A graph with an additional If node, which is not converted."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self.graph = graph
@@ -211,7 +211,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         attributes["tvm_custom"] = {"name": name_of(node), "num_outputs": len(node.output)}
         undefined = [name for name in node.input if name and name not in self._nodes]
         if undefined:
-            raise ValueError(f"{node.op_type} {name_of(node)!r}: no value is named {undefined}")
+            raise ValueError(f"{node.op_type} {name_of(node)!r}: undefined operands {undefined}")
         outputs = (
             self._evaluate(node, attributes)
             or self._convert_with_graphs(node, attributes)
@@ -363,12 +363,12 @@ def from_onnx(
     keep_params_in_input: bool = False,
     sanitize_input_names: bool = True,
 ) -> tvm.IRModule:
-    """Import an ONNX model; ``tvm.relax.frontend.onnx.from_onnx``, corrected.
+    """Import an ONNX model: ``tvm.relax.frontend.onnx.from_onnx`` with corrections.
 
     Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and operators
     that slice, split, reshape, expand or select behave as in ONNX Runtime.  Unnamed dims of inputs
-    become symbols, one per axis.  RNN, GRU, LSTM, Loop and Scan are imported; a loop of more than a
-    few iterations becomes a recursive function.  TVM's converters handle all other operators, and
+    become symbols, one per axis.  RNN, GRU, LSTM, Loop and Scan are supported; a loop of more than
+    a few iterations becomes a recursive function.  TVM's converters handle all other operators, and
     those whose fixes are disabled.
 
     Parameters
@@ -376,8 +376,8 @@ def from_onnx(
     model : onnx.ModelProto
         The model, of IR version 3 (ONNX 1.1) or newer.
     shape_dict : dict of str to list, optional
-        Shapes of inputs, by name; they override those in the model.  A dim that is a string names
-        a symbol, which all dims of this name share, or is an expression of symbols.
+        Shapes of inputs, by name; they override those in the model.  A string dim names a
+        symbol, which all dims of this name share, or is an expression of symbols.
     dtype_dict : str or dict of str to str, optional
         Dtypes of inputs, by name; they override those in the model.
     opset : int, optional
@@ -424,8 +424,8 @@ def import_model(
     Parameters
     ----------
     read : callable, optional
-        Returns the tensor of an initializer, whose elements may be stored in a file; by default a
-        copy of the elements in the model.
+        Returns the tensor of an initializer, which may be stored in a file; by default a copy of
+        the elements in the model.
     """
     if not any(map(switches.enabled, _FIXES)):
         if read is not None:
@@ -433,9 +433,9 @@ def import_model(
         return tvm_onnx.from_onnx(
             model, shape_dict, dtype_dict, opset, keep_params_in_input, sanitize_input_names
         )
-    if model.ir_version < _OLDEST_IR_VERSION:
+    if model.ir_version < _MIN_IR_VERSION:
         raise ValueError(
-            f"ONNX IR version {model.ir_version} is not supported; expected {_OLDEST_IR_VERSION} "
+            f"ONNX IR version {model.ir_version} is not supported; expected {_MIN_IR_VERSION} "
             "(ONNX 1.1) or newer"
         )
     check_model(model)

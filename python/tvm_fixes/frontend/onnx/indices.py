@@ -24,7 +24,7 @@ Symptom
 Mechanism
     The converters add the extent to negative indices, and keep indices that are still negative.
 How to remove
-    With the fix id ``index-legalize``.
+    Together with the fix ``index-legalize``.
 """
 
 from collections.abc import Callable

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Dims of inputs that have no name, or whose name is an expression.
+"""Input dims without a name, or with an expression as their name.
 
 Upstream
     No thread found.
@@ -46,7 +46,7 @@ from ...support import switches
 __all__ = ["Dim", "evaluate_dim", "input_dims", "input_shapes", "symbol_names"]
 
 Dim: TypeAlias = int | str | tirx.Expr
-"""An extent; the name of a symbol, or an expression of names; or a TIR expression."""
+"""An extent, the name of a symbol, an expression of such names, or a TIR expression."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -62,7 +62,7 @@ def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> di
     """The shapes of the inputs of `graph`, with a name for each dim that has no size.
 
     Exporters also write 0 and -1 for an unknown dim.  Unnamed dims of the same axis share a name:
-    operators that combine the inputs elementwise would not lower with different names.
+    with different names, operators that combine the inputs elementwise would not lower.
 
     Parameters
     ----------

@@ -39,6 +39,7 @@ from tvm import relax, tirx
 from ...fixes.onnx_importer import LOOPS
 from ...support import switches
 from .graph import GraphImporter
+from .node import invalid_value
 from .recursion import LoopTypeError, scan
 from .values import Element, Extent, Value, extents_of
 
@@ -46,12 +47,12 @@ __all__ = ["convert_loop", "convert_scan", "has_branches"]
 
 Operand: TypeAlias = relax.Expr | Value
 
-MAX_UNROLLED_TURNS = 64
-"""The maximum number of turns of a Loop that is unrolled.  Unrolling needs a known condition, and
-lets the known values of carried tensors vary from turn to turn."""
+MAX_UNROLLED_ITERATIONS = 64
+"""The maximum number of iterations of an unrolled Loop.  Unrolling needs a known condition; known
+values of carried tensors may then differ between iterations."""
 
 _NO_LIMIT = np.iinfo("int64").max
-"""The trip count of a Loop whose operand for it is omitted."""
+"""The trip count of a Loop that omits it."""
 
 
 def convert_loop(
@@ -62,13 +63,13 @@ def convert_loop(
 ) -> list[Operand]:
     """Convert a Loop.
 
-    It is unrolled if the trip count, or the condition of every turn, is known and there are at most
-    :data:`MAX_UNROLLED_TURNS` turns; otherwise it becomes a :func:`~.recursion.scan`.
+    A Loop of at most :data:`MAX_UNROLLED_ITERATIONS` iterations is unrolled if the trip count, or
+    the condition of every iteration, is known; otherwise it becomes a :func:`~.recursion.scan`.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If it is not unrolled and a carried tensor changes its type from turn to turn, or if it has
+        If it is not unrolled and a carried tensor changes its type between iterations, or if it has
         a computed condition and scan outputs.
     """
     switches.note(LOOPS)
@@ -97,7 +98,7 @@ class _Loop:
         self.initial = list(initial)
 
     def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
-        return tvm.error.OpAttributeInvalid(f"Loop {self.name!r}: {subject} is {value}; {reason}")
+        return invalid_value("Loop", self.name, subject, value, reason)
 
     def _known(self, operand: Operand | None, missing: int) -> Any:
         """The element of a scalar operand; `missing` if it is omitted, None if it is unknown."""
@@ -109,41 +110,43 @@ class _Loop:
     def unroll(self) -> list[Operand] | None:
         """The outputs of the unrolled Loop, or None if it cannot be unrolled."""
         trip_count = self._known(self.trip_count, _NO_LIMIT)
-        carried, turns = self.initial, []
+        carried, scanned = self.initial, []
         condition = self.condition
         if not isinstance(trip_count, int):
             return None
-        if trip_count > MAX_UNROLLED_TURNS and self._runs_all_turns():
+        if trip_count > MAX_UNROLLED_ITERATIONS and self._runs_all_iterations():
             return None
-        for turn in range(trip_count):
+        for iteration in range(trip_count):
             known = self._known(condition, True)
-            if known is None or (known and turn == MAX_UNROLLED_TURNS):
+            if known is None or (known and iteration == MAX_UNROLLED_ITERATIONS):
                 return None
             if not known:
                 break
-            condition, carried, given = self._turn(_scalar(turn), condition, carried)
-            turns.append(given)
-        if not turns and len(self.body.output) > 1 + len(self.initial):
+            condition, carried, given = self._iteration(_scalar(iteration), condition, carried)
+            scanned.append(given)
+        if not scanned and len(self.body.output) > 1 + len(self.initial):
             return None
-        results = [self._stacked(given) for given in zip(*turns, strict=True)]
+        results = [self._stacked(given) for given in zip(*scanned, strict=True)]
         return [*carried, *results]
 
     def _stacked(self, given: Sequence[Operand]) -> relax.Expr:
         builder = self.importer.bb
         return builder.emit(relax.op.stack([self.importer.as_tensor(g) for g in given], 0))
 
-    def _turn(
-        self, turn: Operand, condition: Operand | None, carried: Sequence[Operand]
+    def _iteration(
+        self, iteration: Operand, condition: Operand | None, carried: Sequence[Operand]
     ) -> tuple[Operand, list[Operand], list[Operand]]:
-        """Convert a turn; return its condition, carried tensors and scan outputs."""
+        """Convert an iteration; return its condition, carried tensors and scan outputs."""
         if condition is None:
             condition = _scalar(True, "bool")
-        inputs = dict(zip(_names_of(self.body.input), [turn, condition, *carried], strict=True))
+        inputs = dict(
+            zip(_names_of(self.body.input), [iteration, condition, *carried], strict=True)
+        )
         condition, *outputs = self.importer.convert_branch(self.body, inputs)
         return condition, outputs[: len(carried)], outputs[len(carried) :]
 
-    def _runs_all_turns(self) -> bool:
-        """Whether no turn ends the Loop: the body returns its own condition, or true."""
+    def _runs_all_iterations(self) -> bool:
+        """Whether no iteration ends the Loop: the body returns its condition input, or true."""
         producers = {name: node for node in self.body.node for name in node.output}
         name = self.body.output[0].name
         while name in producers and producers[name].op_type in ("Identity", "Cast"):
@@ -160,14 +163,16 @@ class _Loop:
     def recursive(self) -> list[Operand]:
         """Convert the Loop to recursive functions; return its outputs."""
         importer, builder = self.importer, self.importer.bb
-        runs_all_turns = self._runs_all_turns() or self._known(self.condition, True) is False
+        runs_all_iterations = (
+            self._runs_all_iterations() or self._known(self.condition, True) is False
+        )
         scans = len(self.body.output) - 1 - len(self.initial)
-        if scans and not runs_all_turns:
+        if scans and not runs_all_iterations:
             reason = "expected none if the condition is computed"
             raise self.invalid("number of scan outputs", scans, reason)
         captured = _Captured(importer, self.body)
         carried = [importer.as_tensor(operand) for operand in self.initial]
-        if not runs_all_turns:
+        if not runs_all_iterations:
             started = _scalar(True, "bool") if self.condition is None else self.condition
             condition = importer.as_tensor(started)
             carried.insert(0, builder.emit(relax.op.reshape(condition, [])))
@@ -182,12 +187,12 @@ class _Loop:
             carried: list[relax.Expr],
             invariant: list[relax.Expr],
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-            condition = None if runs_all_turns else carried[0]
-            own = carried if runs_all_turns else carried[1:]
+            condition = None if runs_all_iterations else carried[0]
+            own = carried if runs_all_iterations else carried[1:]
             with captured.bound(invariant):
-                condition, own, given = self._turn(_scalar(number), condition, own)
+                condition, own, given = self._iteration(_scalar(number), condition, own)
                 tensors = [importer.as_tensor(operand) for operand in [*own, *given]]
-                if not runs_all_turns:
+                if not runs_all_iterations:
                     condition = importer.as_tensor(condition)
                     tensors.insert(0, builder.emit(relax.op.reshape(condition, [])))
             return tensors[: len(carried)], tensors[len(carried) :]
@@ -196,27 +201,27 @@ class _Loop:
             after, results = scan(
                 builder,
                 "loop",
-                self._count(runs_all_turns),
+                self._count(runs_all_iterations),
                 carried,
                 captured.operands,
                 step,
-                conditional=not runs_all_turns,
+                conditional=not runs_all_iterations,
             )
         except LoopTypeError as error:
-            name = self.body.output[error.position + runs_all_turns].name
+            name = self.body.output[error.position + runs_all_iterations].name
             reason = f"expected {error.expected} in a Loop that is not unrolled"
             raise self.invalid(f"output {name}", f"of type {error.ty}", reason) from error
-        return [*(after if runs_all_turns else after[1:]), *results]
+        return [*(after if runs_all_iterations else after[1:]), *results]
 
-    def _count(self, runs_all_turns: bool) -> Extent:
-        """The number of turns; a maximum unless the Loop `runs_all_turns`."""
+    def _count(self, runs_all_iterations: bool) -> Extent:
+        """The number of iterations; a maximum unless the Loop `runs_all_iterations`."""
         trip_count, start = (
             self._known(self.trip_count, _NO_LIMIT),
             self._known(self.condition, True),
         )
         if start is False:
             return 0
-        if start or not runs_all_turns:
+        if start or not runs_all_iterations:
             if isinstance(trip_count, int):
                 return max(trip_count, 0)
             if trip_count is not None:
@@ -225,7 +230,7 @@ class _Loop:
         limit = _scalar(_NO_LIMIT) if self.trip_count is None else self.trip_count
         count = builder.emit(relax.op.reshape(self.importer.as_tensor(limit), [1]))
         count = builder.emit(relax.op.maximum(count, relax.const(0, "int64")))
-        if not start and runs_all_turns:
+        if not start and runs_all_iterations:
             started = relax.op.astype(self.importer.as_tensor(self.condition), "int64")
             count = builder.emit(relax.op.multiply(count, builder.emit(started)))
         shape = builder.emit(relax.op.tensor_to_shape(count))
@@ -273,7 +278,7 @@ class _Scan:
             raise self.invalid("attribute num_scan_inputs", count, reason)
 
     def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
-        return tvm.error.OpAttributeInvalid(f"Scan {self.name!r}: {subject} is {value}; {reason}")
+        return invalid_value("Scan", self.name, subject, value, reason)
 
     def _numbers_per_tensor(self, attribute: str, count: int) -> list[int]:
         """An attribute with one number for each of `count` tensors; zeros if it is omitted."""
@@ -371,7 +376,7 @@ class _Scan:
 
 
 class _Captured:
-    """The non-constant values that a body reads from the graphs around it.
+    """The non-constant values that a body reads from enclosing graphs.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A node that is being converted to Relax, and the types of its converters."""
+"""The node under conversion to Relax, and the types of its converters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,15 @@ from tvm import relax
 
 from .values import Extent, KnownValues, Value, extents_of
 
-__all__ = ["Converter", "Correction", "Extent", "Node", "extents_of", "float_defaults"]
+__all__ = [
+    "Converter",
+    "Correction",
+    "Extent",
+    "Node",
+    "extents_of",
+    "float_defaults",
+    "invalid_value",
+]
 
 
 @dataclass(frozen=True)
@@ -93,23 +101,29 @@ class Node:
         return self.builder.emit(value)
 
     def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
-        """An error that rejects the `value` of `subject`, e.g. ``"attribute pads"``."""
+        """The error for an invalid `value` of `subject`, e.g. ``"attribute pads"``."""
         name = self.attributes["tvm_custom"]["name"]
-        return tvm.error.OpAttributeInvalid(
-            f"{self.operator} {name!r}: {subject} is {value}; {reason}"
-        )
+        return invalid_value(self.operator, name, subject, value, reason)
 
 
 Converter: TypeAlias = Callable[[Node], relax.Expr]
 """Converts a node to a Relax expression."""
 
 Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
-"""A converter that delegates to the next one whatever TVM converts correctly."""
+"""A converter that passes on to the next converter what TVM converts correctly."""
+
+
+def invalid_value(
+    operator: str, name: str, subject: str, value: object, reason: str
+) -> tvm.error.OpAttributeInvalid:
+    """The error for an invalid `value` of `subject` at the node `name`."""
+    verb = "are" if subject.split()[0].endswith("s") else "is"
+    return tvm.error.OpAttributeInvalid(f"{operator} {name!r}: {subject} {verb} {value}; {reason}")
 
 
 @cache
 def float_defaults(operator: str, opset: int) -> dict[str, float]:
-    """The defaults of an operator's attributes that float32 cannot represent exactly.
+    """The attribute defaults of an operator that float32 cannot represent exactly.
 
     Attributes are float32: a slope of 0.01 is 0.00999999978, also if the operands are float64.
     """

@@ -17,17 +17,17 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    The outputs mean and inverse deviation of a LayerNormalization; a BatchNormalization in training
+    The outputs Mean and InvStdDev of a LayerNormalization; a BatchNormalization in training
     mode; LpNormalization; a MeanVarianceNormalization of data with a large mean, or of equal
     elements; a GroupNormalization, LRN or MeanVarianceNormalization that is not float32; a scale of
     static shape for data of symbolic shape; a LayerNormalization whose scale has fewer axes than
-    are normalized.
+    it normalizes.
 Symptom
     Silently: outputs that are scalars of 0, running statistics with exchanged weights, NaN.
     LpNormalization and the other dtypes are rejected. Results have no shape, so that later
     operators reject them; the wrong axes are normalized.
 Mechanism
-    The converter returns constants as the mean and the inverse deviation. ONNX's momentum is the
+    The converter returns constants for Mean and InvStdDev. ONNX's momentum is the
     weight of the old statistics, TVM's that of the new ones. LpNormalization has no converter. The
     variance is computed as a difference of two means, which rounding can make 0 or negative.
     Constants are float32.
@@ -44,7 +44,7 @@ from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .extents import equal, is_static
 from .node import Converter, Extent, Node
-from .parameters import axes_of, require, shaped
+from .shape_operands import axes_of, require, shaped
 
 __all__ = [
     "convert_batch_norm",
@@ -59,7 +59,7 @@ __all__ = [
 
 
 def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a LayerNormalization, including its outputs mean and 1 / deviation.
+    """Convert a LayerNormalization, including its outputs Mean and InvStdDev.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _axes_from(node: Node) -> list[int]:
     rank = len(shaped(node, 0, "X")[1])
     axis = node.attributes.get("axis", -1)
     if not -rank <= axis < rank:
-        raise node.invalid("attribute axis", axis, f"expected an axis of X, of rank {rank}")
+        raise node.invalid("attribute axis", axis, f"expected an axis of X, which has rank {rank}")
     return list(range(axis % rank, rank))
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The node that an evaluator computes at import time, and helpers for evaluators."""
+"""The node that an evaluator computes at import time, and helpers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True)
 class Operation:
-    """A node whose operands are values if they are known, else tensors.
+    """A node whose operands are known values or tensors.
 
     An operand that is omitted is None.
     """
@@ -107,7 +107,7 @@ def positions(axes: Iterable[int], rank: int) -> list[int]:
     """
     axes = list(axes)
     if not all(-rank <= axis < rank for axis in axes):
-        raise ValueError(f"axes are {axes}; expected them from {-rank} to {rank - 1}")
+        raise ValueError(f"axes are {axes}; expected {-rank} to {rank - 1}")
     return [axis % rank for axis in axes]
 
 

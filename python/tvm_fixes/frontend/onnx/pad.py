@@ -25,7 +25,7 @@ Symptom
     a permute on each side of the Pad.
 Mechanism
     The converter does not check the widths; its TIR for ``wrap`` does not support negative widths;
-    it emits a call of TIR although Relax has an operator.
+    it emits a TIR call although Relax has an operator.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-pad``.
@@ -41,7 +41,7 @@ from ...support import switches
 from ..dtypes import dtype_of
 from .extents import expression
 from .node import Converter, Extent, Node, extents_of
-from .parameters import (
+from .shape_operands import (
     axes_of,
     integers,
     length_of,
@@ -87,7 +87,7 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
         return _pad_at_run_time(node, mode)
     widths = given = _widths(node, len(extents))
     fill = _fill_value(node)
-    if fill != float(fill):  # relax.nn.pad, whose fill is a float, would round this integer
+    if fill != float(fill):  # the fill of relax.nn.pad is a float, which would round this integer
         return convert(node)
 
     switches.note(PAD)
@@ -96,7 +96,7 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
     for axis, (extent, (before, after)) in enumerate(zip(extents, widths, strict=True)):
         min_extent = {"constant": 0, "reflect": max(before, after) + 1}.get(mode, 1)
         min_extent = max(min_extent if max(before, after) > 0 else 0, -before - after)
-        reason = f"expected less in mode {mode} for axis {axis}, of {extent} elements"
+        reason = f"expected less in mode {mode} for axis {axis}, which has {extent} elements"
         if min_extent > 0:
             require(node, extent >= min_extent, "pads (before, after) of each axis", given, reason)
     if not any(map(any, widths)):
@@ -125,7 +125,7 @@ def _axes(node: Node, rank: int) -> list[int]:
 
 def _check_count(node: Node, pads: int, axes: int) -> None:
     if pads != 2 * axes:
-        reason = f"expected two for each of {axes} axes"
+        reason = f"expected two per axis for {axes} axes"
         raise node.invalid("number of pads", pads, reason)
 
 
@@ -156,14 +156,14 @@ def _crop(
     for axis, first, last in zip(axes, begin, end, strict=True):
         cropped[axis] = last - first
         if isinstance(cropped[axis], int) and cropped[axis] < 0:
-            reason = f"expected to cut off less of axis {axis}, of {extents[axis]} elements"
+            reason = f"expected to crop less of axis {axis}, which has {extents[axis]} elements"
             raise node.invalid("pads (before, after) of each axis", widths, reason)
     data = node.emit(relax.op.strided_slice(data, axes, begin, end))
     return data, cropped, [(max(before, 0), max(after, 0)) for before, after in widths]
 
 
 def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
-    """Convert a Pad whose `pads` are an operand of the program."""
+    """Convert a Pad with computed `pads`."""
     data, extents = shaped(node, 0, "data")
     axes, pads = _axes(node, len(extents)), vector(node, 1, "pads")
     _check_count(node, length_of(pads), len(axes))
@@ -206,7 +206,7 @@ _POSITIONS: dict[str, Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]] = 
         first + tirx.floormod(position - first, tirx.max(last - first + 1, 1))
     ),
 }
-"""For each mode, the position of the element, from `first` to `last`, that fills a position."""
+"""For each mode, the position from `first` to `last` of the element that fills a position."""
 
 
 def _padded_extents(

@@ -17,7 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    auto_pad of MaxPool with strides, of AveragePool with dilations, and with symbolic dims;
+    auto_pad with symbolic dims, of MaxPool with strides, and of AveragePool with dilations;
     LpPool with ceil_mode; the indices of MaxPool; MaxUnpool with output_shape, or with pads that
     differ between axes.
 Symptom
@@ -44,7 +44,7 @@ from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
-from .parameters import require
+from .shape_operands import require
 
 __all__ = ["convert_lp_pool", "convert_max_unpool", "convert_pool"]
 
@@ -87,15 +87,15 @@ class _Windows:
         extents = extents[2:]
         rank = len(extents)
         lists = {}
-        for name, count, least in (
+        for name, count, minimum in (
             ("kernel_shape", rank, 1),
             ("strides", rank, 1),
             ("dilations", rank, 1),
             ("pads", 2 * rank, 0),
         ):
-            lists[name] = values = list(node.attributes.get(name, [least] * count))
-            if len(values) != count or min(values) < least:
-                reason = f"expected {count} elements of at least {least}"
+            lists[name] = values = list(node.attributes.get(name, [minimum] * count))
+            if len(values) != count or min(values) < minimum:
+                reason = f"expected {count} elements of at least {minimum}"
                 raise node.invalid(f"attribute {name}", values, reason)
         auto_pad = node.text("auto_pad", "NOTSET")
         if auto_pad not in _AUTO_PADS:

@@ -40,7 +40,7 @@ __all__ = ["convert_prelu"]
 
 
 def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a PRelu; to ``relax.nn.prelu`` if it has one slope, or slopes along one axis.
+    """Convert a PRelu, to ``relax.nn.prelu`` if it has one slope, or slopes along one axis.
 
     Raises
     ------

@@ -38,8 +38,8 @@ from tvm import relax, tirx
 from ...fixes.onnx_importer import RECURRENT
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .activations import Activation, Arithmetic, activations_of
 from .node import Converter, Node
+from .recurrent_activations import Activation, Arithmetic, activations_of
 from .recursion import scan
 from .values import Extent, extents_of
 

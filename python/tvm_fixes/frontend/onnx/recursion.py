@@ -12,9 +12,9 @@
 # and limitations under the License.
 """Loops as recursive functions, because Relax has no loop.
 
-A loop of n turns calls itself twice, each time with half of the turns, so that the depth of the
-recursion is log n: the virtual machine uses the stack of the process, which one nested call per
-turn would exhaust after a few thousand turns.
+A loop of n iterations calls itself twice, with half of the iterations each, so the recursion is
+log n deep.  One nested call per iteration would exhaust the process stack, which the virtual
+machine uses, after a few thousand iterations.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,12 +32,12 @@ Step: TypeAlias = Callable[
     [relax.BlockBuilder, Extent, list[relax.Expr], list[relax.Expr]],
     tuple[list[relax.Expr], list[relax.Expr]],
 ]
-"""Emits a turn.  The arguments are the builder, the number of the turn, the carried tensors and the
-invariant tensors.  Returns the carried tensors of the next turn, of the same types, and the results
-of this turn."""
+"""Emits an iteration.  The arguments are the builder, the iteration number, the carried tensors and
+the invariant tensors.  Returns the carried tensors of the next iteration, of the same types, and
+the results of this iteration."""
 
-_MAX_UNROLLED_TURNS = 8
-"""The maximum number of turns of a loop that is unrolled: it builds as fast, and runs faster."""
+_MAX_UNROLLED_ITERATIONS = 8
+"""Shorter loops are unrolled: they build as fast and run faster."""
 
 
 def scan(
@@ -51,7 +51,7 @@ def scan(
     backwards: bool = False,
     conditional: bool = False,
 ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-    """Emit a loop of `count` turns.
+    """Emit a loop of `count` iterations.
 
     Parameters
     ----------
@@ -60,32 +60,32 @@ def scan(
     name : str
         The prefix of the functions' names.
     count : int or tirx.Expr
-        The number of turns; may be 0.
+        The number of iterations; may be 0.
     carried : sequence of relax.Expr
-        The tensors, of known shapes, that the first turn gets.
+        The tensors that the first iteration gets; their shapes must be known.
     invariant : sequence of relax.Expr
-        Tensors of known shapes, and shape expressions, that every turn reads.
+        Tensors of known shapes, and shape expressions, that every iteration reads.
     step : callable
         See :data:`Step`.  The emitted code may refer only to the operands of the step.
     backwards : bool
-        Count the turns down: the first turn is ``count - 1``, and its result is the last one.
+        Count down: the first iteration is ``count - 1``, and its result is the last one.
     conditional : bool
-        The first carried tensor is a boolean scalar: whether there is a next turn.  Turns must not
-        return results then, because their number is unknown.
+        The first carried tensor is a boolean scalar: whether to run the next iteration.  Then
+        iterations must not return results, because their number is unknown.
 
     Returns
     -------
     tuple of two lists of relax.Expr
-        The carried tensors after the last turn, and the results of all turns, stacked on a new
-        axis 0, in the order of the numbers of the turns.
+        The carried tensors after the last iteration, and the results of all iterations, stacked on
+        a new axis 0 by iteration number.
 
     Raises
     ------
     LoopTypeError
-        If a turn changes the type of a carried tensor, or returns a result whose shape does not
-        depend only on the operands of the loop.
+        If an iteration changes the type of a carried tensor, or the shape of a result depends on
+        the iteration.
     """
-    if isinstance(count, int) and 0 < count <= _MAX_UNROLLED_TURNS and not conditional:
+    if isinstance(count, int) and 0 < count <= _MAX_UNROLLED_ITERATIONS and not conditional:
         return _unrolled(builder, count, list(carried), list(invariant), step, backwards)
     loop = _Loop(builder, name, list(carried), list(invariant), step, backwards, conditional)
     return loop.emit(count)
@@ -99,39 +99,41 @@ def _unrolled(
     step: Step,
     backwards: bool,
 ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-    turns = []
+    iterations = []
     for index in reversed(range(count)) if backwards else range(count):
         carried, given = step(builder, index, carried, invariant)
-        turns.append(given)
+        iterations.append(given)
     if backwards:
-        turns.reverse()
-    stacked = [builder.emit(relax.op.stack(list(given), 0)) for given in zip(*turns, strict=True)]
+        iterations.reverse()
+    stacked = [
+        builder.emit(relax.op.stack(list(given), 0)) for given in zip(*iterations, strict=True)
+    ]
     return carried, stacked
 
 
 class LoopTypeError(ValueError):
-    """A turn returns a tensor of a type that a loop does not support.
+    """An iteration returns a tensor of a type that loops do not support.
 
     Attributes
     ----------
     position : int
-        The index of the tensor in the list of the carried tensors followed by the results.
+        The index of the tensor in the carried tensors followed by the results.
     ty, expected : relax.Type, str
         The type of the tensor, and a description of the expected one.
     """
 
     def __init__(self, position: int, ty: relax.Type, expected: str) -> None:
-        super().__init__(f"tensor {position} after a turn is of type {ty}; expected {expected}")
+        super().__init__(f"tensor {position} after an iteration has type {ty}; expected {expected}")
         self.position, self.ty, self.expected = position, ty, expected
 
 
 class _Parameters:
-    """The parameters of one of the functions of a loop.
+    """The parameters of a function of a loop.
 
     Attributes
     ----------
     first, count : tirx.Var
-        The lowest number of its turns, and the number of its turns.
+        The lowest iteration number, and the number of iterations.
     symbols : list of tirx.Var
         The function's own symbol for each of :func:`_dims`.
     carried, invariant : list of relax.Expr
@@ -163,12 +165,12 @@ class _Parameters:
         return [self._numbers, *_tensors([*self.carried, *self.invariant])]
 
     def numbers(self, first: Extent, count: Extent) -> relax.ShapeExpr:
-        """The shape argument for `count` turns that start at `first`."""
+        """The shape argument for `count` iterations that start at `first`."""
         return relax.ShapeExpr([first, count, *self.symbols])
 
 
 class _Loop:
-    """Builds the functions of a loop: one turn, several turns, and the loop, which calls either."""
+    """Builds the functions of a loop: one iteration, several iterations, and the loop itself."""
 
     def __init__(
         self,
@@ -189,18 +191,19 @@ class _Loop:
 
     def emit(self, count: Extent) -> tuple[list[relax.Expr], list[relax.Expr]]:
         builder = self._builder
-        turn = self._function(self._one_turn)
-        numbers = turn.params[0].ty.values[:2]
-        for position, ty in enumerate(turn.ret_ty.fields):
+        iteration = self._function(self._one_iteration)
+        numbers = iteration.params[0].ty.values[:2]
+        for position, ty in enumerate(iteration.ret_ty.fields):
             if not isinstance(getattr(ty, "shape", None), relax.ShapeExpr):
                 raise LoopTypeError(position, ty, "a tensor of known shape")
             rows = relax.ShapeType(ty.shape.values[position >= len(self._carried) :])
             if any(v.same_as(n) for v in relax.analysis.tir_vars_in_type(rows) for n in numbers):
-                raise LoopTypeError(position, ty, "a shape that is the same in each turn")
-        one = builder.add_func(turn, f"{self._name}_turn")
+                raise LoopTypeError(position, ty, "the same shape in each iteration")
+        one = builder.add_func(iteration, f"{self._name}_iteration")
         loop = self._declare(one)
         many = builder.add_func(
-            self._function(lambda own: self._several_turns(own, loop)), f"{self._name}_turns"
+            self._function(lambda own: self._several_iterations(own, loop)),
+            f"{self._name}_iterations",
         )
         whole = self._function(lambda own: self._dispatch(own, one, many))
         builder.update_func(loop, whole)
@@ -208,7 +211,7 @@ class _Loop:
         return self._call(loop, numbers, self._carried, self._invariant)
 
     def _function(self, body: Callable[[_Parameters], relax.Expr]) -> relax.Function:
-        """Build a function of a loop, whose caller is still under construction."""
+        """Build a function of the loop while its caller is still under construction."""
         builder = self._builder
         own = _Parameters(self._carried, self._invariant)
         builder.begin_scope(own.all)
@@ -239,8 +242,8 @@ class _Loop:
         ]
         return fields[: len(carried)], fields[len(carried) :]
 
-    def _one_turn(self, own: _Parameters) -> relax.Expr:
-        """Emit the body of one turn; its results get the leading extent ``count``, which is 1."""
+    def _one_iteration(self, own: _Parameters) -> relax.Expr:
+        """Emit the body of one iteration; results get the leading extent ``count``, which is 1."""
         carried, given = self._step(self._builder, own.first, own.carried, own.invariant)
         carried = [
             self._of_type(position, tensor, own.carried[position].ty)
@@ -269,23 +272,23 @@ class _Loop:
                 for a, b in zip(extents or [], wanted, strict=False)
             )
         ):
-            raise LoopTypeError(position, tensor.ty, f"{ty}, as before it")
+            raise LoopTypeError(position, tensor.ty, f"{ty}, its type before the iteration")
         return self._builder.match_cast(tensor, ty)
 
     def _declare(self, one: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
-        """Declare the loop without a body; its return type is that of a turn."""
+        """Declare the loop without a body; it returns the type that an iteration returns."""
         builder = self._builder
         own = _Parameters(self._carried, self._invariant)
         builder.begin_scope(own.all)
         result = builder.normalize(relax.Call(one, own.all)).ty
         builder.end_scope()
         empty = relax.Function.create_empty(own.all, result, True)
-        # An attribute of its own, because the builder merges functions that are equal.
+        # A unique attribute: the builder merges equal functions.
         empty = empty.with_attr("loop", builder.get_unique_name(self._name))
         return builder.add_func(empty, self._name)
 
-    def _several_turns(self, own: _Parameters, loop: tvm.ir.GlobalVar) -> relax.Expr:
-        """Emit two calls of the loop, each with half of the turns."""
+    def _several_iterations(self, own: _Parameters, loop: tvm.ir.GlobalVar) -> relax.Expr:
+        """Emit two calls of the loop, each with half of the iterations."""
         half = tirx.floordiv(own.count, 2)
         low = own.numbers(own.first, half)
         high = own.numbers(own.first + half, own.count - half)
@@ -331,8 +334,8 @@ class _Loop:
             is_done = self._builder.emit(relax.op.logical_or(is_done, stopped))
 
         def some() -> relax.Expr:
-            turn = branch(lambda: relax.Call(one, own.all))
-            return relax.If(is_single, turn, branch(lambda: relax.Call(many, own.all)))
+            iteration = branch(lambda: relax.Call(one, own.all))
+            return relax.If(is_single, iteration, branch(lambda: relax.Call(many, own.all)))
 
         return relax.If(is_done, branch(none), branch(some))
 

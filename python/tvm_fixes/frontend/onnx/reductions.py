@@ -21,7 +21,7 @@ Trigger
     no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers; axes that are computed, or out
     of range; an ArgMax or ArgMin of a scalar, or over an axis without elements.
 Symptom
-    NaN, or the unchanged data, silently; a rejected node; an AssertionError that names no node.
+    NaN, or the unchanged data, silently; a rejected node; an AssertionError without a node name.
 Mechanism
     The converter subtracts the maximum even if it is infinite, and asserts that axes are constants.
 How to remove
@@ -35,7 +35,7 @@ from ...fixes.onnx_importer import REDUCTIONS
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node, extents_of
-from .parameters import axes_of, shaped
+from .shape_operands import axes_of, shaped
 
 __all__ = ["REDUCED", "convert_arg_reduction", "convert_reduction"]
 
@@ -86,7 +86,7 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         rank = len(extents)
         axes = list(axes or range(rank))
         if not all(-rank <= axis < rank for axis in axes):
-            raise node.invalid("axes", axes, f"expected axes of X, of rank {rank}")
+            raise node.invalid("axes", axes, f"expected axes of X, which has rank {rank}")
         is_empty = any(extents[axis] == 0 for axis in axes if isinstance(extents[axis], int))
         if is_empty and node.operator == "ReduceMean" and "float" not in dtype:
             raise node.invalid(
@@ -139,5 +139,7 @@ def convert_arg_reduction(node: Node, convert: Converter) -> relax.Expr:
         return relax.op.zeros([], "int64")
     [position] = axes_of(node, [axis], len(extents))
     if isinstance(extents[position], int) and extents[position] == 0:
-        raise node.invalid("shape of data", extents, f"expected elements on axis {position}")
+        raise node.invalid(
+            "shape of data", extents, f"expected at least one element on axis {position}"
+        )
     return convert(node.with_operands(data).with_attributes(axis=position))

@@ -37,9 +37,9 @@ from tvm.relax import op
 
 from ...fixes.onnx_importer import RESHAPE
 from ...support import switches
-from .extents import equal, greatest, is_static, product
+from .extents import equal, is_static, maximum, product
 from .node import Converter, Extent, Node
-from .parameters import (
+from .shape_operands import (
     axes_of,
     integers,
     length_of,
@@ -85,7 +85,7 @@ def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
         return _reshape(data, _resolve_at_run_time(node, extents, zero_is_zero))
     given = list(target)
     if zero_is_zero and 0 in target and -1 in target:
-        raise node.invalid("operand shape", given, "expected -1 or 0, not both, with allowzero")
+        raise node.invalid("operand shape", given, "expected not both -1 and 0 with allowzero")
     if not zero_is_zero:
         if any(extent == 0 for extent in _static(target[len(extents) :])):
             reason = f"expected 0 only for the {len(extents)} dims of the data"
@@ -99,7 +99,7 @@ def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("operand shape", given, "expected at most one -1")
     for axis in unknown:
         rest, others, _ = _without_common_factors(node, extents, target[:axis] + target[axis + 1 :])
-        target[axis] = node.known.simplify(rest // greatest(node.known, others, 1))
+        target[axis] = node.known.simplify(rest // maximum(node.known, others, 1))
     for extent in target:
         require(node, extent >= 0, "operand shape", given, "expected no negative element except -1")
     data_count, target_count, common = _without_common_factors(node, extents, target)
@@ -109,7 +109,7 @@ def convert_reshape(node: Node, convert: Converter) -> relax.Expr:
         is_same_count = tirx.any(
             is_same_count, *(extent == 0 for extent in common if isinstance(extent, tirx.Expr))
         )
-    reason = f"expected as many elements as in {extents}"
+    reason = f"expected the number of elements of {extents}"
     require(node, is_same_count, "operand shape", given, reason)
     if node.opset >= 5 and is_static(*extents, *given) and 0 not in target:
         return convert(node)
@@ -180,7 +180,7 @@ def convert_shape(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the rank of the data is unknown, e.g. of an If whose branches have different ranks.
+        If the rank of the data is unknown, e.g. because branches of an If have different ranks.
     """
     data, extents = shaped(node, 0, "data")
     if data.same_as(node.operands[0]):
@@ -237,7 +237,7 @@ def convert_squeeze(node: Node, convert: Converter) -> relax.Expr:
     else:
         found = axes_of(node, axes, len(extents))
     for axis in found:
-        reason = f"expected 1 for axis {axis}, which is squeezed"
+        reason = f"expected 1 on the squeezed axis {axis}"
         require(node, equal(node.known, extents[axis], 1), "shape of data", extents, reason)
     if is_static(*extents):
         return convert(node)
@@ -260,7 +260,7 @@ def convert_unsqueeze(node: Node, convert: Converter) -> relax.Expr:
     data, extents = shaped(node, 0, "data")
     axes = _axes(node)
     if axes is None:
-        raise node.invalid("axes", None, "expected axes")
+        raise node.invalid("operand axes", None, "expected axes")
     if isinstance(axes, relax.Expr):
         switches.note(RESHAPE)
         return _unsqueeze_at_run_time(node, data, extents, axes)

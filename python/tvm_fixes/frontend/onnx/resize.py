@@ -17,7 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Scales that do not lead to whole extents, e.g. 1.5 for extent 5; scales of the batch or channel
+    Scales that give fractional extents, e.g. 1.5 for extent 5; scales of the batch or channel
     axis; the attributes ``axes``, ``antialias`` and ``keep_aspect_ratio_policy``; ``align_corners``
     to one element; opset 10 and older; integers; sizes that are computed from dims or are inputs.
 Symptom
@@ -45,7 +45,7 @@ from ...support import switches
 from ...tirx.util import factor_of
 from ..dtypes import dtype_of
 from .node import Converter, Extent, Node, extents_of
-from .parameters import extents_or_symbols
+from .shape_operands import extents_or_symbols
 
 __all__ = ["convert_resize"]
 
@@ -111,7 +111,7 @@ class _Method:
                 raise node.invalid(f"attribute {attribute}", value, reason)
         rounds_up = coordinates == "tf_half_pixel_for_nn" and rounding.startswith("round")
         if mode == "nearest" and (coordinates == "half_pixel_symmetric" or rounds_up):
-            # These have many ties, and how ONNX Runtime rounds them is unknown.
+            # Ties are common here, and how ONNX Runtime rounds them is unknown.
             reason = f"not supported with mode nearest and nearest_mode {rounding}"
             raise node.invalid("attribute coordinate_transformation_mode", coordinates, reason)
         return cls(
@@ -170,7 +170,7 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _factor(axis: _Axis, method: _Method) -> int | None:
-    """The number of repeats of each element of an axis; None if it is not the same for all."""
+    """How often each element of an axis repeats; None if that differs between elements."""
     # "simple" rounds down if the axis grows.
     rounding = "floor" if method.rounding == "simple" else method.rounding
     if method.mode != "nearest" or not repeats(method.coordinates, rounding):
@@ -184,7 +184,7 @@ def _factor(axis: _Axis, method: _Method) -> int | None:
 
 
 def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
-    """The axes to resize, without those that keep their extent."""
+    """The axes whose extent changes."""
     if node.operator == "Upsample" or node.opset < 11:
         given = node.attributes.get("scales")
         scales = list(_numbers(node, 1, "scales") or []) if given is None else list(given)
@@ -194,7 +194,7 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
         sizes = [] if node.operand(3) is None else extents_or_symbols(node, 3, "sizes")
     if bool(scales) == bool(sizes):
         raise node.invalid(
-            "operands scales, sizes", (scales, sizes), "expected exactly one of them"
+            "operands scales and sizes", (scales, sizes), "expected exactly one of them"
         )
     axes = [axis % len(extents) for axis in node.attributes.get("axes", range(len(extents)))]
     if len(scales or sizes) != len(axes):

@@ -38,7 +38,7 @@ from ...fixes.onnx_importer import SLICE
 from ...support import switches
 from .extents import END, equal, is_static, slice_range
 from .node import Converter, Extent, Node
-from .parameters import (
+from .shape_operands import (
     axes_of,
     extents_or_symbols,
     integers,
@@ -54,7 +54,7 @@ from .parameters import (
 __all__ = ["convert_slice", "convert_split", "take_ranges"]
 
 _SPLIT_AT_ONCE = 64
-"""The maximum number of outputs of one kernel; more compile very slowly, and crash LLVM."""
+"""The maximum number of outputs of one kernel; more compile slowly and crash LLVM."""
 
 
 _INT64_MAX = 2**63 - 1
@@ -90,7 +90,7 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     steps = [1] * len(starts) if steps is None else steps
     _check_counts(node, [len(values) for values in (starts, ends, axes, steps)])
     if 0 in steps:
-        raise node.invalid("operand steps", steps, "expected no 0")
+        raise node.invalid("operand steps", steps, "expected nonzero steps")
     axes = axes_of(node, axes, len(extents))
     ranges = [
         slice_range(node.known, extents[axis], start, end, step)
@@ -106,7 +106,7 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
 def _check_counts(node: Node, counts: list[int]) -> None:
     if len(set(counts)) > 1:
         reason = "expected equal numbers"
-        raise node.invalid("number of starts, ends, axes, steps", counts, reason)
+        raise node.invalid("numbers of starts, ends, axes and steps", counts, reason)
 
 
 def _slice_at_run_time(node: Node, data: relax.Expr, extents: list[Extent]) -> relax.Expr:
@@ -276,7 +276,7 @@ def _split_sizes(node: Node, extent: Extent) -> list[Extent]:
         if node.attributes.get("num_outputs", outputs) != outputs:
             reason = f"expected {outputs}, the number of outputs of the node"
             raise node.invalid("attribute num_outputs", node.attributes["num_outputs"], reason)
-        # The last part is smaller if the extent does not divide, which opset 18 and newer allow.
+        # From opset 18 on, the last part is smaller if the extent is not divisible.
         size = node.known.simplify((extent + outputs - 1) // outputs)
         sizes = [size] * (outputs - 1)
         sizes.append(node.known.simplify(extent - size * (outputs - 1)))

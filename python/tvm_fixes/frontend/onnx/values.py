@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The elements of small tensors that are known at import time.
+"""Values of small tensors that are known at import time.
 
 Upstream
     No thread found.
@@ -56,7 +56,7 @@ MAX_ELEMENTS = 4096
 """The maximum number of elements of a tensor that is evaluated at import time."""
 
 _MAX_SYMBOLIC_ELEMENTS = 64
-"""The same if an element is an expression: the time to build a shape in TVM is superlinear."""
+"""The maximum if an element is an expression: building a shape in TVM takes superlinear time."""
 
 Extent: TypeAlias = int | tirx.Expr
 """The extent of a dim: an int if it is static, else an expression."""
@@ -156,7 +156,7 @@ class KnownValues:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Drop, on exit, what was assumed since entry, e.g. in a branch that may not run."""
+        """On exit, drop assumptions made since entry, e.g. in a branch that may not run."""
         outer = self._assumed, self._assumes, dict(self._refined), list(self._joins)
         try:
             with ExitStack() as self._assumed:
@@ -171,8 +171,8 @@ class KnownValues:
     def of(self, tensor: relax.Expr | None) -> Value | None:
         """The value of an expression, or None if it is unknown, too large or not numeric.
 
-        Constants, initializers that are inputs, shapes, scalar expressions of dtype int64 and
-        remembered variables are known.
+        Known are constants, initializers that are inputs, shapes, scalar int64 expressions and
+        remembered variables.
         """
         if tensor is None:
             return None
@@ -190,13 +190,13 @@ class KnownValues:
         value.elements[...] = elements
         return value
 
-    def array(self, tensor: relax.Expr, most: int | None = None) -> np.ndarray | None:
+    def array(self, tensor: relax.Expr, max_elements: int | None = None) -> np.ndarray | None:
         """The array of a constant, or of an initializer that is an input; else None.
 
         Parameters
         ----------
-        most : int, optional
-            The maximum number of elements; the result is None for more.
+        max_elements : int, optional
+            Return None for an array with more elements.
         """
         if isinstance(tensor, tvm.ir.GenericConst):
             array = tensor.value
@@ -207,7 +207,7 @@ class KnownValues:
         else:
             return None
         count = int(np.prod(array.shape, dtype="int64"))
-        return None if most is not None and count > most else array.numpy()
+        return None if max_elements is not None and count > max_elements else array.numpy()
 
     def value(self, elements: Iterable[Element], shape: Sequence[int], dtype: str) -> Value | None:
         """Make a value of a flat list of elements, simplified and rounded to `dtype`.
@@ -290,7 +290,7 @@ class KnownValues:
                     return
 
     def refined(self, builder: relax.BlockBuilder, tensor: relax.Expr) -> relax.Expr:
-        """The tensor with a type whose extents are simplified under the assumptions."""
+        """The tensor, with extents simplified under the assumptions."""
         if not self._assumes or isinstance(tensor, tvm.ir.GenericConst):
             return tensor
         if tensor not in self._refined:
@@ -328,7 +328,7 @@ class KnownValues:
         self._joins.append((symbol, [*self._joined(a), *self._joined(b)]))
 
     def _joined(self, extent: Extent) -> list[Extent]:
-        """The extents that broadcast to `extent`; only itself if it is not such a symbol."""
+        """The extents that broadcast to `extent`; only itself unless it is such a symbol."""
         for symbol, joined in self._joins:
             if symbol.same_as(extent):
                 return joined
@@ -344,7 +344,7 @@ def extents_of(tensor: relax.Expr) -> list[Extent] | None:
 
 
 def is_small(elements: np.ndarray) -> bool:
-    """Whether a value may have this many elements."""
+    """Whether `elements` has few enough elements for a :class:`Value`."""
     if elements.size <= _MAX_SYMBOLIC_ELEMENTS:
         return True
     return elements.size <= MAX_ELEMENTS and not any(

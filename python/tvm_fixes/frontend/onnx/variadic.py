@@ -19,8 +19,8 @@ Versions
 Trigger
     Hundreds of operands, one operand, or operands of extent 0 or of a 16-bit floating-point dtype.
 Symptom
-    A Sum of 400 operands compiles for a minute; LLVM crashes on a Sum or Concat of 2000; sums of
-    16-bit numbers are rounded at each step.
+    A Sum of 400 operands takes a minute to compile; LLVM crashes on a Sum or Concat of 2000; sums
+    of 16-bit numbers are rounded at each step.
 Mechanism
     TVM stacks the operands and reduces the stack.  The kernel of a concatenation selects the
     operand of each element with nested selects, one per operand.

@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""PyTorch programs as Relax: TVM's importers, whose faulty converters are overridden.
+"""Import of PyTorch programs into Relax: TVM's importers with corrected converters.
 
-``exported_program`` and ``fx`` hold the two importers, ``corrections`` the code that both share.
+``exported_program`` and ``fx`` contain the two importers, ``corrections`` the code they share.
 Only exported programs use ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dynamic shapes), and
 ``attention``.
 """

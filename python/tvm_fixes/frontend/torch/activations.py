@@ -27,8 +27,8 @@ Symptom
 Mechanism
     PyTorch decomposes ``selu`` and ``celu`` into an ``elu`` with ``scale`` and ``input_scale``,
     which the converter does not read.  The converter of ``elu`` subtracts 1 from the exponential,
-    which cancels near zero; the others use textbook formulas, too.  ``softshrink`` multiplies by
-    the result of a comparison, which gives NaN for infinities that it should exclude.  The
+    which cancels near zero; the others use textbook formulas as well.  ``softshrink`` multiplies by
+    the result of a comparison, which turns infinities that it should exclude into NaN.  The
     converters of modules are those of function calls: they look for the attributes of the module
     among the arguments of the call.
 How to remove
@@ -97,7 +97,7 @@ class Activations(Corrections):
         return convert
 
     def _activate(self, name: str, x: relax.Expr, numbers: Mapping[str, Any]) -> relax.Expr:
-        """Emit the function `name` of `x`."""
+        """Emit the activation `name` of `x`."""
         switches.note(FIX_ID)
         emit = self.block_builder.emit
         elementary = Elementary(emit)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Attention of PyTorch (``torch.nn.functional.scaled_dot_product_attention``).
+"""PyTorch's attention (``torch.nn.functional.scaled_dot_product_attention``).
 
 Upstream
     No thread names the causes.
@@ -23,8 +23,8 @@ Symptom
     ``run_decompositions`` rejects the view (``Cannot view a tensor with shape``); without
     decomposition, the importer rejects a boolean mask and ignores ``scale``.
 Mechanism
-    PyTorch's decomposition gives the result other strides than the operator did when the program
-    was exported; the converter does not pass ``scale`` on.
+    PyTorch's decomposition gives the result strides that differ from the operator's at export; the
+    converter does not pass ``scale`` on.
 How to remove
     See ``corrections``.
 """
@@ -102,7 +102,7 @@ class Attention(Corrections):
         return 1 / math.sqrt(channels)
 
     def _repeat_heads(self, x: relax.Expr, heads: Any) -> relax.Expr:
-        """Repeat each head along axis -3, so that there are `heads` in total."""
+        """Repeat each head along axis -3 to get `heads` in total."""
         *batch, given, length, channels = x.ty.shape
         times = tvm.sym.Analyzer().simplify(tirx.floordiv(heads, given))
         emit = self.block_builder.emit
@@ -111,7 +111,7 @@ class Attention(Corrections):
         return emit(relax.op.reshape(x, [*batch, heads, length, channels]))
 
     def _causal_mask(self, queries: Any, keys: Any) -> relax.Expr:
-        """Return the mask of the keys that each query sees: those up to its own position."""
+        """Return the mask of the keys that each query sees: keys up to its own position."""
         emit = self.block_builder.emit
         rows, columns = (emit(relax.op.arange(0, extent, 1, "int64")) for extent in (queries, keys))
         rows = emit(relax.op.expand_dims(rows, 1))

@@ -20,8 +20,8 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A convolution, linear layer or matrix product of another dtype than float32; a transposed
-    convolution in 3-D; an unbatched convolution; a tile by a symbolic dim.
+    A convolution, linear layer or matrix product of a dtype other than float32; a 3-D transposed
+    convolution; an unbatched convolution; a tile by a symbolic dim.
 Symptom
     With a bias, ``TypeError: Binary operators must have the same datatype``. Without one, a float32
     result, silently: float64 loses half its digits, integers become floats. ``addmm(alpha=0)`` has
@@ -70,7 +70,7 @@ def dtypes(operand: relax.Expr) -> tuple[str, str]:
 
 
 def static_extent(extent: Any) -> int | None:
-    """Return an extent as an integer, or None if it is symbolic."""
+    """Return `extent` as an int, or None if it is symbolic."""
     return int(extent) if isinstance(extent, int | tirx.IntImm) else None
 
 
@@ -99,7 +99,7 @@ def _convolution_method(
 ) -> Callable[..., relax.Expr]:
     """Return the importers' method for `op`: any dtype, batched or not, with or without bias.
 
-    The method calls `stock`, TVM's method, if the fix ``torch-dtype`` is switched off.
+    The method calls `stock`, TVM's method, if the fix ``torch-dtype`` is disabled.
     """
     rank = len(data_layout) - 2
 
@@ -146,7 +146,7 @@ def _convolution_method(
 
 
 class Corrections(BaseFXGraphImporter):
-    """The overrides for both importers, which list this class before TVM's."""
+    """Overrides for both importers, which list this class before TVM's."""
 
     # Whether the importer is in a branch of torch.cond, which is a function with its own variables.
     _is_in_branch = False

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tensors that PyTorch programs create.
+"""Creation of tensors: ``arange`` and ``empty``.
 
 Upstream
     No thread found.
@@ -20,8 +20,8 @@ Trigger
     ``arange`` with a negative step, of a floating-point dtype, with arguments of another dtype
     than the result, or without elements; ``empty`` of symbolic sizes, which a circular pad fills.
 Symptom
-    ``arange(5, -1, -1)`` is rejected, ``arange(5, 0, -1)`` silently has a wrong length if nothing
-    checks it, and others fail in the builder.
+    ``arange(5, -1, -1)`` is rejected, ``arange(5, 0, -1)`` silently has a wrong length unless
+    something checks it, and others fail in the builder.
 Mechanism
     The type of an ``arange`` assumes a positive step; the converter of ``empty`` uses the
     arguments of PyTorch's graph without converting them.

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The operators of a program that PyTorch decomposes before the importer sees them.
+"""Decomposition of PyTorch operators before the importer converts them.
 
 Upstream
     No thread found.
@@ -18,12 +18,12 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     An operator without a converter that PyTorch does not decompose by default: ``fmax``,
-    ``var_mean``, ``logcumsumexp``, ``copysign``.  Statistics of a normalization that the program
+    ``var_mean``, ``logcumsumexp``, ``copysign``.  Normalizations whose statistics the program
     reads: batch norm in training mode, ``native_layer_norm``.  ``adaptive_max_pool1d`` and
-    ``adaptive_max_pool2d`` of extents that are symbolic, or not multiples of the result's.
+    ``adaptive_max_pool2d`` of extents that are symbolic, or not multiples of the output extents.
 Symptom
-    ``Unsupported function types [...]``, which names neither node nor location.  The statistics
-    are the normalized data or zeros, silently; a pooling is correct only at multiples, silently.
+    ``Unsupported function types [...]``, which names neither node nor location.  Silently, the
+    statistics are the normalized data or zeros, and poolings are correct only for multiples.
 Mechanism
     The importer converts fewer operators than PyTorch's core set has, and
     ``default_decompositions`` has fewer decompositions than PyTorch.  The converters of
@@ -73,7 +73,7 @@ _UNNAMED = (
     *(NotImplementedError, ZeroDivisionError, tvm.error.InternalError),
 )
 
-# The operators of a decomposition may have decompositions, too.
+# Decompositions may contain operators that need decomposition, too.
 _MAX_ROUNDS = 5
 
 
@@ -221,8 +221,8 @@ def decompose_further(
     known : container of str
         The names of the overloads that have a converter.
     core : mapping of overloads to callables
-        The decompositions that are already applied to `program`; they are applied to the operators
-        of new decompositions, too.
+        The decompositions already applied to `program`; they also apply to the operators of new
+        decompositions.
 
     Returns
     -------
@@ -256,7 +256,7 @@ def _calls(module: torch.nn.Module) -> Iterable[fx.Node]:
 
 
 def _has_read_statistics(node: fx.Node) -> bool:
-    """Whether the program reads other results of a normalization than the normalized data."""
+    """Whether the program reads results of a normalization besides the normalized data."""
     if node.target.__name__ not in _NORMS:
         return False
     return any(
@@ -266,15 +266,15 @@ def _has_read_statistics(node: fx.Node) -> bool:
 
 
 class Decompositions(Corrections):
-    """The errors about operators, or results of operators, that have no converter."""
+    """Errors about operators, and results of operators, without a converter."""
 
     def naming_converter(self, convert: Convert) -> Convert:
-        """Wrap `convert`, so that errors that are not meant for users name the node.
+        """Wrap `convert` so that internal errors name the node.
 
         Raises
         ------
         tvm.error.OpNotImplemented
-            Instead of these errors.
+            Instead of the internal error.
         """
 
         def convert_named(node: fx.Node) -> relax.Expr:
@@ -285,14 +285,14 @@ class Decompositions(Corrections):
                 if type(error) not in _UNNAMED or repr(node.name) in str(error):
                     raise
                 raise tvm.error.OpNotImplemented(
-                    f"{node.target} {node.name!r}: cannot import it: "
+                    f"cannot import {node.target} at node {node.name!r}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
 
         return convert_named
 
     def counted_results(self, stock: Convert) -> Convert:
-        """Wrap the converter of ``getitem``, to reject results that no converter computes."""
+        """Wrap the converter of ``getitem`` to reject results that no converter computes."""
 
         def convert(node: fx.Node) -> relax.Expr:
             source, index = node.args
@@ -302,7 +302,8 @@ class Decompositions(Corrections):
             only_first |= source.target in _WITHOUT_INDICES
             if has_results and index != 0 and only_first and node.users:
                 raise tvm.error.OpNotImplemented(
-                    f"{source.target} {source.name!r}: result {index} is read; expected result 0"
+                    f"{source.target} {source.name!r}: the program reads result {index}; "
+                    "expected only result 0"
                 )
             return stock(node)
 
@@ -314,7 +315,7 @@ class Decompositions(Corrections):
         Raises
         ------
         tvm.error.OpNotImplemented
-            If operators have none; the message names each of them and its first node.
+            If an operator has none; the message names each such operator and its first node.
         """
         if not switches.enabled(FIX_ID):
             super()._check_unsupported_func_type(nodes)

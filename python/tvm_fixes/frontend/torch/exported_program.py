@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Exported PyTorch programs as Relax.
+"""Import of exported PyTorch programs into Relax.
 
 Upstream
     https://github.com/apache/tvm/pull/17752 (batch norm), https://github.com/apache/tvm/pull/17932
@@ -21,9 +21,9 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     Nearest interpolation that does not double the extents; linear interpolation by a scale factor
-    that is not the ratio of the extents, in float64, or antialiased; a batch norm of a program that
-    is not decomposed; an instance norm; a PReLU; a linear layer or matmul on an input that is not
-    contiguous; nn.Bilinear.  ``corrections`` lists further triggers.
+    that is not the ratio of the extents, in float64, or antialiased; a batch norm in a program that
+    is not decomposed; an instance norm; a PReLU; a linear layer or matmul on a
+    non-contiguous input; nn.Bilinear.  ``corrections`` lists further triggers.
 Symptom
     Wrong numbers, silently; 1-D and 3-D interpolation to other extents is rejected.  PReLU becomes
     a comparison, a product and a select, which stop the propagation of a layout.  So does an
@@ -120,10 +120,10 @@ class ExportedProgramImporter(
     Corrections,
     TVMExportedProgramImporter,
 ):
-    """TVM's importer, corrected; programs that TVM imports correctly become the same Relax.
+    """TVM's importer with corrections; programs that TVM imports correctly become the same Relax.
 
-    It is a subclass instead of a ``custom_convert_map`` for TVM's importer, because TVM calls the
-    converters of such a map with other arguments in a branch of ``torch.cond``, and they fail.
+    It is a subclass because a ``custom_convert_map`` fails in a branch of ``torch.cond``, where TVM
+    calls the converters of the map with other arguments.
     """
 
     def corrected_converters(self) -> Mapping[str, Converters]:
@@ -284,14 +284,14 @@ def from_exported_program(
     ) = None,
     run_ep_decomposition: bool = True,
 ) -> tvm.IRModule:
-    """Import a PyTorch program; ``tvm.relax.frontend.torch.from_exported_program``, corrected.
+    """Import a program: ``tvm.relax.frontend.torch.from_exported_program`` with corrections.
 
     Convolutions and transposed convolutions in 1-D to 3-D, ``linear``, ``mm``, ``bmm``, ``matmul``,
     ``addmm`` and ``baddbmm`` keep the dtype of their operands; float16 and bfloat16 are summed in
     float32 and rounded once (:func:`accumulation_dtype`).  All modes of interpolation, batch norms
-    and tiles by symbolic numbers are imported as PyTorch computes them, a PReLU as one operator.
-    Operands are promoted as PyTorch promotes them, and sizes are those that ``torch.export`` found.
-    If all fixes ``torch-*`` are switched off, this is TVM's function.
+    and tiles by symbolic numbers compute what PyTorch computes; a PReLU becomes one operator.
+    Dtypes are promoted as in PyTorch, and sizes are those that ``torch.export`` recorded.  If all
+    fixes ``torch-*`` are disabled, this is TVM's function.
 
     Parameters
     ----------
@@ -319,12 +319,11 @@ def from_exported_program(
     Raises
     ------
     tvm.error.OpNotImplemented
-        If the program has operators without a converter; the message names each and a node.
+        If an operator has no converter; the message names each such operator and a node.  Also if
+        a converter returns a value whose dtype, rank or extents differ from PyTorch's; the message
+        names the node and both types.
     tvm.error.OpAttributeInvalid
         If an attribute of an operator can't be imported; the message names it and its value.
-    tvm.error.OpNotImplemented
-        If a converter returns a value of another dtype, rank or extent than PyTorch; the message
-        names the node and both types.
     """
     importer = ExportedProgramImporter()
     if run_ep_decomposition and not _has_sparse_tensor(exported_program):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Traced PyTorch modules as Relax.
+"""Import of traced PyTorch modules into Relax.
 
 Upstream
     https://github.com/apache/tvm/pull/17752 and https://github.com/apache/tvm/issues/18703 (batch
@@ -21,8 +21,8 @@ Versions
 Trigger
     BatchNorm2d in eval mode; an InstanceNorm of unbatched data or with running statistics; nearest
     interpolation, or linear by a scale factor that is not the ratio of the extents; ``output_size``
-    of a transposed convolution; ``stride=...`` and other arguments by name; a convolution with
-    another ``padding_mode`` than zeros.  ``corrections`` lists further triggers.
+    of a transposed convolution; ``stride=...`` and other keyword arguments; a convolution
+    with a ``padding_mode`` other than zeros.  ``corrections`` lists further triggers.
 Symptom
     Wrong numbers or a wrong shape, silently.  The importer rejects transposed convolutions in 3-D,
     unbatched convolutions, ``padding="same"``, BatchNorm1d and 3d, Upsample, the padding modules,
@@ -69,7 +69,7 @@ from .sampling import Sampling
 __all__ = ["FXImporter", "from_fx"]
 
 
-# The names of PyTorch's padding modules, and TVM's name of the padding mode of each.
+# TVM's padding mode for each of PyTorch's padding modules.
 _PAD_MODES = {
     "ConstantPad": "constant",
     "ZeroPad": "constant",
@@ -93,7 +93,7 @@ class _WithoutParameters:
 
 
 class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
-    """TVM's importer, corrected; modules that TVM imports correctly become the same Relax."""
+    """TVM's importer with corrections; modules that TVM imports correctly become the same Relax."""
 
     def __init__(self, default_image_layout: str = "NCHW") -> None:
         super().__init__(default_image_layout)
@@ -229,7 +229,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
 
     def _instance_norm_module(self, node: fx.Node) -> relax.Expr:
         module, x = self._module_call(node)
-        # The rank of batched data is that in the module's name, plus 2 for batch and channels.
+        # The module's name has the spatial rank; batched data adds batch and channels.
         is_batched = x.ty.ndim == int(type(module).__name__[-2]) + 2
         if not is_batched:
             x = self.block_builder.emit(relax.op.expand_dims(x, 0))
@@ -250,7 +250,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
     def _emit_pad(
         self, x: relax.Expr, padding: Sequence[int], mode: str, value: float = 0.0
     ) -> relax.Expr:
-        """Emit a pad; `padding` has the two ends of the last axis, then of the one before, ..."""
+        """Emit a pad; `padding` has both ends of the last axis, then of the axis before it, ..."""
         widths = [0] * (2 * x.ty.ndim - len(padding))
         for axis in reversed(range(0, len(padding), 2)):
             widths += padding[axis : axis + 2]
@@ -293,7 +293,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
         )
 
     def create_input_vars(self, input_info: list[tuple[tuple[int], str]]) -> list[relax.Var]:
-        """Return the inputs of ``main``, followed by the parameters that are inputs."""
+        """Return the inputs of ``main``, then the parameters that are inputs."""
         return super().create_input_vars(input_info) + self._parameter_inputs
 
     def from_fx(
@@ -383,12 +383,12 @@ def from_fx(
     custom_convert_map: dict[type[nn.Module] | str, Callable[..., relax.Expr]] | None = None,
     default_image_layout: str = "NCHW",
 ) -> tvm.IRModule:
-    """Import a traced PyTorch module; ``tvm.relax.frontend.torch.from_fx``, corrected.
+    """Import a traced PyTorch module: ``tvm.relax.frontend.torch.from_fx`` with corrections.
 
     Convolutions, transposed convolutions, linear layers and matrix products are imported as by
     :func:`from_exported_program`, in every dtype of PyTorch's floating-point parameters.  A batch
     norm uses its running statistics unless it is in training mode.  If all fixes ``torch-*`` are
-    switched off, this is TVM's function.
+    disabled, this is TVM's function.
 
     Parameters
     ----------

@@ -21,8 +21,8 @@ Trigger
     a dynamic dim, ``torch.take``, ``scatter`` of a source that is larger than its indices,
     ``scatter_add``, ``scatter_reduce``; embeddings with indices >= 2**31.
 Symptom
-    Wrong elements, silently: the batch axis is paired with the indices, so that only its diagonal
-    is written.  Others are rejected, or do not build.
+    Wrong elements, silently: the importer pairs the batch axis with the indices, so it writes only
+    the diagonal.  Others are rejected, or do not build.
 Mechanism
     The axes between indices become an ``arange`` whose shape broadcasts with the indices, or each
     index is applied separately; indices are cast to 32 bits; ``index_put`` assumes an index for
@@ -49,7 +49,7 @@ from .scattering import Scattering
 __all__ = ["Indexing"]
 
 _END = 2**63 - 1
-"""The end that PyTorch writes for a slice without an end."""
+"""PyTorch's end of a slice without an end."""
 
 
 def _shape_of(value: relax.Expr) -> list[tirx.Expr]:
@@ -233,7 +233,7 @@ def _result_order(axes: list[int], others: list[int], index_rank: int) -> list[i
 
 
 def _bound(bound: Any, extent: tirx.Expr) -> tirx.Expr:
-    """Count a bound of a slice from the front, and limit it to the extent."""
+    """Count a slice bound from the front, and clamp it to the extent."""
     number = static_extent(bound)
     if number is None:
         return bound

@@ -10,13 +10,13 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Interpolation as PyTorch computes it.
+"""Interpolation with PyTorch's semantics.
 
-TVM's ``resize2d`` and ``resize3d`` take the ratio of the extents as the scale, compute in float32,
-and round coordinates with a tolerance.  If PyTorch computes the same, the importer emits them.
-Otherwise (1-D data, float64, a scale factor that is not the ratio, antialiasing, ...), it gathers
-one axis after the other, with the positions and weights of PyTorch's own kernel.  The result of
-this kernel for the unit vectors shows them.
+TVM's ``resize2d`` and ``resize3d`` use the ratio of the extents as the scale, compute in float32,
+and round coordinates with a tolerance.  The importer emits them if PyTorch computes the same.
+Otherwise (1-D data, float64, a scale factor other than the ratio, antialiasing, ...), it gathers
+one axis at a time with the positions and weights of PyTorch's own kernel.  It reads them off the
+kernel's result for unit vectors.
 """
 
 import functools
@@ -40,7 +40,7 @@ from ..dtypes import accumulation_dtype, dtype_of
 __all__ = ["Interpolation", "interpolate"]
 
 
-# For each mode of PyTorch, the spatial ranks that it supports, and TVM's name of the method.
+# For each of PyTorch's modes, the supported spatial ranks and TVM's name of the method.
 _MODES: dict[str, tuple[tuple[int, ...], str]] = {
     "nearest": ((1, 2, 3), "nearest_neighbor"),
     "nearest-exact": ((1, 2, 3), "nearest_neighbor"),
@@ -66,8 +66,8 @@ class Interpolation:
     origin : str
         The name of the node, for messages.
     size, scale_factor : int, float, sequence or None
-        Exactly one is given: a value for all spatial axes, or a sequence with an element per
-        axis. Elements of `size` may be symbolic.
+        Exactly one is given: a value for all spatial axes, or a sequence with one element per axis.
+        Elements of `size` may be symbolic.
     mode : str
     align_corners : bool or None
     recompute_scale_factor : bool or None
@@ -88,7 +88,7 @@ class Interpolation:
         return self.mode.startswith("nearest")
 
     def invalid(self, attribute: str, reason: str) -> tvm.error.OpAttributeInvalid:
-        """Return the error about an attribute that can't be imported."""
+        """Return the error for an attribute that can't be imported."""
         return tvm.error.OpAttributeInvalid(
             f"interpolate {self.origin!r}: attribute {attribute} is {getattr(self, attribute)!r}; "
             f"{reason}"
@@ -145,7 +145,7 @@ def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[
     sizes = arguments.per_axis("size", rank)
     factors = arguments.per_axis("scale_factor", rank)
     if sizes is not None and factors is not None:
-        reason = f"size is {arguments.size!r}; expected only one of them"
+        reason = f"expected None, because size is {arguments.size!r}"
         raise arguments.invalid("scale_factor", reason)
     if sizes is not None:
         return [
@@ -310,9 +310,9 @@ def interpolate(
         ``(N, C, *spatial)``, or ``(N, *spatial, C)`` if `channels_last`, with 1 to 3 spatial axes.
         Floating-point, or of any dtype for the nearest modes.
     arguments : Interpolation
-        All modes of PyTorch are imported.  Spatial extents may be symbolic if TVM's resize takes
-        the same elements for every value: linear and cubic modes that grow or shrink by the ratio
-        of the extents, and nearest modes that grow by a power of two.
+        Supports all of PyTorch's modes.  Spatial extents may be symbolic if TVM's resize takes the
+        same elements for every value: linear and cubic modes that grow or shrink by the ratio of
+        the extents, and nearest modes that grow by a power of two.
 
     Returns
     -------
@@ -327,7 +327,7 @@ def interpolate(
     rank = x.ty.ndim - 2
     ranks, _ = _MODES.get(arguments.mode, ((), ""))
     if rank not in ranks:
-        raise arguments.invalid("mode", f"it does not support data of rank {x.ty.ndim}")
+        raise arguments.invalid("mode", f"not supported for data of rank {x.ty.ndim}")
     spatial = "DHW"[3 - rank :]
     layout = f"N{spatial}C" if channels_last else f"NC{spatial}"
     dtype = dtype_of(x)

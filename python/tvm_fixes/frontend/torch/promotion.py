@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""PyTorch operators that compute in another dtype than that of their operands.
+"""Type promotion: PyTorch operators that compute in a dtype other than their operands' dtypes.
 
 Upstream
     https://github.com/apache/tvm/pull/18459 (infinity in integers); no thread names the causes.
@@ -20,7 +20,7 @@ Trigger
     An operation on integers with a Python float or another dtype, on a tensor of rank 0, or on a
     size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
     function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
-    ``any`` of numbers; ``clamp`` of integers; ``ones_like`` and the like in another dtype.
+    ``any`` of numbers; ``clamp`` of integers; ``ones_like`` and similar calls with another dtype.
 Symptom
     Wrong numbers or dtypes, silently: integers times 0.5 are 0, and a quotient of integers is an
     integer; ``alpha`` is ignored.  Others are rejected, or fail at build.
@@ -99,7 +99,7 @@ _FLOATING: dict[str, Callable[..., relax.Expr]] = {
     "div": relax.op.divide,
     "atan2": relax.op.atan2,
 }
-# Comparing a number with itself by these shows whether it is NaN.
+# Comparing a number with itself by these tests for NaN.
 _NAN_TESTS = (relax.op.equal, relax.op.not_equal, relax.op.less_equal, relax.op.greater_equal)
 _BINARY_OVERLOADS = ("Tensor", "Scalar", "Scalar_Tensor", "default", "other")
 
@@ -141,7 +141,7 @@ def _number(argument: Any) -> float | None:
 
 
 class Promotion(Corrections):
-    """The converters of elementwise operators and sums that promote like PyTorch."""
+    """Converters of elementwise operators and sums that promote dtypes like PyTorch."""
 
     def promoting_converters(self, stock: Converters) -> Converters:
         """Return converters that replace those of `stock`, or wrap them."""
@@ -257,7 +257,7 @@ class Promotion(Corrections):
     def _in_dtype_converter(
         self, stock: Callable[[fx.Node], relax.Expr]
     ) -> Callable[[fx.Node], relax.Expr]:
-        """Wrap the converter of a unary function, to cast its operand to the result's dtype."""
+        """Wrap the converter of a unary function to cast its operand to the result's dtype."""
 
         def convert(node: fx.Node) -> relax.Expr:
             argument = node.args[0]
@@ -427,7 +427,7 @@ class Promotion(Corrections):
         return super()._convert_scalar_fill_value(value, dtype) if own is None else own
 
     def _fill_value(self, value: Any, dtype: str) -> relax.Expr | None:
-        """A tensor without axes of what is filled in; None where TVM's would have `dtype` too."""
+        """Return the fill value as a tensor of rank 0, or None if TVM's has `dtype`, too."""
         if self._has_dtype(value, dtype):
             return None
         switches.note(FIX_ID)

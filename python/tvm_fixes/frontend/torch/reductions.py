@@ -23,7 +23,7 @@ Symptom
     NaN is lost, and the norm of large float16 numbers is infinite, silently; the others are
     rejected.
 Mechanism
-    The largest element is taken from a top-k, whose comparisons ignore NaN; the others have no
+    The largest element comes from a top-k, whose comparisons ignore NaN; the others have no
     converters.  A tensor of rank 0 has an axis 0 in PyTorch, but not in Relax.  A norm is computed
     in the dtype of its operand, with the reciprocal of its order.
 How to remove
@@ -46,7 +46,7 @@ __all__ = ["Reductions"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
-# Operators with an axis argument, which PyTorch accepts for a tensor of rank 0, too.
+# Operators with an axis argument; PyTorch also accepts it for tensors of rank 0.
 _ALONG_AN_AXIS = (
     *("amax.default", "amin.default", "any.dim", "any.dims", "argmax.default", "argmin.default"),
     *("argsort.default", "flip.default", "gather.default", "index_select.default"),
@@ -56,11 +56,11 @@ _ALONG_AN_AXIS = (
     *("_log_softmax.default", "_softmax.default"),
 )
 
-# The positions of the tensor arguments, for operators with more than the first one.
+# The positions of the tensor arguments, for operators with more than one.
 _TENSOR_ARGUMENTS = {"gather.default": (0, 2)}
 
 
-# The scan of a single element is that element.
+# A scan of a single element returns the element.
 _SCANS = {"cumprod.default": relax.op.cumprod, "cumsum.default": relax.op.cumsum}
 
 
@@ -78,7 +78,7 @@ class Reductions(Corrections):
         }
 
     def ranked_converters(self, known: Converters) -> Converters:
-        """Wrap those `known` converters that have an axis, to accept tensors of rank 0, too."""
+        """Wrap `known` converters that have an axis to accept tensors of rank 0, too."""
         converters: dict[Any, Convert] = {
             name: self._of_any_rank(known[name], _TENSOR_ARGUMENTS.get(name, (0,)))
             for name in _ALONG_AN_AXIS
@@ -117,7 +117,7 @@ class Reductions(Corrections):
         return convert
 
     def _vector_norm(self, node: fx.Node) -> relax.Expr:
-        """Convert a norm: sum in the accumulation dtype like PyTorch, so that squares fit."""
+        """Convert a norm; like PyTorch, sum in the accumulation dtype, so that squares fit."""
         switches.note(FIX_ID)
         x, order, axes, keepdims, _ = self._arguments(
             node, input=None, ord=2, dim=None, keepdim=False, dtype=None
@@ -159,7 +159,7 @@ class Reductions(Corrections):
         return convert
 
     def _of_any_rank(self, convert: Convert, positions: tuple[int, ...] = (0,)) -> Convert:
-        """Wrap `convert`, to reshape arguments of rank 0 at `positions` to one element."""
+        """Wrap `convert` to reshape arguments of rank 0 at `positions` to one element."""
 
         def convert_any(node: fx.Node) -> relax.Expr:
             arguments = [node.args[i] for i in positions if i < len(node.args)]

@@ -19,8 +19,8 @@ Versions
 Trigger
     ``avg_pool2d`` or ``avg_pool3d`` with ``divisor_override``; ``grid_sample``.
 Symptom
-    The divisor is the size of the window, silently; a grid of two rows or columns is read along
-    wrong axes, silently, and others are rejected.  5-D grids are rejected.
+    Silently, the divisor is the size of the window, and a grid of two rows or columns is read along
+    wrong axes.  Other grids, and 5-D grids, are rejected.
 Mechanism
     The converter of poolings does not read ``divisor_override``; TVM's operator expects the axis of
     the coordinates before the spatial axes, PyTorch has it last.

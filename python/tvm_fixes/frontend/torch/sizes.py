@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The types that PyTorch records for the values of an exported program, and its sizes.
+"""Sizes of an exported program, and the types that PyTorch recorded for its values.
 
 Upstream
     https://github.com/apache/tvm/issues/17818 (dynamic shapes in exported programs, open) and
@@ -22,10 +22,10 @@ Trigger
     splits or pads by them; an element from the end of a dynamic axis; negative padding; ``cat``
     with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes;
     ``nonzero``.  An input whose size is a multiple of a symbol that is not the size of any input.
-    A converter that returns another type than PyTorch.
+    A converter that returns a type other than PyTorch's.
 Symptom
-    ``x[-1]`` reads out of bounds, and an output has another shape or dtype than PyTorch's,
-    silently.  Errors at import or build: ``Unsupported function types ['sym_max']``, ``Concat
+    Silently, ``x[-1]`` reads out of bounds, and the shape or dtype of an output differs from
+    PyTorch's.  Errors at import or build: ``Unsupported function types ['sym_max']``, ``Concat
     expects all input tensors to have same ndim``.
 Mechanism
     The importer recomputes sizes with converters for only four operators; a static size becomes an
@@ -81,7 +81,7 @@ def _is_empty_list(value: torch.Tensor) -> bool:
 
 
 class Sizes(Corrections):
-    """The handling of sizes: the importer uses those of ``torch.export`` and recomputes none."""
+    """Converters of sizes; the importer uses those of ``torch.export`` and recomputes none."""
 
     def __init__(self) -> None:
         self._symbols = Symbols()
@@ -113,7 +113,7 @@ class Sizes(Corrections):
         }
 
     def typed_converter(self, convert: Convert) -> Convert:
-        """Wrap `convert`, to give results the type that PyTorch recorded, or to reject them."""
+        """Wrap `convert` to give results the type that PyTorch recorded, or to reject them."""
 
         def typed(node: fx.Node) -> Any:
             value = node.meta.get("val")
@@ -140,7 +140,7 @@ class Sizes(Corrections):
             self.env.update(dict.fromkeys(reads, checked))
 
     def _number(self, node: fx.Node, convert: Convert) -> Any:
-        """Convert a size, or a number that is computed from sizes."""
+        """Convert a size, or a number computed from sizes."""
         value = node.meta["val"]
         if not self._symbols.knows(value):
             # The number comes from the elements of a tensor.
@@ -156,12 +156,12 @@ class Sizes(Corrections):
     def _typed(self, node: fx.Node, result: relax.Expr) -> relax.Expr:
         """Give `result` the type that PyTorch recorded for `node`.
 
-        The program checks sizes that TVM cannot prove at run time.
+        Sizes that TVM cannot prove are checked at run time.
 
         Raises
         ------
         tvm.error.OpNotImplemented
-            If `result` has another dtype, rank or extent.
+            If the dtype, rank or extents of `result` differ.
         """
         value = node.meta["val"]
         if value.dtype.is_complex or not isinstance(result.ty, relax.TensorType):
@@ -276,7 +276,7 @@ class Sizes(Corrections):
 
     def _size_of_unknown_operator(self, node: fx.Node) -> relax.Expr:
         raise tvm.error.OpNotImplemented(
-            f"{node.target} {node.name!r}: it computes a number from elements of a tensor; "
+            f"{node.target} {node.name!r}: computes a number from tensor elements; "
             "expected only sizes of the program"
         )
 
@@ -389,7 +389,7 @@ class Sizes(Corrections):
             return self._emit_slice(x, axis, 0 if is_end else -width, length)
         if not self._symbols.at_least(width, 0):
             raise tvm.error.OpAttributeInvalid(
-                f"{node.target} {node.name!r}: attribute pad has the element {width}; "
+                f"{node.target} {node.name!r}: attribute pad contains {width}; "
                 "expected elements whose sign is known at import"
             )
         shape = list(x.ty.shape)

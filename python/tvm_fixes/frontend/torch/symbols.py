@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Conversion of the sizes of an exported PyTorch program to TVM expressions."""
+"""Conversion of sizes in an exported PyTorch program to TVM expressions."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -31,7 +31,7 @@ Size: TypeAlias = int | tirx.Expr
 class _Arithmetic:
     """The operations on TVM expressions that PyTorch's interpreter of SymPy expressions calls.
 
-    ``//`` and ``%`` round towards minus infinity in both.
+    ``//`` and ``%`` round toward negative infinity in both.
     """
 
     @staticmethod
@@ -182,7 +182,7 @@ class Symbols:
         variable = self._variables.get(symbol)
         if not isinstance(variable, tirx.Var):
             return
-        # TVM's ranges are finite; 2**40 exceeds the extent of any tensor.
+        # TVM's ranges are finite; no tensor has an extent of 2**40.
         minimum = max(int(lower), 0) if lower.is_finite else 0
         maximum = int(upper) if upper.is_finite and upper < 2**40 else 2**40
         self.analyzer.bind(variable, tvm.ir.Range(minimum, maximum + 1))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""TopK, OneHot and CumSum.
+"""TopK, OneHot, CumSum and ReverseSequence.
 
 Upstream
     No thread found.
@@ -24,12 +24,12 @@ Symptom
     Only the greatest element, all elements, or elements read out of bounds, silently;
     ``TypeError`` and ``AssertionError``; ``Inconsistent buffers``; an unsupported operator.
 Mechanism
-    The converter of TopK reads an attribute that opset 10 does not have. That of OneHot converts
-    operands to Python numbers of a different type. That of CumSum emits kernels that fusion cannot
-    handle.  ReverseSequence has no converter.
+    The converter of TopK reads an attribute that opset 10 does not have. The converter of OneHot
+    converts operands to Python numbers of a different type. The converter of CumSum emits kernels
+    that fusion cannot handle. ReverseSequence has no converter.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and, with ``generators.py``, the fix id ``onnx-parameters``.
+    and, with ``range_eye_like.py``, the fix id ``onnx-parameters``.
 """
 
 from tvm import relax, te, tirx
@@ -40,7 +40,7 @@ from ...support import switches
 from ..dtypes import dtype_of
 from .extents import expression
 from .node import Converter, Extent, Node
-from .parameters import (
+from .shape_operands import (
     axes_of,
     extents_or_symbols,
     require,
@@ -54,7 +54,7 @@ __all__ = ["convert_cum_sum", "convert_one_hot", "convert_reverse_sequence", "co
 
 
 def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a TopK; its result is sorted even if ``sorted`` is 0.
+    """Convert a TopK; the result is sorted even if ``sorted`` is 0.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _single(node: Node, index: int, name: str) -> Extent:
 
 
 def convert_one_hot(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a OneHot; an index that is out of range on either side sets no element.
+    """Convert a OneHot; an index out of range sets no element.
 
     Raises
     ------
@@ -153,7 +153,8 @@ def convert_reverse_sequence(node: Node, convert: Converter) -> relax.Expr:
     data, extents = shaped(node, 0, "input")
     axes = {name: node.attributes.get(name, 1 - (name == "time_axis")) for name in _SEQUENCE_AXES}
     if sorted(axes.values()) != [0, 1] or len(extents) < 2:
-        raise node.invalid("attributes", axes, f"expected 0 and 1 of {len(extents)} axes")
+        reason = f"expected 0 and 1 for data of rank 2 or more, got rank {len(extents)}"
+        raise node.invalid("attributes", axes, reason)
     switches.note(PARAMETERS)
     lengths, extent, known = node.operands[1], extents[axes["time_axis"]], node.constant(1)
     if known is None or not isinstance(extent, int):

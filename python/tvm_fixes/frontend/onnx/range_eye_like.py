@@ -22,11 +22,11 @@ Trigger
 Symptom
     ``CodeGenVM cannot emit this Relax operator``; ``dtype mismatch``.
 Mechanism
-    The converter of Range computes the number of elements at run time, so that it cannot be proven
-    equal to the dim; that of EyeLike rejects the dtype, which Relax's operator ignores.
+    The converter of Range computes the number of elements at run time, so TVM cannot prove that it
+    equals the dim. The converter of EyeLike rejects the dtype, which Relax's operator ignores.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and, with ``selection.py``, the fix id ``onnx-parameters``.
+    and, with ``topk_onehot_cumsum.py``, the fix id ``onnx-parameters``.
 """
 
 import tvm
@@ -37,9 +37,9 @@ from tvm.relax import op
 from ...fixes.onnx_importer import PARAMETERS
 from ...support import switches
 from ..dtypes import dtype_of
-from .extents import greatest, is_static
+from .extents import is_static, maximum
 from .node import Converter, Extent, Node
-from .parameters import shaped
+from .shape_operands import shaped
 
 __all__ = ["convert_eye_like", "convert_range"]
 
@@ -63,7 +63,7 @@ def convert_range(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
     switches.note(PARAMETERS)
     span = limit - start if step > 0 else start - limit
-    count = greatest(node.known, (span + abs(step) - 1) // abs(step), 0)
+    count = maximum(node.known, (span + abs(step) - 1) // abs(step), 0)
     dtype = dtype_of(node.operands[0])
     result = node.emit(op.arange(0, count, 1, "int64"))
     if dtype != "int64":

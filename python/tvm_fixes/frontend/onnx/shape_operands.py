@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operands that act as parameters, e.g. axes: read at import time, or bound to symbols."""
+"""Operands such as shapes and axes: read at import time, or bound to symbols at run time."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ __all__ = [
 def require(
     node: Node, condition: bool | tirx.Expr, subject: str, value: object, reason: str
 ) -> None:
-    """Reject the `value` of `subject` if `condition` does not hold.
+    """Reject the `value` of `subject` unless `condition` holds.
 
     If `condition` depends on symbols, a ``match_cast`` in the model checks it at run time.
 
@@ -68,7 +68,7 @@ def require_all(node: Node, conditions: relax.Expr) -> None:
         A 1-D tensor of dtype bool.
     """
     conditions = node.emit(relax.op.astype(node.emit(conditions), "int64"))
-    # An additional 1, because an empty tensor has no minimum.
+    # Append a 1, because an empty tensor has no minimum.
     conditions = node.emit(relax.op.concat([conditions, relax.const([1], "int64")]))
     holds = node.emit(relax.op.min(conditions, axis=[0], keepdims=True))
     _match(node, node.emit(relax.op.tensor_to_shape(holds)), [1])
@@ -82,7 +82,7 @@ def _match(node: Node, shape: relax.Expr, extents: list[Extent]) -> None:
 
 
 def shaped(node: Node, index: int, name: str) -> tuple[relax.Expr, list[Extent]]:
-    """An operand and its extents; extents that the importer does not know become symbols.
+    """An operand and its extents; unknown extents become symbols.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def shaped(node: Node, index: int, name: str) -> tuple[relax.Expr, list[Extent]]
 
 
 def axes_of(node: Node, axes: Sequence[int], rank: int) -> list[int]:
-    """Axes, which may be negative, as nonnegative axes of a tensor of `rank`.
+    """The `axes` of a tensor of `rank` as nonnegative numbers.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def vector(node: Node, index: int, name: str) -> relax.Expr:
     tensor = node.operand(index) if value is None else value.tensor(node.builder)
     extents = node.known.extents(tensor)
     if extents is None or len(extents) > 1 or not all(isinstance(e, int) for e in extents):
-        reason = "expected at most one dimension, of static extent"
+        reason = "expected a scalar or one dimension of static extent"
         raise node.invalid(f"type of {name}", tensor.ty, reason)
     if str(tensor.ty.dtype.dtype) != "int64":
         tensor = node.emit(relax.op.astype(tensor, "int64"))

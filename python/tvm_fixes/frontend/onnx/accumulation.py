@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Conv, ConvTranspose, MatMul and Gemm of 16-bit floating-point operands.
+"""Float32 accumulation for Conv, ConvTranspose, MatMul and Gemm of 16-bit floats.
 
 Upstream
     No thread found.
