@@ -24,7 +24,7 @@ __all__ = ["with_library_functions"]
 
 _NARROW = ("float16", "bfloat16")
 
-# LLVM has no intrinsics for these, and the C library has no function of 16 bits.
+# LLVM has no intrinsics for these, and the C library has no 16-bit versions.
 _CALLED = frozenset(
     f"tirx.{name}"
     for name in (
@@ -33,8 +33,8 @@ _CALLED = frozenset(
     )
 )
 
-# By operator and dtype, the functions of the C library for which TVM's formula is less accurate, or
-# not for vectors.
+# The C library's functions by operator and dtype. TVM's formulas for these are less accurate, or do
+# not work on vectors.
 _LIBRARY = {
     ("tirx.cosh", "float32"): "coshf",
     ("tirx.cosh", "float64"): "cosh",
@@ -47,9 +47,9 @@ _LIBRARY = {
 
 
 def with_library_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Call the C library where TVM's code generator has no function, or an inaccurate one.
+    """Call the C library where TVM's code generator lacks a function or computes it inaccurately.
 
-    Functions of float16 and bfloat16 are computed in float32.
+    float16 and bfloat16 are computed in float32.
 
     Returns
     -------

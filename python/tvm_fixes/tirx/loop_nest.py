@@ -26,8 +26,8 @@ from tvm_ffi import structural_map, structural_mutate, structural_walk
 from ..support.dtypes import accumulation_dtype
 from .util import contains, count_of, is_zero
 
-# Calls that TVM's code generator for LLVM accepts for vectors; it compiles others for one element.
-_OF_VECTORS = frozenset(
+# Calls that TVM's code generator for LLVM accepts on vectors; it compiles others only on scalars.
+_VECTOR_CALLS = frozenset(
     f"tirx.{name}"
     for name in (
         *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "pow", "sigmoid", "tanh", "erf"),
@@ -47,6 +47,7 @@ class Nest:
 
     @classmethod
     def of(cls, stmt: tirx.Stmt) -> "Nest | None":
+        """The nest that `stmt` consists of; None if it is not one."""
         loops = []
         while isinstance(stmt, tirx.For):
             if stmt.kind != tirx.ForKind.SERIAL or stmt.annotations or not is_zero(stmt.min):
@@ -61,7 +62,7 @@ class Nest:
 
     @property
     def stores(self) -> list[tirx.BufferStore] | None:
-        """What the block stores, in terms of the loops; None if it does more than store."""
+        """The stores of the block, in terms of the loops; None if it does more than store."""
         body = self.block.body
         values = dict(zip((i.var for i in self.block.iter_vars), self.values, strict=True))
         stores = []
@@ -76,7 +77,7 @@ class Nest:
 
     @property
     def reduced(self) -> int | None:
-        """How many of the innermost loops reduce; None if others do, too."""
+        """The number of innermost loops that reduce; None if an outer loop reduces too."""
         reducing: list[tirx.Var] = []
         kept: list[tirx.Var] = []
         for value, iterator in zip(self.values, self.block.iter_vars, strict=True):
@@ -103,7 +104,7 @@ class Nest:
         body: tirx.Stmt,
         buffers: Sequence[tirx.Var] = (),
     ) -> SBlock:
-        """A block of the same name with another body, and with the regions that it accesses."""
+        """A block of the same name with another body and the regions that this accesses."""
         name = self.block.name_hint
         undescribed = SBlock(iter_vars, [], [], name, body, alloc_buffers=list(buffers))
         regions = [*self.block.reads, *self.block.writes]
@@ -127,7 +128,7 @@ class Update:
 
 
 def updates_of(nest: Nest, stores: Sequence[tirx.BufferStore]) -> list[Update] | None:
-    """The updates of a reduction, one for each result; None if it is not recognised."""
+    """The updates of a reduction, one per result; None if it is not recognized."""
     body = nest.block.init
     initial = list(body) if isinstance(body, tirx.SeqStmt) else [body]
     if len(initial) != len(stores):
@@ -181,7 +182,7 @@ def _update(store: tirx.BufferStore, initial: tirx.Expr) -> Update | None:
 
 @dataclass(frozen=True)
 class Run:
-    """The innermost loops, along which a block reads and writes adjacent or equal elements."""
+    """Innermost loops along which a block reads and writes adjacent or equal elements."""
 
     loops: list[tirx.For]
     extent: tirx.Expr
@@ -195,11 +196,23 @@ class Run:
 
 
 def run_of(
-    loops: Sequence[tirx.For], values: Sequence[tirx.Expr], targets: Sequence[tirx.Expr] = ()
+    loops: Sequence[tirx.For],
+    values: Sequence[tirx.Expr],
+    targets: Sequence[tirx.Expr] = (),
+    intermediates: Collection[tirx.Var] = (),
 ) -> Run | None:
-    """The longest run of the innermost of `loops`; each element of `targets` is written once."""
+    """The longest run of innermost loops that writes each element of `targets` once.
+
+    A run that accesses one of the buffers `intermediates` does not divide by a symbolic extent:
+    CompactBufferAllocation would compute an extent of the buffer from the loop variable.
+    """
+    accessed = set().union(*(sources(access) for access in (*values, *targets)))
+    may_divide = accessed.isdisjoint(intermediates)
     for count in range(len(loops), 0, -1):
         outer, inner = loops[: len(loops) - count], list(loops[len(loops) - count :])
+        are_known = all(isinstance(loop.extent, tirx.IntImm) for loop in inner[1:])
+        if not are_known and not may_divide:
+            continue
         analyzer = analyzer_of(outer)
         extent = count_of(loop.extent for loop in inner)
         fused = tirx.Var("fused", "int64")
@@ -225,7 +238,7 @@ def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, ti
     """The variables of `loops` at a position in the sequence of all their iterations."""
     values = {}
     for loop in reversed(loops[1:]):
-        # In a loop that never runs, any position is right, and TVM folds no division by 0.
+        # Any position is right in a loop that never runs, and TVM fails to fold a division by 0.
         extent = tirx.const(1, "int64") if is_zero(loop.extent) else loop.extent.astype("int64")
         values[loop.loop_var] = tirx.floormod(position, extent).astype(loop.loop_var.ty)
         position = tirx.floordiv(position, extent)
@@ -234,9 +247,9 @@ def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, ti
 
 
 def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | None]:
-    """How far apart in memory the elements are that `value` reads for adjacent `along`.
+    """The distances in memory between the elements that `value` reads for adjacent `along`.
 
-    None stands for an unknown distance, and for a value that does not fit vectors.
+    None marks an unknown distance, or a value that cannot be vectorized.
     """
     steps: set[int | None] = set()
 
@@ -246,7 +259,7 @@ def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | No
         steps.add(step.value if isinstance(step, tirx.IntImm) else None)
 
     structural_walk(value, (tvm.ir.TensorLoad, look))
-    return steps if fits_vectors(value, [along]) else {*steps, None}
+    return steps if is_vectorizable(value, [along]) else {*steps, None}
 
 
 def steps_of(
@@ -254,7 +267,7 @@ def steps_of(
 ) -> list[tirx.Expr] | None:
     """The step of an access along each variable: the distance in memory when it grows by 1.
 
-    None if a step is not the same everywhere.
+    None if a step is not constant.
     """
     if access.source.strides:
         return None
@@ -270,11 +283,11 @@ def offset_of(access: tvm.ir.TensorLoad) -> tirx.Expr:
     return offset
 
 
-def fits_vectors(value: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
-    """Whether all calls in `value` that depend on `variables` exist for vectors."""
+def is_vectorizable(value: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
+    """Whether all calls in `value` that depend on `variables` work on vectors."""
 
     def is_for_scalars(call: tvm.ir.Call) -> bool:
-        return str(call.op.name) not in _OF_VECTORS and uses(call, variables)
+        return str(call.op.name) not in _VECTOR_CALLS and uses(call, variables)
 
     return not contains(value, tvm.ir.Call, is_for_scalars)
 
@@ -292,7 +305,7 @@ def sources(node: tvm.Object) -> set[tirx.Var]:
 
 
 def substitute(node: tvm.Object, values: dict[tirx.Var, tirx.Expr]) -> tvm.Object:
-    """`node` with `values` for variables."""
+    """Replace variables in `node` by their `values`."""
     return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
 
 
@@ -315,7 +328,7 @@ def around_loops(loops: Sequence[tirx.For], stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
-    """A copy that defines variables of its own."""
+    """A copy of `stmt` that defines new variables."""
     defined: list[tirx.Var] = []
 
     def look(block: SBlock) -> None:

@@ -32,17 +32,17 @@ _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 @dataclass(frozen=True)
 class _Boundary:
-    """A condition that holds on one side of an index of a loop, and not on the other.
+    """A condition that holds on only one side of an index of a loop.
 
     Attributes
     ----------
     condition : tirx.Expr
-        A comparison of the iterator that is the variable of `loop`.
+        A comparison of the iterator bound to the variable of `loop`.
     loop : tirx.For
     first : tirx.Expr
         The first index of the upper side.
     holds_above : bool
-        On which side the condition holds.
+        Whether the condition holds on the upper side.
     """
 
     condition: tirx.Expr
@@ -52,7 +52,7 @@ class _Boundary:
 
 
 def partition_loops(loop: tirx.For) -> list[tirx.For]:
-    """Split the loops of a nest where a condition on an index begins or ceases to hold.
+    """Split the loops of a nest where a condition on an index changes its value.
 
     Before::
 
@@ -69,13 +69,13 @@ def partition_loops(loop: tirx.For) -> list[tirx.For]:
     Parameters
     ----------
     loop : tirx.For
-        The outermost one.
+        The outermost loop of the nest.
 
     Returns
     -------
     list[tirx.For]
-        Nests that do the same, one after the other; only `loop` itself if there is no such
-        condition, if there are too many, or if it has no iteration.
+        Nests that together do the same in order; only `loop` itself if there is no such condition,
+        if there are too many, or if it has no iterations.
     """
     done: list[tirx.For] = []
     pending = [loop]
@@ -127,7 +127,7 @@ def _boundary(nest: Nest) -> _Boundary | None:
 
 
 def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:
-    """The nests below and above the boundary, without those that are known to be empty."""
+    """The nests below and above the boundary, without provably empty ones."""
     extent = boundary.loop.extent
     first = Analyzer().simplify(
         tirx.max(tirx.min(boundary.first, extent), 0).astype(boundary.loop.loop_var.ty)
@@ -166,7 +166,7 @@ def _resolved(nest: Nest, condition: tirx.Expr, holds: bool) -> SBlock:
 
 
 def _branches(value: tirx.Expr) -> list[tirx.Expr] | None:
-    """The condition of a choice, its value where that holds, and its value elsewhere."""
+    """The condition of a choice, its value if the condition holds, and its value otherwise."""
     if isinstance(value, tirx.Select):
         return [value.condition, value.true_value, value.false_value]
     if isinstance(value, tvm.ir.Call) and str(value.op.name) == "prim.if_then_else":

@@ -10,16 +10,16 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Microkernels: what convolutions and matrix products do with a pair of elements.
+"""Microkernels: how convolutions and matrix products multiply and accumulate a pair of elements.
 
-Convolutions and matrix products decide which elements meet, in which order, and where the sums
-are.  The dtype of the sums, and how a pair of elements becomes part of a sum, is the microkernel's.
+Convolutions and matrix products decide which elements to multiply, in which order, and where the
+sums are kept.  The microkernel decides the dtype of the sums, and how to add a pair to a sum.
 
-An instruction for narrow dtypes is one more function in :data:`_MICROKERNELS`, which answers for
-the dtypes and the CPUs that have it (:attr:`.Cpu.has_vnni` and others).  One that adds several
-products to an accumulator at once also needs as many elements of the summed axis side by side in
-both operands: their number is then a field of :class:`Microkernel`, and those who lay out the
-operands read it.
+To use an instruction for narrow dtypes, add a function to :data:`_MICROKERNELS` that returns a
+microkernel for the dtypes and CPUs that have the instruction (:attr:`.Cpu.has_vnni` and others).
+An instruction that adds several products to an accumulator at once also needs that many elements of
+the summed axis side by side in both operands.  Make their number a field of :class:`Microkernel`,
+and read it where the operands are laid out.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from ..target.cpu import Cpu
 
 @dataclass(frozen=True)
 class Microkernel:
-    """How a sum of products is computed.
+    """A way to compute a sum of products.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Microkernel:
     accumulator: str
 
     def product(self, data: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
-        """What a pair of elements adds to a sum."""
+        """The product that a pair of elements adds to a sum."""
         return data.astype(self.accumulator) * weight.astype(self.accumulator)
 
 
@@ -55,11 +55,11 @@ def accumulator_dtype(data: str, weight: str, out: str) -> str:
 
 
 def _widening(data: str, weight: str, out: str, _cpu: Cpu | None) -> Microkernel:
-    """One multiplication and one addition for each pair, of any dtypes, on any target."""
+    """One multiplication and one addition per pair: works for any dtypes on any target."""
     return Microkernel(accumulator_dtype(data, weight, out))
 
 
-# The best ones first.
+# In order of preference.
 _MICROKERNELS: tuple[Callable[[str, str, str, Cpu | None], Microkernel | None], ...] = (_widening,)
 
 
@@ -71,7 +71,7 @@ def choose_microkernel(data: str, weight: str, out: str, cpu: Cpu | None) -> Mic
     data, weight, out : str
         The dtypes.
     cpu : Cpu, optional
-        None where the target is unknown, or no CPU.
+        None if the target is unknown or not a CPU.
 
     Returns
     -------

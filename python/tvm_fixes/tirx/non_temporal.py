@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Non-temporal stores and prefetches, for tensors that no cache holds."""
+"""Non-temporal stores and prefetches for tensors larger than the last-level cache."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -31,23 +31,23 @@ from .loop_nest import analyzer_of, offset_of, sequence, sources, steps_of, subs
 from .transform.lower_elementary_functions import is_elementary_function
 from .util import contains, count_of, is_zero
 
-# With fewer bytes for each fence, waiting for the fence takes longer than the stores save.
+# With fewer bytes per fence, waiting for the fence costs more than the stores save.
 _MIN_BYTES_PER_FENCE = 1 << 13
 
-# TVM stores booleans, bfloat16 and narrower floats as integers; these are chosen later.
+# TVM stores booleans, bfloat16 and narrower floats as integers, which later passes choose.
 _NUMBERS = ("float16", "float32", "float64", "int", "uint")
 
 # The arguments of LLVM's prefetch: for a read, into all caches, of data.
 _TO_READ = (0, 3, 1)
 
-# What a non-temporal store of LLVM refers to.
+# The metadata node that LLVM requires for a non-temporal store.
 _METADATA = "!0 = !{i32 1}\n"
 
 
 def use_non_temporal_stores(
     stmt: tirx.Stmt, function: tirx.PrimFunc, target: tvm.target.Target
 ) -> tirx.Stmt:
-    """Store the vectors of large results past the caches, which do not fetch their lines then.
+    """Write large results with non-temporal stores, which bypass the caches.
 
     Before::
 
@@ -66,20 +66,20 @@ def use_non_temporal_stores(
                 T.call_extern("void", "tvm_fixes_stream64", to, T.address_of(line[0]))
             T.call_llvm_intrin("void", "llvm.x86.sse.sfence")
 
-    ``tvm_fixes_stream64`` is one instruction, written in LLVM's language: TVM has no other way to
-    ask for it.
-    The first elements of a result that is larger than the last-level cache leave it before the last
-    ones are written; whoever reads them next waits for memory anyway.
+    ``tvm_fixes_stream64`` is one instruction, written in LLVM IR: TVM has no other way to emit it.
 
-    While elementary functions are computed from a row that has been read before, as in softmax, the
-    next row is prefetched.
+    If a result is larger than the last-level cache, its first elements are evicted before the last
+    ones are written, so the next reader waits for memory anyway.
+
+    While a kernel computes elementary functions of a row that it has already read, as in softmax,
+    it prefetches the next row.
 
     Parameters
     ----------
     stmt : tirx.Stmt
-        A scheduled statement: its parallel loops are rewritten.
+        A scheduled statement, whose parallel loops are rewritten.
     function : tirx.PrimFunc
-        The function that it is, or becomes, part of.  Results that this reads are stored as usual.
+        The function that contains `stmt`, or will.  Results that it also reads are stored as usual.
     target : tvm.target.Target
         Only LLVM's targets are supported, and non-temporal stores only on x86.
 
@@ -117,13 +117,12 @@ class _Iterations:
     analyzer : Analyzer
         Knows the extents of all loops in it.
     results : list of tirx.Var
-        The tensors to store past the caches.
+        The tensors to write with non-temporal stores.
     read_again : list of tirx.Var
         The large tensors that more than one step of an iteration reads.
     cache_line_bytes : int
     sizes : set of int
-        The sizes in bytes of the vectors that are stored past the caches, added by
-        :meth:`rewritten`.
+        The sizes in bytes of the non-temporal stores, added by :meth:`rewritten`.
     """
 
     loop: tirx.For
@@ -179,7 +178,7 @@ class _Iterations:
         return tirx.For(var, start, extent, loop.kind, body, annotations=annotations)
 
     def _vector(self, lanes: tirx.For, outer: tirx.For) -> tirx.Stmt:
-        """A loop over the lanes of a vector, rewritten."""
+        """Rewrite a loop over the lanes of a vector."""
         store = lanes.body
         if not isinstance(store, tirx.BufferStore):
             return lanes
@@ -192,9 +191,9 @@ class _Iterations:
         return _non_temporal_store(lanes, store, size)
 
     def _fetches(self, lanes: tirx.For, value: tirx.Expr) -> list[tirx.Stmt]:
-        """Prefetches, for the next iteration, of what this one reads for a vector of `value`.
+        """Prefetch the elements that the next iteration reads for a vector of `value`.
 
-        Memory is idle while elementary functions are computed from what has been read before.
+        Memory is idle while elementary functions are computed from values that are already read.
         """
         if not contains(value, tvm.ir.Call, is_elementary_function):
             return []
@@ -212,9 +211,9 @@ class _Iterations:
         return found
 
     def _fills_lines(self, lanes: tirx.For, store: tirx.BufferStore, outer: tirx.For) -> bool:
-        """Whether a vector fills a cache line, alone or with the next ones of the `outer` loop.
+        """Whether a vector fills a cache line, by itself or with the next ones of the `outer` loop.
 
-        A store of part of a line must be followed at once by one of the next part.
+        A store to part of a line must be followed at once by a store to the next part.
         """
         count = lanes.extent.value
         access = tirx.BufferLoad(store.buffer, store.indices)
@@ -233,7 +232,7 @@ class _Iterations:
 
 
 def _non_temporal_store(lanes: tirx.For, store: tirx.BufferStore, size: int) -> tirx.Stmt:
-    """A non-temporal store of the vector of `size` bytes that a loop over lanes stores."""
+    """Make the store of a loop over lanes, a vector of `size` bytes, non-temporal."""
     result, lane = store.buffer, lanes.loop_var
     line = tirx.decl_buffer([lanes.extent], str(result.dtype), "line", layout=None)
     in_line = tirx.BufferStore(line, store.value, [lane])
@@ -261,7 +260,7 @@ def _store_name(size: int) -> str:
 
 
 def _store_function(size: int) -> str:
-    """The function of a non-temporal store of `size` bytes, in LLVM's language."""
+    """LLVM IR of a function that makes a non-temporal store of `size` bytes."""
     vector = f"<{size} x i8>"
     return f"""
 define void @{_store_name(size)}(ptr %to, ptr %from) {{
@@ -273,7 +272,7 @@ define void @{_store_name(size)}(ptr %to, ptr %from) {{
 
 
 def _is_aligned_number(buffer: tirx.Var, alignment: int) -> bool:
-    """Whether a buffer holds numbers as TVM stores them, from a multiple of `alignment` on."""
+    """Whether a buffer starts at a multiple of `alignment`, and TVM stores its numbers as is."""
     is_number = str(buffer.dtype).startswith(_NUMBERS)
     return is_number and is_zero(buffer.elem_offset) and buffer.data_alignment >= alignment
 

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How large a register tile is: the sums that a microkernel keeps in registers.
+"""The size of register tiles.
 
-A register tile is a matrix of accumulators.  Each step of its microkernel loads some operands,
-and adds a product to every accumulator; the larger the tile, the fewer loads there are for a
-product.  An accumulator that finds no register goes through memory at each step.
+A register tile is a matrix of accumulators that a microkernel keeps in registers.  Each step loads
+some operands, and adds a product to every accumulator; a larger tile needs fewer loads per product.
+An accumulator that does not fit into the registers goes through memory at each step.
 """
 
 from ..target.cpu import Cpu
@@ -28,26 +28,26 @@ def max_columns(
     operands_per_column: int = 0,
     other_operands: int,
 ) -> int:
-    """The most columns of a register tile whose accumulators and operands fit into the registers.
+    """The maximum columns of a register tile such that accumulators and operands fit.
 
     Parameters
     ----------
     cpu : Cpu
     rows : int
-        The rows of the tile.
+        The number of rows of the tile.
     accumulator_bytes : int, optional
-        The size of an accumulator, by default that of a vector register.  A larger one takes
-        several registers.
+        The size of an accumulator, by default that of a vector register.  A larger accumulator
+        takes several registers.
     operands_per_column : int
-        How many operands each column loads, of the size of an accumulator.
+        The number of operands per column, each of the size of an accumulator.
     other_operands : int
-        How many registers the other operands take.
+        The number of registers for other operands.
 
     Returns
     -------
     int
-        At least 1.  The accumulators are one buffer: TVM puts it on the stack, from where LLVM
-        takes it into registers.
+        At least 1.  The accumulators are one buffer, which must fit on TVM's stack; LLVM promotes
+        it to registers.
     """
     size = cpu.vector_bytes if accumulator_bytes is None else accumulator_bytes
     registers = -(-size // cpu.vector_bytes)
@@ -58,5 +58,5 @@ def max_columns(
 
 
 def even_part(extent: int, limit: int) -> int:
-    """The size of a tile, at most `limit`, if as few tiles as possible share `extent` evenly."""
+    """The tile size, at most `limit`, that divides `extent` evenly among the fewest tiles."""
     return -(-extent // -(-extent // limit))

@@ -39,7 +39,7 @@ def split_repetition(loop: tirx.For) -> tirx.For:
     Parameters
     ----------
     loop : tirx.For
-        The outermost one.
+        The outermost loop of the nest.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def split_repetition(loop: tirx.For) -> tirx.For:
 
 
 def _factor(nest: Nest, loop: tirx.For) -> int | None:
-    """How often each element is read in a row; None if once, or if that is unknown."""
+    """How many times in a row each element is read; None if once or unknown."""
     found: list[int] = []
 
     def look(quotient: tirx.FloorDiv) -> None:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A schedule for kernels that reduce rows, such as norms and softmax: one row after the other."""
+"""A row-by-row schedule for kernels that reduce rows, such as norms and softmax."""
 
 from collections.abc import Sequence
 
@@ -37,8 +37,7 @@ _CHEAP = ("tirx.isnan", "tirx.fabs", "tirx.reinterpret", "tirx.likely")
 def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """Schedule a PrimFunc so that it finishes each row before it begins the next one.
 
-    If reductions run across the rows of their data, as in a sum over the first axis, all columns
-    together count as one row.
+    If reductions run across rows, as in a sum over the first axis, all columns count as one row.
 
     Parameters
     ----------
@@ -89,7 +88,7 @@ def _blocks(sch: Schedule) -> list[SBlockRV]:
 def _inline(sch: Schedule, row_counts: Sequence[tirx.Expr]) -> None:
     """Inline blocks that are cheap or read once.
 
-    Blocks that are computed once for each row, which is one of `row_counts` times, stay.
+    Keep blocks that compute one element per row; their sizes are in `row_counts`.
     """
     for block in _blocks(sch):
         node = sch.get(block)
@@ -155,9 +154,9 @@ def _row_loops(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
 def _is_of_elements(
     sch: Schedule, rows: Sequence[LoopRV], result: SBlockRV, row_counts: Sequence[tirx.Expr]
 ) -> bool:
-    """Whether what seems to be a row is a single element.
+    """Whether each apparent row is a single element.
 
-    That is so if the result is computed from results of the same size, not from reductions.
+    It is if the result is computed from results of the same size, not from reductions.
     """
     node = sch.get(result)
     if node.init is not None or len(rows) < len(sch.get_loops(result)):
@@ -167,10 +166,10 @@ def _is_of_elements(
 
 
 def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var, int] | None:
-    """The iterators of the result that index rows, each with how many of its values share a row.
+    """The iterators of the result that index rows, and how many values of each share a row.
 
-    They are the iterators that index intermediate results with fewer elements than the result;
-    None if these results differ in them.
+    These iterators index the intermediate results that have fewer elements than the result; None if
+    those results use different ones.
     """
     wide = {iterator.var for iterator in node.iter_vars if not is_one(iterator.dom.extent)}
     found: list[dict[tirx.Var, int]] = []
@@ -200,7 +199,7 @@ def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var
 def _reduces_across(node: SBlock) -> bool | None:
     """Whether a block reduces elements that are not adjacent; None if it reduces both kinds.
 
-    Windows of elements are neither kind; those of groups of channels are adjacent.
+    Windows of elements are neither kind; groups of channels count as adjacent.
     """
     kept: set[tirx.Var] = set()
     reduced: set[tirx.Var] = set()
@@ -223,7 +222,7 @@ def _reduces_across(node: SBlock) -> bool | None:
 
 
 def _is_group(index: tirx.Expr, node: SBlock) -> bool:
-    """Whether `index` is that of an element in a group of a norm."""
+    """Whether `index` selects an element of a normalization group."""
     used: list[tirx.Var] = []
     structural_walk(index, (tirx.Var, used.append))
     extents = {
@@ -243,7 +242,7 @@ def _is_group(index: tirx.Expr, node: SBlock) -> bool:
 
 
 def _in_place(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Compute an intermediate result of the shape of the result in the memory of the result."""
+    """Let an intermediate result of the result's shape share the memory of the result."""
     root = function.body.block
     blocks: list[SBlock] = []
     structural_walk(root.body, (SBlock, blocks.append))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Transpositions in square register tiles: kernels that write along another axis than they read."""
+"""Transpositions in square register tiles, for kernels that read and write along different axes."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,27 +21,27 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate, structural_walk
 
-from .loop_nest import Nest, analyzer_of, fits_vectors, steps_of, substitute, unfused
+from .loop_nest import Nest, analyzer_of, is_vectorizable, steps_of, substitute, unfused
 from .util import count_of, divides, is_one
 from .vectorize import int64, lanes_of, serial_loop, vector_loop
 
-# How many tensors have tiles in registers at the same time.
+# The maximum number of tensors with tiles in registers at the same time.
 _MAX_TILES = 2
 
-# The fewest columns of a panel, which has less than twice as many.  Each is a row of what is read,
-# and may be in a page of its own; the TLB of a core holds some thousand pages.
+# The minimum number of columns of a panel; a panel has less than twice as many.  Each column is a
+# row of the source, which may be in a separate page; a TLB holds about a thousand pages.
 _MIN_PANEL = 512
 
 _INT64 = "int64"
 
-# An expression of the loops, at a row and a column of a tile.
+# Evaluates an expression of the loops at a row and a column of a tile.
 _At = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
 
 
 def transpose_in_tiles(
     loop: tirx.For, size: int, allocated: Collection[tirx.Var] = ()
 ) -> tirx.Stmt | None:
-    """The loops of a transposition over square tiles.
+    """Rewrite a transposition to loops over square tiles.
 
     Before::
 
@@ -62,18 +62,18 @@ def transpose_in_tiles(
     Parameters
     ----------
     loop : tirx.For
-        The outermost one.
+        The outermost loop of the nest.
     size : int
         The size of a vector in bytes.
     allocated : collection of tirx.Var
-        The buffers that the kernel allocates.  TVM may put the result into the memory of one that
-        is read at the same indices; then tiles must not overlap.
+        The buffers that the kernel allocates.  The result may share the memory of one that is read
+        at the same indices; then tiles must not overlap.
 
     Returns
     -------
     tirx.Stmt or None
-        None if adjacent elements of the result are read from adjacent elements, and if vectors do
-        not fit: they take elements of 4 or 8 bytes.
+        None if adjacent elements of the result are read from adjacent elements, or if vectors do
+        not fit: the elements must have 4 or 8 bytes.
     """
     nest = Nest.of(loop)
     if nest is None or nest.block.init is not None:
@@ -91,15 +91,15 @@ def transpose_in_tiles(
 
 @dataclass(frozen=True)
 class _Axis:
-    """Adjacent loops that count as one: along them each access has one step.
+    """Adjacent loops that count as one: each access has the same step along all of them.
 
     Attributes
     ----------
     loops : list[tirx.For]
     extent : tirx.Expr
-        The number of their iterations together.
+        The total number of iterations.
     steps : list[tirx.Expr]
-        The distance of neighbours in memory, for each access.
+        For each access, the distance in memory between neighbors.
     """
 
     loops: list[tirx.For]
@@ -115,13 +115,13 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Transposition:
-    """An elementwise kernel that reads some tensors along another axis than it writes.
+    """An elementwise kernel that reads some tensors along a different axis than it writes.
 
     Attributes
     ----------
     store : tirx.BufferStore
     along, across : _Axis
-        The axes along which adjacent elements are written, and read.
+        The axes along which adjacent elements are written and read, respectively.
     others : list[_Axis]
     transposed : list[tvm.ir.TensorLoad]
         The loads along `across`.
@@ -138,13 +138,13 @@ class _Transposition:
 
     @classmethod
     def of(cls, nest: Nest, store: tirx.BufferStore, size: int) -> "_Transposition | None":
-        """The transposition of a nest, None if it is another kernel, or vectors do not fit."""
+        """The transposition of a nest; None if it is not one, or if vectors do not fit."""
         loads = _loads(store.value)
         target = tirx.BufferLoad(store.buffer, store.indices)
         axes = _axes(nest.loops, [target, *loads])
         along = next((axis for axis in axes if axis.has_step(0, 1)), None)
         variables = [loop.loop_var for loop in nest.loops]
-        if along is None or not fits_vectors(store.value, variables):
+        if along is None or not is_vectorizable(store.value, variables):
             return None
         transposed, found = [], []
         for access, load in enumerate(loads, start=1):
@@ -179,7 +179,7 @@ class _Transposition:
 
     @property
     def fits(self) -> tirx.Expr | None:
-        """The condition that both axes are at least as long as a tile; None if that is known."""
+        """The condition that both axes are at least as long as a tile; None if always true."""
         unknown = [
             axis.extent >= self.lanes
             for axis in (self.along, self.across)
@@ -188,7 +188,7 @@ class _Transposition:
         return tirx.all(*unknown) if unknown else None
 
     def stmt(self, nest: Nest) -> tirx.Stmt:
-        """Loops over panels of columns of the result, and in a panel over rows of tiles."""
+        """Loop over panels of columns of the result, and over rows of tiles in each panel."""
         # Only the variables and extents of these loops are used.
         loops, nothing = [], tirx.Evaluate(0)
         values: dict[tirx.Var, tirx.Expr] = {}
@@ -221,7 +221,7 @@ class _Transposition:
         return Nest(loops, nest.block, []).around(len(loops), body, buffers)
 
     def _panel(self) -> int | None:
-        """How many tiles of a row of tiles make a panel; None for all, as with unknown extents.
+        """The width of a panel in tiles; None for a single panel, as with unknown extents.
 
         Threads can share the loops within a panel only if their extents are known.
         """
@@ -232,11 +232,11 @@ class _Transposition:
         return -(-columns // (panels * self.lanes)) if panels > 1 else None
 
     def _tile(self, at: _At) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
-        """Load the rows, shuffle and store them; the statements, and the buffers of the rows."""
+        """Load, shuffle and store the rows; return the statements and the buffers of the rows."""
         stmts: list[tirx.Stmt] = []
         tiles: list[list[tirx.Var]] = []
         for load in self.transposed:
-            # One buffer for each row is small enough for the stack, and for a register.
+            # A buffer per row is small enough for the stack and for a register.
             extent = int64(self.lanes)
             rows = [
                 tirx.decl_buffer([extent], str(load.ty), f"row{i}", layout=None)
@@ -277,9 +277,9 @@ class _Transposition:
 
 
 def _with_simple_indices(store: tirx.BufferStore, loops: Sequence[tirx.For]) -> tirx.BufferStore:
-    """The same store, with its loads' indices simplified by the extents of the loops.
+    """Simplify the indices of a store's loads by the extents of the loops.
 
-    After a chain of reshapes they are long, and TVM's analysis of regions takes minutes for a tile.
+    After a chain of reshapes they are long, and TVM's region analysis takes minutes for a tile.
     """
     analyzer = analyzer_of(loops)
 
@@ -305,7 +305,7 @@ def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
 
 
 def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> list[_Axis]:
-    """The loops as axes, as few as the accesses allow; none if an access has no equal steps."""
+    """Join loops into as few axes as possible; none if the steps of an access are not constant."""
     analyzer = analyzer_of(loops)
     variables = [loop.loop_var for loop in loops]
     steps = [steps_of(access, variables, analyzer) for access in accesses]
@@ -320,9 +320,9 @@ def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> l
 
 
 def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
-    """Two axes as one; None if the step from the end of the inner one differs.
+    """Join two axes; None if an access has a different step at the end of the inner one.
 
-    The extent of the inner one must be known, since TVM cannot divide by others.
+    The extent of the inner one must be known, since TVM cannot divide by a symbolic extent.
     """
     loops = [*outer.loops, *inner.loops]
     extent = count_of([outer.extent, inner.extent])

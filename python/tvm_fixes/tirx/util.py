@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Helpers of passes and schedules of PrimFuncs."""
+"""Helpers for passes and schedules of PrimFuncs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -36,7 +36,7 @@ def prim_func_pass(
     *,
     any_target: bool = False,
 ) -> tvm.transform.Pass:
-    """Make a module pass over the PrimFuncs, for a target that is a CPU.
+    """Make a module pass over the PrimFuncs for a CPU target.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def prim_func_pass(
     Returns
     -------
     tvm.transform.Pass
-        It returns the same module if nothing is rewritten.
+        A pass that returns the same module if nothing is rewritten.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -78,14 +78,14 @@ def contains(
     kind: type[Node] | tuple[type[Node], ...],
     predicate: Callable[[Node], bool] = lambda _: True,
 ) -> bool:
-    """Whether `node` contains a node of a kind, or of one of several, that fulfils `predicate`."""
+    """Whether `node` contains a node of a kind, or of one of several, that meets `predicate`."""
     found: list[bool] = []
     structural_walk(node, (kind, lambda inner: found.append(predicate(inner))))
     return any(found)
 
 
 def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
-    """The product of extents, an int64."""
+    """The product of extents as an int64."""
     count: tirx.Expr = tirx.const(1, "int64")
     for extent in extents:
         count = count * extent.astype("int64")
@@ -99,10 +99,10 @@ def extern(
     dtype: str,
     body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
 ) -> te.Tensor:
-    """A tensor that `body` computes from the buffers of operands into the buffer of the result.
+    """A tensor that `body` computes from the operands' buffers into the result's buffer.
 
-    Unlike those of ``te.extern``, and like those of ``te.compute``, the buffers have no layout:
-    fusion joins only kernels whose buffers agree in that.
+    Like those of ``te.compute``, and unlike those of ``te.extern``, the buffers have no layout:
+    kernels fuse only if their buffers agree in that.
     """
     return te.extern(
         [shape],
@@ -118,7 +118,7 @@ def extern(
 
 
 def fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
-    """Raise an ``AssertionError`` in a CPU's kernel; `message` has a ``{}`` for each value."""
+    """Raise an ``AssertionError`` in a CPU kernel; `message` has a ``{}`` for each value."""
     call = tirx.call_packed("relax.run.assert_op", tirx.const(False, "bool"), message, *values)
     return tirx.Evaluate(call)
 
@@ -136,8 +136,8 @@ def checked_copy(name: str, source: te.Tensor, checks: Sequence[tirx.Stmt]) -> t
     return extern(name, [source], source.shape, str(source.dtype), body)
 
 
-def in_scalars(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.For:
-    """A loop over lanes as a scalar loop, if its body needs that; any other loop as it is."""
+def scalarized(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.For:
+    """Turn a vectorized loop into a scalar one if its body needs that; return others unchanged."""
     if loop.kind != tirx.ForKind.VECTORIZED or not is_needed(loop.body):
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
@@ -154,7 +154,7 @@ def is_one(extent: tirx.Expr) -> bool:
 
 
 def factor_of(whole: tirx.Expr, part: tirx.Expr) -> int | None:
-    """The positive integer f with a proof that ``part * f == whole``, None if there is none."""
+    """The positive integer f such that ``part * f == whole``; None if TVM cannot prove one."""
     analyzer = Analyzer()
     factor = None if is_zero(part) else analyzer.simplify(tirx.floordiv(whole, part))
     if not isinstance(factor, tirx.IntImm) or factor.value < 1:
@@ -167,10 +167,12 @@ def divides(divisor: int, extent: tirx.Expr) -> bool:
     return bool(Analyzer().can_prove_equal(tirx.floormod(extent, divisor), 0))
 
 
-def repeated_at(position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-    """The indices in a tensor of `extents` of the element that broadcasting puts at `position`.
+def broadcast_position(
+    position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]
+) -> list[tirx.Expr]:
+    """The indices, in a tensor of shape `extents`, of the element that broadcasts to `position`.
 
-    Axes of extent 1 are repeated, and so is the whole tensor along further first axes.
+    Axes of extent 1 are repeated, and so is the whole tensor along additional leading axes.
     """
     own = position[len(position) - len(extents) :]
     return [
@@ -180,17 +182,17 @@ def repeated_at(position: Sequence[tirx.Expr], extents: Sequence[tirx.Expr]) -> 
 
 
 def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-    """The position in `shape` of the element number `index` in row-major order."""
+    """The position in `shape` of the element at row-major index `index`."""
     position: list[tirx.Expr] = []
     for extent in reversed(shape[1:]):
         if is_zero(extent):
-            extent = tirx.const(1, "int64")  # there is no element to count
+            extent = tirx.const(1, "int64")  # avoid dividing by 0: no element is accessed
         position.insert(0, tirx.floormod(index, extent))
         index = tirx.floordiv(index, extent)
     return [index, *position] if shape else []
 
 
 def widened_bfloat16(value: tirx.Expr) -> tirx.Expr:
-    """A bfloat16 as float32, by bits: it is the upper half of that."""
+    """Widen a bfloat16 to float32 by its bits, which are the upper half of the float32."""
     bits = tirx.reinterpret("uint16", value).astype("uint32")
     return tirx.reinterpret("float32", bits << tirx.const(16, "uint32"))

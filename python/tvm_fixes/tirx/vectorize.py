@@ -12,13 +12,14 @@
 # and limitations under the License.
 """Vectorization of loops over adjacent elements, with explicit lanes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
-from tvm_ffi import structural_mutate
+from tvm_ffi import structural_mutate, structural_walk
 
 from ..target.cpu import Cpu
 from .loop_nest import Nest, Run, Update, around_loops, run_of, sequence, sources, updates_of, uses
@@ -27,10 +28,10 @@ from .util import contains, is_zero
 # Whether a lane has not been computed before.
 IsNew = Callable[[tirx.Expr], tirx.Expr]
 
-# How many vectors are summed side by side, so that an addition does not wait for the one before.
+# The number of vectors to sum side by side, so that an addition need not wait for the previous one.
 _MAX_VECTORS = 4
 
-# With fewer lanes a vector does not pay.
+# With fewer lanes, vectors do not pay off.
 _MIN_LANES = 4
 
 
@@ -58,13 +59,12 @@ def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
         …
         total[i] = lanes[0]
 
-    If the extent is unknown, and there are fewer elements than lanes at run time, they are summed
-    one by one.
+    If the extent is unknown and turns out smaller than the lanes, elements are summed one by one.
 
     Parameters
     ----------
     function : tirx.PrimFunc
-        Its blocks that are not recognised stay as they are.
+        Blocks that are not recognized stay unchanged.
     target : tvm.target.Target
         A CPU.
 
@@ -73,35 +73,43 @@ def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     tirx.PrimFunc
     """
     size = Cpu.of(target).vector_bytes
+    intermediates: set[tirx.Var] = set()
+    structural_walk(
+        function.body, (SBlock, lambda block: intermediates.update(block.alloc_buffers))
+    )
 
     def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
         nest = Nest.of(loop)
         if nest is None:
             return mutator.default_mutate(loop)
-        vectorized = _reduction if nest.block.init is not None else vectorize_elementwise
-        new = vectorized(nest, size)
+        if nest.block.init is not None:
+            new = _reduction(nest, size, intermediates)
+        else:
+            new = vectorize_elementwise(nest, size, intermediates=intermediates)
         return loop if new is None else new
 
     body = structural_mutate(function.body, (tirx.For, rewrite))
     return function if body.same_as(function.body) else function.with_body(body)
 
 
-def _reduction(nest: Nest, size: int) -> tirx.Stmt | None:
-    """The reduction of `nest` with vectors of `size` bytes, None if they do not fit."""
+def _reduction(nest: Nest, size: int, intermediates: Collection[tirx.Var]) -> tirx.Stmt | None:
+    """The reduction of `nest` with vectors of `size` bytes; None if they do not fit."""
     stores, reduced = nest.stores, nest.reduced
     if not stores or not reduced:
         return None
     updates = updates_of(nest, stores)
     if updates is None:
         return None
-    arguments = nest, updates, reduced, size
+    arguments = nest, updates, reduced, size, intermediates
     return _reduce_along(*arguments) or _reduce_across(*arguments)
 
 
-def _reduce_along(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
+def _reduce_along(
+    nest: Nest, updates: list[Update], reduced: int, size: int, intermediates: Collection[tirx.Var]
+) -> tirx.Stmt | None:
     """A reduction of adjacent elements: each lane has a partial sum."""
     loops = nest.loops[len(nest.loops) - reduced :]
-    run = run_of(loops, [update.element for update in updates])
+    run = run_of(loops, [update.element for update in updates], intermediates=intermediates)
     accumulators = None if run is None else _Accumulators.of(run, updates, size)
     if run is None or accumulators is None:
         return None
@@ -125,11 +133,13 @@ def _reduce_along(nest: Nest, updates: list[Update], reduced: int, size: int) ->
     return nest.around(len(nest.loops) - reduced, body, accumulators.buffers)
 
 
-def _reduce_across(nest: Nest, updates: list[Update], reduced: int, size: int) -> tirx.Stmt | None:
-    """A reduction of elements that are not adjacent: each lane has a result of its own."""
+def _reduce_across(
+    nest: Nest, updates: list[Update], reduced: int, size: int, intermediates: Collection[tirx.Var]
+) -> tirx.Stmt | None:
+    """A reduction of elements that are not adjacent: each lane computes a separate result."""
     outer, loops = nest.loops[: len(nest.loops) - reduced], nest.loops[len(nest.loops) - reduced :]
     targets = [tirx.BufferLoad(u.target.buffer, u.target.indices) for u in updates]
-    run = run_of(outer, [update.element for update in updates], targets)
+    run = run_of(outer, [update.element for update in updates], targets, intermediates)
     accumulators = None if run is None else _Accumulators.of(run, updates, size)
     if run is None or accumulators is None:
         return None
@@ -154,7 +164,7 @@ def _reduce_across(nest: Nest, updates: list[Update], reduced: int, size: int) -
 
 
 def _vectors(extent: tirx.Expr, lanes: int, updates: list[Update]) -> int:
-    """How many vectors to reduce side by side; 1 if calls compute the elements."""
+    """The number of vectors to reduce side by side; 1 if calls compute the elements."""
     if any(contains(update.element, tvm.ir.Call) for update in updates):
         return 1
     if not isinstance(extent, tirx.IntImm):
@@ -163,7 +173,7 @@ def _vectors(extent: tirx.Expr, lanes: int, updates: list[Update]) -> int:
 
 
 class _Accumulators:
-    """The accumulators of results that are updated together: some lanes for each."""
+    """The accumulators of results that are updated together: a buffer of lanes for each."""
 
     def __init__(self, updates: Sequence[Update], lanes: int, vectors: int) -> None:
         self.lanes = lanes
@@ -200,7 +210,7 @@ class _Accumulators:
         element: Callable[[Update], tirx.Expr],
         is_new: tirx.Expr | None = None,
     ) -> tirx.Stmt:
-        """Combine a lane with an element; if there is a condition, only where it holds."""
+        """Combine a lane with an element; with `is_new`, only where it holds."""
         stmts = []
         for buffer, update in self._parts:
             old = tirx.BufferLoad(buffer, [lane])
@@ -211,7 +221,7 @@ class _Accumulators:
         return sequence(stmts)
 
     def halve(self) -> list[tirx.Stmt]:
-        """Combine one half of the lanes with the other, until one is left."""
+        """Combine one half of the lanes with the other until one lane is left."""
         stmts = []
         half = self._count // 2
         while half:
@@ -248,8 +258,10 @@ class _Accumulators:
         )
 
 
-def vectorize_elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | None:
-    """The loops of an elementwise kernel, the innermost ones in vectors.
+def vectorize_elementwise(
+    nest: Nest, size: int, outer: int = 0, intermediates: Collection[tirx.Var] = ()
+) -> tirx.Stmt | None:
+    """Vectorize the innermost loops of an elementwise kernel.
 
     Parameters
     ----------
@@ -257,7 +269,7 @@ def vectorize_elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | 
     size : int
         The size of a vector in bytes.
     outer : int
-        How many of the outermost loops stay as they are.
+        The number of outermost loops to keep.
 
     Returns
     -------
@@ -269,13 +281,12 @@ def vectorize_elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | 
         return None
     (store,) = stores
     target = tirx.BufferLoad(store.buffer, store.indices)
-    run = run_of(nest.loops[outer:], [store.value], [target])
+    run = run_of(nest.loops[outer:], [store.value], [target], intermediates)
     if run is None:
         return None
     variables = [loop.loop_var for loop in run.loops]
-    # TVM rounds to bfloat16 by an expression that repeats the value with the variables that are
-    # bound in it, and refuses to vectorize that; nor does it store a vector of equal elements as
-    # integers.
+    # TVM's rounding to bfloat16 repeats the value, with the variables bound in it, and cannot be
+    # vectorized. TVM also cannot store a vector of equal bfloat16 elements as integers.
     is_equal = not uses(store.value, variables)
     if str(store.value.ty) == "bfloat16" and (is_equal or contains(store.value, tvm.ir.Call)):
         return None
@@ -289,8 +300,8 @@ def vectorize_elementwise(nest: Nest, size: int, outer: int = 0) -> tirx.Stmt | 
     def assign(start: tirx.Expr, count: int, is_new: IsNew | None = None) -> tirx.Stmt:
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
             new, old = run.at(value, start + lane), run.at(target, start + lane)
-            # Lanes that are done may have overwritten their operands: TVM puts a result into the
-            # memory of an intermediate one that has no further reader.
+            # Finished lanes may have overwritten their operands: TVM lets a result share the memory
+            # of an intermediate one that is not read again.
             if is_new is not None:
                 new = tirx.Select(is_new(lane), new, old)
             return tirx.BufferStore(store.buffer, new, old.indices)
@@ -306,8 +317,8 @@ def _in_vectors(
 ) -> list[tirx.Stmt]:
     """Statements that run `body` for `extent` elements.
 
-    It is called with the first element and the number of lanes; for a last vector that overlaps the
-    one before, also with a function that says whether a lane is new.
+    `body` takes the first element and the number of lanes.  For a last vector that overlaps the
+    previous one, it also takes a function that tells whether a lane is new.
     """
     stmts: list[tirx.Stmt] = []
     done: tirx.Expr = int64(0)
@@ -335,7 +346,7 @@ def _in_vectors(
 def _hoist_calls(
     value: tirx.Expr, variables: Sequence[tirx.Var]
 ) -> tuple[tirx.Expr, list[tirx.Stmt]]:
-    """`value` without the calls that do not depend on `variables`, and their bindings."""
+    """Bind the calls in `value` that do not depend on `variables`; return both."""
     constants: list[tirx.Stmt] = []
 
     def hoist(call: tvm.ir.Call, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:

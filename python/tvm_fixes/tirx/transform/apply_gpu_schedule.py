@@ -23,9 +23,9 @@ Symptom
     ``relax.build`` fails with "Cross-thread reduction requires …", "No matched reducer" or "Cannot
     allocate global memory".  The first product of matrices takes minutes to compile.
 Mechanism
-    A schedule splits a reduction among threads in a way that the lowering later rejects, or leaves
-    an intermediate result in global memory.  TVM's tensor intrinsics are parsed on first use, and
-    for each of them Python searches all modules for the sources of the importing frames.
+    A schedule splits a reduction among threads in a way that lowering later rejects, or leaves an
+    intermediate result in global memory.  TVM's tensor intrinsics are parsed on first use, and for
+    each of them Python searches all modules for the sources of the importing frames.
 How to remove
     When TVM passes the tests of this file, delete it, its tests and the fix id ``gpu-schedule``,
     and use TVM's ``ApplyDefaultSchedule`` in :mod:`tvm_fixes.pipeline`.
@@ -45,7 +45,7 @@ from ...support import switches
 from . import decompose_reduction
 
 # The modules of the frames of an import; they have no source files.
-_IMPORTERS = ("importlib._bootstrap", "importlib._bootstrap_external")
+_IMPORTING_MODULES = ("importlib._bootstrap", "importlib._bootstrap_external")
 
 
 def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
@@ -55,15 +55,14 @@ def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
     ----------
     schedule : tvm.transform.Pass
         TVM's ``ApplyDefaultSchedule`` with its rules for the target.  A scheduled kernel is kept if
-        it can be lowered, and if it sets the result of a reduction of no elements.  Otherwise the
-        fallback schedule is used: each thread computes one element of the result, with all its
-        intermediate values.
+        it can be lowered, and if it sets the result of an empty reduction.  Otherwise the fallback
+        schedule is used: each thread computes one element of the result and all its intermediate
+        values.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs that are not scheduled yet.  It needs the target as a
-        context.
+        A module pass over the PrimFuncs that are not scheduled yet.  It needs a current target.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -77,7 +76,7 @@ def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
         for variable, function in list(scheduled.functions_items()):
             is_new = isinstance(function, tirx.PrimFunc) and not function.same_as(before[variable])
             if is_new and not (_lowers(function) and _sets_every_result(function)):
-                simple = _one_element_a_thread(before[variable], target)
+                simple = _one_element_per_thread(before[variable], target)
                 if switches.enabled(DECOMPOSE_REDUCTION):
                     simple = decompose_reduction.decompose(simple)
                 scheduled.update_func(variable, simple.with_attr("tirx.is_scheduled", True))
@@ -88,7 +87,7 @@ def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
 
 
 def _prepare_import_of_intrinsics() -> None:
-    for name in _IMPORTERS:
+    for name in _IMPORTING_MODULES:
         inspect.modulesbyfile.setdefault(f"<frozen {name}>", name)
 
 
@@ -114,7 +113,7 @@ def _lowers(function: tirx.PrimFunc) -> bool:
 
 
 def _sets_every_result(function: tirx.PrimFunc) -> bool:
-    """Whether no reduction may be empty; always true if the fix for empty reductions is off."""
+    """Whether no reduction can be empty; always true if the fix for empty reductions is off."""
     if not switches.enabled(DECOMPOSE_REDUCTION):
         return True
     return not decompose_reduction.possibly_empty(Schedule(function))
@@ -124,7 +123,7 @@ def _scopes(block: SBlock) -> list[str]:
     return [buffer.scope() for buffer in block.alloc_buffers]
 
 
-def _one_element_a_thread(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+def _one_element_per_thread(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     """Schedule a kernel with independent threads, with intermediate results in local memory."""
     schedule = Schedule(function)
     *producers, result = try_inline(schedule, normalize_prim_func(schedule))

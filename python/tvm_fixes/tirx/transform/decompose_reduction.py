@@ -23,7 +23,7 @@ Mechanism
     The initial value is set in the first iteration of the innermost loop, which has no iterations.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``decompose-reduction``.
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``decompose-reduction``.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ def _is_positive(extent: tirx.Expr) -> bool:
 def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Decompose the reductions of a PrimFunc that may have no elements."""
     schedule = Schedule(function)
-    # Collect all blocks first: to decompose one replaces the blocks around it.
+    # Collect all blocks first: decomposing one replaces the blocks around it.
     for block, outermost in possibly_empty(schedule):
         schedule.decompose_reduction(block, outermost)
     return schedule.mod["main"]

@@ -26,9 +26,8 @@ Symptom
 Mechanism
     The simplifier applies identities of integers to floats.
 How to remove
-    When TVM passes the tests of this file, delete it, its tests, its lines in
-    :mod:`tvm_fixes.pipeline` and :mod:`tvm_fixes.relax.constants.evaluate`, and the fix id
-    ``float-arithmetic``.
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``float-arithmetic``.
 """
 
 import math
@@ -105,7 +104,7 @@ def _difference(node: tirx.Sub) -> tirx.Expr:
     dtype = str(node.ty)
     if not dtype.startswith("bfloat16"):
         return tirx.Add(node.a, _negated(node.b))
-    # Compute in float32: to round a bfloat16 step takes several instructions.
+    # Compute in float32: rounding a step to bfloat16 takes several instructions.
     wide = dtype.replace("bfloat16", "float32")
     return tirx.Cast(dtype, tirx.Add(tirx.Cast(wide, node.a), _negated(tirx.Cast(wide, node.b))))
 
@@ -119,7 +118,7 @@ def _cancels(node: tirx.Sub) -> bool:
 
 
 def _simplified(node: tirx.Expr) -> tirx.Expr:
-    """Simplify `node` with equal indices in all loads, as they may become in the loops."""
+    """Simplify `node` with the same indices in all loads, as they may be equal in the loops."""
 
     def at_origin(load: tvm.ir.TensorLoad) -> tirx.Expr:
         return tirx.BufferLoad(load.source, [tirx.const(0, "int64")] * len(load.indices))

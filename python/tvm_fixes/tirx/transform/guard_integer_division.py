@@ -20,13 +20,13 @@ Trigger
     A division or remainder of integers, on a CPU, by a divisor that is not a constant: ``divide``,
     ``floor_divide``, ``mod`` and ``floor_mod`` of tensors, and extents that are quotients.
 Symptom
-    A divisor of 0 kills the process with SIGFPE, and so does the least integer divided by -1.
+    A divisor of 0 kills the process with SIGFPE, and so does the most negative integer divided by
+    -1.
 Mechanism
     The x86 instruction traps in both cases, and both are undefined behavior in LLVM.
 How to remove
-    When TVM passes the tests of this file, delete it, its tests, its lines in
-    :mod:`tvm_fixes.pipeline` and :mod:`tvm_fixes.relax.constants.evaluate`, and the fix id
-    ``integer-division``.
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``integer-division``.
 """
 
 import functools
@@ -39,7 +39,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import INTEGER_DIVISION as FIX_ID
-from ..util import contains, in_scalars, prim_func_pass
+from ..util import contains, prim_func_pass, scalarized
 
 _MESSAGE = "integer division by zero"
 
@@ -60,11 +60,11 @@ def GuardIntegerDivision() -> tvm.transform.Pass:
         divisor = T.Select(b[i] == 0 or b[i] == -1, 1, b[i])
         y[i] = T.Select(b[i] == -1, 0 - a[i], T.truncdiv(a[i], divisor))
 
-    The least integer divided by -1 is itself, with remainder 0: the result wraps around, as in a
-    sum.  A divisor that is provably neither 0 nor -1 costs nothing.  Other divisors are checked for
-    each element, and the loop around them is not vectorized: functions that are fused with a
-    division take two to three times as long, and an int8 ``floor_divide`` five times.  Divisions of
-    an index by an extent stay unchanged: if the extent is 0, the loops around them are empty.
+    The most negative integer divided by -1 is itself, with remainder 0: the result wraps around, as
+    in a sum.  A divisor that is provably neither 0 nor -1 costs nothing.  Other divisors are
+    checked for each element, and the loop around them is not vectorized: a kernel with a division
+    takes two to three times as long, and an int8 ``floor_divide`` five times.  Divisions of an
+    index by an extent stay unchanged: if the extent is 0, the loops around them are empty.
 
     Returns
     -------
@@ -80,12 +80,12 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
     bound: set[tirx.Var] = set()
     structural_walk(function.body, ((tirx.Let, tirx.Bind), lambda node: bound.add(node.var)))
     guarded = structural_map(function, (tirx.BufferStore, lambda store: _guard_store(store, bound)))
-    return structural_map(guarded, (tirx.For, _in_scalars))
+    return structural_map(guarded, (tirx.For, _scalarized))
 
 
-def _in_scalars(loop: tirx.For) -> tirx.For:
+def _scalarized(loop: tirx.For) -> tirx.For:
     """Turn a vectorized loop with an assert into a scalar loop: TVM does not scalarize it."""
-    return in_scalars(loop, lambda body: contains(body, tirx.AssertStmt))
+    return scalarized(loop, lambda body: contains(body, tirx.AssertStmt))
 
 
 def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:
@@ -157,7 +157,7 @@ def _is_one_of(divisor: tirx.Expr, divisors: Sequence[tirx.Expr]) -> bool:
 
 
 def _checks(expression: tirx.Expr, divisors: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-    """The conditions under which evaluating an expression divides by 0 nowhere."""
+    """The conditions under which an expression never divides by 0."""
     found: list[tirx.Expr] = []
 
     def look(node: tirx.Expr) -> WalkResult | None:

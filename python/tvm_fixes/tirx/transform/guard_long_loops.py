@@ -22,11 +22,11 @@ Trigger
 Symptom
     The process takes all memory and ends with ``std::bad_alloc``.
 Mechanism
-    ``UnrollLoop`` multiplies the iterations with the stores in 32 bits. The product is negative,
-    and below any limit on the steps to unroll.
+    ``UnrollLoop`` multiplies the iterations by the stores in 32 bits. The product is negative, and
+    so below any unrolling limit.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``long-loops``.
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``long-loops``.
 """
 
 import tvm

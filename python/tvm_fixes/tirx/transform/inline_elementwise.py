@@ -223,7 +223,7 @@ def _inlined(stored: tirx.BufferStore, reader: tirx.BufferStore) -> tirx.Expr:
 
 
 def _visits(value: tirx.Expr, limit: int = _MAX_VISITS) -> int:
-    """The number of nodes that the simplifier visits; above `limit`, any number above it."""
+    """The number of nodes that the simplifier visits; a lower bound if it exceeds `limit`."""
     visits = [_node_count(value)]
 
     def visit(choice: tirx.Select) -> None:

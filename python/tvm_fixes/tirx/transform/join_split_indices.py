@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""JoinSplitIndices: an index that is split again keeps its constants.
+"""JoinSplitIndices: keep the constants of an index that is split again.
 
 Upstream
     None known.
@@ -23,12 +23,11 @@ Trigger
 Symptom
     The kernel silently reads other elements.
 Mechanism
-    IterMapSimplify, by which FlattenBuffer simplifies indices, moves the constant into the inner
-    remainder, or forgets it: the examples become ``(i + 8) % 15 // 15 + 2`` and ``(i + 7) % 15``.
+    IterMapSimplify, which FlattenBuffer uses to simplify indices, moves the constant into the inner
+    remainder, or drops it: the examples become ``(i + 8) % 15 // 15 + 2`` and ``(i + 7) % 15``.
 How to remove
-    When TVM passes the tests of this file, delete it, its tests, its lines in
-    :mod:`tvm_fixes.pipeline` and :mod:`tvm_fixes.relax.constants.evaluate`, and the fix id
-    ``split-indices``.
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``split-indices``.
 """
 
 from collections.abc import Iterator
@@ -43,11 +42,12 @@ from ...fixes.elements import SPLIT_INDICES as FIX_ID
 from ..util import contains, divides, prim_func_pass
 
 _SPLITS = (tirx.FloorDiv, tirx.FloorMod)
+_SUMS = (tirx.Add, tirx.Sub)
 _TRUNCATED = {tirx.FloorDiv: tirx.truncdiv, tirx.FloorMod: tirx.truncmod}
 
 
 def JoinSplitIndices() -> tvm.transform.Pass:
-    """Join the parts of a split index, and hide quotients of what is left from IterMapSimplify.
+    """Join the parts of a split index, and hide the remaining quotients from IterMapSimplify.
 
     Before::
 
@@ -59,7 +59,7 @@ def JoinSplitIndices() -> tvm.transform.Pass:
         y[i] = x[(i + 12) % 15]
         z[i] = x[truncdiv(i % 15 + 38, 15)]
 
-    Both quotients of a number that is not negative are equal.
+    For a non-negative number, ``truncdiv`` equals ``//``.
 
     Returns
     -------
@@ -96,12 +96,8 @@ def _with_ranges(function: tirx.PrimFunc) -> Analyzer:
     return analyzer
 
 
-def _is_sum(expr: tirx.Expr) -> bool:
-    return isinstance(expr, tirx.Add | tirx.Sub)
-
-
 def _joined(analyzer: Analyzer, node: tirx.Expr) -> tirx.Expr:
-    """A quotient or remainder of a sum that IterMapSimplify does not misread."""
+    """Rewrite a quotient or remainder so that IterMapSimplify does not misread it."""
     if not _may_be_misread(node.a):
         return node
     terms = list(_terms(node.a))
@@ -119,18 +115,15 @@ def _joined(analyzer: Analyzer, node: tirx.Expr) -> tirx.Expr:
 
 
 def _may_be_misread(index: tirx.Expr) -> bool:
-    """Whether an index is a sum with a part of a split and, anywhere in it, a constant."""
-    if not _is_sum(index) or not contains(index, _SPLITS):
-        return False
-    constants = (term for term in _all_terms(index) if isinstance(term, tirx.IntImm))
-    return any(term.value != 0 for term in constants)
+    """Whether an index is a sum that contains a quotient or remainder and a constant."""
+    return (
+        isinstance(index, _SUMS) and contains(index, _SPLITS) and contains(index, _SUMS, _is_shift)
+    )
 
 
-def _all_terms(expr: tirx.Expr) -> list[tirx.Expr]:
-    """The terms of the sums in an expression."""
-    found: list[tirx.Expr] = []
-    structural_walk(expr, ((tirx.Add, tirx.Sub), lambda node: found.extend((node.a, node.b))))
-    return found
+def _is_shift(node: tirx.Expr) -> bool:
+    """Whether a constant, other than 0, is added or subtracted."""
+    return any(isinstance(term, tirx.IntImm) and term.value != 0 for term in (node.a, node.b))
 
 
 def _terms(expr: tirx.Expr) -> Iterator[tirx.Expr]:
@@ -146,7 +139,7 @@ def _terms(expr: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def _find_split(terms: list[tirx.Expr]) -> tuple[int, int, tirx.Expr] | None:
-    """The positions of a quotient and a remainder of one index, and what their sum is."""
+    """The positions of a quotient and a remainder of the same index, and their sum."""
     for low, remainder in enumerate(terms):
         if not _is_split(remainder, tirx.FloorMod):
             continue
@@ -174,7 +167,7 @@ def _whole(term: tirx.Expr, remainder: tirx.FloorMod) -> tirx.Expr | None:
     if not _is_split(quotient, tirx.FloorDiv) or quotient.b.value != size:
         return None
     index = quotient.a
-    # TVM simplifies the index of each part by itself: they may differ by a multiple.
+    # TVM simplifies the index of each part separately: they may differ by a multiple.
     if not divides(size, index - remainder.a):
         return None
     return index if count is None else tirx.floormod(index, count * size)

@@ -29,7 +29,7 @@ Mechanism
     a loop with a call.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``elementary-functions``.
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``elementary-functions``.
 """
 
 import math
@@ -41,7 +41,7 @@ from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.elements import ELEMENTARY_FUNCTIONS as FIX_ID
 from ..library_functions import with_library_functions
-from ..util import contains, in_scalars, prim_func_pass, widened_bfloat16
+from ..util import contains, prim_func_pass, scalarized, widened_bfloat16
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
@@ -129,10 +129,10 @@ def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
         return function
     function = _read_as_integers(_without_bfloat16(function, target))
     lowered = structural_map(function, (tvm.ir.Call, _lower_call))
-    return structural_map(lowered, (tirx.For, _in_scalars))
+    return structural_map(lowered, (tirx.For, _scalarized))
 
 
-def _in_scalars(loop: tirx.For) -> tirx.For:
+def _scalarized(loop: tirx.For) -> tirx.For:
     """Turn a vectorized loop that stores bfloat16 into a scalar loop.
 
     TVM rounds to bfloat16 by an expression that repeats the value with the variables bound in it,
@@ -145,7 +145,7 @@ def _in_scalars(loop: tirx.For) -> tirx.For:
             value = value.args[0]
         return str(value.ty) == "bfloat16" and contains(value, tirx.Let)
 
-    return in_scalars(loop, lambda body: contains(body, tirx.BufferStore, repeats_variables))
+    return scalarized(loop, lambda body: contains(body, tirx.BufferStore, repeats_variables))
 
 
 def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
@@ -221,7 +221,7 @@ def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
-    """`body` applied to `value`, which is bound to a variable and computed once."""
+    """Apply `body` to `value`, bound to a variable so that it is computed once."""
     var = tirx.Var("x", value.ty)
     return tirx.Let(var, value, body(var))
 
@@ -280,14 +280,14 @@ _TANH = (
     -0.0056963395327329636,
 )
 
-# ln(2), its upper part so short that the product with an exponent is exact.
+# ln(2) in two parts.  The upper one has few enough bits that its product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06
 # The bias of a float32's exponent, and the position of its lowest bit.
 _BIAS = 127
 _MANTISSA_BITS = 23
-# From 2^23 to 2^24, float32 has exactly the integers: adding this number rounds to an integer.
+# From 2^23 to 2^24, all float32 numbers are integers: adding this number rounds to an integer.
 _ROUNDER = 1.5 * 2**_MANTISSA_BITS
-# Below, exp is 0 in float32; above, it is infinite.
+# Below _LOWEST, exp is 0 in float32; above _HIGHEST, it is infinite.
 _LOWEST, _HIGHEST = -104.0, 89.0
 
 

@@ -23,8 +23,8 @@ Symptom
     It runs on a single core.  A transposition of large matrices takes three times as long as ONNX
     Runtime's.
 Mechanism
-    TVM's pipeline for CPUs has no schedules.  A transposition reads each of the elements that it
-    writes side by side from another page.
+    TVM's pipeline for CPUs has no schedules.  A transposition reads adjacent elements of its result
+    from different pages.
 How to remove
     When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it,
     ``tiled_transpose.py``, ``repetition.py`` and ``loop_partition.py``, their tests, its line in
@@ -51,7 +51,7 @@ from ..tiled_transpose import transpose_in_tiles
 from ..util import count_of, is_zero, prim_func_pass
 from ..vectorize import int64, serial_loop, vectorize_elementwise
 
-# The number of parallel iterations that the cores of a CPU share evenly enough.
+# Enough parallel iterations for the cores of a CPU to share the work evenly.
 _ENOUGH_ITERATIONS = 64
 
 # With fewer elements, LLVM unrolls the loops; if they have vectors, its SLP vectorizer then makes
