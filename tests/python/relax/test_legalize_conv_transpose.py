@@ -392,10 +392,10 @@ def test_no_cpu_schedule_for_a_gpu(case: Case) -> None:
     ("case", "message"),
     [
         (Case(dilation=(1, 0)), r"conv2d_transpose: dilation must be at least 1, got \[1, 0\]"),
-        (Case(padding=(9, 0, 9, 0)), r"conv2d_transpose: padding .*extent in H would be -7"),
+        (Case(padding=(9, 0, 9, 0)), r"conv2d_transpose: padding .*extent -7 along axis H"),
         (
             replace(PACKED, padding=(0, 9, 0, 9)),
-            r"conv2d_transpose: padding \[0, 9, 0, 9\] .*extent in W would be -10",
+            r"conv2d_transpose: padding \[0, 9, 0, 9\] .*extent -10 along axis W",
         ),
     ],
 )

@@ -17,9 +17,9 @@ from importlib import import_module
 
 
 def register() -> None:
-    """Put the lowerings of every module of this package in force; a second call does nothing.
+    """Register the lowerings of all modules of this package; a second call is a no-op.
 
-    A module that has lowerings has a function ``register``, which does so for its own.
+    Each module with lowerings has a function ``register`` for them.
     """
     for module in sorted(info.name for info in pkgutil.walk_packages(__path__, f"{__name__}.")):
         own = getattr(import_module(module), "register", None)

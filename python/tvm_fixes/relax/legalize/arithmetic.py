@@ -264,7 +264,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     for operator in _OPERATORS.keys() - _WITH_ZERO.keys():
         override(operator, _legalize)
     for operator in _WITH_ZERO:

@@ -59,7 +59,7 @@ def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     Returns
     -------
     relax.Expr or None
-        None if the fix is off, and for other dtypes.
+        None if the fix is off or the dtype is another one.
     """
     dtype = str(call.args[0].ty.dtype)
     inner = accumulation_dtype(dtype)
@@ -96,7 +96,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 
 def _has_equal_windows(count: tirx.Expr, extent: tirx.Expr) -> bool:
-    """Whether both are known, and each window of `count` has as many of `extent` elements."""
+    """Whether both are known and `count` windows divide `extent` elements evenly."""
     is_known = isinstance(count, tirx.IntImm) and isinstance(extent, tirx.IntImm)
     return is_known and count.value > 0 and divides(count.value, extent)
 

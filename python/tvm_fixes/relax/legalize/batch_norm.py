@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of ``relax.nn.batch_norm`` with the dtypes of its type, as fusible arithmetic.
+"""Lowering of ``relax.nn.batch_norm`` to fusible arithmetic with the result dtypes of its type.
 
 Versions
     Seen in 0.27.0.post1.
@@ -44,7 +44,7 @@ _OPERATOR = "relax.nn.batch_norm"
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """Lower `call`, with each result rounded to the dtype of its type."""
+    """Lower `call`, and round each result to the dtype of its type."""
     if not switches.enabled(FIX_ID):
         return stock(bb, call)
     dtypes = [field.dtype.dtype for field in call.ty.fields]
@@ -68,7 +68,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 
 def _normalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Tuple:
-    """``data * scale + shift``; constant statistics make scale and shift constant."""
+    """Lower to ``data * scale + shift``; with constant statistics, both factors are constant."""
     data, gamma, beta, mean, variance = call.args
     dtype, attrs = data.ty.dtype.dtype, call.attrs
     wide = accumulator_dtype(dtype, dtype, dtype)
@@ -98,5 +98,5 @@ def _normalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Tuple:
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     override(_OPERATOR, _legalize)

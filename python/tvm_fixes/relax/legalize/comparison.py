@@ -20,8 +20,8 @@ Trigger
     ``not_equal`` of NaN; ``isnan``, ``isinf`` and ``isfinite`` of bfloat16, integers and booleans.
 Symptom
     For booleans, LLVM rejects ``fcmp oeq i1``, or a check in TVM's code generator fails; ``isnan``,
-    ``isinf`` and ``isfinite`` are rejected. The relu of NaN is 0, and the clip of NaN a bound, but
-    NaN in PyTorch and ONNX; ``not_equal`` of NaN and a number is false.
+    ``isinf`` and ``isfinite`` are rejected. The relu of NaN is 0 and the clip of NaN is a bound;
+    PyTorch and ONNX return NaN. ``not_equal`` of NaN and a number is false.
 Mechanism
     The code generator takes any dtype that is neither a signed nor an unsigned integer for a float.
     TVM's maximum is the second operand if the first one is not greater, which is always the case if
@@ -39,7 +39,7 @@ from tvm.sym import Analyzer
 
 from ...fixes.elements import COMPARISON_LEGALIZE as FIX_ID
 from ...support import switches
-from ...tirx.util import is_one, repeated_at
+from ...tirx.util import broadcast_position, is_one
 from .override import Legalize, override
 
 _OPERATORS = (
@@ -112,7 +112,7 @@ def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: s
 
     def extremum(a: te.Tensor, b: te.Tensor, shape: list[tirx.Expr]) -> te.Tensor:
         def element(*position: tirx.Var) -> tirx.Expr:
-            x, y = (tensor(*repeated_at(position, tensor.shape)) for tensor in (a, b))
+            x, y = (tensor(*broadcast_position(position, tensor.shape)) for tensor in (a, b))
             x_first, y_first = (x > y, y >= x) if name == "maximum" else (x < y, y <= x)
             # With a NaN neither comparison is true, and the sum is NaN.
             return tirx.Select(x_first, x, tirx.Select(y_first, y, x + y))
@@ -124,7 +124,7 @@ def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: s
 
 
 def _is_repeated(operand: list[tirx.Expr], shape: list[tirx.Expr]) -> bool:
-    """Whether it is known along which axes an operand is broadcast to `shape`."""
+    """Whether TVM proves for each axis that an operand is equal or broadcast to `shape`."""
     own = shape[len(shape) - len(operand) :]
     return all(
         is_one(extent) or Analyzer().can_prove_equal(extent, whole)
@@ -157,7 +157,7 @@ def _legalize_bounded(
     stock: Legalize,
     compute: Callable[..., te.Tensor],
 ) -> relax.Expr:
-    """Lower an operator that bounds the elements of its first operand, by `compute`."""
+    """Lower an operator that bounds the elements of its first operand with `compute`."""
     data = call.args[0].ty
     is_known = isinstance(data.shape, relax.ShapeExpr) and "float" in str(data.dtype)
     if not (switches.enabled(FIX_ID) and is_known):
@@ -185,7 +185,7 @@ def _legalize_class(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     for operator in ("isnan", "isinf", "isfinite"):
         override(f"relax.{operator}", _legalize_class)
     for operator in _OPERATORS:

@@ -21,8 +21,8 @@ Symptom
     ``TypeError: argument of type 'PrimType' is not iterable``; a failed check of RenewDefs.
 Mechanism
     The value becomes a Python float, and TVM's code for an infinite constant expects its dtype as a
-    string.  The extents are scalar arguments of the kernel, and symbolic dims of the function that
-    it is fused into: one variable becomes a parameter twice.
+    string.  The extents are scalar arguments of the kernel and symbolic dims of the function that
+    it is fused into, so one variable becomes a parameter twice.
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``creation-legalize``.
@@ -82,7 +82,7 @@ def _legalize_shape_to_tensor(
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     for operator in ("relax.full", "relax.full_like"):
         override(operator, _legalize_full)
     override("relax.shape_to_tensor", _legalize_shape_to_tensor)

@@ -12,9 +12,8 @@
 # and limitations under the License.
 """Extent checks for operands that a kernel addresses by the extents of another operand.
 
-See :mod:`.indices`.  Extents that are known to differ are an error.  If they are not known to be
-equal, a CPU kernel compares them at run time, and the operand is read within its own extents in any
-case.
+See :mod:`.indices`.  Extents that provably differ are an error.  If they are not provably equal, a
+CPU kernel compares them at run time; in any case, the operand is read only within its own extents.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ Shape = Sequence[tirx.Expr]
 
 
 def open_axes(operator: str, name: str, own: Shape, expected: Shape, repeats: bool) -> list[int]:
-    """Return the axes along which extents are not known to be as expected.
+    """The axes along which extents are not proven to be the expected ones.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ def open_axes(operator: str, name: str, own: Shape, expected: Shape, repeats: bo
     Raises
     ------
     ValueError
-        If extents are known to differ.
+        If extents provably differ.
     """
     analyzer, result = Analyzer(), []
     for axis, (extent, wanted) in enumerate(zip(own, expected, strict=True)):
@@ -75,9 +74,9 @@ def fitted(
     expected: Shape,
     repeats: bool = False,
 ) -> relax.Expr:
-    """Return `operand` if its extents are known to be `expected`, else a copy with these extents.
+    """Return `operand` if its extents are provably `expected`; else a copy with these extents.
 
-    If `repeats`, an extent that is known to be 1 stays, to be broadcast.
+    With `repeats`, an extent that is provably 1 is kept for broadcasting.
     """
     operator = call.op.name.removeprefix("relax.")
     own = list(operand.ty.shape.values)

@@ -22,7 +22,7 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from ...tirx.util import repeated_at
+from ...tirx.util import broadcast_position
 from .extents import agreeing, fitted, open_axes
 from .indices import broadcast, found, is_at_most, is_within, nearest, read, takes_effect
 from .override import Legalize, override
@@ -97,7 +97,7 @@ def _legalize_gather_elements(
 def _gather_nd(
     data: te.Tensor, indices: te.Tensor, batch: int, unknown: Sequence[int]
 ) -> te.Tensor:
-    # Along the batch axes `unknown`, the indices may have larger extents than the data.
+    # Along the `unknown` batch axes, the indices may have larger extents than the data.
     *outer, count = indices.shape
     axes = range(batch, batch + int(count))
 
@@ -130,7 +130,7 @@ def _index_tensor(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
     def element(*position: tirx.Var) -> tirx.Expr:
         row = position[: len(outer)]
         places = [
-            found(index(*repeated_at(row, index.shape)), data.shape[axis])
+            found(index(*broadcast_position(row, index.shape)), data.shape[axis])
             for axis, index in enumerate(indices)
         ]
         return read(data, [*places, *position[len(outer) :]], axes)
@@ -151,7 +151,7 @@ def _legalize_index_tensor(bb: relax.BlockBuilder, call: relax.Call, stock: Lega
 def broadcast_indices(
     bb: relax.BlockBuilder, call: relax.Call, fields: list[relax.Expr]
 ) -> list[relax.Expr]:
-    """The index tensors, checked to broadcast to each other."""
+    """Check that the index tensors broadcast to each other, and return them."""
     outer = broadcast([field.ty.shape.values for field in fields])
     return [
         fitted(bb, call, "indices", field, outer[len(outer) - field.ty.ndim :], repeats=True)
@@ -171,7 +171,7 @@ def fields_of(bb: relax.BlockBuilder, indices: relax.Expr) -> list[relax.Expr]:
 
 @functools.cache
 def register() -> None:
-    """Put the lowerings in force. A second call does nothing."""
+    """Register the lowerings; a second call is a no-op."""
     override("relax.take", _legalize_take)
     override("relax.gather_elements", _legalize_gather_elements)
     override("relax.gather_nd", _legalize_gather_nd)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Indices that a model computes: counted from either end, and never out of bounds.
+"""Bounds for the indices that a model computes; negative ones count from the end.
 
 Upstream
     No thread found.
@@ -35,7 +35,7 @@ Mechanism
     of the data.
 How to remove
     When TVM passes the tests of this fix, delete this file, ``extents.py``, ``gather.py``,
-    ``scatter.py``, ``slices.py``, ``regions.py``, ``nll_loss.py``, ``pad.py``, their tests, the
+    ``scatter.py``, ``slices.py``, ``roi.py``, ``nll_loss.py``, ``pad.py``, their tests, the
     passes ``CheckIndices`` and ``LowerScan``, and the fix id ``index-legalize``.
 
 A negative index counts from the end.  On a CPU, the pass
@@ -92,7 +92,7 @@ def wrapped(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
 
 
 def nearest(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The index clamped to the extent: that of the nearest element."""
+    """Clamp the index to the extent: the index of the nearest element."""
     if _unsafe.get():
         return index
     return tirx.max(tirx.min(index, extent - 1), tirx.const(0, "int64"))

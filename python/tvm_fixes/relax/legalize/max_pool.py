@@ -18,10 +18,10 @@ Trigger
     ``relax.nn.max_pool1d``, ``max_pool2d`` and ``max_pool3d`` of floating-point data with a window
     of negative infinities, or with a NaN.
 Symptom
-    Wrong numbers, silently: the least finite number instead of negative infinity; whether a NaN is
+    Wrong numbers, silently: the lowest finite number instead of negative infinity; whether a NaN is
     kept depends on its position.
 Mechanism
-    The least finite number is both the padding and the initial value of the maximum; a comparison
+    The lowest finite number is both the padding and the initial value of the maximum; a comparison
     with a NaN is false.
 How to remove
     When TVM passes the tests of this file, delete it and its test.
@@ -132,6 +132,6 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     for rank in SPATIAL_AXES:
         override(f"relax.nn.max_pool{rank}d", _legalize)

@@ -12,8 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.nll_loss`` and ``relax.grad.nll_loss_backward``.
 
-See :mod:`.indices`.  A target equal to ``ignore_index`` has no loss and no weight, also if it is
-negative; TVM's gradient reads out of bounds for it.  Any other target out of range has the loss of
+See :mod:`.indices`.  A target equal to ``ignore_index``, which may be negative, has no loss and no
+weight; TVM's gradient reads out of bounds for it.  Any other target out of range has the loss of
 the nearest class.
 """
 
@@ -109,6 +109,6 @@ def _legalize_backward(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 
 @functools.cache
 def register() -> None:
-    """Put the lowerings in force. A second call does nothing."""
+    """Register the lowerings; a second call is a no-op."""
     override("relax.nn.nll_loss", _legalize_loss)
     override("relax.grad.nll_loss_backward", _legalize_backward)

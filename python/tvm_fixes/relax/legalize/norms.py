@@ -221,9 +221,9 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 
 def _check_groups(bb: relax.BlockBuilder, vector: relax.Expr, groups: int) -> relax.Expr:
-    """Check at run time that `groups` divides the extent of `vector`, unless that is known.
+    """Check at run time that `groups` divides the extent of `vector`, unless that is proven.
 
-    The type rule does not check symbolic channels; the computation would read out of bounds.
+    The type rule does not check symbolic channels; the kernel would read out of bounds.
     """
     (channels,) = vector.ty.shape.values
     if divides(groups, channels):
@@ -234,6 +234,6 @@ def _check_groups(bb: relax.BlockBuilder, vector: relax.Expr, groups: int) -> re
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     for operator in _OPERATORS:
         override(operator, _legalize)

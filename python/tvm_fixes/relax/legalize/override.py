@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
-"""A function with which LegalizeOps lowers a call of an operator."""
+"""A function that LegalizeOps calls to lower an operator."""
 
 # Above TVM's own registrations, which have level 10.
 _LEVEL = 11

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Poolings of symbolic extents with ``ceil_mode``, rewritten without it.
+"""Rewriting of poolings with ``ceil_mode`` and symbolic extents to poolings without it.
 
 Upstream
     None known.
@@ -39,13 +39,13 @@ from ..layouts import SPATIAL_AXES, Layout
 
 
 def ends_rounded_up(ends: list[int], strides: list[int], spans: list[int]) -> list[int]:
-    """Return the padding after each axis with which ``floor`` gives the windows of ``ceil_mode``.
+    """The padding after each axis for which ``floor`` gives the same windows as ``ceil_mode``.
 
     Parameters
     ----------
     ends, strides, spans : list of int
         For each axis: the padding after it, less than the span; the distance between windows; and
-        the number of elements from the first to the last one of a window.
+        the span of a window, from its first to its last element.
 
     Returns
     -------
@@ -59,10 +59,10 @@ def ends_rounded_up(ends: list[int], strides: list[int], spans: list[int]) -> li
 def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """Rewrite a pooling with ``ceil_mode`` to one without it that has the same windows.
 
-    The rewritten pooling has up to ``stride - 1`` more elements of padding after each axis, limited
-    so that the last window begins at the last element at the latest.  An average does not count
-    these.  With ``count_include_pad`` it must still count the original padding, so that is added to
-    the data by a separate pad first.
+    The rewritten pooling has up to ``stride - 1`` more elements of padding after each axis, but not
+    so many that a window begins beyond the last element.  An average does not count these.  With
+    ``count_include_pad`` it must still count the original padding, which a separate pad adds to the
+    data first.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Poolings whose window is larger than the padded data: the window is clipped to the data.
+"""Clipping of pooling windows that are larger than the padded data.
 
 Upstream
     None known.
@@ -43,10 +43,10 @@ from .pool_ceil_mode import round_down
 
 
 def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """Clip the window of a pooling to the padded data, along axes with a single window.
+    """Clip the window of a pooling to the padded data along axes with a single window.
 
     The divisor of an average does not change: PyTorch counts elements of the padding (with
-    ``count_include_pad``), but none beyond it.
+    ``count_include_pad``), but no elements beyond it.
 
     Parameters
     ----------
@@ -115,6 +115,6 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 @functools.cache
 def register() -> None:
-    """Put the lowering of averages in force. A second call does nothing."""
+    """Register the lowering of averages; a second call is a no-op."""
     for rank in SPATIAL_AXES:
         override(f"relax.nn.avg_pool{rank}d", _legalize)

@@ -15,17 +15,17 @@
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Rows of infinities or with a NaN; an argmax of rows that hold only the least number of their
+    Rows of infinities or with a NaN; an argmax of rows that contain only the lowest number of their
     dtype, such as zeros of uint8; statistics over axes that are known to be empty; sums, products
     and statistics of 16-bit floats.
 Symptom
-    Wrong numbers, silently: the maximum of negative infinities is the least finite number, whether
+    Wrong numbers, silently: the maximum of negative infinities is the lowest finite number, whether
     a NaN is kept depends on its position, an argmax is -1.  A mean of no elements fails to build
     with "Divide by zero".  A sum of 4096 float16 ones is 2048, the mean of 40000 threes infinite.
 Mechanism
-    A maximum begins with the least finite number, and an argmax in addition with the index -1,
-    which wins a tie; comparisons with a NaN are false, so the order of the operands decides which
-    one is kept.  Sums are in the dtype of the data.
+    A maximum begins with the lowest finite number, and an argmax also with the index -1, which wins
+    a tie; comparisons with a NaN are false, so the order of the operands decides which one is kept.
+    Sums are in the dtype of the data.
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``reduction-legalize``.
@@ -106,7 +106,7 @@ class _Reduction:
 
 
 def extremum_reducer(operator: str) -> Callable[..., tirx.Expr]:
-    """Return a reducer to the largest or smallest element, or to a NaN if there is one.
+    """A reducer to the largest or smallest element, or to a NaN if there is one.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool
     axes : sequence of int
         The reduced axes, not negative.
     keepdims : bool
-        Whether the reduced axes stay, with extent 1.
+        Whether to keep the reduced axes with extent 1.
 
     Returns
     -------
@@ -283,7 +283,7 @@ def _axes(call: relax.Call) -> list[int]:
 def _check_has_elements(
     bb: relax.BlockBuilder, data: relax.Expr, axes: Sequence[int]
 ) -> relax.Expr:
-    """Check at run time that `data` has elements along `axes`, unless that is known."""
+    """Check at run time that `data` has elements along `axes`, unless that is proven."""
     analyzer, shape = Analyzer(), list(data.ty.shape.values)
     unknown = [axis for axis in axes if not analyzer.can_prove(shape[axis] > 0)]
     if not unknown:
@@ -297,6 +297,6 @@ def _check_has_elements(
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     for operator in (*_INDEXED, *_SUMS, "relax.max", "relax.min"):
         override(operator, _legalize)

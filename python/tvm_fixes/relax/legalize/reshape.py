@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of a reshape whose result has an extent that is a quotient of symbolic dims.
+"""Lowering of a reshape to an extent that is a quotient of symbolic dims.
 
 Upstream
     No thread found.
@@ -22,8 +22,8 @@ Trigger
 Symptom
     ``Check failed: (CanProveDivisible(info.padding_factor, divisor))`` in ``FlattenBuffer``.
 Mechanism
-    The index is divided by ``k - 1`` again, and TVM's simplifier of such indices requires that it
-    can prove the divisors of the quotient.
+    The index is divided by ``k - 1`` again, and TVM's index simplifier fails if it cannot prove
+    that the quotient is divisible.
 How to remove
     When TVM lowers it, delete this file, its test and the fix id ``reshape-legalize``.
 """
@@ -56,12 +56,12 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     ):
         return stock(bb, call)
     switches.note(FIX_ID)
-    # The virtual machine reshapes by a view, which must not share the caller's memory.
+    # The virtual machine reshapes with a view, which must not share the caller's memory.
     return call if _is_copy(bb, call.args[0]) else _reshaped_copy(bb, call)
 
 
 def _reshaped_copy(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """The reshape of a copy; LegalizeOps visits it again and finds the copy."""
+    """Reshape a copy; LegalizeOps visits the reshape again and finds the copy."""
     data, shape = call.args
     attrs = {_IS_COPY: True}
     copy = bb.call_te(topi.identity, data, primfunc_name_hint="copy", primfunc_attrs=attrs)
@@ -82,5 +82,5 @@ def _has(extents: Iterable[tirx.Expr], kinds: tuple[type, ...]) -> bool:
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     override("relax.reshape", _legalize)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of resizing: exact for all dtypes, and fast where it only repeats elements.
+"""Lowering of resizing: exact for all dtypes, and fast if it only repeats elements.
 
 Versions
     Seen in 0.27.0.post1.
@@ -172,7 +172,7 @@ def _coordinate(
 def _taps(
     place: tirx.Expr, extent: tirx.Expr, attrs: tvm.ir.Attrs
 ) -> list[tuple[tirx.Expr, tirx.Expr | None]]:
-    """The data elements, with their weights, that one element of the result sums along an axis."""
+    """The data elements and weights that an element of the result sums along an axis."""
     method = str(attrs.method).lower()
     if method == "nearest_neighbor":
         aligned = str(attrs.coordinate_transformation_mode) == "align_corners"
@@ -263,6 +263,6 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     for rank in (2, 3):
         override(f"relax.image.resize{rank}d", _legalize)

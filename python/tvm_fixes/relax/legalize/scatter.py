@@ -24,7 +24,7 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from ...tirx.util import count_of, extern, repeated_at, unravel
+from ...tirx.util import broadcast_position, count_of, extern, unravel
 from .extents import fitted
 from .gather import broadcast_indices, fields_of
 from .indices import broadcast, found, is_within, takes_effect, wrapped
@@ -54,7 +54,7 @@ _COMBINE: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "min": _lesser,
     "max": _greater,
 }
-"""The new value of an element, by reduction."""
+"""For each reduction, the new value of an element."""
 
 _MIN_PARALLEL = 1 << 14
 """The minimum number of iterations of a parallel loop."""
@@ -65,7 +65,7 @@ Position = Sequence[tirx.Expr]
 def _loop(
     shape: Position, body: Callable[[list[tirx.Expr]], tirx.Stmt], parallel: bool = False
 ) -> tirx.Stmt:
-    """One loop over all positions of `shape`; pass `parallel` if their order does not matter."""
+    """Loop over all positions of `shape`; `parallel` says that their order does not matter."""
     count = count_of(shape)
     is_small = isinstance(count, tirx.IntImm) and count.value < _MIN_PARALLEL
     kind = tirx.ForKind.PARALLEL if parallel and not is_small else tirx.ForKind.SERIAL
@@ -98,7 +98,7 @@ def _store(
 
 
 def _guarded(places: Sequence[tuple[tirx.Expr, tirx.Expr]], body: tirx.Stmt) -> tirx.Stmt:
-    """`body`, if each of `places`, pairs of index and extent, is in bounds."""
+    """Run `body` if each of `places`, pairs of index and extent, is in bounds."""
     return tirx.IfThenElse(tirx.all(*(is_within(*place) for place in places)), body, None)
 
 
@@ -152,9 +152,9 @@ def _put_rows(
     value_of: Callable[[list[tirx.Expr], list[tirx.Expr]], tirx.Expr],
     reduction: str,
 ) -> tirx.Stmt:
-    """Write rows of `target` in order: for each position of `outer`, values to the row there.
+    """Write a row of `target` for each position of `outer`, in order.
 
-    `places_of` gives the indices of the first axes, and `value_of` each value of the row.
+    `places_of` returns the leading indices of the row, and `value_of` each of its values.
     """
 
     def row(position: list[tirx.Expr]) -> tirx.Stmt:
@@ -202,7 +202,7 @@ def _broadcast_values(
     fields: list[relax.Expr],
     values: relax.Expr,
 ) -> relax.Expr:
-    """The values of an ``index_put``, checked to broadcast to the elements they are written to."""
+    """Check that the values of an ``index_put`` broadcast to the indexed elements; return them."""
     outer = broadcast([field.ty.shape.values for field in fields])
     whole = [*outer, *list(data.ty.shape.values)[len(fields) :]]
     rank = values.ty.ndim
@@ -235,13 +235,13 @@ def _index_put(
 
         def places(position: list[tirx.Expr]) -> list[tirx.Expr]:
             return [
-                wrapped(tirx.BufferLoad(own, repeated_at(position, own.shape)), extent)
+                wrapped(tirx.BufferLoad(own, broadcast_position(position, own.shape)), extent)
                 for own, extent in zip(index, data.shape, strict=False)
             ]
 
         def put(position: list[tirx.Expr], inner: list[tirx.Expr]) -> tirx.Expr:
             at = [*position, *inner]
-            return tirx.BufferLoad(value, repeated_at(at, value.shape))
+            return tirx.BufferLoad(value, broadcast_position(at, value.shape))
 
         return _put_rows(target, outer, places, put, reduction)
 
@@ -317,9 +317,9 @@ def _is_for_gpu(call: relax.Call) -> bool:
 
 
 def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
-    """Clamp indices to the extent of an axis; with several extents, each column to its own.
+    """Clamp indices to the extent of an axis; with several extents, clamp each column to its own.
 
-    The result is int64: the last index of an axis may not fit into the indices' own dtype.
+    The result is int64: the last index of an axis may not fit into the dtype of the indices.
     """
 
     def element(*position: tirx.Var) -> tirx.Expr:
@@ -332,7 +332,7 @@ def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
 
 
 def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """Lower to TVM's GPU kernel, on indices clamped to the data."""
+    """Lower to TVM's GPU kernel with indices clamped to the data."""
     data, indices, updates = call.args
     name, extents = call.op.name, data.ty.shape.values
 
@@ -356,7 +356,7 @@ def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax
 
 
 def _use_stock(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """Lower to TVM's kernel, for a GPU on clamped indices."""
+    """Lower to TVM's kernel; for a GPU, with clamped indices."""
     data, indices, updates = call.args
     tensors = fields_of(bb, indices) if call.op.name == "relax.index_put" else [indices]
     if not _is_for_gpu(call) or not takes_effect(data, updates, *tensors):
@@ -369,7 +369,7 @@ def _use_stock(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rel
 
 @functools.cache
 def register() -> None:
-    """Put the lowerings in force. A second call does nothing."""
+    """Register the lowerings; a second call is a no-op."""
     override("relax.scatter_elements", _legalize_scatter_elements)
     override("relax.scatter_nd", _legalize_scatter_nd)
     override("relax.index_put", _legalize_index_put)

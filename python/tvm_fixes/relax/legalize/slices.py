@@ -93,9 +93,9 @@ def _inbound_slice(
 
 
 def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Lower a ``relax.strided_slice`` with ``assume_inbound``; None for any other.
+    """Lower a ``relax.strided_slice`` with ``assume_inbound``; return None for other calls.
 
-    Elements beyond the axis are copies of the nearest one.
+    Indices beyond the axis read the nearest element.
     """
     data, axes, begins, _, *strides = call.args
     if not call.attrs.assume_inbound or not takes_effect(data, call):
@@ -222,7 +222,7 @@ def _legalize_reverse_sequence(
 
 @functools.cache
 def register() -> None:
-    """Put the lowerings in force. A second call does nothing."""
+    """Register the lowerings; a second call is a no-op."""
     override("relax.slice_scatter", _legalize_slice_scatter)
     override("relax.dynamic_strided_slice", _legalize_dynamic_slice)
     override("relax.reverse_sequence", _legalize_reverse_sequence)

@@ -48,7 +48,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
     data : te.Tensor
         Floating-point data.
     axis : int
-        The axis, not negative.
+        A non-negative axis.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
     )
     exponential = te.compute(
         data.shape,
-        # The largest element becomes 1, so that none overflows.
+        # The exponential of the largest element is 1, so none overflows.
         lambda *at: te.exp(data(*at).astype(wide) - largest(*without(at))),
         name="exponential",
     )
@@ -109,5 +109,5 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     override("relax.nn.softmax", _legalize)

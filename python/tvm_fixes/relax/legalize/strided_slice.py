@@ -22,7 +22,7 @@ Symptom
     invalid``, although the type of the result is right.
 Mechanism
     If the shape of the output is not static, TVM's lowering does not normalize negative axes; if it
-    is static, the lowering rejects bounds of an empty slice.
+    is static, the lowering rejects the bounds of an empty slice.
 How to remove
     When TVM lowers it, delete this file, its test and the fix id ``strided-slice-legalize``.
 """
@@ -59,5 +59,5 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     override("relax.strided_slice", _legalize)

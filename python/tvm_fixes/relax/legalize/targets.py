@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What lowerings ask about a call: whether it is for a CPU, which, and the microkernel for it."""
+"""The target, the CPU and the microkernel of a call."""
 
 import tvm
 from tvm import relax
@@ -21,9 +21,9 @@ from ...tirx.util import is_zero
 
 
 def schedules_for_cpu(call: relax.Call) -> bool:
-    """Whether `call` is known to run on a CPU, and has anything to compute.
+    """Whether to schedule `call` for a CPU: it is known to run on one, and its result is not empty.
 
-    A schedule for a CPU would be in the way of a GPU's, so in doubt there is none.
+    A call for an unknown target may be for a GPU, whose schedules need unscheduled kernels.
     """
     if any(map(is_zero, call.ty.shape)):
         return False
@@ -31,7 +31,7 @@ def schedules_for_cpu(call: relax.Call) -> bool:
 
 
 def cpu_of(call: relax.Call) -> Cpu | None:
-    """The CPU to schedule `call` for, None where :func:`schedules_for_cpu` says no."""
+    """The CPU to schedule `call` for; None if :func:`schedules_for_cpu` is false."""
     return Cpu.of(target_of(call)) if schedules_for_cpu(call) else None
 
 
@@ -42,6 +42,6 @@ def microkernel_of(call: relax.Call) -> Microkernel:
 
 
 def target_of(call: relax.Call) -> tvm.target.Target | None:
-    """The target that `call` is for, None if that is unknown."""
+    """The target of `call`; None if it is unknown."""
     vdevice = call.ty.vdevice
     return vdevice.target if vdevice is not None else tvm.target.Target.current(allow_none=True)

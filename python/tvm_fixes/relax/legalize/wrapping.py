@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Sums, differences and products of unsigned integers that wrap around.
+"""Wrapping sums, differences and products of unsigned integers.
 
 TVM marks unsigned arithmetic of 32 and 64 bits as not wrapping (``nuw``), so LLVM folds 0 - x to 0.
 Here, 32-bit arithmetic is computed in 64 bits, and 64-bit arithmetic in two halves.
@@ -50,7 +50,7 @@ def negative(x: te.Tensor) -> te.Tensor:
 
 
 def _wrapped(a: te.Tensor, b: te.Tensor, narrow: _Elementwise, wide: _Elementwise) -> te.Tensor:
-    """Broadcast and compute: uint32 by `narrow` in uint64, modulo 2^32; uint64 by `wide`."""
+    """Broadcast, and compute uint32 with `narrow` in uint64 modulo 2^32, and uint64 with `wide`."""
     shape = topi.maximum(a, b).shape
     a, b = (topi.broadcast_to(operand, shape) for operand in (a, b))
     if a.dtype == "uint64":

@@ -10,20 +10,20 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the lowerings of ``relax.nn.conv*d`` and ``relax.nn.conv*d_transpose`` have in common.
+"""Lowerings of ``relax.nn.conv*d`` and ``relax.nn.conv*d_transpose``.
 
 Both gather: each output element sums over exactly the kernel taps and data elements that contribute
-to it, so that no zeros are inserted into the data. The two differ only in which elements these are
-along one spatial axis, see :class:`SpatialAxis`.
+to it, so no zeros are inserted into the data. They differ only in the indices along a spatial axis:
+see :class:`SpatialAxis`.
 
-On a CPU, vectors are made of output channels, whatever the layouts are (:mod:`.cpu_channels`):
+On a CPU, output channels are vectorized, whatever the layouts (:mod:`.cpu_channels`):
 
-- The kernel is packed with the channels innermost; at compile time, if it is a constant.
-- The data is copied, padded and channels-last, if its elements are read more than once.
-- A register tile of output columns and channels is summed: each step multiplies one element of the
-  data with a vector of the kernel.
+- The kernel is packed with the channels innermost; at compile time if it is constant.
+- If its elements are read more than once, the data is copied to a padded, channels-last buffer.
+- The sums of a register tile of output columns and channels are computed together: each step
+  multiplies one data element by a vector of the kernel.
 - The tile is written in the layout of the output.
 
-Where a group has too few channels for a vector, vectors are made of columns (:mod:`.cpu_columns`).
-Where a convolution without groups has, it becomes a matrix product (:mod:`.gemm`).
+If a group has too few channels for a vector, columns are vectorized instead (:mod:`.cpu_columns`).
+If a convolution without groups has too few, it becomes a matrix product (:mod:`.gemm`).
 """

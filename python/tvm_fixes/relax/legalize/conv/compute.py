@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The definition of a convolution of any rank, kind and layouts, as a tensor expression."""
+"""Tensor expression of a convolution of any rank, kind and layouts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ from ....tirx.util import is_one
 from ...layouts import Layout
 
 COPIED_COLUMNS = 64
-"""How many columns of 1-D data a thread copies at a time."""
+"""The number of columns of 1-D data that a thread copies at a time."""
 
-# With fewer parts, the columns that fill up the last one are too large a share.
+# With fewer parts, the columns that pad the last one are too large a share.
 _MIN_WHOLE_PARTS = 8
 
 
 @dataclass(frozen=True)
 class SpatialAxis(ABC):
-    """What a convolution does along one spatial axis."""
+    """The attributes and the index arithmetic of a convolution along one spatial axis."""
 
     stride: int
     dilation: int
@@ -43,12 +43,12 @@ class SpatialAxis(ABC):
 
     @property
     def phases(self) -> int:
-        """How far apart outputs are that take the same elements of the kernel."""
+        """The distance between outputs that read the same kernel elements."""
         return 1
 
     @classmethod
     def of(cls, attrs: tvm.ir.Attrs, axis: int, **more: int) -> Self:
-        """The spatial axis number `axis` of a call with `attrs`; `more` are a subclass's fields."""
+        """Spatial axis `axis` of a call with `attrs`; `more` has the fields of a subclass."""
         return cls(
             stride=int(attrs.strides[axis]),
             dilation=int(attrs.dilation[axis]),
@@ -59,20 +59,20 @@ class SpatialAxis(ABC):
 
     @abstractmethod
     def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
-        """Extent of the output for the extents of data and kernel, as the type rule has it."""
+        """The extent of the output, as in the type rule, for the extents of data and kernel."""
 
     @abstractmethod
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
-        """The largest number of kernel elements that one output element takes."""
+        """The largest number of kernel elements that contribute to one output element."""
 
     @abstractmethod
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """Which data the first `out` outputs read, with all their taps.
+        """The range of data that the first `out` outputs read, over all their taps.
 
         Returns
         -------
         tuple
-            How far before the first element of the data it begins, and its extent.
+            The distance of its start before the first data element, and its extent.
         """
 
     @abstractmethod
@@ -84,42 +84,42 @@ class SpatialAxis(ABC):
         kernel_extent: tirx.Expr,
         analyzer: Analyzer,
     ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
-        """Which data and which kernel element meet in output `out` at the `tap`-th tap.
+        """The data and kernel elements that the `tap`-th tap of output `out` multiplies.
 
         Parameters
         ----------
         data_extent : tirx.Expr, optional
-            By default the data has no bounds: it is a copy that holds all that is read.
+            None for data without bounds: a copy that contains everything that is read.
 
         Returns
         -------
         tuple
-            Index into the data, index into the kernel, and the conditions under which both are in
-            bounds and contribute, without those that always hold.
+            The index into the data, the index into the kernel, and the conditions under which both
+            are in bounds and contribute, without conditions that always hold.
         """
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile: the sums that are computed together, and stay in registers.
+    """A register tile: sums that are computed together and stay in registers.
 
     Attributes
     ----------
     columns : int
-        Sums along the innermost spatial axis. If columns are vectorized, these include the sums
-        that a stride skips: see :attr:`Convolution.column_stride`. If there are vectors, all tiles
-        are whole.
+        The sums along the innermost spatial axis. If columns are vectorized, they include the sums
+        that a stride skips: see :attr:`Convolution.column_stride`. With vectors, all tiles are
+        whole.
     channels : int
-        Output channels, which are vectorized; 1 if no vector length suits those of a group. The
-        channels are then computed one after the other, and LLVM may vectorize.
+        The vectorized output channels; 1 if no vector length suits the channels of a group. Then
+        channels are computed one by one, and LLVM may vectorize.
     kernel_axis : str
-        The axis of the kernel that has these channels: ``O``, or, in a depthwise convolution, that
-        of all groups' channels.
+        The kernel axis of these channels: ``O``, or, in a depthwise convolution, the axis with the
+        channels of all groups.
     padding : int
-        How many channels of zeros are appended to ``O`` of the kernel, for whole vectors; 0 with
-        several groups.
+        The channels of zeros to append to ``O`` of the kernel for whole vectors; 0 with several
+        groups.
     rows : int
-        Elements of the axis before the innermost spatial one.
+        The elements along the axis before the innermost spatial one.
     vectorizes_columns : bool
         Whether the columns of a channel are vectorized instead of channels.
     """
@@ -133,7 +133,7 @@ class Tile:
 
     @property
     def is_vectorized(self) -> bool:
-        """Whether the schedule makes vectors; otherwise LLVM may."""
+        """Whether the schedule vectorizes; otherwise LLVM may."""
         return self.vectorizes_columns or self.channels > 1
 
 
@@ -152,13 +152,13 @@ class Convolution:
     data_layout, out_layout : Layout
         Any layouts of ``N``, ``C`` and the spatial axes.
     out_dtype : str
-        Dtype of the result, to which the sums are rounded once.
+        The dtype of the result, to which the sums are rounded once.
     microkernel : Microkernel
         Multiplies and sums.
     tile : Tile, optional
-        The sums are then in a buffer of whole tiles, with what is vectorized innermost. This is
-        the output itself where layout, extents and dtype agree. By default it has the layout of
-        the output.
+        With a tile, the sums are in a buffer of whole tiles, with the vectorized axis innermost;
+        without one, the buffer has the layout of the output. It is the output itself if layout,
+        extents and dtype agree.
     """
 
     spatial: dict[str, SpatialAxis]
@@ -177,14 +177,14 @@ class Convolution:
         return hash((axes, self.groups, self.grouped_axis, *layouts, *computation))
 
     def compute(self, data: te.Tensor, kernel: te.Tensor) -> te.Tensor:
-        """The output, laid out as in `out_layout` and zero where that has padding.
+        """The output in `out_layout`, with zeros in the padding of that layout.
 
         Parameters
         ----------
         data : te.Tensor
-            The input, laid out as in `data_layout`.
+            The input in `data_layout`.
         kernel : te.Tensor
-            The kernel, laid out as in :attr:`kernel_layout`.
+            The kernel in :attr:`kernel_layout`.
         """
         data_extent, kernel_extent = self.extents(list(data.shape), list(kernel.shape))
         out_extent = self.out_extent(data_extent, kernel_extent)
@@ -212,7 +212,7 @@ class Convolution:
                 analyzer.bind(axis.var, axis.dom)
             out_at = acc_layout.element(at)
             group = tirx.truncdiv(out_at["C"], group_out) if self.groups > 1 else 0
-            # The kernel's index in the axis of all groups' channels is that of data or output.
+            # Along the kernel axis of all groups' channels, use the index of data or output.
             data_at = {"N": out_at["N"], "C": group * group_in + channel.var}
             if self.grouped_axis == "I":
                 of_group = analyzer.simplify(out_at["C"] - group * group_out)
@@ -221,7 +221,7 @@ class Convolution:
                 kernel_at = {"I": channel.var, "O": out_at["C"]}
             guards = []
             for axis, spatial in self.spatial.items():
-                # The copy holds all that is read.
+                # The copy contains everything that is read.
                 bound = None if copies_data else data_extent[axis]
                 data_at[axis], kernel_at[axis], needed = spatial.gather(
                     out_at[axis], taps[axis].var, bound, kernel_extent[axis], analyzer
@@ -250,7 +250,7 @@ class Convolution:
     def extents(
         self, data: list[tirx.Expr], kernel: list[tirx.Expr]
     ) -> tuple[dict[str, tirx.Expr], dict[str, tirx.Expr]]:
-        """The extents of the axes of data and kernel, which have these shapes."""
+        """The extents of the axes of data and kernel with these shapes."""
         of_kernel = self.kernel_layout.extents(kernel)
         if self.tile is not None:
             of_kernel["O"] -= self.tile.padding
@@ -258,7 +258,7 @@ class Convolution:
 
     @property
     def _sums_layout(self) -> Layout:
-        """The layout of the sums and of the copied data, with what is vectorized innermost."""
+        """The layout of the sums and of the copied data: the vectorized axis is innermost."""
         axes = "".join(self.spatial)
         return Layout(f"NC{axes}" if self._vectorizes_columns else f"N{axes}C")
 
@@ -267,12 +267,12 @@ class Convolution:
         return self.tile is not None and self.tile.vectorizes_columns
 
     def copies_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
-        """Whether the data is copied: padded, and with what is vectorized innermost.
+        """Whether the data is copied to a padded buffer with the vectorized axis innermost.
 
-        An element is read once for each element of the kernel, and for each tile of channels.  In a
-        plain layout each of its channels lies in a page of its own, and all in one set of the cache
-        if the extents are powers of two.  If the number of columns is unknown, the last tile would
-        read beyond the data.
+        An element is read once for each element of the kernel and for each tile of channels.  In a
+        plain layout, each channel is in a different page, and all are in the same cache set if the
+        extents are powers of two.  If the number of columns is unknown, the last tile would read
+        beyond the data.
 
         Parameters
         ----------
@@ -296,7 +296,7 @@ class Convolution:
         out_extent: dict[str, tirx.Expr],
         dtype: str,
     ) -> te.Tensor:
-        """The data with its padding, up to where outputs of `out_extent` read it."""
+        """The padded data, as far as outputs of `out_extent` read it."""
         data_extent = self.data_layout.extents(list(data.shape))
         extent, before = dict(data_extent), {}
         for axis, spatial in self.spatial.items():
@@ -323,17 +323,17 @@ class Convolution:
 
     @property
     def column_stride(self) -> int:
-        """How many sums are computed for each column of the output, which is the first of them.
+        """The number of sums for each column of the output; only the first of them is used.
 
-        The lanes of a vector of columns read adjacent elements.  With a stride, the columns that it
-        skips are therefore summed too, and dropped.
+        The lanes of a vector of columns read adjacent elements, so with a stride the skipped
+        columns are summed too, and dropped.
         """
         *_, column = self.spatial.values()
         return column.stride if self._vectorizes_columns else 1
 
     @property
     def kernel_layout(self) -> Layout:
-        """The layout in which :meth:`compute` takes the kernel: packed in the order of its use."""
+        """The kernel layout that :meth:`compute` expects: packed in the order of its use."""
         axes = "".join(self.spatial)
         if self.tile is None or not self.tile.is_vectorized:
             return Layout(kernel_layout(axes))
@@ -363,7 +363,7 @@ class Convolution:
         }
 
     def taps(self, kernel: dict[str, tirx.Expr]) -> dict[str, tirx.IterVar]:
-        """What each output sums over along each spatial axis; `kernel` has the extents."""
+        """The reduction axis of each spatial axis; `kernel` has the extents."""
         counts = {axis: spatial.tap_count(kernel[axis]) for axis, spatial in self.spatial.items()}
         return {
             axis: te.reduce_axis((0, Analyzer().simplify(count)), f"t{axis}")
@@ -371,7 +371,7 @@ class Convolution:
         }
 
     def group_channels(self, kernel: dict[str, tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
-        """How many channels one group has, of the data and of the output."""
+        """The numbers of data and output channels of a group."""
         channels = {"I": kernel["I"], "O": kernel["O"]}
         channels[self.grouped_axis] = Analyzer().simplify(
             tirx.floordiv(channels[self.grouped_axis], self.groups)
@@ -379,14 +379,13 @@ class Convolution:
         return channels["I"], channels["O"]
 
     def _accumulator(self, out_extent: dict[str, tirx.Expr]) -> tuple[Layout, dict[str, tirx.Expr]]:
-        """Layout and extents of the sums."""
+        """The layout and the extents of the sums."""
         if self.tile is None:
             has_padding = self.out_layout.has_padding(out_extent)
             layout = Layout(self.out_layout.plain) if has_padding else self.out_layout
             return layout, out_extent
         if self.tile.is_vectorized:
-            # Only whole tiles stay in registers, and only if TVM sees that there is at least one,
-            # whatever the extent.
+            # Only whole tiles stay in registers, and only if TVM can prove that there is one.
             columns = self.tile.columns // self.column_stride
             parts = [columns, *([self.tile.rows] if self.tile.vectorizes_columns else [])]
             for axis, part in zip(reversed(self.spatial), parts, strict=False):
@@ -400,7 +399,7 @@ class Convolution:
     def _lay_out(
         self, acc: te.Tensor, acc_layout: Layout, out_extent: dict[str, tirx.Expr]
     ) -> te.Tensor:
-        """The sums in the layout and dtype of the output, and zeros in its padding."""
+        """Convert the sums to the layout and dtype of the output, with zeros in its padding."""
         layout = self.out_layout
         shape = layout.shape(out_extent)
         has_padding = layout.has_padding(out_extent)
@@ -419,9 +418,9 @@ class Convolution:
 
 
 def _in_whole_parts(extent: tirx.Expr) -> tirx.Expr:
-    """`extent` rounded up to whole parts of the copy, where there are many.
+    """Round `extent` up to whole parts of the copy if there are many.
 
-    TVM takes long to schedule a loop whose last part is not whole.
+    TVM takes long to schedule a loop with a partial last part.
     """
     if not isinstance(extent, tirx.IntImm) or extent.value < _MIN_WHOLE_PARTS * COPIED_COLUMNS:
         return extent
@@ -429,15 +428,15 @@ def _in_whole_parts(extent: tirx.Expr) -> tirx.Expr:
 
 
 def kernel_layout(axes: str) -> str:
-    """The plain kernel layout that suits a convolution, for example ``HWIO``.
+    """The plain kernel layout for a convolution, for example ``HWIO``.
 
-    With ``O`` innermost the loop that is vectorized reads the kernel contiguously.
+    With ``O`` innermost, the vectorized loop reads the kernel contiguously.
     """
     return axes + "IO"
 
 
 def bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
-    """An analyzer that knows `position` to be within `shape`."""
+    """An analyzer that knows that `position` is within `shape`."""
     analyzer = Analyzer()
     for var, extent in zip(position, shape, strict=True):
         analyzer.bind(var, tvm.ir.Range(0, extent))
@@ -445,8 +444,8 @@ def bounded(position: tuple[tirx.Var, ...], shape: list[tirx.Expr]) -> Analyzer:
 
 
 def guarded(value: tirx.Expr, guards: Sequence[tirx.Expr]) -> tirx.Expr:
-    """`value` where all `guards` hold, and 0 elsewhere, without loading anything there."""
+    """`value` where all `guards` hold; elsewhere 0, without a load."""
     if not guards:
         return value
-    # A select would load on both sides.
+    # A Select would evaluate both sides.
     return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, str(value.ty)))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The schedule of a convolution for CPUs, with vectors of output channels."""
+"""CPU schedule of a convolution with vectors of output channels."""
 
 import math
 
@@ -25,11 +25,11 @@ from ....tirx.util import divides, is_one
 from ...layouts import Layout
 from .compute import COPIED_COLUMNS, Convolution
 
-# How many sums hide the latency of a multiply-add: it takes four cycles, and two begin in each.
+# The sums that hide the latency of a multiply-add: it takes four cycles, and two issue per cycle.
 _MIN_SUMS = 8
 
-# The columns of a tile whose channels are not vectorized: all their channels stay in the L1 cache,
-# and in NCHW one line of it feeds them all.
+# The columns of a tile without vectors: all their channels stay in the L1 cache, and in NCHW they
+# share a cache line.
 _SCALAR_COLUMNS = 8
 
 
@@ -42,9 +42,9 @@ def choose_tile_of_channels(
     phases: int,
     may_pad: bool,
 ) -> tuple[int, int]:
-    """Choose how many columns and how many channels to compute at once, as in :class:`Tile`.
+    """Choose the columns and channels of a :class:`Tile`.
 
-    A vector of channels takes up to two registers, but no more than a cache line.
+    A vector of channels takes up to two registers, but at most a cache line.
 
     Parameters
     ----------
@@ -52,17 +52,17 @@ def choose_tile_of_channels(
     dtype : str
         The dtype of the sums.
     columns, channels : tirx.Expr
-        Extents of the output: its columns, and the channels to make vectors of.
+        The extents of the output: its columns, and the channels to vectorize.
     phases : int
-        Of the columns, as in :class:`SpatialAxis`.  All tiles begin with the same one, if that is
-        possible.
+        The phases of the columns, as in :class:`SpatialAxis`.  If possible, all tiles begin with
+        the same phase.
     may_pad : bool
-        Whether the last vector may have more channels than there are.
+        Whether the last vector may be padded.
 
     Returns
     -------
     tuple
-        Columns, and channels: 1 of these if no vector length suits them.
+        Columns and channels; 1 channel if no vector length suits them.
     """
     vector_bytes = min(2 * cpu.vector_bytes, cpu.cache_line_bytes)
     extent = int(columns) if isinstance(columns, tirx.IntImm) else None
@@ -78,7 +78,7 @@ def choose_tile_of_channels(
 
 
 def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
-    """How many channels make a vector: `lanes` or half of them, 1 if neither suits."""
+    """The channels of a vector: `lanes` or half of that; 1 if neither suits."""
     for vector in (lanes, lanes // 2):
         if divides(vector, channels):
             return vector
@@ -88,10 +88,10 @@ def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
 
 
 def _columns(extent: int | None, limit: int, registers: int, phases: int) -> int:
-    """How many columns of `extent`, at most `limit`, to sum at once, each in some `registers`.
+    """The columns of `extent` to sum at once: at most `limit`, each in `registers` registers.
 
-    A step of a tile takes the time of :data:`_MIN_SUMS` even if it has fewer, and some overhead.
-    If the extent is unknown, a tile has no more than these: the last one is computed whole.
+    A step of a tile takes as long as :data:`_MIN_SUMS` sums even if it has fewer, plus overhead.
+    If the extent is unknown, a tile is no larger than that, since the last one is computed whole.
     """
     if extent is None:
         limit, extent = min(limit, math.lcm(-(-_MIN_SUMS // registers), phases)), limit
@@ -111,12 +111,12 @@ def schedule_channels(
     kernel: dict[str, tirx.Expr],
     cpu: Cpu,
 ) -> tirx.PrimFunc:
-    """Order the loops of `convolution`, and run the outermost in parallel.
+    """Order the loops of `convolution`, and run the outermost ones in parallel.
 
     Parameters
     ----------
     func : tirx.PrimFunc
-        Made from :meth:`Convolution.compute`; its output is not empty.
+        Made from :meth:`Convolution.compute`, with a non-empty output.
     data, kernel : dict of str to tirx.Expr
         The extent of each axis of its arguments.
     cpu : Cpu
@@ -124,8 +124,8 @@ def schedule_channels(
     Returns
     -------
     tirx.PrimFunc
-        The same computation. If `convolution` has a tile, the output is computed tile by tile, in a
-        buffer of that size.
+        The scheduled function. If `convolution` has a tile, the output is computed tile by tile, in
+        a buffer of that size.
     """
     # TVM cannot prove that whole tiles cover an unknown number of columns.
     sch = s_tir.Schedule(func, enable_check=False)
@@ -147,7 +147,7 @@ def schedule_channels(
     channels = [channel]
     groups = convolution.groups
     if groups > 1 and not Analyzer().can_prove_equal(out_extent["C"], groups):
-        # One group at a time: the input channel is then the same in all of the innermost loop.
+        # One group at a time, so that the innermost loop reads a single input channel.
         channels = sch.split(channel, [groups, None])
     if vector > 1:
         channels = [*channels[:-1], *sch.split(channels[-1], [None, vector])]
@@ -161,7 +161,7 @@ def schedule_channels(
         _schedule_copy(sch, convolution.data_layout)
     row_by_row = copies_data and _exceeds_cache(data, kernel, cpu)
     if by_vector and row_by_row and len(outer) > 1:
-        # All channels of a row of the output, while the data that they read is in the cache.
+        # Compute all channels of an output row while the data that they read is in the cache.
         order = [*outer, *channel_tiles, tile]
     elif by_vector and not row_by_row and (copies_data or _elements(kernel) > _elements(data)):
         # The data stays in the cache, and the kernel is read once.
@@ -172,8 +172,7 @@ def schedule_channels(
     is_vectorized = by_vector and _writes_vectors(convolution, out_extent)
     loop = order[-1] if by_vector else tile
     _write_out(sch, block, loop, layout, out_extent, is_vectorized=is_vectorized)
-    # If the loops over channels are fused with others, TVM does not see that a vector is of one
-    # group.
+    # If the channel loops are fused with others, TVM cannot prove that a vector is in one group.
     has_vectors = len(channel_tiles) > 1 and not is_one(sch.get(channel_tiles[-1]).extent)
     is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
     parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
@@ -189,10 +188,10 @@ def schedule_channels(
 
 
 def _schedule_copy(sch: s_tir.Schedule, layout: Layout) -> None:
-    """Copy the data: read along a row of each channel, and write some channels at a time."""
+    """Copy the data: read along a row of each channel, and write several channels at a time."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     copies = [block for block in blocks if sch.get(block).name_hint == "padded"]
-    if not copies:  # no element of the kernel meets one of the data
+    if not copies:  # the kernel or the data is empty
         return
     *rows, column, channel = sch.get_loops(copies[0])
     if len(rows) == 1:  # in 1-D
@@ -202,7 +201,7 @@ def _schedule_copy(sch: s_tir.Schedule, layout: Layout) -> None:
         count = next(count for count in (16, 8, 4, 1) if divides(count, sch.get(channel).extent))
         channels, channel = sch.split(channel, [None, count])
         sch.reorder(*rows, channels, column, channel)
-        # Otherwise LLVM makes vectors of the columns, and scatters their elements.
+        # Otherwise LLVM vectorizes the columns and scatters their elements.
         sch.vectorize(channel)
     parallelize(sch, rows)
 
@@ -218,7 +217,7 @@ def _writes_vectors(convolution: Convolution, out_extent: dict[str, tirx.Expr]) 
 
 
 def _exceeds_cache(data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr], cpu: Cpu) -> bool:
-    """Whether the data is more than the kernel, and, in float32, more than the L2 cache holds."""
+    """Whether the data is larger than the kernel and, in float32, than the L2 cache."""
     return _elements(data) > max(cpu.l2_bytes // 4, _elements(kernel))
 
 
@@ -238,9 +237,9 @@ def _write_out(
     *,
     is_vectorized: bool = False,
 ) -> None:
-    """Write the sums of `block` into the output: within `loop`, if they fill whole blocks there.
+    """Write the sums of `block` to the output; inside `loop` if they fill whole layout blocks.
 
-    If it `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
+    With `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
     """
     is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
     for consumer in sch.get_consumers(block):

@@ -10,11 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The schedule of a convolution of small groups for CPUs, with vectors of columns.
+"""CPU schedule of a convolution with small groups, with vectors of columns.
 
-A vector of a group's channels would be mostly empty.  Adjacent columns of the output read adjacent
-elements of the data, channels-first; with a stride of 2 the columns that it skips are summed too,
-and dropped.  The data of a group is copied, padded, so that all columns are computed alike.
+A vector of a group's channels would be mostly empty.  In a channels-first layout, adjacent columns
+of the output read adjacent data elements; with a stride of 2 the skipped columns are summed too,
+and dropped.  The data of a group is copied to a padded buffer, so that all columns are computed
+alike.
 """
 
 import math
@@ -27,16 +28,16 @@ from ....tirx.parallel import parallelize
 from ....tirx.register_tile import even_part, max_columns
 from .compute import Convolution, Tile
 
-# With more output channels in a group, vectors are made of these.
+# With more output channels per group, channels are vectorized instead.
 _MAX_CHANNELS = 7
 
-# More rows of a kernel take long to compile if their loop is unrolled.
+# Unrolling a loop over more kernel rows takes long to compile.
 _MAX_UNROLLED = 16
 
-# With a larger stride most sums are dropped.
+# With a larger stride, most sums would be dropped.
 MAX_STRIDE = 2
 
-# The most elements that a dilated kernel may span: with more, the copy is mostly padding.
+# The maximum span of a dilated kernel, in elements: with a larger one, the copy is mostly padding.
 _MAX_SPAN = 1 << 14
 
 
@@ -62,7 +63,7 @@ def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> 
 
 
 def choose_tile_of_columns(cpu: Cpu, dtype: str, spatial: list[tirx.Expr], stride: int) -> Tile:
-    """Choose a tile of rows and columns, the columns in vectors.
+    """Choose a tile of rows and vectorized columns.
 
     Parameters
     ----------
@@ -70,16 +71,16 @@ def choose_tile_of_columns(cpu: Cpu, dtype: str, spatial: list[tirx.Expr], strid
     dtype : str
         The dtype of the sums.
     spatial : list of tirx.Expr
-        Extents of the output.
+        The spatial extents of the output.
     stride : int
-        How far apart the columns of the output are among those that are summed.
+        The distance between output columns among the columns that are summed.
     """
     lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
     *outer, columns = [int(e) if isinstance(e, tirx.IntImm) else None for e in spatial]
     columns = None if columns is None else (columns - 1) * stride + 1
     if columns is not None and 2 * columns <= lanes:
         lanes = max(lanes // 2, stride)
-    # The operands are a vector of the data and an element of the kernel; one register is spare.
+    # The operands are a vector of the data and an element of the kernel; keep one register spare.
     limit = max_columns(cpu, other_operands=3)
     max_vectors = limit // 2 if outer else limit  # room for two rows
     vectors = 2 if columns is None else even_part(-(-columns // lanes), max_vectors)
@@ -90,15 +91,15 @@ def choose_tile_of_columns(cpu: Cpu, dtype: str, spatial: list[tirx.Expr], strid
 
 
 def schedule_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) -> tirx.PrimFunc:
-    """Copy the data of a group, and sum its outputs tile by tile; the groups run in parallel.
+    """Copy the data of a group, and compute its outputs tile by tile; groups run in parallel.
 
     Parameters
     ----------
     func : tirx.PrimFunc
-        Made from :meth:`Convolution.compute`; its output is not empty.
+        Made from :meth:`Convolution.compute`, with a non-empty output.
     convolution : Convolution
     tile : Tile
-        That of `convolution`, as from :func:`choose_tile_of_columns`.
+        The tile of `convolution`, from :func:`choose_tile_of_columns`.
 
     Returns
     -------
@@ -121,7 +122,7 @@ def schedule_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) 
         column = sch.fuse(column, loops[rank + 2])
     rows, row_taps = [], []
     if spatial:
-        # The rows of the kernel are innermost: each row of the data is read once for all of them.
+        # The kernel rows are innermost, so that each data row is read once for all of them.
         *taps, row_tap = taps
         *spatial, row = spatial
         row_tile, row = sch.split(row, [None, tile.rows], disable_predication=True)
@@ -143,7 +144,7 @@ def schedule_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) 
 
 
 def _vectorize(sch: s_tir.Schedule, column: s_tir.schedule.LoopRV) -> None:
-    """Make vectors of the largest power of two that divides `column`: LLVM splits up others."""
+    """Vectorize by the largest power of two that divides `column`: LLVM splits other vectors."""
     extent = int(sch.get(column).extent)
     vector, lane = sch.split(column, [None, extent & -extent])
     sch.unroll(vector)

@@ -10,33 +10,34 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of ``relax.nn.conv1d``, ``conv2d`` and ``conv3d`` where TVM's does not serve.
+"""Lowering of ``relax.nn.conv1d``, ``conv2d`` and ``conv3d`` where TVM's is missing, wrong or slow.
 
 Upstream
     https://github.com/apache/tvm/issues/19694
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A call with blocks in a layout (NCHW4c, OIHW4i4o), with another layout of the output than of the
-    data, or with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats; for a CPU, any
-    call with eight or more output channels a group, of one group with many products a sum, or of
-    several groups with the columns last and not strided.
+    A call with a blocked layout (NCHW4c, OIHW4i4o), with different layouts of data and output, or
+    with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats; for a CPU, any call with
+    eight or more output channels per group, with one group and many products per sum, or with
+    several groups and unstrided innermost columns.
 Symptom
-    With blocks and with another layout of the output the build ends in ``CodeGenVM cannot emit this
-    Relax operator directly``. With spatial axes out of order the numbers or the shape are wrong.
-    16-bit sums stop growing: a convolution over 4096 ones is 2048 in float16, 256 in bfloat16.
-    On a CPU a convolution takes some thirty times as long as PyTorch's.
+    With a blocked layout or different layouts of data and output, the build fails with ``CodeGenVM
+    cannot emit this Relax operator directly``. With spatial axes out of order, the numbers or the
+    shape are wrong. 16-bit sums stop growing: a convolution over 4096 ones is 2048 in float16 and
+    256 in bfloat16. On a CPU, a convolution takes about thirty times as long as PyTorch's.
 Mechanism
-    TVM's lowering leaves the first two. It takes strides, paddings and dilations in the order in
-    which the axes stand in the layout, and data and kernel axes likewise. It sums in the dtype of
-    the output, to which it rounds data and kernel before it multiplies them. It sums one output
-    element after the other, with no loop that could be vectorized.
+    TVM does not lower the first two. It applies strides, paddings and dilations in the order of the
+    axes in the layout, and pairs data and kernel axes in the same way. It rounds data and kernel to
+    the dtype of the output, multiplies, and sums in that dtype. It computes one output element
+    after the other, without a loop that LLVM could vectorize.
 How to remove
-    When TVM lowers all of these right, delete this file, its test and the fix id ``conv-legalize``.
+    When TVM lowers all of these correctly, delete this file, its test and the fix id
+    ``conv-legalize``.
 
-All other calls go to TVM's function; so do 16-bit ones that are not known to be for a CPU, where
-TVM has schedules for its own form, those with blocks for Adreno, where it has a lowering, and all
-calls while the fix is switched off.
+TVM's function gets all other calls: 16-bit ones that are not known to be for a CPU, since TVM has
+schedules for its own form; those with a blocked layout for Adreno, which TVM lowers; and all calls
+while the fix is off.
 """
 
 import functools
@@ -53,25 +54,25 @@ from .compute import SpatialAxis
 from .cpu_columns import MAX_STRIDE
 from .lower import Family
 
-# From this many products in a sum, a vector of few output channels filled up with zeros pays.
+# With this many products per sum, padding few output channels with zeros to a vector pays off.
 _MIN_PRODUCTS = 32
 
 
 @dataclass(frozen=True)
 class ConvAxis(SpatialAxis):
-    """What a forward convolution does along one spatial axis."""
+    """A forward convolution along one spatial axis."""
 
     def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
-        """Extent of the output for the extents of data and kernel."""
+        """The extent of the output for the extents of data and kernel."""
         room = data + self.pad_before + self.pad_after - self.dilation * (kernel - 1) - 1
         return tirx.floordiv(room, self.stride) + 1
 
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
-        """The number of kernel elements that an output element takes."""
+        """The number of kernel elements that contribute to an output element."""
         return kernel
 
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """Which data the first `out` outputs read, with all their taps."""
+        """The range of data that the first `out` outputs read, over all their taps."""
         return self.pad_before, (out - 1) * self.stride + (kernel - 1) * self.dilation + 1
 
     def gather(
@@ -82,7 +83,7 @@ class ConvAxis(SpatialAxis):
         _kernel_extent: tirx.Expr,
         analyzer: Analyzer,
     ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
-        """Which data and which kernel element meet in output `out` at the `tap`-th tap."""
+        """The data and kernel elements that the `tap`-th tap of output `out` multiplies."""
         position = out * self.stride + tap * self.dilation - self.pad_before
         data_index = analyzer.simplify(position)
         if data_extent is None:
@@ -93,11 +94,11 @@ class ConvAxis(SpatialAxis):
 
 
 def _applies(call: relax.Call) -> bool:
-    """Whether TVM leaves `call`, or computes it wrong or far slower than here."""
+    """Whether TVM does not lower `call`, or computes it wrongly or much more slowly."""
     attrs = call.attrs
     layouts = [Layout(attrs.data_layout), Layout(attrs.kernel_layout), Layout(attrs.out_layout)]
     if any(layout.blocks for layout in layouts):
-        # TVM's pipeline for Adreno lowers these itself, after it has lowered all the rest.
+        # TVM's pipeline for Adreno lowers these itself, after all other operators.
         target = target_of(call)
         return target is None or "adreno" not in target.keys
     if attrs.data_layout != attrs.out_layout:
@@ -114,14 +115,14 @@ def _applies(call: relax.Call) -> bool:
 
 
 def _suits_vectors_of_columns(call: relax.Call) -> bool:
-    """Whether small groups get vectors of columns; with large strides LLVM's are better."""
+    """Whether to vectorize the columns of small groups; with large strides LLVM does better."""
     attrs = call.attrs
     is_last = attrs.data_layout[-1] == "W"
     return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) <= MAX_STRIDE
 
 
 def _suits_vectors_of_channels(call: relax.Call) -> bool:
-    """Whether vectors of a group's output channels pay; otherwise LLVM vectorizes along W."""
+    """Whether vectors of a group's output channels pay off; otherwise LLVM vectorizes along W."""
     groups = int(call.attrs.groups)
     kernel = Layout(call.attrs.kernel_layout).extents(list(call.args[1].ty.shape.values))
     channels = Analyzer().simplify(tirx.floordiv(kernel.pop("O"), groups))
@@ -143,5 +144,5 @@ _FAMILY = Family(
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     _FAMILY.register()

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A convolution to few channels, as one matrix product and sums of its elements.
+"""Lowering of a convolution to few channels as a matrix product and sums of its elements.
 
-A vector of output channels would be mostly empty.  Here all of the data is multiplied with each
-element of the kernel, which is a matrix product.  No im2col matrix is made: an output is the sum
-of the products at its taps::
+A vector of output channels would be mostly empty.  Instead, a matrix product multiplies all data by
+each element of the kernel.  There is no im2col matrix: an output is the sum of the products at its
+taps::
 
     products[n, tap, o, x] = sum over i of kernel[o, i, tap] * data[n, i, x]
     out[n, o, y] = sum over the taps of products[n, tap, o, x(y, tap)]
@@ -34,7 +34,7 @@ from ...constants.make import rearranged
 from ...layouts import Layout, to_layout
 from .compute import Convolution, bounded, guarded
 
-# The fewest channels that vectors are made of, half a cache line, for any target.
+# The minimum channels of a vector for any target: half a cache line.
 _LANES = 8
 
 # Writing and reading a product takes as long as summing this many more channels.
@@ -72,11 +72,11 @@ def lower_as_gemm(
     Parameters
     ----------
     bb : relax.BlockBuilder
-        Takes the PrimFunc of the sums, and the other calls.
+        Receives the PrimFunc of the sums, and the other calls.
     convolution : Convolution
     data, kernel : relax.Expr
     kernel_layout : Layout
-        That of `kernel`.
+        The layout of `kernel`.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def _sums(
 
 
 def _schedule(func: tirx.PrimFunc, rank: int) -> tirx.PrimFunc:
-    """Sum one row after the other, the rows in parallel."""
+    """Sum row by row, with the rows in parallel."""
     sch = s_tir.Schedule(func)
     block = sch.get_sblock("sum")
     consumers = sch.get_consumers(block)

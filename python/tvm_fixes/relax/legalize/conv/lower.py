@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The lowering of a call: from an operator to a PrimFunc, for CPUs with a schedule."""
+"""Lowering of a convolution call to a PrimFunc, which is scheduled for CPUs."""
 
 import functools
 from collections.abc import Callable
@@ -31,29 +31,29 @@ from .cpu_channels import choose_tile_of_channels, schedule_channels
 from .cpu_columns import choose_tile_of_columns, has_small_groups, schedule_columns
 from .gemm import has_few_channels, lower_as_gemm
 
-# How many kernels are kept; a model has fewer.
+# The number of cached kernels; a model has fewer.
 _MAX_KERNELS = 256
 
 
 @dataclass(frozen=True)
 class Family:
-    """What tells forward from transposed convolutions.
+    """A kind of convolution: forward or transposed.
 
     Attributes
     ----------
     fix_id : str
         The fix that lowers them.
     operators : dict of str to str
-        Name of the operator -> its spatial axes, outermost first.
+        The spatial axes of each operator, outermost first.
     grouped_axis : str
-        The axis of the kernel that has the channels of all groups, ``I`` or ``O``; the other has
-        those of one group.
+        The kernel axis with the channels of all groups, ``I`` or ``O``; the other has the channels
+        of one group.
     minimum : dict of str to int
-        The smallest value that each attribute may have.
+        The smallest valid value of each attribute.
     spatial_axis : type of SpatialAxis
-        What they do along one spatial axis.
+        The class of a spatial axis.
     applies : callable
-        Whether to lower a call of known shapes here; other calls are left to TVM.
+        Whether to lower a call with known shapes here; other calls are left to TVM.
     """
 
     fix_id: str
@@ -64,7 +64,7 @@ class Family:
     applies: Callable[[relax.Call], bool]
 
     def register(self) -> None:
-        """Put the lowering in force; other calls go to the function that was registered before."""
+        """Register the lowering; calls that it does not handle go to the previous function."""
         for name in self.operators:
             override(name, functools.partial(_legalize, family=self))
 
@@ -72,7 +72,7 @@ class Family:
 def _legalize(
     bb: relax.BlockBuilder, call: relax.Call, family: Family, stock: Legalize
 ) -> relax.Expr:
-    """Lower `call`, or hand it to `stock` where the fix is off or does not apply."""
+    """Lower `call`, or pass it to `stock` if the fix is off or does not apply."""
     if not (switches.enabled(family.fix_id) and _is_known(call, family) and family.applies(call)):
         return stock(bb, call)
     matched = _match_channels(bb, call, family)
@@ -124,7 +124,7 @@ def _static_kernel(
     kernel_dtype: str,
     cpu: Cpu | None,
 ) -> tirx.PrimFunc:
-    """The kernel of a convolution of known shapes: a model has many that are alike."""
+    """The kernel of a convolution with static shapes, cached: models repeat convolutions."""
     data = relax.Var("data", relax.TensorType(data_shape, data_dtype))
     kernel = relax.Var("kernel", relax.TensorType(kernel_shape, kernel_dtype))
     func, _, _ = _kernel(convolution, data, kernel, cpu)
@@ -134,7 +134,7 @@ def _static_kernel(
 def _kernel(
     convolution: Convolution, data: relax.Expr, kernel: relax.Expr, cpu: Cpu | None
 ) -> tuple[tirx.PrimFunc, relax.Tuple, relax.TensorType]:
-    """The kernel, scheduled if it is for a CPU, with the arguments and type of a call."""
+    """The kernel, scheduled if it is for a CPU, and the arguments and type of a call to it."""
     func, args, out_type = gen_call_tir_inputs(convolution.compute, data, kernel)
     if cpu is None:
         return func, args, out_type
@@ -147,7 +147,7 @@ def _kernel(
 
 
 def _is_known(call: relax.Call, family: Family) -> bool:
-    """Whether the shapes are known, and the number of groups divides the channels."""
+    """Whether the shapes are known and the number of groups divides the channels."""
     if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
         return False
     channels = _extents(call.args[1], call.attrs.kernel_layout)[family.grouped_axis]
@@ -159,7 +159,7 @@ def _extents(tensor: relax.Expr, layout: str) -> dict[str, tirx.Expr]:
 
 
 def _check(call: relax.Call, family: Family) -> None:
-    """Refuse what the type rule accepts by mistake.
+    """Reject calls that the type rule accepts by mistake.
 
     Raises
     ------
@@ -174,18 +174,18 @@ def _check(call: relax.Call, family: Family) -> None:
     for axis, extent in _extents(call, attrs.out_layout).items():
         if isinstance(extent, tirx.IntImm) and extent.value < 0:
             raise ValueError(
-                f"{name}: padding {[int(v) for v in attrs.padding]} leaves nothing, the output's "
-                f"extent in {axis} would be {extent.value}"
+                f"{name}: padding {[int(v) for v in attrs.padding]} gives the output extent "
+                f"{extent.value} along axis {axis}; expected at least 0"
             )
 
 
 def _match_channels(
     bb: relax.BlockBuilder, call: relax.Call, family: Family
 ) -> tuple[relax.Expr, relax.Expr] | None:
-    """Data and kernel, with a check at run time that their channels agree if that is unknown.
+    """Data and kernel, with a runtime check that their channels agree unless that is proven.
 
-    The type rule trusts symbolic channels; the computation would read out of bounds. None where the
-    check is impossible, since the blocks of neither divide the channels of the other.
+    The type rule does not check symbolic channels; the kernel would read out of bounds. None if no
+    check is possible, since the blocks of neither divide the channels of the other.
     """
     (data, kernel), attrs = call.args, call.attrs
     groups = 1 if family.grouped_axis == "I" else int(attrs.groups)
@@ -206,7 +206,7 @@ def _match_channels(
 def _with_extent(
     bb: relax.BlockBuilder, tensor: relax.Expr, layout: str, axis: str, extent: tirx.Expr
 ) -> relax.Expr | None:
-    """`tensor`, cast to have `extent` in `axis`; None unless its blocks divide that."""
+    """Match-cast `tensor` to `extent` along `axis`; None unless its blocks divide the extent."""
     block = Layout(layout).blocks.get(axis, 1)
     if not divides(block, extent):
         return None
@@ -221,10 +221,10 @@ def _tile(
     data: dict[str, tirx.Expr],
     kernel: dict[str, tirx.Expr],
 ) -> Tile | None:
-    """The register tile of `convolution`; None if the vectors are left to LLVM.
+    """The register tile of `convolution`; None to leave vectorization to LLVM.
 
-    In a depthwise convolution each output channel has a data channel of its own. Only in a layout
-    that ends in channels are these adjacent; then a vector takes the channels of a block, or any.
+    In a depthwise convolution, each output channel reads a different data channel. These are
+    adjacent only if the layout ends in channels. With channel blocks, a vector is within a block.
     """
     dtype, out_extent = convolution.microkernel.accumulator, convolution.out_extent(data, kernel)
     if has_small_groups(convolution, kernel):

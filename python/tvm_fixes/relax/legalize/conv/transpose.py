@@ -17,25 +17,25 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A call whose layouts are not data NCHW, kernel IOHW, output NCHW (in 2-D), such as ConvertLayout
-    makes, with blocks (NCHW4c) or without.
+    A call with layouts other than data NCHW, kernel IOHW, output NCHW (in 2-D), as ConvertLayout
+    makes, blocked (NCHW4c) or not.
 Symptom
-    LegalizeOps returns the call as it is, and the build ends in ``CodeGenVM cannot emit this Relax
-    operator directly``. The one layout that is lowered runs up to two hundred times slower than it
-    has to.
+    LegalizeOps returns the call unchanged, and the build fails with ``CodeGenVM cannot emit this
+    Relax operator directly``. The one layout that is lowered runs up to two hundred times slower
+    than necessary.
 Mechanism
-    TVM's lowering knows one TOPI compute for one layout. It writes the data with zeros between its
-    elements into one buffer, pads that into a second, flips the kernel at run time, and multiplies
-    all those zeros.
+    TVM's lowering has a single TOPI compute for one layout. It writes the data to a buffer with
+    zeros between its elements, pads that to a second buffer, flips the kernel at run time, and
+    multiplies all those zeros.
 How to remove
     When TVM lowers every layout that its type rule accepts, delete this file, its test and the fix
     id ``conv-transpose-legalize``.
 
-The lowering here gathers (the derivation is at :meth:`ConvTransposeAxis.gather`): no zero is
-stored or multiplied, and an infinite kernel element makes no NaN of an inserted zero.
+The lowering here gathers (the derivation is at :meth:`ConvTransposeAxis.gather`): it neither stores
+nor multiplies zeros, so an infinite kernel element does not turn an inserted zero into NaN.
 
-Calls whose shapes are unknown go to TVM's function, which leaves them to external code generators.
-So do all calls while the fix is switched off.
+Calls with unknown shapes go to TVM's function, which leaves them to external code generators.  So
+do all calls while the fix is off.
 """
 
 import functools
@@ -60,7 +60,7 @@ _BinaryOp = Callable[[tirx.Expr, int], tirx.Expr]
 
 @dataclass(frozen=True)
 class ConvTransposeAxis(SpatialAxis):
-    """What a transposed convolution does along one spatial axis."""
+    """A transposed convolution along one spatial axis."""
 
     output_padding: int
 
@@ -70,28 +70,28 @@ class ConvTransposeAxis(SpatialAxis):
 
     @property
     def phases(self) -> int:
-        """How far apart outputs are that take the same elements of the kernel."""
+        """The distance between outputs that read the same kernel elements."""
         return self.stride
 
     @property
     def period(self) -> int:
-        """Distance between two kernel taps that reach the same output element."""
+        """The distance between two kernel taps that contribute to the same output element."""
         return self.stride // math.gcd(self.stride, self.dilation)
 
     def out_extent(self, data: tirx.Expr, kernel: tirx.Expr) -> tirx.Expr:
-        """Extent of the output for the extents of data and kernel.
+        """The extent of the output for the extents of data and kernel.
 
-        The formula is that of the operator's type rule and of ``torch.nn.ConvTranspose2d``.
+        The formula is the same as in the type rule and in ``torch.nn.ConvTranspose2d``.
         """
         grown = (data - 1) * self.stride + self.dilation * (kernel - 1) + 1
         return grown - self.pad_before - self.pad_after + self.output_padding
 
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
-        """The largest number of kernel elements that one output element takes."""
+        """The largest number of kernel elements that contribute to one output element."""
         return tirx.ceildiv(kernel, self.period)
 
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """Which data the first `out` outputs read, with all their taps."""
+        """The range of data that the first `out` outputs read, over all their taps."""
         # The data elements of :meth:`gather`: k0 is less than the period.
         largest = 0 if self.dilation == 1 else (self.period - 1) * self.dilation
         step = self.dilation // math.gcd(self.stride, self.dilation)
@@ -107,14 +107,15 @@ class ConvTransposeAxis(SpatialAxis):
         kernel_extent: tirx.Expr,
         analyzer: Analyzer,
     ) -> tuple[tirx.Expr, tirx.Expr, list[tirx.Expr]]:
-        """Which data and which kernel element meet in output `out` at the `tap`-th tap.
+        """The data and kernel elements that the `tap`-th tap of output `out` multiplies.
 
-        Scattered, data ``x`` times kernel ``k`` goes to output ``s*x + d*k - pad_before``, where
-        ``s`` is the stride and ``d`` the dilation. Gathered, output ``out`` takes all ``k`` with
-        ``d*k = q (mod s)``, where ``q = out + pad_before``. With ``g = gcd(s, d)`` there is none
-        unless ``g`` divides ``q``; otherwise they are one residue modulo ``P = s/g``:
-        ``k = (q/g) * (d/g)^-1 (mod P)``. The ``tap``-th of them is ``k0 + tap*P``, and its data
-        element ``x = (q - d*k)/s`` lies ``d/g`` before that of the tap before.
+        As a scatter, data ``x`` times kernel ``k`` is added to output ``s*x + d*k - pad_before``,
+        where ``s`` is the stride and ``d`` the dilation. As a gather, output ``out`` sums over all
+        ``k`` with ``d*k = q (mod s)``, where ``q = out + pad_before``. Let ``g = gcd(s, d)``. If
+        ``g`` does not divide ``q``, no ``k`` contributes. Otherwise the solutions are one residue
+        class modulo ``P = s/g``: ``k = (q/g) * (d/g)^-1 (mod P)``. The ``tap``-th one is
+        ``k0 + tap*P``, and its data element ``x = (q - d*k)/s`` is ``d/g`` before that of the
+        previous tap.
         """
         stride, dilation, period = self.stride, self.dilation, self.period
         gcd = math.gcd(stride, dilation)
@@ -123,7 +124,7 @@ class ConvTransposeAxis(SpatialAxis):
 
         def indices(div: _BinaryOp, mod: _BinaryOp) -> tuple[tirx.Expr, tirx.Expr]:
             first = mod(div(position, gcd) * inverse, period)
-            # For dilation 1 the same as the general form, which TVM does not simplify to this.
+            # For dilation 1, both forms are equal, but TVM does not simplify the general one.
             reach = div(position if dilation == 1 else position - first * dilation, stride)
             data_index = analyzer.simplify(reach - tap * (dilation // gcd))
             return data_index, analyzer.simplify(first + tap * period)
@@ -133,9 +134,9 @@ class ConvTransposeAxis(SpatialAxis):
         if data_extent is not None:
             conditions += [data_index >= 0, data_index < data_extent]
         guards = [condition for condition in conditions if not analyzer.can_prove(condition)]
-        # Truncation changes nothing: the one dividend that can be negative, position -
-        # first*dilation, is a multiple of the stride where the guards hold. Layout.position says
-        # why it truncates.
+        # Truncation gives the same result: the only dividend that can be negative, position -
+        # first*dilation, is a multiple of the stride where the guards hold. Layout.position
+        # explains why to truncate.
         return *indices(tirx.truncdiv, tirx.truncmod), guards
 
 
@@ -151,5 +152,5 @@ _FAMILY = Family(
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     _FAMILY.register()

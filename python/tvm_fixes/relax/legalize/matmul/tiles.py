@@ -17,21 +17,21 @@ Versions
 Trigger
     A product of floating-point matrices that is compiled for a CPU.
 Symptom
-    16-bit sums stop growing: a row of 4096 ones times a column of ones is 2048 in float16, 256 in
-    bfloat16. A linear layer takes a hundred times as long as PyTorch's.
+    16-bit sums stop growing: a row of 4096 ones times a column of ones is 2048 in float16 and 256
+    in bfloat16. A linear layer takes a hundred times as long as PyTorch's.
 Mechanism
-    TVM's lowering sums in the dtype of the output, one element after the other; the elements of a
-    column, which it reads for that, lie a row apart.
+    TVM's lowering sums in the dtype of the output, one element after the other, and reads along a
+    column, whose elements are a row apart.
 How to remove
     When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test and
     the fix id ``matmul-legalize``.
 
-Here the output is computed one register tile at a time: for each element of the common axis, a row
-of the tile is read once from the second operand, in vectors, and multiplied with one element of
-each row of the first. A constant matrix that the whole batch shares is packed tile by tile at
-compile time; another one is packed at run time, if the tiles do not divide its columns or if many
-rows are multiplied with it. Calls that are not known to be for a CPU, and those of unknown shapes,
-go to TVM's function.
+Here the output is computed one register tile at a time. For each element of the common axis, the
+microkernel loads one row of the tile from the second operand, in vectors, and multiplies it by one
+element of each row of the first. A constant matrix that the whole batch shares is packed tile by
+tile at compile time; other matrices are packed at run time if the tiles do not divide the columns,
+or if many rows are multiplied. Calls with unknown shapes, and calls that are not known to be for a
+CPU, go to TVM's function.
 """
 
 import functools
@@ -52,44 +52,44 @@ from ....target.cpu import Cpu
 from ....tirx.microkernel import Microkernel
 from ....tirx.parallel import is_worth_threads, parallelize
 from ....tirx.register_tile import even_part, max_columns
-from ....tirx.util import count_of, divides, repeated_at
+from ....tirx.util import broadcast_position, count_of, divides
 from ...constants.make import filled
 from ...ir import in_block
 from ..override import Legalize, override
 from ..targets import microkernel_of, schedules_for_cpu, target_of
 
-# The depths of a chunk of the second operand's tile, which stays in the L1 cache next to the rows
-# that are multiplied with it.
+# The depths of a chunk of the second operand's tile that stays in the L1 cache next to the rows
+# multiplied by it.
 _CHUNK_DEPTHS = (256, 192, 128)
-# With fewer rows a chunk is read too few times for that.
+# With fewer rows, a chunk is reused too few times.
 _MIN_ROWS_TO_CHUNK = 16
 
-# The chunks and the sums of this many tiles of rows stay in the L2 cache.
+# The chunks and the sums of this many row tiles stay in the L2 cache.
 _MAX_ROW_TILES_IN_L2 = 32
 
-# From this many rows on it pays to pack a matrix at run time.  As it lies, each row of a tile of it
-# is in a page of its own.
+# With this many rows, packing a matrix at run time pays off.  In an unpacked matrix, each row of a
+# tile is in a different page.
 _MIN_ROWS_TO_PACK = 256
 
 # More rows read the second operand less often, but leave registers for fewer columns.
 _MAX_ROWS = 6
 
-# The most vectors in a row of a tile.
+# The maximum number of vectors in a row of a tile.
 _MAX_VECTORS = 8
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile: the rows and columns of the output that are summed at once.
+    """A register tile: rows and columns of the output that are computed together.
 
     Attributes
     ----------
     rows : int
     columns : int, optional
-        They are vectorized.  None for all columns, whose sums are then in memory.
+        The vectorized columns.  None for all columns; their sums are then in memory.
     depth : int, optional
-        How many products are summed for all rows before the next ones are, so that this chunk of
-        the second operand stays in the L1 cache.  None for all.
+        The depth of a chunk of the second operand that stays in the L1 cache: all rows are
+        multiplied by it before the next chunk.  None for a single chunk.
     """
 
     rows: int
@@ -99,7 +99,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class _Product:
-    """The product of two matrices, or of the matrices of two batches.
+    """The product of two matrices, or of two batches of matrices.
 
     Attributes
     ----------
@@ -108,9 +108,9 @@ class _Product:
     microkernel : Microkernel
         Multiplies and sums.
     tile : Tile
-        What is summed at once.
+        The register tile.
     packed_columns : tirx.Expr or None
-        How many columns the second operand has, if it is packed as :func:`pack` does.
+        The number of columns of the second operand if :func:`pack` has packed it.
     """
 
     out_dtype: str
@@ -140,10 +140,10 @@ class _Product:
             at = common.var
             if chunk is not None:
                 at, batch = batch[0] * chunk + at, batch[1:]
-            # Rows beyond the matrix repeat its last one, and are not stored.
+            # Rows beyond the matrix repeat its last row, and are not stored.
             lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
-            lhs_at = (*repeated_at(batch, lhs_batch), lhs_row, at)
-            rhs_at = repeated_at(batch, rhs_batch)
+            lhs_at = (*broadcast_position(batch, lhs_batch), lhs_row, at)
+            rhs_at = broadcast_position(batch, rhs_batch)
             if is_packed:
                 rhs_at += [column_tile, at, column]
             else:
@@ -175,7 +175,7 @@ class _Product:
 
 
 def _pack_at_run_time(matrices: te.Tensor, columns: int) -> te.Tensor:
-    """(…, K, N) -> (…, ceil(N / columns), K, columns); zeros fill up the last tile."""
+    """(…, K, N) -> (…, ceil(N / columns), K, columns); the last tile is padded with zeros."""
     *batch_extents, depth, column_count = matrices.shape
 
     def element(*position: tirx.Var) -> tirx.Expr:
@@ -190,7 +190,7 @@ def _pack_at_run_time(matrices: te.Tensor, columns: int) -> te.Tensor:
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """Lower `call`, or hand it to `stock` where the fix is off or does not apply."""
+    """Lower `call`, or pass it to `stock` if the fix is off or does not apply."""
     if not (switches.enabled(FIX_ID) and _applies(call)):
         return stock(bb, call)
     switches.note(FIX_ID)
@@ -203,12 +203,12 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 
 def packed_columns(call: relax.Call) -> int | None:
-    """The columns of a tile, by which to pack a constant matrix that is `call`'s second operand.
+    """The tile columns for packing a constant second operand of `call`.
 
     Returns
     -------
     int or None
-        None where the product is left to TVM, or reads the matrix as it lies.
+        None if the product is left to TVM, or reads the matrix unpacked.
     """
     if not (switches.enabled(FIX_ID) and _applies(call)):
         return None
@@ -220,12 +220,12 @@ def pack(
 ) -> relax.Expr:
     """Pack a constant of shape (K, N), or (N, K) if it is `transposed`, for :func:`multiply`.
 
-    `made_by` is the operator, and where it stands.
+    `made_by` names the operator and its location.
 
     Returns
     -------
     GenericConst
-        Of shape (ceil(N / columns), K, columns); zeros fill up the last tile.
+        A constant of shape (ceil(N / columns), K, columns); the last tile is padded with zeros.
     """
     depth, extent = map(int, matrix.ty.shape.values)
     if transposed:
@@ -244,15 +244,16 @@ def pack(
 
 
 def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> relax.SeqExpr:
-    """Lower `call` with its second operand as :func:`pack` gives it.
+    """Lower `call` with a packed second operand.
 
     Parameters
     ----------
     bb : relax.BlockBuilder
-        Takes the kernel.
+        Receives the kernel.
     call : relax.Call
-        One with :func:`packed_columns`.
+        A call for which :func:`packed_columns` is not None.
     packed : relax.Expr
+        The second operand, from :func:`pack`.
 
     Returns
     -------
@@ -296,7 +297,7 @@ def _lower(
 
 
 def _applies(call: relax.Call) -> bool:
-    """Whether `call` is in floating point, for a CPU, and its extents are known to agree."""
+    """Whether `call` is in floating point and for a CPU, and its extents provably agree."""
     if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
         return False
     lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
@@ -314,7 +315,7 @@ def _applies(call: relax.Call) -> bool:
 
 
 def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | None:
-    """The batch of the output; None if it is unknown which extents are repeated."""
+    """The batch extents of the output; None if it is unknown which extents are broadcast."""
     rank = max(len(lhs), len(rhs))
     one, analyzer = tirx.const(1, "int64"), Analyzer()
     result = []
@@ -331,20 +332,20 @@ def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | 
 def _tile_rows(rows: tirx.Expr) -> int:
     if isinstance(rows, tirx.IntImm):
         return even_part(rows.value, _MAX_ROWS)
-    # If TVM can prove that one tile holds all rows, it replaces the extent of the tile by their
-    # number, which is symbolic.
+    # If TVM can prove that one tile holds all rows, it replaces the extent of the tile by the
+    # symbolic number of rows.
     return 1 if Analyzer().const_int_bound(rows).max_value <= _MAX_ROWS else _MAX_ROWS
 
 
 def choose_tile(cpu: Cpu, dtype: str, rows: tirx.Expr, columns: tirx.Expr, *, packed: bool) -> Tile:
-    """Choose a tile for a product of `rows` and `columns` whose sums are of `dtype`.
+    """Choose a tile for a product of `rows` and `columns` with sums of `dtype`.
 
-    A tile of more rows reads the second operand less often, one of more columns the first.
-    If that operand is not `packed`, tiles that divide its columns spare packing it at run time.
+    A tile with more rows reads the second operand less often; one with more columns, the first.
+    If the second operand is not `packed`, tiles that divide its columns avoid packing at run time.
     """
     lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
     tile_rows = _tile_rows(rows)
-    # The operands are a vector of each column and an element of a row; one register is spare.
+    # The operands are a vector per column and an element of a row; keep one register spare.
     vectors = max_columns(cpu, rows=tile_rows, operands_per_column=1, other_operands=2)
     vectors = min(vectors, _MAX_VECTORS)
     if isinstance(columns, tirx.IntImm):
@@ -352,7 +353,7 @@ def choose_tile(cpu: Cpu, dtype: str, rows: tirx.Expr, columns: tirx.Expr, *, pa
     if not packed:
         fewer = range(vectors, vectors // 2, -1)
         vectors = next((n for n in fewer if divides(n * lanes, columns)), vectors)
-    # Packing a matrix takes as long as multiplying it with few rows.
+    # Packing a matrix takes as long as multiplying few rows by it.
     has_few_rows = isinstance(rows, tirx.IntImm) and rows.value <= 4
     if has_few_rows and not packed and not divides(vectors * lanes, columns):
         return Tile(tile_rows, None)
@@ -360,7 +361,7 @@ def choose_tile(cpu: Cpu, dtype: str, rows: tirx.Expr, columns: tirx.Expr, *, pa
 
 
 def _depth_chunk(tile: Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -> int | None:
-    """How many products to sum before the next ones; None for all."""
+    """The depth of a chunk; None for a single chunk."""
     if tile.columns is None or not isinstance(depth, tirx.IntImm):
         return None
     has_few_rows = isinstance(rows, tirx.IntImm) and rows.value < _MIN_ROWS_TO_CHUNK
@@ -403,11 +404,11 @@ def _schedule(func: tirx.PrimFunc, tile: Tile) -> tirx.PrimFunc:
 
 
 def _schedule_in_chunks(func: tirx.PrimFunc, tile: Tile) -> tirx.PrimFunc:
-    """Compute the columns of one tile after the other, and of these all rows of each chunk."""
+    """Compute one column tile after the other, and within it all rows of each chunk."""
     sch = s_tir.Schedule(func, enable_check=False)
     parts, acc, out = (sch.get_sblock(name) for name in ("matmul", "sum_of_parts", "out"))
     rows, columns, row, column, part = sch.get_loops(acc)
-    # All rows, or blocks of them if there are known to be more than two.
+    # All rows at once, or in blocks if there are known to be more than two.
     row_block, tiles = columns, sch.get(rows).extent
     if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _MAX_ROW_TILES_IN_L2:
         row_block, rows = sch.split(rows, [None, even_part(tiles.value, _MAX_ROW_TILES_IN_L2)])
@@ -432,7 +433,7 @@ def _schedule_in_chunks(func: tirx.PrimFunc, tile: Tile) -> tirx.PrimFunc:
 
 
 def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
-    """The block of that name, None if there is none."""
+    """The block called `name`; None if the schedule has no such block."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     return next((block for block in blocks if sch.get(block).name_hint == name), None)
 
@@ -447,5 +448,5 @@ def _reshape(
 
 @functools.cache
 def register() -> None:
-    """Put the lowering in force. A second call does nothing."""
+    """Register the lowering; a second call is a no-op."""
     override("relax.matmul", _legalize)

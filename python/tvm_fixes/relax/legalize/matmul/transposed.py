@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Matrix products ``x @ w.T`` that read the rows of `w` as they lie.
+"""Matrix products ``x @ w.T`` with `w` unpacked.
 
-The weights of such a linear layer may have another reader, such as a tied embedding, and are not
-packed then.  Each sum runs along a row of both operands, which are contiguous.  The output is
-computed one register tile at a time, with a vector of partial sums for each of its elements.
+The weights of such a linear layer are not packed if they have another reader, such as a tied
+embedding.  Each sum runs along a row of both operands, which is contiguous.  The output is computed
+one register tile at a time, with a vector of partial sums for each element.
 """
 
 from collections.abc import Callable
@@ -44,11 +44,11 @@ def multiply_transposed(
     Parameters
     ----------
     bb : relax.BlockBuilder
-        Takes the kernel.
+        Receives the kernel.
     call : relax.Call
-        The matrix product to replace, of a tensor of shape (…, K).
+        The matrix product to replace; its first operand has shape (…, K).
     rows : relax.Expr
-        Of shape (N, K), both static.
+        The second operand, of static shape (N, K).
 
     Returns
     -------
@@ -87,9 +87,9 @@ def multiply_transposed(
 
 
 def choose_tile(cpu: Cpu, rows: tirx.Expr, columns: int) -> tuple[int, int]:
-    """Choose the rows and columns of a tile; each of its sums is a vector of partial sums."""
+    """Choose the rows and columns of a tile, with a vector of partial sums per element."""
     tile_rows = even_part(rows.value, _MAX_ROWS) if isinstance(rows, tirx.IntImm) else _MAX_ROWS
-    # The operands are a vector of each column, and one of a row.
+    # The operands are a vector per column and a vector of a row.
     limit = max_columns(cpu, rows=tile_rows, operands_per_column=1, other_operands=1)
     return tile_rows, min(limit, columns)
 
@@ -103,7 +103,7 @@ def _multiply_in_tiles(
     lanes: int,
     out_dtype: str,
 ) -> te.Tensor:
-    """(M, K), (N, K) -> (M, N), in tiles with `lanes` partial sums for each element."""
+    """(M, K), (N, K) -> (M, N), in tiles with `lanes` partial sums per element."""
     row_count, depth = lhs.shape[0], int(lhs.shape[1])
     column_count = int(rhs.shape[0])
     tile_rows, tile_columns = tile
@@ -115,7 +115,7 @@ def _multiply_in_tiles(
 
     def product(*position: tirx.Expr) -> tirx.Expr:
         row_tile, column_tile, row, column, k = position
-        # Rows beyond a matrix repeat its last one, and are not stored.
+        # Rows beyond a matrix repeat its last row, and are not stored.
         lhs_row = tirx.min(row_tile * tile_rows + row, row_count - 1)
         rhs_row = tirx.min(column_tile * tile_columns + column, column_count - 1)
         return microkernel.product(lhs(lhs_row, k), rhs(rhs_row, k))

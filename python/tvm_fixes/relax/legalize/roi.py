@@ -82,6 +82,6 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
 @functools.cache
 def register() -> None:
-    """Put the lowerings in force. A second call does nothing."""
+    """Register the lowerings; a second call is a no-op."""
     override("relax.vision.roi_align", _legalize)
     override("relax.vision.roi_pool", _legalize)
