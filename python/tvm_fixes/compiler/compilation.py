@@ -26,7 +26,7 @@ from ..pipeline import stages
 from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.make import making_constants
 from ..relax.constants.provenance import constants_of
-from ..relax.constants.size_check import check_volume
+from ..relax.constants.size_check import check_size
 from ..relax.transform import ConstantsToParams
 from ..relax.transform.fold_constant import collect_unfolded
 from ..runtime.compiled_model import CompiledModel
@@ -172,7 +172,7 @@ def compile(
             inside = constants_of(mod)
             every = [*inside, *outside]
             origins.forget_others(every)
-            nbytes, large = check_volume(every, origins, opened.parameter_bytes, max_size_ratio)
+            nbytes, large = check_size(every, origins, opened.parameter_bytes, max_size_ratio)
             executable = build_executable(mod, resolved)
         with run.step("export"):
             model = export(

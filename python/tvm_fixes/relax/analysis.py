@@ -54,12 +54,12 @@ def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:
 
 
 def weights_of(function: relax.Function) -> list[relax.Var]:
-    """The parameters after those that the function's attribute ``num_input`` counts."""
+    """The parameters after the first ``num_input`` ones, which are inputs."""
     return list(function.params)[int(function.attrs["num_input"]) :]
 
 
 def has_known_shapes(ty: tvm.ir.Type) -> bool:
-    """Whether each tensor in a value of the type `ty` has extents, be they symbolic."""
+    """Whether each tensor in a value of type `ty` has a known, possibly symbolic, shape."""
     if isinstance(ty, relax.TupleType):
         return all(map(has_known_shapes, ty.fields))
     return not isinstance(ty, relax.TensorType) or isinstance(ty.shape, relax.ShapeExpr)
@@ -88,9 +88,9 @@ def activation_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
 
     Notes
     -----
-    The parameters of a function that its attribute ``num_input`` does not count are the model's
-    weights; they are treated as constants.  Composite functions get no special treatment: their
-    transforms count as transforms of activations, whatever the arguments are.
+    In a function with ``num_input``, the parameters after the inputs are the model's weights and
+    count as constants.  Composite functions get no special treatment: their transforms count as
+    transforms of activations, whatever the arguments are.
     """
     return [binding for binding, is_constant in _transforms(mod) if not is_constant]
 

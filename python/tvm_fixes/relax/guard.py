@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Wrappers around TVM's passes that keep them away from the modules on which they fail."""
+"""Wrappers around TVM's passes that correct them, or skip modules on which they fail."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ from ..support import switches
 def uninstrumented(
     context: tvm.transform.PassContext, opt_level: int | None = None
 ) -> tvm.transform.PassContext:
-    """Return a context without instruments, for the passes that a pass runs internally.
+    """A context without instruments, for the passes that a pass runs internally.
 
     Instruments must not see the intermediate modules.  The optimization level is that of `context`
     unless `opt_level` is given.
@@ -65,7 +65,7 @@ def corrected(
 
 
 def guarded(
-    stock: tvm.transform.Pass, fix_id: str, refuses: Callable[[tvm.IRModule], bool]
+    stock: tvm.transform.Pass, fix_id: str, fails: Callable[[tvm.IRModule], bool]
 ) -> tvm.transform.Pass:
     """Skip a pass on the modules that it cannot handle; they come back unchanged.
 
@@ -75,7 +75,7 @@ def guarded(
         TVM's pass.
     fix_id : str
         The fix id of the guard; while the fix is switched off, `stock` runs on every module.
-    refuses : callable
+    fails : callable
         Whether `stock` fails on a module.
 
     Returns
@@ -85,7 +85,7 @@ def guarded(
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if switches.enabled(fix_id) and refuses(mod):
+        if switches.enabled(fix_id) and fails(mod):
             switches.note(fix_id)
             return mod
         return stock(mod)

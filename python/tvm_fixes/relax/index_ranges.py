@@ -45,7 +45,7 @@ _MOVES = frozenset(
 _REDUCTIONS = frozenset({"relax.min", "relax.max"})
 _EXTREMA = frozenset({"relax.argmax", "relax.argmin"})
 _MAX_DEPTH = 64
-"""The number of nested operators to look through."""
+"""The maximum number of nested operators to look through."""
 _MAX_TERM = 1 << 62
 """The sum of two integers below this magnitude does not wrap around."""
 
@@ -57,7 +57,7 @@ _LIMITS = {
     for kind in ("int", "uint")
     for bits in (8, 16, 32, 64)
 }
-"""The least and the greatest value of each dtype, within the limits of int64."""
+"""The minimum and maximum of each dtype, within the limits of int64."""
 
 
 class Ranges:
@@ -66,7 +66,7 @@ class Ranges:
     Parameters
     ----------
     bound_to : callable
-        Returns the value that a variable is bound to, None for a parameter.
+        Returns the value that a variable is bound to; None for a parameter.
     """
 
     def __init__(self, bound_to: Callable[[relax.Var], relax.Expr | None]) -> None:

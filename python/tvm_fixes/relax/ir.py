@@ -32,7 +32,7 @@ def is_kernel_call(expr: relax.Expr) -> bool:
 
 
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
-    """Yield the leaves of a value: all nodes but calls, tuples and tuple fields."""
+    """Yield the leaves of a value: all nodes except calls, tuples and tuple fields."""
     if isinstance(expr, relax.Call):
         yield from leaves(expr.op)
         for arg in expr.args:
@@ -74,8 +74,8 @@ def _are_same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
     return all(one.same_as(other) for one, other in zip(new, old, strict=True))
 
 
-def taken_apart(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:
-    """The bindings that take the fields of a tuple, and a tuple of these fields."""
+def unpack_tuple(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:
+    """Bindings of the fields of a tuple, and a tuple of the bound variables."""
     bindings = []
     for index, ty in enumerate(var.ty.fields):
         field = relax.BlockBuilder().normalize(relax.TupleGetItem(var, index))
@@ -87,9 +87,9 @@ def taken_apart(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:
 def in_block(
     bb: relax.BlockBuilder, make: Callable[[Callable[[relax.Expr], relax.Var]], relax.Expr]
 ) -> relax.SeqExpr:
-    """Return a dataflow block with the bindings that `make` emits, and its result.
+    """A dataflow block with the bindings that `make` emits, and its result.
 
-    `make` is called with a function that binds a value to a new variable.
+    `make` takes a function that binds a value to a new variable.
     """
     bindings: list[relax.Binding] = []
 

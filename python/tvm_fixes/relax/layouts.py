@@ -13,9 +13,9 @@
 """Layouts by name, such as ``NHWC`` and ``NCHW4c``: the position of each element.
 
 A capital letter names an axis. A number and the lower-case letter of an axis name its block: in
-``NCHW4c`` the element at channel ``c`` lies at ``c // 4`` in ``C`` and at ``c % 4`` in ``c``,
-wherever the two letters stand in the name. If the block does not divide an extent, the last block
-is padded.
+``NCHW4c`` the element at channel ``c`` is at ``c // 4`` along ``C`` and at ``c % 4`` along ``c``,
+wherever the two letters are in the name. If the block does not divide an extent, the last block is
+padded.
 """
 
 import re
@@ -95,7 +95,7 @@ class Layout:
         return any(not divides(block, extents[letter]) for letter, block in self.blocks.items())
 
     def position(self, at: dict[str, tirx.Expr], analyzer: Analyzer) -> list[tirx.Expr]:
-        """The position in this layout of the element `at`, whose indices are not negative.
+        """The position in this layout of the element at the non-negative indices `at`.
 
         The divisions truncate, which gives the same values for such indices and hides the divisions
         from IterMapSimplify: FlattenBuffer applies it to indices with floordiv and floormod, and it
@@ -133,8 +133,8 @@ def to_layout(
     """Emit the conversion of `tensor` from the layout `present` to `wanted`; a no-op if equal.
 
     It emits ``permute_dims``, ``pad`` and ``reshape``; a constant becomes another constant. If a
-    block of `wanted` does not divide an extent, zeros fill the last block. Blocks must divide
-    symbolic extents.
+    block of `wanted` does not divide an extent, the last block is padded with zeros. Blocks must
+    divide symbolic extents.
     """
     if present == wanted:
         return tensor

@@ -56,14 +56,14 @@ class SignatureChange:
 
 
 class SignatureGuard(tvm.ir.instrument.PassInstrument):
-    """Warn of passes after which a public function must be called in another way.
+    """Warn about passes that change how a public function must be called.
 
     >>> with tvm.transform.PassContext(instruments=[tvm_fixes.SignatureGuard()]):
     ...     mod = pipeline(mod)
 
-    A change concerns the number, the names, the order or the types of the parameters, or their
-    meaning: a lifted weight may keep its type and have another content.
-    A change is reported once, for the innermost pass that made it.
+    A pass may change the number, the names, the order or the types of the parameters, or their
+    meaning: a lifted weight may keep its type and have other values.  Each change is reported once,
+    for the innermost pass that made it.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class SignatureGuard(tvm.ir.instrument.PassInstrument):
         """Compare the signatures with those before the pass, and warn of changes."""
         name = str(info.name)
         path = " > ".join(running for running, _ in self._running)
-        # A nested pass that raised never got here: drop it.
+        # A nested pass that raised never got here: discard it.
         while self._running:
             running, before = self._running.pop()
             if running == name:
@@ -172,7 +172,7 @@ def _passes_on(mod: tvm.IRModule, transform: str) -> bool:
 
 
 def _compare(function: str, old: _Signature, new: _Signature | None) -> tuple[str, str] | None:
-    """The change and a hint what to do; None if nothing has changed."""
+    """The change, and a hint for the user; None if nothing has changed."""
     if new is None:
         return "it is gone", "give it a global_symbol, or pass its name to DeadCodeElimination"
     if new.transform is not None and old.transform is None:

@@ -77,7 +77,7 @@ def test_a_constant_that_grows_is_named():
     assert warning.startswith(f"the constants of the artifact take {report.constant_bytes} bytes")
     assert f"parameters' {report.parameter_bytes}" in warning
     # Its own size is that of the row, of which it takes the place.
-    assert f"{written_out} bytes, {written_out - WIDTH * 4} of them new: " in warning
+    assert f"{written_out} bytes ({written_out - WIDTH * 4} new): " in warning
     assert "in main of row" in warning
 
 
@@ -92,7 +92,7 @@ def test_a_weight_that_is_there_twice_counts_once():
     report = compile_model(tied(), compare=False, max_growth=math.inf).report
     table = 1000 * 128 * 4
     [warning] = report.warnings
-    written, new = map(int, re.search(r"(\d+) bytes, (\d+) of them new: ", warning).groups())
+    written, new = map(int, re.search(r"(\d+) bytes \((\d+) new\): ", warning).groups())
     assert table <= written == new < 1.05 * table  # columns of zeros fill the last tile
     assert "in main of embedding.weight, head.weight" in warning
 
@@ -100,7 +100,7 @@ def test_a_weight_that_is_there_twice_counts_once():
 def test_refused_beyond_the_ratio():
     message = fails(repeated(), compare=False, max_growth=math.inf, max_size_ratio=2)
     assert "in main of row" in message
-    assert message.endswith("; at most 2 times is asked for")
+    assert message.endswith("; the limit is 2 times")
     # What is asked for goes before what is warned of.
     report = compile_model(repeated(), compare=False, max_size_ratio=2).report
     assert report.warnings == []
@@ -109,7 +109,7 @@ def test_refused_beyond_the_ratio():
 def test_a_lower_ratio_than_the_warning():
     module = nn.Linear(512, 512).eval(), (torch.randn(1, 512),)
     message = fails(module, compare=False, max_size_ratio=0.5)
-    assert message.endswith("; at most 0.5 times is asked for")
+    assert message.endswith("; the limit is 0.5 times")
 
 
 @pytest.mark.parametrize("ratio", [0, -1, math.nan])

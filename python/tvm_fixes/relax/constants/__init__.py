@@ -10,4 +10,4 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Constants at compile time: made, evaluated, and traced to their parameters."""
+"""Constants at compile time: creation, folding, size and provenance."""

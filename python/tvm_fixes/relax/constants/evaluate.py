@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What values that are computed of constants alone are, found by running their computation once.
+"""Evaluation of values that depend only on constants, by building and running their computation.
 
-TVM's ``FoldConstant`` builds each kernel as a library of its own, and does not compute what depends
-on a tensor of more than 1024 elements that has no operands, such as a mask of ones.
+TVM's ``FoldConstant`` builds a separate library for each kernel, and does not compute values that
+depend on a tensor of more than 1024 elements without operands, such as a mask of ones.
 """
 
 from collections.abc import Iterable
@@ -26,14 +26,7 @@ from tvm.relax.backend.cpu_generic import pipeline as stock
 from ...errors import ArtifactError, summarize
 from ...support import logs
 from ...support.tensors import raw_bytes
-from ...tirx.transform import (
-    DecomposeReduction,
-    GuardFloatArithmetic,
-    GuardIntegerDivision,
-    GuardLongLoops,
-    JoinSplitIndices,
-    LowerElementaryFunctions,
-)
+from ...tirx import semantics
 from ..ir import is_kernel_call, leaves, map_leaves, tensor_of, variables, with_body
 from .make import empty_constant
 
@@ -45,23 +38,23 @@ def evaluate(
     results: list[relax.Var],
     mod: tvm.IRModule,
 ) -> dict[relax.Var, tvm.runtime.Tensor]:
-    """Compute variables.
+    """Compute the values of variables.
 
     Parameters
     ----------
     computation : list of relax.VarBinding
-        What binds `results` and all that these depend on, in program order: calls of high-level
-        operators and of kernels, tuples and their fields, shapes that are known.
+        The bindings of `results` and of everything that they depend on, in program order: calls of
+        high-level operators and kernels, tuples and their fields, and static shapes.
     results : list of relax.Var
-        Tensors of known shapes.
+        Tensors of static shapes.
     mod : tvm.IRModule
-        Has the kernels.
+        The module with the kernels.
 
     Returns
     -------
     dict of relax.Var to Tensor
-        The values of `results`, without those that cannot be computed here: a kernel
-        may be scheduled for another machine.
+        The values of `results`, except those that cannot be computed here: a kernel may be
+        scheduled for another machine.
     """
     if not results:
         return {}
@@ -94,7 +87,7 @@ def _needed(
 def _run(
     computation: list[relax.VarBinding], results: list[relax.Var], mod: tvm.IRModule
 ) -> list[tvm.runtime.Tensor]:
-    """Build the computation as one function and call it; the constants are its arguments."""
+    """Build the computation as one function, and call it with the constants as arguments."""
     params: dict[tvm.runtime.Tensor, relax.Var] = {}
 
     def argument(leaf: relax.Expr) -> relax.Expr:
@@ -138,9 +131,9 @@ def _legalized(functions: dict[Any, Any]) -> tvm.IRModule:
 
 
 def _writing_to_parameters(function: relax.Function) -> relax.Function:
-    """The function with a parameter behind the others for each tensor of the tuple that it returns.
+    """Append a parameter for each tensor of the returned tuple.
 
-    A kernel whose result is one of them writes it there::
+    Kernels that compute these tensors write them there::
 
         r = R.call_tir(f, (a,), out_ty)   =>   r = R.call_tir_inplace(f, (a, memory), [1], out_ty)
     """
@@ -163,11 +156,10 @@ def _writing_to_parameters(function: relax.Function) -> relax.Function:
 
 
 def _lowering() -> tvm.transform.Pass:
-    """TVM's passes for a CPU behind those that legalize, fold and fuse."""
+    """TVM's lowering pipeline for a CPU, without legalization, folding and fusion."""
     target = tvm.target.Target(_TARGET)
     passes = [*stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
     first, *others = [relax.transform.Normalize(), *passes]
-    # The passes that decide what a kernel of the pipeline computes, and what it refuses.
-    kernels = [DecomposeReduction(), LowerElementaryFunctions()]
-    guards = [GuardFloatArithmetic(), GuardIntegerDivision(), GuardLongLoops(), JoinSplitIndices()]
-    return tvm.transform.Sequential([first, *kernels, *others, *guards])
+    return tvm.transform.Sequential(
+        [first, *semantics.before_lowering(), *others, *semantics.after_lowering()]
+    )

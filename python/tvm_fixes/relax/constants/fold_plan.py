@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Which values of a module are computed at compile time, by how large they become."""
+"""Choice of the values to compute at compile time, by their sizes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -24,36 +24,41 @@ from ...support.tensors import nbytes_of
 from ..ir import is_kernel_call, leaves, tensor_of, variables
 
 SMALL = 8192
-"""A value of this many bytes or less is folded, whatever its operands are: 1024 numbers of 64 bits,
-up to which TVM folds what has no operands."""
+"""A value of at most this many bytes is always folded.
+
+These are 1024 64-bit numbers, TVM's limit for folding values without operands.
+"""
 
 SCRATCH = 64 << 20
-"""The bytes that anything on the way to a value may take while it is computed ahead."""
+"""The bytes that an intermediate value may always take while a value is folded."""
 
 SCRATCH_GROWTH = 8
-"""How many times as large as its constants it may be beyond that: int8 goes by way of float64."""
+"""Beyond :data:`SCRATCH`, the maximum ratio of an intermediate value to the constants.
+
+8 allows computing int8 in float64.
+"""
 
 _LITERALS = (tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm)
 
 
 @dataclass(eq=False)
 class Value:
-    """What a binding computes of constants alone; equal computations are one.
+    """A value that depends only on constants; equal computations share one.
 
     Attributes
     ----------
     function : str
-        Where it is bound first.
+        The function that binds it first.
     binding : relax.VarBinding
-        That binding.
+        Its first binding.
     operands : tuple of Value and tvm.runtime.Tensor
-        What it is computed of; the tensors are those of constants.
+        The values and the tensors of constants that it is computed from.
     constants : tuple of tvm.runtime.Tensor
-        What it is computed of in the end.
+        The constants that it depends on, directly or not.
     nbytes : int or None
-        The size; None for what cannot be a constant, a tuple.
+        The size; None for a tuple, which cannot be a constant.
     peak : int
-        The size of the largest of it and all that it is computed of, without the constants.
+        The size of the largest value in its computation, including itself but not the constants.
     """
 
     function: str
@@ -77,16 +82,18 @@ class Value:
         of = sum(map(bytes_of, self.constants))
         text = (
             f"{self.function}: `{self.binding.var.name}`: {self.operator} of constants of {of} "
-            f"bytes is not folded, which would take {self.nbytes} bytes"
+            f"bytes is not folded: the result would take {self.nbytes} bytes"
         )
-        return text if self.peak == self.nbytes else f"{text}, and {self.peak} on the way"
+        if self.peak == self.nbytes:
+            return text
+        return f"{text}, and an intermediate value {self.peak} bytes"
 
 
 Operand: TypeAlias = Value | tvm.runtime.Tensor
 
 
 def operator_of(call: relax.Call) -> str:
-    """What a call is of: the name of an operator, a kernel or a function."""
+    """The name of the operator, kernel or function that a call calls."""
     callee = call.args[0] if is_kernel_call(call) else call.op
     for attribute in ("name_hint", "global_symbol", "name"):
         if hasattr(callee, attribute):
@@ -95,33 +102,33 @@ def operator_of(call: relax.Call) -> str:
 
 
 def bytes_of(tensor: tvm.runtime.Tensor) -> int:
-    """The size of the elements of a tensor."""
+    """The size of a tensor's elements in bytes."""
     return nbytes_of(tensor.shape, str(tensor.dtype))
 
 
 class FoldPlan:
-    """What is folded, and what is not because it would become too large.
+    """The values of a module to fold, and the values that are too large to fold.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        Its functions are normalized.
+        A module of normalized functions.
     max_growth : float
-        How many times as large as the constants that it takes the place of a constant may be.  One
-        that something else still reads is not replaced.
+        The maximum ratio of a folded value to the constants that it replaces, in bytes.  It does
+        not replace a constant that something else still reads.
 
     Attributes
     ----------
     values : dict of relax.Var to Value
-        All that is computed of constants, by variable.
+        All values that depend only on constants, by variable.
     bindings : dict of relax.Var to relax.VarBinding
-        Theirs, and those of shapes and constants that have a variable.
+        The bindings of these values, and of shapes and constants that are bound to variables.
     folded : set of Value
-        What is read by something else than a value that is folded, and is folded.
+        The values that become constants: those that something other than a folded value reads.
     kept : set of Value
-        What has to be computed when the model runs.
+        The values to compute when the model runs.
     unfolded : list of Value
-        That of it which could be a constant, in program order.
+        The kept values that could be constants, in program order.
     """
 
     def __init__(self, mod: tvm.IRModule, max_growth: float):
@@ -131,21 +138,21 @@ class FoldPlan:
         self.unfolded: list[Value] = []
         self._mod = mod
         self._max_growth = max_growth
-        # By variable, what it stands for: an operand, or None for a shape that is known.
+        # The operand that each variable stands for; None for a static shape.
         self._known: dict[relax.Var, Operand | None] = {}
         self.bindings: dict[relax.Var, relax.VarBinding] = {}
         self._unique: dict[Any, Value] = {}
         self._read: set[Operand] = set()
-        self._refused: set[Value] = set()
+        self._excluded: set[Value] = set()
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
                 self._function = str(global_var.name_hint)
                 self._visit(function.body)
         self._decide()
 
-    def refuse(self, values: set[Value]) -> None:
-        """Leave out what TVM cannot compute."""
-        self._refused |= values
+    def exclude(self, values: set[Value]) -> None:
+        """Do not fold `values`, which TVM cannot compute."""
+        self._excluded |= values
         self._decide()
 
     def computation(self, values: Iterable[Value]) -> list[relax.VarBinding]:
@@ -209,7 +216,7 @@ class FoldPlan:
         return None
 
     def _key(self, value: relax.Expr, operands: list[Operand], in_dataflow: bool) -> Any:
-        """What equal computations have in common; None for what depends on more than constants."""
+        """A key that equal computations share; None if `value` depends on more than constants."""
         if isinstance(value, relax.Call):
             if not self._can_evaluate(value, in_dataflow):
                 return None
@@ -225,7 +232,7 @@ class FoldPlan:
         return None if key is None else ("value", key)
 
     def _can_evaluate(self, call: relax.Call, in_dataflow: bool) -> bool:
-        """Whether TVM's pass would try, with constants as operands."""
+        """Whether TVM's pass would fold a call if its operands were constants."""
         if is_kernel_call(call):
             return isinstance(self._mod.functions.get(call.args[0]), tirx.PrimFunc)
         return (
@@ -258,7 +265,7 @@ class FoldPlan:
         return tvm_ffi.StructuralKey(expr) if isinstance(expr, _LITERALS) else None
 
     def _operands_among(self, expr: relax.Expr) -> Iterator[Operand]:
-        """What an expression reads of constants and what is computed of them."""
+        """The constants, and the values that depend only on constants, that `expr` reads."""
         for leaf in leaves(expr):
             operand = self._known.get(leaf) if isinstance(leaf, relax.Var) else tensor_of(leaf)
             if operand is not None:
@@ -267,14 +274,14 @@ class FoldPlan:
     def _decide(self) -> None:
         values = list(self._unique.values())
         budget = Budget(self._max_growth, bytes_of, SMALL)
-        self._refused.update(value for value in values if self._takes_too_much(value))
-        chosen, needed = within_budget(values, self._read, self._refused, budget)
+        self._excluded.update(value for value in values if self._needs_too_much_scratch(value))
+        chosen, needed = within_budget(values, self._read, self._excluded, budget)
         self.folded = set(chosen)
         self.kept = {value for value in values if value in needed and value not in self.folded}
         self.unfolded = [v for v in values if v in self.kept and v.nbytes is not None]
 
-    def _takes_too_much(self, value: Value) -> bool:
-        """Whether something on the way to a value is far larger than its constants."""
+    def _needs_too_much_scratch(self, value: Value) -> bool:
+        """Whether the computation of a value has a value far larger than the constants."""
         growth = max(self._max_growth, SCRATCH_GROWTH)
         return value.peak > SCRATCH and value.peak > growth * max(
             sum(map(bytes_of, value.constants)), 1
@@ -283,18 +290,18 @@ class FoldPlan:
 
 @dataclass(frozen=True)
 class Budget:
-    """How large what is computed ahead may be.
+    """The size limits of values that are computed ahead of time.
 
     Attributes
     ----------
     max_growth : float
-        How many times as large as the constants that it takes the place of.
+        The maximum ratio of a value to the constants that it replaces, in bytes.
     size_of : callable
-        The bytes of a constant.
+        Returns the size of a constant in bytes.
     small : int
-        A value of this many bytes or less is free.
+        Values of at most this many bytes do not count.
     allowance : int
-        The bytes that all of it together may take beyond that.
+        The bytes that all values together may take beyond these limits.
     """
 
     max_growth: float
@@ -304,27 +311,28 @@ class Budget:
 
 
 def within_budget(
-    values: Sequence[Any], read: Set[Any], refused: set[Any], budget: Budget
+    values: Sequence[Any], read: Set[Any], excluded: set[Any], budget: Budget
 ) -> tuple[list[Any], set[Any]]:
-    """Choose what to compute ahead.
+    """Choose the values to compute ahead of time.
 
     Parameters
     ----------
     values : sequence of Value
-        In an order in which operands come first.  Any class with ``operands``, ``constants`` and
-        ``nbytes`` (None for what cannot be computed ahead) serves.
+        The candidates, operands first.  Any class with ``operands``, ``constants`` and ``nbytes``
+        (None for a value that cannot be computed ahead) will do.
     read : set of Value and constants
-        What the rest of the program reads.
-    refused : set of Value
-        What is not to be chosen; that which would become too large is added.
+        The values and constants that the rest of the program reads.
+    excluded : set of Value
+        Values not to choose.  Values that are too large are added to it.
     budget : Budget
 
     Returns
     -------
     chosen : list of Value
-        In the order of `values`.
+        The chosen values, in the order of `values`.
     needed : set of Value and constants
-        What is read once these are there: by the rest, and by values that are not chosen.
+        The values and constants that the rest of the program and the values that are not chosen
+        read.
     """
     while True:
         needed = set(read)
@@ -332,7 +340,7 @@ def within_budget(
         for value in reversed(values):
             if value not in needed:
                 continue
-            if value.nbytes is not None and value not in refused:
+            if value.nbytes is not None and value not in excluded:
                 chosen.append(value)
             else:
                 needed.update(value.operands)
@@ -340,11 +348,11 @@ def within_budget(
         too_large = _too_large(chosen, needed, budget)
         if not too_large:
             return chosen, needed
-        refused |= too_large
+        excluded |= too_large
 
 
 def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
-    """The values for which the constants that they take the place of leave no room."""
+    """The values that exceed the room that the replaced constants leave."""
     room: dict[Any, float] = {}
     allowance: float = budget.allowance
     too_large = set()
@@ -353,7 +361,7 @@ def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
             if constant not in room:
                 left = budget.max_growth - (1 if constant in needed else 0)
                 size = budget.size_of(constant)
-                # Not 0 * math.inf.
+                # 0 * math.inf would be NaN.
                 room[constant] = max(left, 0) * size if size else 0
         nbytes: float = value.nbytes
         if nbytes <= budget.small:
@@ -370,7 +378,7 @@ def _too_large(chosen: list[Any], needed: set[Any], budget: Budget) -> set[Any]:
 
 
 def _bytes_held(ty: tvm.ir.Type) -> int:
-    """The size of a tensor or of those of a tuple, 0 for one that is not known."""
+    """The size of a tensor, or of all tensors of a tuple; an unknown size counts as 0."""
     if isinstance(ty, relax.TupleType):
         return sum(map(_bytes_held, ty.fields))
     return _bytes_of_type(ty) or 0

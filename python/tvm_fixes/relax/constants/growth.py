@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How much constants, and weights that are prepared once, may grow by default."""
+"""Default limits on the growth of constants and of prepared weights."""
 
 MAX_GROWTH = 1.2
-"""The ratio of values that are computed ahead to those that they are computed of, in bytes."""
+"""The maximum ratio of values computed ahead of time to the constants they replace, in bytes."""
 
 WEIGHTS_ALLOWANCE = 64 << 10
-"""The bytes that prepared weights may take beyond that ratio: small ones are prepared anyway."""
+"""The bytes that prepared weights may take beyond that ratio, so that small ones are prepared."""

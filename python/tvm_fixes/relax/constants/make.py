@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Constants that are made of others at compile time: what is told of them, and where they lie."""
+"""Creation of constants from other constants at compile time: their memory and provenance."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from ...support.memory import Scratch
 from ...support.tensors import array_of
 
 Note = Callable[[tvm.runtime.Tensor, Sequence[tvm.runtime.Tensor], str], None]
-"""Is told of a tensor that was made: it, what it was made of, and by what."""
+"""Called for each new tensor with the tensor, its operands, and a description of its operator."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ _making: ContextVar[_Making] = ContextVar("tvm_fixes_making", default=_NOTHING)
 
 @contextmanager
 def making_constants(scratch: Scratch | None = None, note: Note | None = None) -> Iterator[None]:
-    """Say what becomes of the constants that are made within the ``with`` block.
+    """Set where to store constants made within the ``with`` block, and how to record them.
 
     Parameters
     ----------
     scratch : Scratch, optional
-        Holds them.  They are made a few at a time then, and what they are made of is given up in
-        between.
+        Stores the constants.  They are then made a few at a time, and their operands are released
+        in between.
     note : callable, optional
-        Is told of each.
+        Called for each constant.
     """
     token = _making.set(_Making(scratch, note))
     try:
@@ -58,12 +58,12 @@ def making_constants(scratch: Scratch | None = None, note: Note | None = None) -
 
 
 def few_at_a_time() -> bool:
-    """Whether constants are kept elsewhere, so that few of them need be in memory at once."""
+    """Whether constants are stored in a scratch file, and should be made a few at a time."""
     return _making.get().scratch is not None
 
 
 def empty_constant(shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
-    """A tensor to write a constant's elements to: memory, or the scratch file."""
+    """An uninitialized tensor for a constant, in memory or in the scratch file."""
     scratch = _making.get().scratch
     return (tvm.runtime.empty if scratch is None else scratch.empty)(list(shape), dtype)
 
@@ -71,16 +71,16 @@ def empty_constant(shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
 def made_constant(
     tensor: tvm.runtime.Tensor, operands: Sequence[tvm.runtime.Tensor], made_by: str
 ) -> tvm.ir.GenericConst:
-    """The constant of a tensor that was made of others.
+    """Make a constant of a tensor that was computed from others, and record its provenance.
 
     Parameters
     ----------
     tensor : Tensor
-        Its value, of :func:`empty_constant`.
+        The value, from :func:`empty_constant`.
     operands : sequence of Tensor
-        What it was made of.
+        The tensors that it was computed from.
     made_by : str
-        The operator, and where it stands.
+        The operator and its location.
     """
     note = _making.get().note
     if note is not None:
@@ -91,16 +91,17 @@ def made_constant(
 def rearranged(
     original: tvm.ir.GenericConst, arrange: Callable[[np.ndarray], np.ndarray], made_by: str
 ) -> tvm.ir.GenericConst:
-    """A constant with the elements of another one in another order, or with more around them.
+    """Make a constant with the elements of another one, reordered or padded.
 
     Parameters
     ----------
     original : GenericConst
-        Of a tensor.
+        A constant tensor.
     arrange : callable
-        From the array of `original`, which it must not change, to another one, best a view of it.
+        Returns the new array for the array of `original`, preferably as a view.  It must not
+        change its argument.
     made_by : str
-        The operator that wants it so.
+        The operator that needs it.
     """
     array = arrange(array_of(original.value))
 
@@ -116,17 +117,17 @@ def filled(
     fill: Callable[[np.ndarray, np.ndarray], None],
     made_by: str,
 ) -> tvm.ir.GenericConst:
-    """A constant of another shape with the elements of another one.
+    """Make a constant of a given shape from the elements of another one.
 
     Parameters
     ----------
     original : GenericConst
-        Of a tensor.
+        A constant tensor.
     shape : sequence of int
     fill : callable
-        Writes to the new array, which has any elements before, from that of `original`.
+        Called with the new, uninitialized array and the array of `original`; fills the former.
     made_by : str
-        The operator that wants it so.
+        The operator that needs it.
     """
     tensor = empty_constant(shape, str(original.value.dtype))
     fill(array_of(tensor), array_of(original.value))

@@ -11,7 +11,7 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 
-"""Where the constants of a module come from: parameters of the model, and what was made of them."""
+"""Provenance of a module's constants: the model's parameters, and the operators that made them."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -27,24 +27,23 @@ from ..analysis import bindings
 from ..ir import leaves, tensor_of
 from .fold_plan import operator_of
 
-# How much of either end of a tensor tells it from others before all of it is compared, and how much
-# is compared at once.
+# The bytes of either end of a tensor to compare first, and the bytes to compare at a time.
 _END = 64
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class ConstantRecord:
-    """Where a constant of the library comes from.
+    """The provenance of a constant in the library.
 
     Attributes
     ----------
     sha256 : str
-        Of its bytes, by which it is found.
+        The hash of its bytes, which identifies it.
     parameters : tuple of str
-        The parameters of the model that it is, or was computed of.
+        The parameters of the model that it is, or was computed from.
     made_by : str
-        The operator, variable and function that computed it of them; empty for one as it was.
+        The operator, variable and function that computed it; empty for an unchanged parameter.
     """
 
     sha256: str
@@ -53,16 +52,16 @@ class ConstantRecord:
 
 
 class Weight(NamedTuple):
-    """A tensor that goes into a file of weights.
+    """A tensor to write to a file of weights.
 
     Attributes
     ----------
     tensor : Tensor
-        On the CPU, contiguous.
+        A contiguous tensor on the CPU.
     parameters : tuple of str
-        The parameters of the model that it is, or was computed of.
+        The parameters of the model that it is, or was computed from.
     made_by : str
-        What computed it of them; empty for one as it was.
+        The operator that computed it; empty for an unchanged parameter.
     """
 
     tensor: tvm.runtime.Tensor
@@ -72,19 +71,19 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a constant comes from.
+    """The provenance of a constant.
 
     Attributes
     ----------
     parameters : tuple of str
-        The parameters of the model that it is, or was computed of.
+        The parameters of the model that it is, or was computed from.
     roots : frozenset of int
-        These parameters, of which those that are equal are one, by number.
+        The numbers of these parameters; equal parameters share a number.
     made_by : str
-        The operator, variable and function that computed it; empty for a parameter as it is, and
-        for what the importer made.
+        The operator, variable and function that computed it; empty for an unchanged parameter or a
+        constant from the importer.
     read_by : str
-        The operator, variable and function that read it first, or what it was computed of.
+        The operator, variable and function that first read it, or read what it was computed from.
     """
 
     parameters: tuple[str, ...]
@@ -95,20 +94,20 @@ class Origin:
     def __str__(self) -> str:
         of = ", ".join(self.parameters)
         if not self.made_by:
-            return of or f"a constant of the importer's, read by {self.read_by}"
-        return f"{self.made_by} of {of or 'constants of the importer'}"
+            return of or f"a constant from the importer, read by {self.read_by}"
+        return f"{self.made_by} of {of or 'constants from the importer'}"
 
 
 class Origins:
-    """The origins of a module's constants, from its import to its last pass.
+    """The provenance of a module's constants, from its import to its last pass.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        The module as it was imported.
+        The imported module.
     parameters : iterable of (str, numpy.ndarray)
-        The model's parameters: a name, and the bytes as an array of uint8 of one dimension.
-        Constants that hold the same bytes are taken for them.
+        The name of each parameter of the model, and its bytes as a one-dimensional uint8 array.
+        A constant with the same bytes counts as the parameter.
     """
 
     def __init__(self, mod: tvm.IRModule, parameters: Iterable[tuple[str, np.ndarray]]):
@@ -125,7 +124,7 @@ class Origins:
                 self._sizes.append(data.size)
 
     def _name(self, name: str, data: np.ndarray, tensors: list[tvm.runtime.Tensor]) -> int | None:
-        """Name the constants that hold `data`; the parameter's number where it is a new one."""
+        """Name the constants that equal `data`; return the number of the parameter if it is new."""
         equal = [tensor for tensor in tensors if _equal(raw_bytes(tensor), data)]
         roots = {root for tensor in equal for root in self._of[tensor].roots}
         root = min(roots, default=len(self._sizes))
@@ -136,13 +135,13 @@ class Origins:
         return root if equal and not roots else None
 
     def of(self, tensor: tvm.runtime.Tensor) -> Origin:
-        """The origin of a constant; empty for one of which nothing is known."""
-        return self._of.get(tensor, Origin((), frozenset(), "", "the module as it is lowered"))
+        """The origin of a constant; it has no parameters if the constant is unknown."""
+        return self._of.get(tensor, Origin((), frozenset(), "", "the lowered module"))
 
     def add(
         self, tensor: tvm.runtime.Tensor, made_of: Sequence[tvm.runtime.Tensor], made_by: str
     ) -> None:
-        """Say what `tensor` was made of, and by what."""
+        """Record that `made_by` computed `tensor` from the tensors `made_of`."""
         operands = [self.of(operand) for operand in made_of]
         names = dict.fromkeys(name for operand in operands for name in operand.parameters)
         self._of[tensor] = Origin(
@@ -153,11 +152,11 @@ class Origins:
         )
 
     def forget_others(self, tensors: Iterable[tvm.runtime.Tensor]) -> None:
-        """Hold no tensor but `tensors`."""
+        """Release all tensors except `tensors`."""
         self._of = {tensor: self.of(tensor) for tensor in tensors}
 
     def records(self, tensors: Iterable[tvm.runtime.Tensor]) -> tuple[ConstantRecord, ...]:
-        """What a manifest says of those of `tensors` that are parameters, or made by something."""
+        """The manifest's records of `tensors` that are parameters or were computed."""
         return tuple(
             ConstantRecord(
                 hashlib.sha256(raw_bytes(tensor).data).hexdigest(),
@@ -169,11 +168,11 @@ class Origins:
         )
 
     def named(self, tensors: Iterable[tvm.runtime.Tensor]) -> dict[str, Weight]:
-        """What of `tensors` goes into a file, by names of their own: those of the parameters."""
+        """Give each of `tensors` a unique name, based on its parameter, for a file of weights."""
         named: dict[str, Weight] = {}
         for tensor in tensors:
             origin = self.of(tensor)
-            # Names that begin so are the file's own.
+            # The file format reserves names that begin with two underscores.
             base = next(filter(None, origin.parameters), "constant")
             base = f"weight.{base}" if base.startswith("__") else base
             numbered = (f"{base}.{number}" for number in range(1, len(named) + 2))
@@ -182,17 +181,17 @@ class Origins:
         return named
 
     def growth(self, tensors: Iterable[tvm.runtime.Tensor]) -> list[tuple[int, Origin, int]]:
-        """What constants take beyond the parameters that they take the place of.
+        """The constants that take more bytes than the parameters they replace.
 
         Returns
         -------
         grown : list of (int, Origin, int)
-            The bytes that it adds, the origin and the bytes of each constant that adds some, the
-            largest first.
+            For each such constant the bytes that it adds, its origin and its size; the largest
+            addition first.
         """
         left = list(self._sizes)
         grown = []
-        # A parameter that is still there takes its own place, and no other constant does.
+        # Unchanged parameters come first: each uses up its own bytes before computed constants do.
         for tensor in sorted(tensors, key=lambda tensor: bool(self.of(tensor).made_by)):
             origin, size = self.of(tensor), raw_bytes(tensor).size
             adds = size
@@ -206,7 +205,7 @@ class Origins:
 
 
 def constants_of(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
-    """The tensors of a module's constants, each once."""
+    """The distinct tensors of a module's constants."""
     found: dict[tvm.runtime.Tensor, None] = {}
 
     def visit(expr: relax.Expr) -> None:
@@ -221,7 +220,7 @@ def constants_of(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
 
 
 def _first_readers(mod: tvm.IRModule) -> dict[tvm.runtime.Tensor, str]:
-    """What reads each constant first, as far as it is an operand of something."""
+    """A description of the first binding that reads each constant."""
     readers: dict[tvm.runtime.Tensor, str] = {}
     for global_var, function in mod.functions_items():
         if isinstance(function, relax.Function):

@@ -11,7 +11,7 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 
-"""How large the constants of a compiled model are, against the parameters of its source."""
+"""Comparison of the size of a compiled model's constants with the size of its parameters."""
 
 import math
 from collections.abc import Sequence
@@ -23,59 +23,58 @@ from ...support.tensors import raw_bytes
 from .provenance import Origins
 
 WARN_RATIO = 1.2
-"""The ratio of constants to parameters, in bytes, above which a warning is given."""
+"""The ratio of constants to parameters, in bytes, above which to warn."""
 
 ALLOWANCE = 256 * 1024
-"""What is not counted, in bytes: padding of small matrices and tables that operators need."""
+"""The bytes that do not count: padding of small matrices, and tables that operators need."""
 
-# How many constants a message lists.
+# The number of constants that a message lists.
 _LISTED = 3
 
 
 def check_ratio(max_size_ratio: float | None) -> None:
-    """Make sure that `max_size_ratio` is one.
+    """Check that `max_size_ratio` is None or positive.
 
     Raises
     ------
     UsageError
-        If it is not positive.
+        If it is not.
     """
     if max_size_ratio is not None and not max_size_ratio > 0:
         raise UsageError(f"max_size_ratio must be positive, got {max_size_ratio}")
 
 
-def check_volume(
+def check_size(
     tensors: Sequence[tvm.runtime.Tensor],
     origins: Origins,
     parameter_bytes: int,
     max_size_ratio: float | None,
 ) -> tuple[int, list[str]]:
-    """Hold the size of an artifact's constants against that of the parameters.
+    """Compare the size of an artifact's constants with the size of the model's parameters.
 
     Parameters
     ----------
     tensors : sequence of Tensor
         The constants.
     origins : Origins
-        Where they come from.
+        Their provenance.
     parameter_bytes : int
         The size of the model's parameters.
     max_size_ratio : float or None
-        How many times as large the constants may be, :data:`ALLOWANCE` apart; None: as large as
-        they are.
+        The maximum ratio of constants to parameters, not counting :data:`ALLOWANCE`; None for no
+        limit.
 
     Returns
     -------
     nbytes : int
         The size of the constants.
     warnings : list of str
-        One, which names the constants that are to blame, where they are more than
-        :data:`WARN_RATIO` times as large.
+        If the ratio exceeds :data:`WARN_RATIO`, one warning that names the constants that grew.
 
     Raises
     ------
     CompileError
-        If they are more than `max_size_ratio` times as large; it names them.
+        If the ratio exceeds `max_size_ratio`.  The message names the constants that grew.
     """
     nbytes = sum(raw_bytes(tensor).size for tensor in tensors)
 
@@ -85,9 +84,7 @@ def check_volume(
     if not exceeds(min(WARN_RATIO, math.inf if max_size_ratio is None else max_size_ratio)):
         return nbytes, []
     grown = origins.growth(tensors)
-    listed = "; ".join(
-        f"{size} bytes, {adds} of them new: {o}" for adds, o, size in grown[:_LISTED]
-    )
+    listed = "; ".join(f"{size} bytes ({adds} new): {o}" for adds, o, size in grown[:_LISTED])
     more = f"; and {len(grown) - _LISTED} more" if len(grown) > _LISTED else ""
     times = f"{nbytes / parameter_bytes:.2f} times the" if parameter_bytes else "and the"
     found = (
@@ -95,5 +92,5 @@ def check_volume(
         f"{parameter_bytes}: {listed}{more}"
     )
     if max_size_ratio is not None and exceeds(max_size_ratio):
-        raise CompileError(f"{found}; at most {max_size_ratio:g} times is asked for")
+        raise CompileError(f"{found}; the limit is {max_size_ratio:g} times")
     return nbytes, [found]

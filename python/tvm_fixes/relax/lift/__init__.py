@@ -10,4 +10,4 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What lifting of weights is made of: its plan, and the callers to change."""
+"""Lifting of computations on weights: the plan, and the rewriting of callers."""

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Functions that call those whose parameters a pass changes."""
+"""Callers of functions with changed parameters: checks and rewriting."""
 
 import tvm
 from tvm import relax
@@ -21,14 +21,14 @@ from ..analysis import bindings
 from ..ir import with_functions
 
 RECORD = "lift_transform_params"
-"""The attribute that tells what the parameters of a lifted function were."""
+"""The attribute that records the original parameters of a lifted function."""
 
 SUFFIX = "transform_params"
-"""How the names of functions end that prepare weights."""
+"""The suffix of the names of functions that prepare weights."""
 
 
 def public_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function]:
-    """The Relax functions that can be called from outside."""
+    """The Relax functions that can be called from outside the module."""
     return {
         var: function
         for var, function in mod.functions_items()
@@ -39,23 +39,23 @@ def public_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function
 def callers_of(
     mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function]
 ) -> dict[tvm.ir.GlobalVar, str]:
-    """Those of the functions that are called within the module, each with the name of a caller.
+    """The `targets` that are called within the module, each with the name of a caller.
 
     Raises
     ------
     UsageError
-        If one is used for something else than a call, or called with another number of arguments.
+        If a target is used other than in a call, or called with the wrong number of arguments.
     """
     found = {}
 
-    def refuse_other_uses(caller: str, expr: relax.Expr) -> None:
+    def reject_other_uses(caller: str, expr: relax.Expr) -> None:
         if isinstance(expr, relax.Tuple):
             for field in expr.fields:
-                refuse_other_uses(caller, field)
+                reject_other_uses(caller, field)
         elif expr in targets:
             raise UsageError(
-                f"{caller} uses {expr.name_hint}, whose parameters change, for something else than "
-                "a call; call it, or take num_input from it"
+                f"{caller} uses {expr.name_hint} other than in a call, but its parameters change; "
+                "call it, or remove its attribute num_input"
             )
 
     for global_var, function in mod.functions_items():
@@ -65,10 +65,10 @@ def callers_of(
         for binding in bindings(function):
             value = binding.value
             if not isinstance(value, relax.Call):
-                refuse_other_uses(caller, value)
+                reject_other_uses(caller, value)
                 continue
             for arg in value.args:
-                refuse_other_uses(caller, arg)
+                reject_other_uses(caller, arg)
             if isinstance(value.op, tvm.ir.GlobalVar) and value.op in targets:
                 expected = len(targets[value.op].params)
                 if len(value.args) != expected:
@@ -77,24 +77,24 @@ def callers_of(
                         f"expected {expected}"
                     )
                 found[value.op] = caller
-        refuse_other_uses(caller, function.body.body)
+        reject_other_uses(caller, function.body.body)
     return found
 
 
-def refuse_callers(
+def reject_callers(
     mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function], name: str
 ) -> None:
-    """Refuse to change the parameters of functions that others call, in the pass `name`."""
+    """Raise a UsageError if others call functions whose parameters the pass `name` changes."""
     for var, caller in callers_of(mod, targets).items():
         raise UsageError(
-            f"{name}: {caller} calls {var.name_hint}, whose parameters change: run the pass on a "
+            f"{name}: {caller} calls {var.name_hint}, whose parameters change; run the pass on a "
             f"module without {caller}"
         )
 
 
 @mutator
 class _Callers(PyExprMutator):
-    """Puts the transform in front of calls that pass weights as they were."""
+    """Inserts a call of the transform before calls that pass the original weights."""
 
     def __init__(self, mod: tvm.IRModule, transforms: dict[str, str]):
         super().__init__(mod)
@@ -112,7 +112,7 @@ class _Callers(PyExprMutator):
         record = self._mod[call.op].attrs[RECORD]
         inputs = list(call.args)[: int(record["num_input"])]
         weights = list(call.args)[int(record["num_input"]) :]
-        # Weights that were one tuple are so still.
+        # Bundled weights are still one tuple.
         is_tuple = len(weights) == 1 and isinstance(weights[0].ty, relax.TupleType)
         whole = weights[0] if is_tuple else relax.Tuple(weights)
         prepared = self.builder_.emit(relax.Call(transform, [whole]), "prepared")
@@ -124,7 +124,10 @@ class _Callers(PyExprMutator):
 
 
 def rewrite_callers(mod: tvm.IRModule, transforms: dict[str, str]) -> tvm.IRModule:
-    """Put the transform, by the name of the lifted function, in front of calls."""
+    """Insert a call of the transform before each call of a lifted function.
+
+    `transforms` has the transform by the name of the lifted function.
+    """
     changed = {}
     for var, function in mod.functions_items():
         if not isinstance(function, relax.Function):

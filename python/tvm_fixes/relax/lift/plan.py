@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Which computations of a function's weights are done once, ahead of its calls."""
+"""Choice of the computations on weights to lift out of a function."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,31 +26,31 @@ from ..constants.fold_plan import Budget, within_budget
 from ..ir import map_leaves, with_body
 
 NOMINAL_EXTENT = 256
-"""The size that a symbolic extent is taken for where bytes are compared."""
+"""The value of symbolic extents in size estimates."""
 
 
 @dataclass(eq=False)
 class Weight:
-    """A parameter that is known ahead of the calls."""
+    """A weight: a parameter that is known before the function is called."""
 
     nbytes: int
 
 
 @dataclass(eq=False)
 class Liftable:
-    """What is computed of weights alone, in a dataflow block; equal computations are one.
+    """A value in a dataflow block that depends only on weights; equal computations share one.
 
     Attributes
     ----------
     operands : tuple of Liftable and Weight
-        What it is computed of.
+        The values and weights that it is computed from.
     constants : tuple of Weight
-        What it is computed of in the end.
+        The weights that it depends on, directly or not.
     nbytes : int, optional
-        Its size; 0 for what is no tensor. None for a tensor of unknown shape, which is not lifted:
-        it may take any memory.
+        The size; 0 for a value that is not a tensor. None for a tensor of unknown shape, which is
+        not lifted, since its size is unbounded.
     functions : set of int
-        The functions that compute it, by number.
+        The numbers of the functions that compute it.
     """
 
     operands: tuple["Operand", ...]
@@ -64,25 +64,25 @@ Operand: TypeAlias = Weight | Liftable
 
 @dataclass
 class _Scope:
-    """What is known of one function.
+    """The analysis of one function.
 
     Attributes
     ----------
     known : dict
-        What a variable stands for; None for what is computed of nothing.
+        The value that each variable stands for; None for a value without operands.
     read : set of Operand
-        What is read by the rest of the function.
+        The values that the rest of the function reads.
     first : dict
-        By computation, the variable that is bound to it first, and the block.
+        For each computation, the first variable that is bound to it, and its block.
     same : dict
-        Variables that another one takes the place of.
+        Variables, and the equal variables that replace them.
     held : set of relax.Var
-        Variables that are not to be lifted, whatever becomes of others of their computation.
+        Variables that must not be lifted, even if others with the same computation are.
     copies : dict
-        Those of them that are what another variable is.
+        Held variables, and the variables that they equal.
     symbols : list of tirx.Var
-        Those of weights alone that the function reads, in its result and in what is computed of
-        no weight.
+        Symbols that only weights define, and that the result of the function or values without
+        operands use.
     """
 
     known: dict[relax.Var, Operand | None] = field(default_factory=dict)
@@ -95,23 +95,23 @@ class _Scope:
 
 
 class LiftPlan:
-    """What is lifted out of functions that share their weights.
+    """The computations to lift out of functions that share their weights.
 
     Parameters
     ----------
     functions : sequence of relax.Function
-        Normalized, each with ``num_input``; their weights are the same in number and type.
+        Normalized functions with ``num_input``; their weights agree in number and types.
     max_growth : float
-        How many times as large as the weights that it takes the place of a prepared one may be.
+        The maximum ratio of prepared weights to the weights they replace, in bytes.
     allowance : int
-        The bytes that the prepared ones together may take beyond that.
+        The bytes that all prepared weights together may take beyond that ratio.
     """
 
     def __init__(self, functions: Sequence[relax.Function], max_growth: float, allowance: int):
         self._functions = functions
         self._params = weights_of(functions[0])
         self._weights = [Weight(bytes_of_type(param.ty)) for param in self._params]
-        # By computation: the variable that stands for it in all functions, and its value.
+        # For each computation, the variable that represents it in all functions, and its value.
         self._unique: dict[Any, tuple[relax.Var, Liftable | None]] = {}
         self._canonical: dict[relax.Var, relax.Var] = {}
         self._scopes = [self._visit(number) for number in range(len(functions))]
@@ -125,7 +125,7 @@ class LiftPlan:
         chosen, needed = within_budget(everywhere, read, set(), budget)
         self._kept = needed.difference(chosen, self._weights)
         self._prepared = needed - self._kept
-        # What leads to nothing: TVM's pass would prepare what it reads.
+        # Drop dead computations: TVM's pass would prepare their operands.
         live = set(needed)
         for value in reversed(everywhere):
             if value in live:
@@ -133,10 +133,10 @@ class LiftPlan:
         self._dead = set(everywhere) - live
 
     def rewrite(self, number: int) -> relax.Function:
-        """The function with what is not to be lifted marked, and equal computations made one.
+        """Mark the values of a function that must not be lifted, and merge equal computations.
 
-        A result that is lifted is read outside of all dataflow blocks, where TVM's pass sees that
-        it is needed; so are symbols that it would lose sight of.
+        Read lifted results outside all dataflow blocks, where TVM's pass notices that they are
+        needed; likewise symbols that it would otherwise miss.
         """
         function, scope = self._functions[number], self._scopes[number]
         blocks = [self._rewrite_block(block, scope) for block in function.body.blocks]
@@ -186,7 +186,7 @@ class LiftPlan:
         block: relax.BindingBlock,
         reads: Sequence[relax.Var],
     ) -> None:
-        """Add a computation of weights, or find the one that it is equal to."""
+        """Add a computation on weights, or find an equal one."""
         var, value = binding.var, binding.value
         if isinstance(binding, relax.VarBinding) and isinstance(value, relax.Var):
             scope.known[var] = scope.known[value]
@@ -215,7 +215,7 @@ class LiftPlan:
             scope.first[key] = var, block
 
     def _key(self, expr: relax.Expr) -> Any:
-        """What equal computations have in common."""
+        """A key that equal computations share."""
         if isinstance(expr, relax.Var):
             return self._canonical.get(expr, expr)
         if isinstance(expr, relax.Tuple):
@@ -229,14 +229,14 @@ class LiftPlan:
         return expr if isinstance(expr, tvm.ir.Op) else tvm_ffi.StructuralKey(expr)
 
     def _join(self, scope: _Scope, var: relax.Var, first: relax.Var, is_near: bool) -> None:
-        """Put `first` in the place of `var`, if it can be seen wherever `var` is read."""
+        """Replace `var` by `first` if that is in scope wherever `var` is read."""
         if isinstance(var, relax.DataflowVar) and (
             is_near or not isinstance(first, relax.DataflowVar)
         ):
             scope.same[var] = first
             return
-        # TVM's pass would prepare it twice; it also takes a computation for a shared one that it
-        # finds as often as there are functions.
+        # TVM's pass would prepare it twice; and it treats a computation as shared if it finds as
+        # many occurrences as there are functions.
         scope.held.add(var)
         if is_near:
             scope.copies[var] = first
@@ -251,7 +251,7 @@ class LiftPlan:
             return scope.same.get(leaf, leaf) if isinstance(leaf, relax.Var) else leaf
 
         def stop(var: relax.Expr) -> relax.Expr:
-            """A variable of the same value that TVM's pass does not take for liftable."""
+            """A variable with the same value that TVM's pass does not lift."""
             if not isinstance(var, relax.Var):
                 return var
             operand = scope.known.get(var)
@@ -283,7 +283,7 @@ class LiftPlan:
 
 
 def bytes_of_type(ty: tvm.ir.Type) -> int:
-    """The bytes of a value of the type `ty`; 0 where they are not known."""
+    """The size in bytes of a value of type `ty`; unknown sizes count as 0."""
     if isinstance(ty, relax.TupleType):
         return sum(map(bytes_of_type, ty.fields))
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):

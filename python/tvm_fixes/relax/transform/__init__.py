@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The passes on Relax, one per file."""
+"""The passes on Relax functions, one per file."""
 
 from .allocate_empty_constants import AllocateEmptyConstants
 from .broadcast_free_matmul import BroadcastFreeMatmul

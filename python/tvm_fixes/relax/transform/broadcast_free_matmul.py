@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""BroadcastFreeMatmul: matmuls read operands before they are broadcast; the pass is native."""
+"""BroadcastFreeMatmul: let matmuls read operands before broadcasting; the pass is native."""
 
 import tvm
 

@@ -36,7 +36,7 @@ from ...support import switches
 from ..analysis import weights_of
 from ..guard import corrected
 from ..ir import with_functions
-from ..lift.callers import refuse_callers
+from ..lift.callers import reject_callers
 
 NAME = "BundleModelParams"
 
@@ -74,7 +74,7 @@ def BundleModelParams(param_tuple_name: str | None = None) -> tvm.transform.Pass
             and "num_input" in (f.attrs or {})
             and var not in bundled
         }
-        refuse_callers(mod, changed, NAME)
+        reject_callers(mod, changed, NAME)
         if not bundled:
             return stock(mod)
         switches.note(FIX_ID)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The layouts of convolutions: their names, the conversion to one, and the choice of one.
+"""The layouts of convolutions: their names, conversion to a layout, and automatic choice.
 
 Upstream
     None known.
@@ -43,8 +43,8 @@ from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .prepare_layout import PrepareLayout
 
-# ConvertLayout infers all types anew, without the bounds of symbolic dims, and refuses to change
-# the type of a result.
+# ConvertLayout infers all types again, without the bounds of symbolic dims, and fails if the type
+# of a result changes.
 _CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
 
 # In bytes. With shorter vectors, convolution kernels are as fast without blocks, or faster.
@@ -120,7 +120,7 @@ def ChooseLayout() -> tvm.transform.Pass:
             try:
                 converted = convert_layout(f"NCHW{size // 4}c")(mod)
             except Exception:
-                # The conversion is optional: a module that it cannot handle stays as it is.
+                # The conversion is optional: leave a module unchanged if it cannot be converted.
                 return mod
         if len(activation_transforms(converted)) > len(activation_transforms(mod)):
             return mod
@@ -170,13 +170,13 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
         *([DecomposeChannelwise()] if packs else []),
         PrepareLayout(),
         relax.transform.ConvertLayout(LAYOUTS[layout]),
-        # ConvertLayout transforms a value anew for each reader that wants it in another layout.
+        # ConvertLayout transforms a value again for each reader that needs another layout.
         relax.transform.EliminateCommonSubexpr(call_only=True),
         # Again: transforms now stand next to the model's own, and some have become identities.
         PrepareLayout(),
-        # In an attention block only a real transposition is left, that of the keys.
+        # In an attention block, only the transposition of the keys is left.
         FuseTransposeMatmul(),
-        # Last: a transform that is folded into a convolution cannot be joined with others.
+        # Last, since a transform that is folded into a convolution cannot be joined with others.
         FoldLayoutIntoConv(),
         relax.transform.DeadCodeElimination(),
     ]

@@ -22,7 +22,7 @@ from .fold_constant import rebind
 
 
 def ConstantsToParams(
-    least: int, collected: dict[tvm.runtime.Tensor, relax.Var]
+    min_bytes: int, collected: dict[tvm.runtime.Tensor, relax.Var]
 ) -> tvm.transform.Pass:
     """Turn the large constants of ``main`` into parameters, after its existing ones.
 
@@ -42,7 +42,7 @@ def ConstantsToParams(
 
     Parameters
     ----------
-    least : int
+    min_bytes : int
         The minimum size of a large constant, in bytes.
     collected : dict of Tensor to relax.Var
         The pass adds the constants and their parameters to it, in order.
@@ -61,7 +61,7 @@ def ConstantsToParams(
 
         def replace(leaf: relax.Expr) -> relax.Expr:
             tensor = tensor_of(leaf)
-            if tensor is None or raw_bytes(tensor).size < least:
+            if tensor is None or raw_bytes(tensor).size < min_bytes:
                 return leaf
             if tensor not in collected:
                 number = len(collected)

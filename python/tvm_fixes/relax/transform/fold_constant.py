@@ -52,7 +52,7 @@ from ..ir import map_leaves, tensor_of, with_body, with_functions
 
 NAME = "FoldConstant"
 
-# The approximate number of parts in which values are folded if memory is to be spared.
+# The approximate number of parts to fold values in if memory is limited.
 _PARTS = 32
 
 _collected: ContextVar[list[str] | None] = ContextVar("tvm_fixes_unfolded", default=None)
@@ -140,7 +140,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         collected = _collected.get()
         if collected is not None:
             collected += map(str, plan.unfolded)
-        return _fold_rest(put_in(plan, constants, mod), plan, stock)
+        return _fold_rest(insert_constants(plan, constants, mod), plan, stock)
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)
 
@@ -161,11 +161,11 @@ def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericCo
                     constants[value] = made_constant(tensor, value.constants, value.made_by)
         if not left:
             return {value: constants[value] for value in folded}
-        plan.refuse(left)
+        plan.exclude(left)
 
 
 def _parts(values: list[Value]) -> Iterator[list[Value]]:
-    """The values in one list, or in parts if memory is to be spared."""
+    """The values in one list, or in parts if memory is limited."""
     if not few_at_a_time():
         if values:
             yield values
@@ -181,18 +181,18 @@ def _parts(values: list[Value]) -> Iterator[list[Value]]:
         yield part
 
 
-def put_in(
+def insert_constants(
     plan: FoldPlan, constants: dict[Value, tvm.ir.GenericConst], mod: tvm.IRModule
 ) -> tvm.IRModule:
-    """The module with the constants instead of their computations."""
+    """Replace computations in the module by their constants."""
     values = {var: constants[value] for var, value in plan.values.items() if value in constants}
     return rebind_variables(mod, values)
 
 
 def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> tvm.IRModule:
-    """Run TVM's pass, which folds shapes too, on all but the values that must not be folded.
+    """Run TVM's pass, which also folds shapes, on all values except those that must not be folded.
 
-    The constants of these values are parameters while it runs, which hides them from it.
+    While it runs, the constants of these values are parameters, which hides them from it.
     """
     hidden: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
     calls: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}

@@ -24,7 +24,7 @@ from ..constants.fold_plan import FoldPlan, Value
 from ..constants.growth import MAX_GROWTH
 from ..constants.make import rearranged
 from ..ir import tensor_of
-from .fold_constant import put_in
+from .fold_constant import insert_constants
 
 _OPERATOR = "relax.layout_transform"
 
@@ -62,7 +62,7 @@ def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         if not found:
             return mod
         switches.note(FIX_ID)
-        return relax.transform.CanonicalizeBindings()(put_in(plan, found, mod))
+        return relax.transform.CanonicalizeBindings()(insert_constants(plan, found, mod))
 
     return tvm.transform.module_pass(run, opt_level=0, name="FoldLayoutTransform")
 

@@ -21,7 +21,7 @@ Trigger
 Symptom
     The padding copies the data, even if its widths are 0: a tenth of MobileNet's time.
 Mechanism
-    TVM lowers the padding to a kernel of its own.
+    TVM lowers the padding to a separate kernel.
 How to remove
     When TVM folds it, delete this file, its tests, its line in :mod:`tvm_fixes.pipeline` and the
     fix id ``fold-pad-into-conv``.
@@ -100,7 +100,7 @@ def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax
 
 
 def _joined_padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None:
-    """The convolution's ``padding`` attribute that covers both; None if there is none."""
+    """The ``padding`` attribute of the convolution that covers both; None if it cannot."""
     attrs = convolution.attrs
     widths = [int(width) for width in pad.attrs.pad_width]
     if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0 or min(widths) < 0:

@@ -56,10 +56,11 @@ def FuseTransposeMatmul() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass.
     """
-    return guarded(relax.transform.FuseTransposeMatmul(), FUSE_TRANSPOSE_MATMUL, _is_refused)
+    return guarded(relax.transform.FuseTransposeMatmul(), FUSE_TRANSPOSE_MATMUL, _fails)
 
 
-def _is_refused(mod: tvm.IRModule) -> bool:
+def _fails(mod: tvm.IRModule) -> bool:
+    """Whether TVM's pass fails on a module."""
     read_once = _read_once(mod)
     for matmul, permute in _transposed_matmuls(mod):
         if matmul.args[1] not in read_once or matmul.args[0].same_as(matmul.args[1]):

@@ -18,7 +18,7 @@ from ... import _ffi
 
 
 def InsertRuntimeChecks() -> tvm.transform.Pass:
-    """Check at run time the preconditions of operators that cannot be proved.
+    """Check at run time the preconditions of operators that cannot be proven.
 
     Examples are two extents that must be equal or broadcast, the number of elements of a reshape,
     and the channels of a convolution's kernel.  Where :func:`tvm_fixes.verify` warns, the model

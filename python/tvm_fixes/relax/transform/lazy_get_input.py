@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LazyGetInput: fetch each weight by a callback when it is needed, also from a tuple of weights.
+"""LazyGetInput: fetch each weight with a callback when it is needed, also from a weight tuple.
 
 Upstream
     None yet.
@@ -38,7 +38,7 @@ from ...support import switches
 from ..analysis import weights_of
 from ..guard import corrected
 from ..ir import with_body, with_functions
-from ..lift.callers import RECORD, public_functions, refuse_callers
+from ..lift.callers import RECORD, public_functions, reject_callers
 from .bundle_model_params import is_bundled
 from .lift_transform_params import unbundle
 
@@ -46,7 +46,7 @@ NAME = "LazyGetInput"
 
 
 def LazyGetInput() -> tvm.transform.Pass:
-    """Let each public function fetch its weights by a callback when it needs them.
+    """Let each public function fetch its weights with a callback when it needs them.
 
     TVM's pass of this name; in addition, a function whose weights are one tuple fetches the fields
     of the tuple: ``fget_param(index, name)`` instead of ``model_params[index]``.  A transform
@@ -66,7 +66,7 @@ def LazyGetInput() -> tvm.transform.Pass:
     stock = relax.transform.LazyGetInput()
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
-        refuse_callers(mod, public_functions(mod), NAME)
+        reject_callers(mod, public_functions(mod), NAME)
         names = _weight_names(mod)
         public = public_functions(mod)
         public |= {
@@ -87,7 +87,7 @@ def LazyGetInput() -> tvm.transform.Pass:
 
 
 def _with_symbols_first(function: relax.Function) -> relax.Function:
-    """The function with a read of each weight that defines symbols, before all other bindings."""
+    """Read each weight that defines symbols before all other bindings of the function."""
     weights = weights_of(function)
     inputs = list(function.params)[: len(function.params) - len(weights)]
     known = set(_symbols_of(*inputs))

@@ -20,8 +20,8 @@ Trigger
     ``LazySetOutput`` on a function with dataflow blocks, or on a function that returns a tuple by a
     variable, as ``LiftTransformParams`` makes them.
 Symptom
-    The callback gets all results as one tuple, at the end; its call stands in a dataflow block,
-    where calls with effects are not allowed.
+    The callback gets all results as one tuple at the end; its call is in a dataflow block, where
+    calls with effects are not allowed.
 Mechanism
     The pass unpacks a tuple only if the function's result is a tuple expression, and inserts the
     call right after the binding, also in a dataflow block.
@@ -36,8 +36,8 @@ from tvm import relax
 from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..guard import corrected
-from ..ir import taken_apart, with_body, with_functions
-from ..lift.callers import public_functions, refuse_callers
+from ..ir import unpack_tuple, with_body, with_functions
+from ..lift.callers import public_functions, reject_callers
 
 NAME = "LazySetOutput"
 
@@ -67,7 +67,7 @@ def LazySetOutput() -> tvm.transform.Pass:
     stock = relax.transform.LazySetOutput()
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
-        refuse_callers(mod, public_functions(mod), NAME)
+        reject_callers(mod, public_functions(mod), NAME)
         switches.note(FIX_ID)
         # A call with effects is not allowed in a dataflow block.
         flat = relax.transform.ToNonDataflow()(mod)
@@ -80,13 +80,13 @@ def LazySetOutput() -> tvm.transform.Pass:
 
 
 def _with_fields(function: relax.Function) -> relax.Function:
-    """The function with a tuple expression as its result, if it returns a tuple variable."""
+    """Return a tuple expression instead of a tuple variable."""
     blocks, result = list(function.body.blocks), function.body.body
     if not isinstance(result, relax.Var) or not isinstance(result.ty, relax.TupleType):
         return function
     bound = {b.var: b.value for block in blocks for b in block.bindings}
     whole = bound.get(result)
     if not isinstance(whole, relax.Tuple):
-        taken, whole = taken_apart(result)
+        taken, whole = unpack_tuple(result)
         blocks.append(relax.BindingBlock(taken))
     return relax.analysis.remove_all_unused(with_body(function, relax.SeqExpr(blocks, whole)))

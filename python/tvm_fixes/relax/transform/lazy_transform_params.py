@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LazyTransformParams: transform functions fetch and store weights one by one.
+"""LazyTransformParams: let transform functions fetch and store weights one by one.
 
 Upstream
     None yet.
@@ -21,7 +21,7 @@ Trigger
     dataflow blocks.
 Symptom
     For the first, nothing is stored, and the function returns an undefined variable; for the
-    second, calls with effects stand in a dataflow block.
+    second, calls with effects are in a dataflow block.
 Mechanism
     The pass stores the fields of the tuple that is bound last, but here no tuple is bound.  It
     requires functions without dataflow blocks, which only its documentation says.
@@ -39,7 +39,7 @@ from tvm import relax
 from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..guard import corrected
-from ..ir import taken_apart, with_body, with_functions
+from ..ir import unpack_tuple, with_body, with_functions
 from ..lift.callers import SUFFIX
 
 NAME = "LazyTransformParams"
@@ -90,7 +90,7 @@ def LazyTransformParams(
 
 
 def _with_tuple(function: relax.Function) -> relax.Function:
-    """The function with a variable as its result that is bound to a tuple."""
+    """Return a variable that is bound to a tuple expression."""
     blocks, result = list(function.body.blocks), function.body.body
     bound = {b.var: b.value for block in blocks for b in block.bindings}
     if isinstance(result, relax.Var) and isinstance(bound.get(result), relax.Tuple):
@@ -98,7 +98,7 @@ def _with_tuple(function: relax.Function) -> relax.Function:
     if not isinstance(result.ty, relax.TupleType):
         return function
     is_whole = isinstance(result, relax.Tuple)
-    bindings, whole = ([], result) if is_whole else taken_apart(result)
+    bindings, whole = ([], result) if is_whole else unpack_tuple(result)
     out = relax.Var("output_tuple", result.ty)
     blocks.append(relax.BindingBlock([*bindings, relax.VarBinding(out, whole)]))
     return with_body(function, relax.SeqExpr(blocks, out))

@@ -94,7 +94,7 @@ def LiftTransformParams(
     max_growth : float
         The maximum ratio of prepared weights to the weights they replace, in bytes.  A larger value
         is computed on each run of the function: quantized weights stay quantized.  ``math.inf``
-        lifts all that TVM's pass lifts.  The size estimate takes a symbolic dim as 256.
+        lifts everything that TVM's pass lifts.  The size estimate assumes 256 for a symbolic dim.
     allowance : int
         The number of bytes that all prepared weights together may take beyond that limit, by
         default 64 KiB: small weights are prepared even if they double in size.
@@ -310,7 +310,7 @@ def _check_transforms(
     transforms: dict[tvm.ir.GlobalVar, str],
     callers: dict[tvm.ir.GlobalVar, str],
 ) -> None:
-    """Check existing functions with the name of a transform: TVM's pass chains the new one."""
+    """Check existing functions with the name of a transform: TVM's pass chains them."""
     by_name = {str(var.name_hint): var for var in mod.get_global_vars()}
     for var, name in transforms.items():
         if name not in by_name:
@@ -367,9 +367,9 @@ def unbundle(
     mod: tvm.IRModule,
     names: Sequence[str] = (),
 ) -> relax.Function:
-    """Replace the weight tuple of a function by one parameter per field; others come back as is.
+    """Replace the weight tuple of a function by one parameter per field, if it has one.
 
-    The parameters get `names`, if there is one for each field, else the names of the variables that
+    The parameters get `names` if there is one for each field; else the names of the variables that
     the fields are bound to.
     """
     weights = weights_of(function)
@@ -403,7 +403,7 @@ def _record(function: relax.Function, transform: str) -> dict[str, Any]:
 
 
 def type_text(ty: tvm.ir.Type) -> str:
-    """The TVMScript text of a type, in one line."""
+    """The TVMScript text of a type on one line."""
     if isinstance(ty, relax.TupleType):
         return f"R.Tuple({', '.join(map(type_text, ty.fields))})"
     lines = str(ty.script(show_meta=False)).splitlines()

@@ -61,7 +61,7 @@ def LowerAssertOp() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not any(operator == _OPERATOR for operator in _operators(mod)):
             return mod
-        # The kernel reads the operands of the condition, which may be local to a dataflow block:
+        # The kernel reads the operands of the condition, which may be local to a dataflow block, so
         # flatten the blocks, and form them again around the kernels.
         plain = relax.transform.ToNonDataflow()(mod)
         lowering = _Lowering(plain)
@@ -104,7 +104,7 @@ class _Kernel:
     Parameters
     ----------
     bound_to : callable
-        Returns the value that a variable is bound to, None for a parameter.
+        Returns the value that a variable is bound to; None for a parameter.
     """
 
     def __init__(self, bound_to: Callable[[relax.Var], relax.Expr | None]) -> None:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LowerScan: lower cumulative sums and products, also of no elements."""
+"""LowerScan: lower cumulative sums and products, including empty ones."""
 
 from collections.abc import Callable, Sequence
 

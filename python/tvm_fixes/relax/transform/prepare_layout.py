@@ -31,7 +31,7 @@ def PrepareLayout() -> tvm.transform.Pass:
     - A ``pixel_shuffle`` becomes reshapes around a permute, to which layouts propagate.
     - No-op operators are removed, and bindings of dataflow blocks that become unused.
 
-    If nothing changes in a function, the same object comes back.
+    If nothing changes in a function, the pass returns the same object.
 
     Returns
     -------

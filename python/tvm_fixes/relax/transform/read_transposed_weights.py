@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ReadTransposedWeights: matmuls read transposed weights without a transposition at run time."""
+"""ReadTransposedWeights: let matmuls read transposed weights without transposing at run time."""
 
 import tvm
 from tvm import relax
@@ -82,7 +82,7 @@ def _packed(
     matrix: tvm.ir.GenericConst,
     made_by: str,
 ) -> dict[relax.Var, relax.Expr]:
-    """The products on the packed transposed matrix; none if they need different packings."""
+    """The products with the packed transposed matrix; empty if they need different packings."""
     columns = {packed_columns(binding.value) for binding in products}
     found = columns.pop()
     if columns or found is None:
@@ -92,7 +92,7 @@ def _packed(
 
 
 def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[Value, list[relax.VarBinding]]:
-    """The products by the transposed matrix that they, and nothing else, read."""
+    """The products that read each transposed matrix, if nothing else reads it."""
     transposed = {
         var: value
         for var, value in plan.values.items()

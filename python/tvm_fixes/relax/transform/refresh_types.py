@@ -23,11 +23,11 @@ def RefreshTypes() -> tvm.transform.Pass:
     An import, ``mod[var] = function`` and some of TVM's passes do not update the type of a
     GlobalVar when its function changes; calls are then checked against a stale type.
 
-    The type of a Relax function follows from its parameters and its result; a PrimFunc has a type
-    of its own. If the type differs, a new GlobalVar of the same name replaces the old one, as a key
-    of the module and in all functions that use it; the old one stays unchanged, since other modules
-    may share it. If a parameter or the result of a function has no type, its GlobalVar stays. The
-    types of calls do not change.
+    The type of a Relax function follows from its parameters and its result; a PrimFunc stores its
+    type. If the type differs, a new GlobalVar of the same name replaces the old one as a key of the
+    module and in all functions that use it; the old one stays unchanged, since other modules may
+    share it. If a parameter or the result of a function has no type, its GlobalVar stays. The types
+    of calls do not change.
 
     Returns
     -------

@@ -48,8 +48,8 @@ from ...support import switches
 def SplitDataflow() -> tvm.transform.Pass:
     """Split dataflow blocks at each ``match_cast`` that binds a symbol or reads a tuple field.
 
-    A ``match_cast`` of a tuple's field, or of a variable with another reader, also gets a block of
-    its own.  FuseOps does not fuse across blocks.
+    A ``match_cast`` of a tuple's field, or of a variable with another reader, also gets a separate
+    block.  FuseOps does not fuse across blocks.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def _split(function: relax.Function) -> relax.Function | None:
 
 
 def _reads(block: relax.BindingBlock) -> Counter[tvm.Object]:
-    """How often the bindings of a block read each variable."""
+    """The number of times that the bindings of a block read each variable."""
     reads: Counter[tvm.Object] = Counter()
     for binding in block.bindings:
         structural_walk(binding.value, (relax.Var, lambda variable: reads.update([variable])))

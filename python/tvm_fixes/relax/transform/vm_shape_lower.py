@@ -41,8 +41,8 @@ from ..ir import with_functions
 def VMShapeLower() -> tvm.transform.Pass:
     """Lower symbolic shapes and the checks of parameters to builtins of the virtual machine.
 
-    TVM's pass of this name. The attribute ``num_input`` of functions with weights of unknown shape
-    is removed while it runs, so that it checks all their parameters in full.
+    TVM's pass of this name. While it runs, functions with weights of unknown shape do not have the
+    attribute ``num_input``, so that it checks all their parameters in full.
 
     Returns
     -------
