@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Targets: what a user may name, and what they can do."""
+"""Compilation targets: resolution of names, and properties."""
 
 from .resolution import (
     KINDS,

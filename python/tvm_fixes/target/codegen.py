@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Recompilation, without the SLP vectorizer, of modules that LLVM breaks.
+"""Recompilation without the SLP vectorizer of modules that LLVM miscompiles.
 
 Upstream
     None known.
@@ -42,7 +42,7 @@ _OPTION = "-vectorize-slp=false"
 
 @functools.cache
 def register() -> None:
-    """Make TVM compile a module again if LLVM breaks it. A second call is a no-op."""
+    """Make TVM compile a module again if LLVM breaks it; a second call is a no-op."""
     stock = tvm_ffi.get_global_func(_BUILD)
 
     def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The CPU of a target, as schedules see it: vectors, registers, caches, dot products."""
+"""The CPU of a target for schedules: its vectors, registers, caches and dot products."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -22,16 +22,16 @@ from .resolution import architecture
 
 
 def is_cpu(target: tvm.target.Target | None) -> bool:
-    """Whether a target is known, and a CPU."""
+    """Whether a target is known and is a CPU."""
     return target is not None and "cpu" in target.keys
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """What schedules assume of a CPU.
+    """The properties of a CPU that schedules use.
 
-    Vectors, registers and dot products follow from the target.  A target says nothing of caches:
-    their sizes are the same for all.
+    Vectors, registers and dot products follow from the target.  A target does not describe caches:
+    their sizes are the same for all CPUs.
 
     Attributes
     ----------
@@ -39,14 +39,14 @@ class Cpu:
         The size of a vector register: 64 bytes with AVX-512, 32 with AVX, and 16 otherwise, which
         every 64-bit x86 (SSE2) and Arm (Neon) has.
     vector_registers : int
-        How many vector registers there are: 32 with AVX-512 and on aarch64, 16 otherwise.
+        The number of vector registers: 32 with AVX-512 and on aarch64, 16 otherwise.
     has_vnni : bool
         Whether one instruction adds four products of 8-bit integers to each int32 of a vector
         (AVX512-VNNI or AVX-VNNI).
     has_avx512_bf16 : bool
         Whether one instruction adds two products of bfloat16 to each float32 of a vector.
     has_dotprod : bool
-        The same on Arm (SDOT, UDOT).
+        The same as `has_vnni` on Arm (SDOT, UDOT).
     cache_line_bytes : int
         The unit of all transfers between caches and memory.
     l2_bytes : int
@@ -56,8 +56,8 @@ class Cpu:
         The first elements of a tensor of this size or more are evicted from all caches before the
         last ones are written.  32 MiB is the L3 cache that the cores of Zen 3 and later share.
     max_stack_buffer_bytes : int
-        The largest buffer that TVM puts on the stack, where LLVM makes registers of it; for one of
-        1024 bytes or more TVM calls its allocator.
+        The largest buffer that TVM puts on the stack, where LLVM can promote it to registers; TVM
+        allocates larger ones at run time.
     """
 
     vector_bytes: int

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""CUDA: the compiler of kernels, and whether they can run on this machine.
+"""CUDA: compilation of kernels, and whether they can run on this machine.
 
 Upstream
     None known.
@@ -20,8 +20,8 @@ Trigger
     ``relax.build`` for CUDA on a machine without a GPU driver, such as a build server; on any
     machine, the sine or the hyperbolic tangent of a float32.
 Symptom
-    The library holds the source of its kernels, and needs a compiler each time that it is loaded;
-    the sine of a large angle is wrong, and small numbers are zero.
+    The library contains the source of its kernels, and needs a compiler whenever it is loaded; the
+    sine of a large angle is wrong, and small numbers become zero.
 Mechanism
     TVM compiles kernels only if its CUDA runtime is loaded, which needs a driver, and always with
     ``--use_fast_math``.
@@ -51,7 +51,7 @@ from ..errors import CompileError
 Compiler = Callable[[str], bytes]
 """A function from CUDA source to a cubin, the code that a GPU executes."""
 
-# The libraries that libtvm_runtime_cuda.so links against, and where they come from.
+# The libraries that libtvm_runtime_cuda.so links against, and what provides them.
 _LIBRARIES = {"libcuda.so.1": "the GPU driver", "libcudart.so.13": "CUDA 13"}
 
 # A header of each package that generated code includes.
@@ -68,7 +68,7 @@ def has_device() -> bool:
 def why_not_here(arch: str) -> str | None:
     """Return why kernels for `arch`, e.g. ``"sm_90"``, cannot run here, or None if they can."""
     if not _has_runtime():
-        missing = [f"{name} (of {part})" for name, part in _LIBRARIES.items() if not _loads(name)]
+        missing = [f"{name} (from {part})" for name, part in _LIBRARIES.items() if not _loads(name)]
         if missing:
             return f"TVM's CUDA runtime does not load without {' and '.join(missing)}"
         return "TVM was loaded without its CUDA runtime"
@@ -79,7 +79,7 @@ def why_not_here(arch: str) -> str | None:
     same = device == wanted
     if same or (device[0] == wanted[0] and device > wanted and not arch[-1].isalpha()):
         return None
-    return f"it is for {arch}, the GPU is sm_{device[0]}{device[1]}"
+    return f"it is for {arch}, but the GPU is sm_{device[0]}{device[1]}"
 
 
 def capability(text: str) -> tuple[int, int]:
@@ -110,14 +110,14 @@ def find_compiler(arch: str) -> Compiler:
 
 
 def build(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
-    """Build a lowered module into an executable that holds the code of its kernels.
+    """Build a lowered module into an executable that contains the code of its kernels.
 
     Parameters
     ----------
     mod : tvm.IRModule
         The result of the last stage of :func:`tvm_fixes.pipeline.stages`.
     target : tvm.target.Target
-        Of kind ``cuda``.
+        A target of kind ``cuda``.
 
     Returns
     -------
@@ -170,7 +170,7 @@ def _compile_with_nvcc(command: list[str], source: str) -> bytes:
         command = [*command, "--cubin", "--expt-relaxed-constexpr", str(kernels), "-o", str(cubin)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise CompileError(_refusal("nvcc", done.stderr or done.stdout))
+            raise CompileError(_rejection("nvcc", done.stderr or done.stdout))
         return cubin.read_bytes()
 
 
@@ -184,7 +184,7 @@ def _compile_with_nvrtc(options: list[str], source: str) -> bytes:
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
             _checked(nvrtc.nvrtcGetProgramLog(program, log))
-            raise CompileError(_refusal("NVRTC", log.decode(errors="replace")))
+            raise CompileError(_rejection("NVRTC", log.decode(errors="replace")))
         code = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
         return bytes(code)
@@ -206,10 +206,10 @@ def _checked(result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _refusal(name: str, log: str) -> str:
+def _rejection(name: str, log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     reason = next((line for line in lines if "error" in line), lines[0] if lines else "no reason")
-    return f"{name} does not compile the kernels: {reason}"
+    return f"{name} failed to compile the kernels: {reason}"
 
 
 def _nvrtc_loads() -> bool:

@@ -27,8 +27,8 @@ from tvm.target import codegen
 from ..errors import UsageError, summarize
 from . import cuda
 
-# Prefixes of LLVM's names of instruction sets, which crash on a CPU without them (illegal
-# instruction). LLVM also lists tuning, modes and privileged instructions; these never matter.
+# Prefixes of LLVM's names of instruction sets that crash on a CPU without them (illegal
+# instruction). LLVM also lists tuning, modes and privileged instructions, which do not matter.
 _INSTRUCTION_SETS = (
     *("sse", "ssse", "avx", "fma", "f16c", "bmi", "adx", "popcnt", "lzcnt", "movbe"),
     *("gfni", "aes", "vaes", "pclmul", "vpclmulqdq", "sha", "xop", "tbm", "amx"),
@@ -185,7 +185,7 @@ def architecture(triple: str) -> str | None:
 def instruction_sets(target: tvm.target.Target) -> list[str]:
     """Return the instruction sets, by LLVM's names, that code for the CPU of `target` may use.
 
-    The list is empty for all but x86-64.
+    The list is empty except for x86-64.
     """
     if not triple_of(target).startswith("x86_64"):
         return []
@@ -196,7 +196,7 @@ def instruction_sets(target: tvm.target.Target) -> list[str]:
 def missing_features(features: list[str]) -> list[str]:
     """Return those of `features` (LLVM's names) that this machine's CPU does not have.
 
-    The list is empty on other systems than Linux, which do not list the features of the CPU.
+    The list is empty on systems other than Linux, where the CPU's features are unknown.
     """
     present = _linux_cpu_flags()
     if not present:
@@ -219,7 +219,7 @@ def why_not_here(target: Mapping[str, object], triple: str, features: list[str])
     machine = platform.machine()
     architecture = triple.split("-")[0]
     if architecture != machine:
-        return f"it is for {architecture}, this machine is {machine}"
+        return f"it is for {architecture}, but this machine is {machine}"
     missing = missing_features(features)
     if missing:
         return f"it uses {', '.join(missing)}, which this CPU does not have"

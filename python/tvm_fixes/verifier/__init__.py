@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The verifier, which finds all violations in a module before it is built."""
+"""The verifier: finds all violations in a module before it is built."""
 
 from .diagnostic import Diagnostic, Note
 from .diagnostics import Diagnostics, verify

@@ -28,7 +28,7 @@ from .paths import node_at, path_text, short_text
 # Printing a larger function or module takes too long for an excerpt of one line.
 _MAX_PRINTED_BINDINGS = 200
 _MAX_PRINTED_FUNCTIONS = 20
-# Further findings have no excerpt: if there are this many, most have the same cause.
+# Further findings get no excerpt: if there are this many, most have the same cause.
 _MAX_EXCERPTS = 50
 _MAX_WIDTH = 100
 _TIMEOUT_S = 30.0

@@ -58,8 +58,8 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
     >>> with tvm.transform.PassContext(instruments=[tvm_fixes.VerifyEach()]):
     ...     mod = pipeline(mod)
 
-    A module is not verified again if its functions are those verified last: the error of a pass is
-    not attributed to the sequence around it.
+    A module is not verified again if its functions have just been verified, so the error of a pass
+    is not attributed to the sequence around it.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
     Raises
     ------
     VerifyError
-        By the pass, if `raise_on_error` is set: every new error, the pass that introduced it, and
-        the binding before and after.
+        When a pass runs with `raise_on_error`.  The message has every new error, the pass that
+        introduced it, and the binding before and after.
     """
 
     # Without a dict, an object of a TVM class cannot have new attributes.

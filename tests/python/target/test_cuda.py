@@ -102,7 +102,9 @@ def test_weights_outside(tmp_path):
 @needs_compiler
 @pytest.mark.skipif(cuda.has_device(), reason="there is a GPU")
 def test_where_there_is_no_gpu(tmp_path):
-    with pytest.raises(UsageError, match=r"cannot compare what cannot run here: .*(CUDA|GPU)"):
+    with pytest.raises(
+        UsageError, match=r"cannot compare: the library does not run here: .*(CUDA|GPU)"
+    ):
         compile_model(net(), target="cuda/sm_90")
     model = compile_model(net(), target="cuda/sm_90", compare=False, output=tmp_path / "out")
     with pytest.raises(ArtifactError, match="cannot run here"):
@@ -128,7 +130,7 @@ def test_no_compiler_is_an_error_before_the_work(monkeypatch):
 def test_a_compiler_compiles_and_refuses():
     compiler = cuda.find_compiler("sm_90")
     assert machines(compiler(SOURCE)) == {CUDA}
-    with pytest.raises(CompileError, match=r"does not compile the kernels: .*error.*missing"):
+    with pytest.raises(CompileError, match=r"failed to compile the kernels: .*error.*missing"):
         compiler('extern "C" __global__ void wrong() { missing(); }')
 
 
@@ -152,7 +154,7 @@ def test_the_gpu_that_code_runs_on(monkeypatch, arch, fits):
     monkeypatch.setattr(cuda, "_has_runtime", lambda: True)
     monkeypatch.setattr(cuda, "has_device", lambda: True)
     monkeypatch.setattr(tvm, "cuda", Device)
-    assert cuda.why_not_here(arch) == (None if fits else f"it is for {arch}, the GPU is sm_90")
+    assert cuda.why_not_here(arch) == (None if fits else f"it is for {arch}, but the GPU is sm_90")
 
 
 def test_older_code_of_the_same_generation_runs_but_not_its_variants(monkeypatch):
@@ -170,7 +172,7 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(cuda, "_has_runtime", lambda: False)
     monkeypatch.setattr(cuda, "_loads", lambda library: library == "libcudart.so.13")
     assert cuda.why_not_here("sm_90") == (
-        "TVM's CUDA runtime does not load without libcuda.so.1 (of the GPU driver)"
+        "TVM's CUDA runtime does not load without libcuda.so.1 (from the GPU driver)"
     )
 
 
