@@ -117,8 +117,11 @@ def extern(
     )
 
 
-def fails(message: str, *values: tirx.Expr) -> tirx.Stmt:
-    """Raise an ``AssertionError`` in a CPU kernel; `message` has a ``{}`` for each value."""
+def assertion_failure(message: str, *values: tirx.Expr) -> tirx.Stmt:
+    """A statement that raises an ``AssertionError`` in a CPU kernel.
+
+    `message` has a ``{}`` for each of `values`.
+    """
     call = tirx.call_packed("relax.run.assert_op", tirx.const(False, "bool"), message, *values)
     return tirx.Evaluate(call)
 

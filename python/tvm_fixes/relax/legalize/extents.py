@@ -22,14 +22,16 @@ from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from ...target.cpu import is_cpu
-from ...tirx.util import OPAQUE, checked_copy, fails
-from .indices import nearest, read, trusts_indices
+from ...tirx.util import OPAQUE, assertion_failure, checked_copy
+from .indices import clamp_index, read, trusts_indices
 from .targets import target_of
 
 Shape = Sequence[tirx.Expr]
 
 
-def open_axes(operator: str, name: str, own: Shape, expected: Shape, repeats: bool) -> list[int]:
+def unproven_axes(
+    operator: str, name: str, own: Shape, expected: Shape, repeats: bool
+) -> list[int]:
     """The axes along which extents are not proven to be the expected ones.
 
     Parameters
@@ -66,7 +68,7 @@ def _text(extent: tirx.Expr) -> str:
     return str(extent.value if isinstance(extent, tirx.IntImm) else extent)
 
 
-def fitted(
+def fit_extents(
     builder: relax.BlockBuilder,
     call: relax.Call,
     name: str,
@@ -82,16 +84,16 @@ def fitted(
     own = list(operand.ty.shape.values)
     if len(own) != len(expected):
         raise ValueError(f"{operator}: {name} has {len(own)} axes; expected {len(expected)}")
-    axes = open_axes(operator, name, own, expected, repeats)
+    axes = unproven_axes(operator, name, own, expected, repeats)
     if not axes or trusts_indices():
         return operand
     shape = [expected[axis] if axis in axes else extent for axis, extent in enumerate(own)]
-    checked = agreeing(builder, call, name, operand, expected, axes, repeats)
+    checked = check_extents(builder, call, name, operand, expected, axes, repeats)
 
     def fit(source: te.Tensor, shape: list[tirx.Expr]) -> te.Tensor:
         def element(*position: tirx.Var) -> tirx.Expr:
             places = [
-                nearest(place, source.shape[axis]) if axis in axes else place
+                clamp_index(place, source.shape[axis]) if axis in axes else place
                 for axis, place in enumerate(position)
             ]
             return read(source, places, axes)
@@ -102,7 +104,7 @@ def fitted(
     return builder.emit(result)
 
 
-def agreeing(
+def check_extents(
     builder: relax.BlockBuilder,
     call: relax.Call,
     name: str,
@@ -141,4 +143,4 @@ def _check(
     if repeats:
         differs = tirx.all(differs, tirx.Not(extent.equal(tirx.const(1, "int64"))))
     message = f"{operator}: {name} has extent {{}} along axis {axis}; expected {{}}"
-    return tirx.IfThenElse(differs, fails(message, extent, wanted), None)
+    return tirx.IfThenElse(differs, assertion_failure(message, extent, wanted), None)

@@ -23,8 +23,16 @@ from tvm import relax, te, tirx
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import broadcast_position
-from .extents import agreeing, fitted, open_axes
-from .indices import broadcast, found, is_at_most, is_within, nearest, read, takes_effect
+from .extents import check_extents, fit_extents, unproven_axes
+from .indices import (
+    broadcast,
+    clamp_index,
+    is_at_most,
+    is_within,
+    read,
+    takes_effect,
+    wrap_and_clamp,
+)
 from .override import Legalize, override
 
 
@@ -36,7 +44,7 @@ def _take(data: te.Tensor, indices: te.Tensor | tirx.Expr, axis: int, mode: str)
         index = indices(*position[axis : axis + rank]) if is_tensor else indices
         place = index.astype("int64")
         if mode == "fast":
-            place = found(index, extent)
+            place = wrap_and_clamp(index, extent)
         elif mode == "wrap":
             # An extent of 0 has no elements; the divisor must not be 0.
             place = tirx.floormod(place, tirx.max(extent, 1))
@@ -76,8 +84,8 @@ def _gather_elements(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tenso
     def element(*position: tirx.Var) -> tirx.Expr:
         places: list[tirx.Expr] = list(position)
         for other in longer:
-            places[other] = nearest(position[other], data.shape[other])
-        places[axis] = found(indices(*position), data.shape[axis])
+            places[other] = clamp_index(position[other], data.shape[other])
+        places[axis] = wrap_and_clamp(indices(*position), data.shape[axis])
         return read(data, places, [axis, *longer])
 
     return te.compute(indices.shape, element, name="gather_elements")
@@ -103,10 +111,10 @@ def _gather_nd(
 
     def element(*position: tirx.Var) -> tirx.Expr:
         row = position[: len(outer)]
-        places = [found(indices(*row, axis - batch), data.shape[axis]) for axis in axes]
+        places = [wrap_and_clamp(indices(*row, axis - batch), data.shape[axis]) for axis in axes]
         first: list[tirx.Expr] = list(position[:batch])
         for axis in unknown:
-            first[axis] = nearest(position[axis], data.shape[axis])
+            first[axis] = clamp_index(position[axis], data.shape[axis])
         return read(data, [*first, *places, *position[len(outer) :]], [*axes, *unknown])
 
     return te.compute((*outer, *data.shape[axes.stop :]), element, name="gather_nd")
@@ -119,8 +127,8 @@ def _legalize_gather_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legaliz
     switches.note(FIX_ID)
     batch = int(call.attrs.batch_dims)
     own, expected = (list(one.ty.shape.values)[:batch] for one in (indices, data))
-    unknown = open_axes("gather_nd", "indices", own, expected, repeats=False)
-    indices = agreeing(bb, call, "indices", indices, expected, unknown)
+    unknown = unproven_axes("gather_nd", "indices", own, expected, repeats=False)
+    indices = check_extents(bb, call, "indices", indices, expected, unknown)
     return bb.call_te(_gather_nd, data, indices, batch, unknown, primfunc_name_hint="gather_nd")
 
 
@@ -130,7 +138,7 @@ def _index_tensor(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
     def element(*position: tirx.Var) -> tirx.Expr:
         row = position[: len(outer)]
         places = [
-            found(index(*broadcast_position(row, index.shape)), data.shape[axis])
+            wrap_and_clamp(index(*broadcast_position(row, index.shape)), data.shape[axis])
             for axis, index in enumerate(indices)
         ]
         return read(data, [*places, *position[len(outer) :]], axes)
@@ -154,7 +162,7 @@ def broadcast_indices(
     """Check that the index tensors broadcast to each other, and return them."""
     outer = broadcast([field.ty.shape.values for field in fields])
     return [
-        fitted(bb, call, "indices", field, outer[len(outer) - field.ty.ndim :], repeats=True)
+        fit_extents(bb, call, "indices", field, outer[len(outer) - field.ty.ndim :], repeats=True)
         for field in fields
     ]
 

@@ -83,24 +83,24 @@ def takes_effect(*shaped: relax.Expr) -> bool:
     return all(isinstance(getattr(e.ty, "shape", None), relax.ShapeExpr) for e in shaped)
 
 
-def wrapped(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The index as an int64, with a negative one counted from the end."""
+def wrap_negative(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """Convert an index to int64; a negative one counts from the end."""
     value = index.astype("int64")
     if str(index.ty.dtype).startswith(("uint", "bool")):
         return value
     return value + (value < 0).astype("int64") * extent
 
 
-def nearest(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+def clamp_index(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     """Clamp the index to the extent: the index of the nearest element."""
     if _unsafe.get():
         return index
     return tirx.max(tirx.min(index, extent - 1), tirx.const(0, "int64"))
 
 
-def found(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The in-bounds position to read for an index of the model, counted from either end."""
-    return nearest(wrapped(index, extent), extent)
+def wrap_and_clamp(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """The in-bounds position for an index of the model, which may count from the end."""
+    return clamp_index(wrap_negative(index, extent), extent)
 
 
 def is_within(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:

@@ -23,14 +23,14 @@ from tvm import relax, te, tirx, topi
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from .indices import nearest, takes_effect
+from .indices import clamp_index, takes_effect
 from .override import Legalize, override
 
 
 def _bounded(targets: te.Tensor, ignored: int, extent: tirx.Expr) -> te.Tensor:
     def element(*position: tirx.Var) -> tirx.Expr:
         target = targets(*position)
-        inside = nearest(target.astype("int64"), extent).astype(target.ty)
+        inside = clamp_index(target.astype("int64"), extent).astype(target.ty)
         return tirx.Select(target.equal(tirx.const(ignored, target.ty)), target, inside)
 
     return te.compute(targets.shape, element, name="bounded_targets")
@@ -66,7 +66,7 @@ def _backward(
 
     def weight(*position: tirx.Var) -> tirx.Expr:
         target = targets(*position)
-        place = nearest(target.astype("int64"), extent)
+        place = clamp_index(target.astype("int64"), extent)
         own = tirx.const(1, dtype) if weights is None else weights(place)
         is_ignored = target.equal(tirx.const(ignored, target.ty))
         return tirx.if_then_else(is_ignored, zero, own)

@@ -23,7 +23,7 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from .indices import is_at_most, nearest, read, takes_effect
+from .indices import clamp_index, is_at_most, read, takes_effect
 from .override import Legalize, override
 
 
@@ -40,7 +40,7 @@ def _wrapped_around(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
 
 _PLACES: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "reflect": _reflected,
-    "replicate": nearest,
+    "replicate": clamp_index,
     "circular": _wrapped_around,
 }
 """The position to read for an element of the padding, by mode."""
@@ -54,7 +54,7 @@ def _pad(data: te.Tensor, widths: Sequence[tuple[int, int]], mode: str) -> te.Te
         places: list[tirx.Expr] = list(position)
         for axis in padded:
             index = position[axis].astype("int64") - widths[axis][0]
-            places[axis] = nearest(_PLACES[mode](index, data.shape[axis]), data.shape[axis])
+            places[axis] = clamp_index(_PLACES[mode](index, data.shape[axis]), data.shape[axis])
         return read(data, places, padded)
 
     return te.compute(shape, element, name="pad")

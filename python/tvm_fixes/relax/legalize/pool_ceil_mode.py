@@ -59,8 +59,8 @@ def ends_rounded_up(ends: list[int], strides: list[int], spans: list[int]) -> li
 def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """Rewrite a pooling with ``ceil_mode`` to one without it that has the same windows.
 
-    The rewritten pooling has up to ``stride - 1`` more elements of padding after each axis, but not
-    so many that a window begins beyond the last element.  An average does not count these.  With
+    The rewritten pooling has up to ``stride - 1`` more elements of padding after each axis, limited
+    such that no window begins beyond the last element.  An average does not count these.  With
     ``count_include_pad`` it must still count the original padding, which a separate pad adds to the
     data first.
 

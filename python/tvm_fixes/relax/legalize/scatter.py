@@ -25,9 +25,9 @@ from tvm import relax, te, tirx
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import broadcast_position, count_of, extern, unravel
-from .extents import fitted
+from .extents import fit_extents
 from .gather import broadcast_indices, fields_of
-from .indices import broadcast, found, is_within, takes_effect, wrapped
+from .indices import broadcast, is_within, takes_effect, wrap_and_clamp, wrap_negative
 from .override import Legalize, override
 from .targets import target_of
 
@@ -111,7 +111,7 @@ def _scatter_elements(
         def line(position: list[tirx.Expr]) -> tirx.Stmt:
             def element(along: list[tirx.Expr]) -> tirx.Stmt:
                 at = [*position[:axis], *along, *position[axis:]]
-                place = wrapped(tirx.BufferLoad(index, at), data.shape[axis])
+                place = wrap_negative(tirx.BufferLoad(index, at), data.shape[axis])
                 places = [*position[:axis], place, *position[axis:]]
                 bounds = [(places[a], data.shape[a]) for a in range(len(places))]
                 store = _store(target, places, tirx.BufferLoad(update, at), reduction)
@@ -133,7 +133,7 @@ def _legalize_scatter_elements(
         return _use_stock(bb, call, stock)
     switches.note(FIX_ID)
     axis = int(call.attrs.axis) % data.ty.ndim
-    updates = fitted(bb, call, "updates", updates, indices.ty.shape.values)
+    updates = fit_extents(bb, call, "updates", updates, indices.ty.shape.values)
     return bb.call_te(
         _scatter_elements,
         data,
@@ -177,7 +177,7 @@ def _scatter_nd(
     def change(target: tirx.Buffer, index: tirx.Buffer, update: tirx.Buffer) -> tirx.Stmt:
         def places(position: list[tirx.Expr]) -> list[tirx.Expr]:
             return [
-                wrapped(tirx.BufferLoad(index, [*position, axis]), data.shape[axis])
+                wrap_negative(tirx.BufferLoad(index, [*position, axis]), data.shape[axis])
                 for axis in range(int(count))
             ]
 
@@ -208,7 +208,7 @@ def _broadcast_values(
     rank = values.ty.ndim
     if rank > len(whole):
         return values
-    return fitted(bb, call, "values", values, whole[len(whole) - rank :], repeats=True)
+    return fit_extents(bb, call, "values", values, whole[len(whole) - rank :], repeats=True)
 
 
 def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -219,7 +219,7 @@ def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legali
     if not isinstance(indices.ty.shape.values[-1], tirx.IntImm):
         return _use_stock(bb, call, stock)
     switches.note(FIX_ID)
-    updates = fitted(bb, call, "updates", updates, _updates_shape(data, indices))
+    updates = fit_extents(bb, call, "updates", updates, _updates_shape(data, indices))
     return bb.call_te(
         _scatter_nd, data, indices, updates, reduction, primfunc_name_hint="scatter_nd"
     )
@@ -235,7 +235,7 @@ def _index_put(
 
         def places(position: list[tirx.Expr]) -> list[tirx.Expr]:
             return [
-                wrapped(tirx.BufferLoad(own, broadcast_position(position, own.shape)), extent)
+                wrap_negative(tirx.BufferLoad(own, broadcast_position(position, own.shape)), extent)
                 for own, extent in zip(index, data.shape, strict=False)
             ]
 
@@ -274,7 +274,7 @@ def _take_backward(
 
         def line(position: list[tirx.Expr]) -> tirx.Stmt:
             def element(along: list[tirx.Expr]) -> tirx.Stmt:
-                place = wrapped(tirx.BufferLoad(index, along), data.shape[axis])
+                place = wrap_negative(tirx.BufferLoad(index, along), data.shape[axis])
                 places = [*position[:axis], place, *position[axis:]]
                 value = tirx.BufferLoad(own, [*position[:axis], *along, *position[axis:]])
                 store = _store(outs[0], places, value, "add")
@@ -326,7 +326,7 @@ def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
         extent = extents[0]
         for column, other in enumerate(extents[1:], 1):
             extent = tirx.Select(position[-1].equal(column), other, extent)
-        return found(indices(*position), extent)
+        return wrap_and_clamp(indices(*position), extent)
 
     return te.compute(indices.shape, element, name="nearest")
 
@@ -345,10 +345,10 @@ def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax
         pairs = zip(fields, extents, strict=False)
         indices = relax.Tuple([nearest(field, extent) for field, extent in pairs])
     elif name == "relax.scatter_nd":
-        updates = fitted(bb, call, "updates", updates, _updates_shape(data, indices))
+        updates = fit_extents(bb, call, "updates", updates, _updates_shape(data, indices))
         indices = nearest(indices, *extents[: int(indices.ty.shape.values[-1])])
     else:
-        updates = fitted(bb, call, "updates", updates, indices.ty.shape.values)
+        updates = fit_extents(bb, call, "updates", updates, indices.ty.shape.values)
         indices = nearest(indices, extents[int(call.attrs.axis) % data.ty.ndim])
     switches.note(FIX_ID)
     operands = [data, indices, updates]

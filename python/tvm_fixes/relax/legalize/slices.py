@@ -23,8 +23,8 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from .extents import fitted
-from .indices import nearest, read, takes_effect, wrapped
+from .extents import fit_extents
+from .indices import clamp_index, read, takes_effect, wrap_negative
 from .override import Legalize, override
 
 _ZERO = tirx.const(0, "int64")
@@ -44,7 +44,7 @@ def _slice_scatter(
     axis: int,
 ) -> te.Tensor:
     extent = data.shape[axis]
-    begin, stop = (_clamp(wrapped(bound, extent), _ZERO, extent) for bound in (start, end))
+    begin, stop = (_clamp(wrap_negative(bound, extent), _ZERO, extent) for bound in (start, end))
     step = step.astype("int64")
 
     def element(*position: tirx.Var) -> tirx.Expr:
@@ -53,7 +53,7 @@ def _slice_scatter(
             offset >= 0, position[axis] < stop, tirx.floormod(offset, step).equal(_ZERO)
         )
         places: list[tirx.Expr] = list(position)
-        places[axis] = nearest(tirx.floordiv(offset, step), source.shape[axis])
+        places[axis] = clamp_index(tirx.floordiv(offset, step), source.shape[axis])
         return tirx.if_then_else(is_set, read(source, places, [axis]), data(*position))
 
     return te.compute(data.shape, element, name="slice_scatter")
@@ -86,7 +86,7 @@ def _inbound_slice(
             is_from_end = isinstance(begin, tirx.IntImm) and begin.value < 0
             first = begin + extent if is_from_end else begin
             place = first.astype("int64") + position[axis] * stride.astype("int64")
-            places[axis] = nearest(place, extent)
+            places[axis] = clamp_index(place, extent)
         return read(data, places, axes)
 
     return te.compute(shape, element, name="strided_slice")
@@ -125,7 +125,7 @@ def _step(stride: tirx.Expr) -> tirx.Expr:
 def _first(begin: tirx.Expr, stride: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     """The index of the first element of a slice."""
     last = tirx.Select(stride < 0, extent - 1, extent)
-    return _clamp(wrapped(begin, extent), _ZERO, last)
+    return _clamp(wrap_negative(begin, extent), _ZERO, last)
 
 
 def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor) -> te.Tensor:
@@ -136,7 +136,7 @@ def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tens
         for place, own in enumerate(data.shape):
             extent = tirx.Select(axis.equal(tirx.const(place, "int64")), own, extent)
         stride = _step(strides(axis))
-        stop = wrapped(end(axis), extent)
+        stop = wrap_negative(end(axis), extent)
         stop = tirx.Select(
             stride < 0,
             _clamp(stop, tirx.const(-1, "int64"), extent),
@@ -164,7 +164,7 @@ def _dynamic_slice(
         for axis, index in enumerate(position):
             stride = _step(strides(axis))
             first = _first(begin(axis), stride, data.shape[axis])
-            places.append(nearest(first + index * stride, data.shape[axis]))
+            places.append(clamp_index(first + index * stride, data.shape[axis]))
         return read(data, places, range(len(places)))
 
     return te.compute(shape, element, name="dynamic_strided_slice")
@@ -198,7 +198,7 @@ def _reverse_sequence(data: te.Tensor, lengths: te.Tensor, axis: int, batch: int
         length = tirx.min(lengths(position[batch]).astype("int64"), extent)
         places: list[tirx.Expr] = list(position)
         is_reversed = position[axis] < length
-        places[axis] = nearest(
+        places[axis] = clamp_index(
             tirx.Select(is_reversed, length - 1 - position[axis], position[axis]), extent
         )
         return data(*places)
@@ -214,7 +214,7 @@ def _legalize_reverse_sequence(
         return stock(bb, call)
     switches.note(FIX_ID)
     axis, batch = (int(a) % data.ty.ndim for a in (call.attrs.seq_axis, call.attrs.batch_axis))
-    lengths = fitted(bb, call, "lengths", lengths, [data.ty.shape.values[batch]])
+    lengths = fit_extents(bb, call, "lengths", lengths, [data.ty.shape.values[batch]])
     return bb.call_te(
         _reverse_sequence, data, lengths, axis, batch, primfunc_name_hint="reverse_sequence"
     )

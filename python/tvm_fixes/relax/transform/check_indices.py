@@ -23,7 +23,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...target.cpu import is_cpu
-from ...tirx.util import OPAQUE, checked_copy, count_of, extern, fails, unravel
+from ...tirx.util import OPAQUE, assertion_failure, checked_copy, count_of, extern, unravel
 from ..analysis import operator_calls
 from ..index_ranges import Ranges
 from ..legalize.indices import is_at_most
@@ -242,7 +242,7 @@ def _scalar(value: tirx.Expr) -> te.Tensor:
 def _checked_top(top: te.Tensor, count: int, axis: int, extent: tirx.Expr) -> te.Tensor:
     """A copy of `top`, after a check that the axis has at least `count` elements."""
     message = f"topk: k is {count}, but axis {axis} has only {{}} elements"
-    check = tirx.IfThenElse(extent < count, fails(message, extent), None)
+    check = tirx.IfThenElse(extent < count, assertion_failure(message, extent), None)
     return checked_copy("check_topk", top, [check])
 
 
@@ -292,7 +292,8 @@ def _checked(
                 if ignored is not None:
                     is_out = tirx.all(is_out, place != ignored)
                 message = f"{operator}: index {{}} is out of range for axis {axis} of {{}} elements"
-                yield at, value, place, is_out, fails(message, value.astype("int64"), extent)
+                fail = assertion_failure(message, value.astype("int64"), extent)
+                yield at, value, place, is_out, fail
 
         is_any = tirx.BufferLoad(found, first) > 0
         return _in_parts(count_of(outer), copy, check, is_any, found, (ins[0], outs[0]))

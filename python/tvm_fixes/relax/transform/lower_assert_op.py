@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...tirx.util import contains, fails
+from ...tirx.util import assertion_failure, contains
 from ..analysis import operator_calls
 from ..ir import tensor_of
 
@@ -93,7 +93,7 @@ class _Lowering(PyExprMutator):
         if holds is None or any(value is None for value in taken):
             return call
         self.is_lowered = True
-        fail = fails(message.value, *taken)
+        fail = assertion_failure(message.value, *taken)
         function = kernel.function(tirx.IfThenElse(tirx.Not(holds), fail, None))
         return relax.Call(self.builder_.add_func(function, "assert_op"), kernel.args)
 
