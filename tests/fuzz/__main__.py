@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Search for faults: random models, programs, modules and files against independent oracles.
+"""Fuzzer: random models, programs, modules and files against independent oracles.
 
-Results lie in build/fuzz, one file per campaign; a later run goes on from there with new seeds.
+Results are in build/fuzz, one file per campaign; the next run continues with new seeds.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _REPRODUCE_SECONDS = 600.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the campaigns that `argv` asks for; 1 if a fault was found."""
+    """Run the campaigns in `argv`; return 1 if a fault was found."""
     arguments = _parse(argv)
     warnings.simplefilter("ignore")
     console = Console(soft_wrap=True)
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments.show:
         end = time.monotonic() + arguments.minutes * 60
         for index, campaign in enumerate(chosen):
-            # What one campaign leaves of its share is there for those behind it.
+            # Time that one campaign does not use goes to the next ones.
             share = (end - time.monotonic()) / (len(chosen) - index)
             _run(campaign, journals[campaign.name], arguments, time.monotonic() + share, console)
     results = {name: journal.results for name, journal in journals.items()}
@@ -72,13 +72,13 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )
     known = [campaign.name for campaign in CAMPAIGNS]
     parser.add_argument("names", nargs="*", metavar="campaign", help="default: all", type=str)
-    parser.add_argument("--minutes", type=float, default=10.0, help="time of the run (10)")
-    parser.add_argument("--cases", type=int, help="end a campaign after this many new cases")
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time (2)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="total time (default: 10)")
+    parser.add_argument("--cases", type=int, help="stop a campaign after this many new cases")
+    parser.add_argument("--jobs", type=int, default=2, help="parallel cases (default: 2)")
     parser.add_argument("--base", type=int, help="first seed of a new campaign (default: random)")
-    parser.add_argument("--seed", type=int, help="repeat one case, reduce it, and print a test")
-    parser.add_argument("--show", action="store_true", help="print what was found, run nothing")
-    parser.add_argument("--refusals", action="store_true", help="print why inputs were refused")
+    parser.add_argument("--seed", type=int, help="rerun one case, reduce it, and print a test")
+    parser.add_argument("--show", action="store_true", help="print earlier results and exit")
+    parser.add_argument("--refusals", action="store_true", help="print why inputs were rejected")
     parser.add_argument("--folder", type=Path, default=_FOLDER, help="results (build/fuzz)")
     arguments = parser.parse_args(argv)
     unknown = sorted(set(arguments.names).difference(known))
@@ -94,7 +94,7 @@ def _run(
     end: float,
     console: Console,
 ) -> None:
-    """Run new cases of `campaign` until `end`, or until there are enough."""
+    """Run new cases of `campaign` until `end`, or until ``--cases`` are done."""
     base = secrets.randbits(40) if arguments.base is None else arguments.base
     seed = journal.next_seed(base)
     faults = 0
@@ -120,7 +120,7 @@ def _run(
 
 
 def _repeat(campaign: Campaign, seed: int) -> int:
-    """Run the case of `seed` again and print how it ends; 1 if that is a fault."""
+    """Run the case of `seed` again and print its result; return 1 for a fault."""
     [outcome] = run_all_forked([campaign.case(seed)], timeout=campaign.timeout, jobs=1)
     result = judge(seed, outcome)
     print(f"{campaign.name} {seed}: {result.verdict}")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a campaign is, and how one of its cases ends."""
+"""Campaigns, and the results of their cases."""
 
 import importlib
 import re
@@ -28,13 +28,13 @@ class Verdict(StrEnum):
 
     PASSED = "passed"
     REFUSED = "refused"
-    """The input was rejected with a message that says where and why."""
+    """The input was rejected with a message that names the place and the reason."""
     WRONG = "wrong"
     """A result differs from the oracle's, or a message names neither operator nor node."""
     CRASHED = "crashed"
     HUNG = "hung"
     ERROR = "error"
-    """An exception that is not for a user: of the product, or of the generator."""
+    """An internal exception of the product or of the generator."""
 
 
 FAULTS = (Verdict.WRONG, Verdict.CRASHED, Verdict.HUNG, Verdict.ERROR)
@@ -42,14 +42,14 @@ FAULTS = (Verdict.WRONG, Verdict.CRASHED, Verdict.HUNG, Verdict.ERROR)
 
 @dataclass(frozen=True)
 class Result:
-    """The end of the case of one seed.
+    """The result of one case.
 
     Attributes
     ----------
     seed : int
     verdict : Verdict
     message : str
-        Empty where the case passed.
+        Empty if the case passed.
     seconds : float
         Wall-clock time.
     """
@@ -61,7 +61,7 @@ class Result:
 
     @property
     def cause(self) -> str:
-        """The message without what differs between two cases of one cause: names and numbers."""
+        """The message without names and numbers, which differ between cases with the same cause."""
         lines = self.message.splitlines() or [""]
         bare = re.sub(r"'[^']*'|\[.*?\]|\(.*?\)|\{.*?\}", "…", lines[0])
         return re.sub(r"\b(lv|node|v|x)?\d+\b|-?\d+(\.\d+)?(e[+-]?\d+)?", "#", bare)[:120]
@@ -69,22 +69,21 @@ class Result:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Many cases of one kind, each made from a seed.
+    """Cases of one kind, each generated from a seed.
 
     Attributes
     ----------
     name : str
     module : str
-        The module of this package with ``run_case(seed) -> str | None``: None where all is well, a
-        message where the input was refused; an ``AssertionError`` is a fault.  It may have
-        ``reproduce(seed) -> str``, a small test of the fault, and ``prepare()``, which loads what
-        every case needs.
+        The module of this package with ``run_case(seed) -> str | None``: None for a pass, a message
+        for a rejected input; an ``AssertionError`` is a fault.  Optional: ``reproduce(seed) ->
+        str``, a small test of the fault, and ``prepare()``, which loads what every case needs.
     summary : str
         One line for the help text.
     timeout : float
-        Seconds that a case has.
+        Seconds per case.
     gigabytes : float
-        Memory that a case may allocate.
+        Memory limit of a case.
     """
 
     name: str
@@ -99,13 +98,13 @@ class Campaign:
         return getattr(module, name, None)
 
     def case(self, seed: int) -> Callable[[], str | None]:
-        """The case of `seed`, to be called in a process of its own."""
+        """The case of `seed`; call it in its own process."""
         run_case = self.function("run_case")
         assert run_case is not None, f"{self.module} has no run_case"
         limit = int(self.gigabytes * (1 << 30))
 
         def run() -> str | None:
-            # What is mapped already counts, too.
+            # The limit includes memory that is already mapped.
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
             return run_case(seed)
 
@@ -113,7 +112,7 @@ class Campaign:
 
 
 def judge(seed: int, outcome: Outcome) -> Result:
-    """The result that `outcome`, of the case of `seed`, stands for."""
+    """The result of the case of `seed`, from the `outcome` of its process."""
     verdict, message = Verdict.PASSED, ""
     if outcome.kind is OutcomeKind.VALUE:
         if outcome.value is not None:
@@ -136,5 +135,5 @@ CAMPAIGNS = (
     Campaign("passes", "passes", "Relax modules through every pass"),
     Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),
     Campaign("files", "files", "hostile files of each input format"),
-    Campaign("save", "save", "processes killed while they save, several writers at once"),
+    Campaign("save", "save", "concurrent writers, killed while they save"),
 )

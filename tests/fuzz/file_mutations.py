@@ -27,11 +27,11 @@ __all__ = ["mutate_archive", "mutate_bytes", "mutate_json", "mutate_message", "m
 
 _NUMBERS = (0, 1, -1, 2, 7, 99, 2**31 - 1, -(2**31), 2**31, 2**32, 2**40, 2**63 - 1, -(2**63))
 _TEXTS = ("", "x", "y", "a b", "../../etc/passwd", "\x1b[31m", "é" * 40, "'\"\\", "\n", "9" * 400)
-_MOST_COPIES = 3000
+_MAX_COPIES = 3000
 
 
 def mutate_bytes(rng: np.random.Generator, data: bytes) -> bytes:
-    """Flip, cut, repeat and insert, a few times."""
+    """Flip, cut, repeat and insert bytes a few times."""
     changed = bytearray(data)
     for _ in range(rng.integers(1, 5)):
         if not changed:
@@ -58,7 +58,7 @@ def mutate_bytes(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def mutate_words(rng: np.random.Generator, data: bytes) -> bytes:
-    """Other numbers of 1 to 8 bytes at a few places, most of them near the beginning or the end."""
+    """Replace a few numbers of 1 to 8 bytes, mostly near the beginning or the end."""
     changed = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         size = int(rng.choice([1, 2, 4, 8]))
@@ -72,7 +72,7 @@ def mutate_words(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def mutate_json(rng: np.random.Generator, document: Any) -> bytes:
-    """Other values at random places, keys that are there twice, and nesting."""
+    """Replace values at random, duplicate keys, and add nesting."""
     for _ in range(rng.integers(1, 4)):
         _mutate_value(rng, document)
     text = json.dumps(document)
@@ -105,13 +105,13 @@ def _mutate_value(rng: np.random.Generator, document: Any) -> None:
             holder[key] = old + int(rng.integers(-3, 4)) if isinstance(old, int) else [old] * 3
         case 5:
             if isinstance(holder, list):
-                holder.extend(holder[:_MOST_COPIES])
+                holder.extend(holder[:_MAX_COPIES])
             else:
                 holder[f"{key}_"] = holder[key]
 
 
 def _places(document: Any) -> list[tuple[Any, Any]]:
-    """Each value within a document, as what holds it and its key."""
+    """Each value in a document, as its container and its key."""
     places: list[tuple[Any, Any]] = []
     waiting = [document]
     while waiting:
@@ -124,7 +124,7 @@ def _places(document: Any) -> list[tuple[Any, Any]]:
 
 
 def mutate_message(rng: np.random.Generator, message: Message) -> None:
-    """Change one field of a protobuf message or of one within it."""
+    """Change one field of a protobuf message or of a nested message."""
     while True:
         fields = message.ListFields()
         if not fields:
@@ -140,7 +140,7 @@ def mutate_message(rng: np.random.Generator, message: Message) -> None:
     elif field.type != FieldDescriptor.TYPE_MESSAGE:
         try:
             setattr(message, field.name, _other(rng, field, value))
-        except ValueError:  # it does not fit the field
+        except ValueError:  # the value does not fit the field
             message.ClearField(field.name)
 
 
@@ -158,7 +158,7 @@ def _mutate_repeated(
         case 1:
             values.append(values[at])
         case 2:
-            values.extend([values[at]] * int(rng.choice([2, 40, _MOST_COPIES])))
+            values.extend([values[at]] * int(rng.choice([2, 40, _MAX_COPIES])))
         case 3 if field.type != FieldDescriptor.TYPE_MESSAGE:
             try:
                 values[at] = _other(rng, field, values[at])
@@ -179,7 +179,7 @@ def _other(rng: np.random.Generator, field: FieldDescriptor, value: Any) -> Any:
 def mutate_archive(
     rng: np.random.Generator, members: Sequence[tuple[str, bytes]], path: Path
 ) -> None:
-    """Write a zip file with a member that is other, absent, there twice or compressed."""
+    """Write a zip file in which one member is changed, missing, duplicated or compressed."""
     at = int(rng.integers(len(members)))
     documents = [index for index, (name, _) in enumerate(members) if name.endswith(".json")]
     if rng.random() < 0.6:

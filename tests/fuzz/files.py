@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Hostile files of each input format: mutations of valid ones, through what the commands call.
+"""Hostile files of each input format: mutated valid files, passed to the commands' entry points.
 
-A file is read, or refused by one error of the product that names it; anything else is a fault.
+A file is read, or rejected with one of the product's errors that names it; all else is a fault.
 """
 
 import hashlib
@@ -100,7 +100,7 @@ class _Tokens(nn.Module):
 
 
 def prepare() -> None:
-    """Make the valid files."""
+    """Create the valid files."""
     _seeds()
 
 
@@ -129,7 +129,7 @@ def _make_seeds(folder: Path) -> dict[str, Any]:
 
 
 def _programs(path: Path) -> list[list[tuple[str, bytes]]]:
-    """The members of some files of exported programs."""
+    """The archive members of a few exported programs."""
     first = {"x": {0: torch.export.Dim.AUTO}}
     programs = []
     for module, x in (
@@ -194,7 +194,7 @@ def _onnx_models() -> list[onnx.ModelProto]:
 
 
 def run_case(seed: int) -> str | None:
-    """Mutate a file of the format that `seed` is for, and read it."""
+    """Mutate a file of the format that `seed` selects, and read it."""
     rng = np.random.default_rng(seed)
     name = FORMATS[seed % len(FORMATS)]
     with tempfile.TemporaryDirectory(prefix="tvm-fixes-fuzz-") as folder:
@@ -227,7 +227,7 @@ def _verify(path: Path) -> None:
 def _write_onnx(rng: np.random.Generator, folder: Path) -> _Read:
     model = onnx.ModelProto()
     seeds = _seeds()["onnx"]
-    # The generated models have all operators, the others functions and branches.
+    # The generated models cover all operators, the others functions and branches.
     if rng.random() < 0.7:
         model = onnx_models.make_graph(int(rng.integers(1 << 40))).model()
     else:
@@ -266,10 +266,10 @@ def _write_script(rng: np.random.Generator, folder: Path) -> _Read:
     text = _seeds()["script"]
     if rng.random() < 0.7:
         generated = make_program(rng, steps=3).mod.script()
-        # The constants of a module are not in its text.
+        # The text of a module lacks its constants.
         text = text if "metadata[" in generated else generated.encode()
     words = re.split(rb"(\W)", text)
-    # Of other kinds, most give a syntax error.
+    # Swapping words of different kinds mostly gives a syntax error.
     kinds = [_kind_of(word) for word in words]
     for _ in range(rng.integers(1, 4)):
         chosen = ("name", "number") if rng.random() < 0.8 else ("keyword", "sign", "space")
@@ -297,7 +297,7 @@ def _mutate_text(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def _mutate_header(rng: np.random.Generator, files: dict[str, bytes]) -> None:
-    """Change the header of the weights, and the manifest such that it fits."""
+    """Change the header of the weights, and adapt the manifest."""
     data = _seeds()["artifact"][WEIGHTS]
     begin = 8 + int.from_bytes(data[:8], "little")
     header = _mutate_text(rng, data[8:begin])

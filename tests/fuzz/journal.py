@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The results of a campaign on disk, one line each: a run that was interrupted goes on."""
+"""The results of a campaign on disk, one per line, so that an interrupted run can resume."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Journal:
             return
         with self.path.open() as file:
             for line in file:
-                # The last line of a run that was killed may be incomplete.
+                # The last line of a killed run may be incomplete.
                 if line.endswith("\n"):
                     fields = json.loads(line)
                     yield Result(**{**fields, "verdict": Verdict(fields["verdict"])})
@@ -51,5 +51,5 @@ class Journal:
             file.write(json.dumps(asdict(result)) + "\n")
 
     def next_seed(self, base: int) -> int:
-        """The first seed not yet run of those from `base` on."""
+        """The first seed from `base` on that has not run yet."""
         return max((result.seed + 1 for result in self.results), default=base)

@@ -21,7 +21,7 @@ from .values import FLOATS, INTEGERS, SIGNED
 
 NUMBERS = FLOATS + INTEGERS
 
-# Of one operand: continuous ones, and those that jump, which only exact operands go into.
+# Unary operators: continuous ones, and ones with jumps, which only get exact operands.
 _SMOOTH = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish "
     "LeakyRelu Log Mish Neg Reciprocal Relu Selu Shrink Sigmoid Sin Sinh Softplus Softsign Sqrt "
@@ -38,7 +38,7 @@ def unary(graph: Graph) -> None:
         operand = graph.pick(FLOATS, exact=True)
     else:
         name, exact = graph.choose(_SMOOTH), False
-        # A tangent next to a pole shows how a sum was rounded.
+        # Near a pole, a tangent amplifies the rounding of a sum.
         operand = graph.pick(FLOATS, exact=name == "Tan")
         if name in ("Abs", "Neg", "Relu", "Identity") and graph.chance(0.3):
             operand = graph.pick(NUMBERS)
@@ -53,7 +53,7 @@ def unary(graph: Graph) -> None:
 def _unary_attributes(graph: Graph, name: str) -> dict[str, object]:
     number = float(graph.rng.uniform(0.1, 2.0))
     alpha = {"alpha": number}
-    # Where the result jumps: every dtype has this number.
+    # The result jumps at this number; every dtype can represent it.
     bound = max(round(number * 32), 1) / 32
     return {
         "Celu": alpha,
@@ -69,7 +69,7 @@ def _unary_attributes(graph: Graph, name: str) -> dict[str, object]:
 
 
 def partner(graph: Graph, value: Value, *, kind: str | None = None) -> Value | str:
-    """A second operand of `value`'s dtype: one whose shape goes with it, or a new constant."""
+    """A second operand of the dtype of `value`: one that broadcasts with it, or a new constant."""
     others = [v for v in graph.values if v.dtype == value.dtype and _broadcast(v, value)]
     if others and kind is None and graph.chance(0.6):
         return graph.choose(others)
@@ -102,7 +102,7 @@ def binary(graph: Graph) -> None:
         if not value.exact:
             return
         attributes = {"fmod": 1} if not whole or graph.chance(0.3) else {}
-    # An integer division by zero ends ONNX Runtime's process, too.
+    # An integer division by zero crashes ONNX Runtime, too.
     divides = name in ("Div", "Mod")
     if divides and whole and bool((value.array == np.iinfo(value.dtype).min).any()):
         return
@@ -170,7 +170,7 @@ def cast(graph: Graph) -> None:
         return
     to = str(graph.choose((*FLOATS, *FLOATS, *INTEGERS, "bool")))
     if to not in FLOATS and value.dtype in FLOATS:
-        # What does not fit the integers is undefined.
+        # Casts of values out of range are undefined.
         if any(spec.kind == "special" for spec in graph.inputs):
             return
         wide = value.array.astype("float64")
@@ -187,7 +187,7 @@ _REDUCTIONS = (
 
 
 def axes_of(graph: Graph, value: Value) -> list[int]:
-    """Some axes of `value`, counted from the front or the back."""
+    """Some axes of `value`, nonnegative or negative."""
     count = graph.below(value.rank + 1)
     axes = graph.rng.permutation(value.rank)[:count]
     return [int(axis) - (value.rank if graph.chance(0.3) else 0) for axis in axes]
@@ -198,15 +198,15 @@ def reduce(graph: Graph) -> None:
     value = graph.pick(FLOATS if graph.chance(0.8) else ("int32", "int64"))
     if value is None:
         return
-    # ONNX Runtime computes them in floats.
+    # ONNX Runtime computes these in floats.
     in_floats = name in ("ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
     if in_floats and value.dtype not in FLOATS:
-        # What of it does not fit the integers is undefined.
+        # Results out of range of the integers are undefined.
         if any(spec.kind == "special" for spec in graph.inputs) or "Log" in name:
             return
     axes = axes_of(graph, value)
     if graph.sizes or not value.array.size:
-        # ONNX Runtime reduces nothing along other axes than the negative ones.
+        # For empty data, ONNX Runtime reduces the wrong axes if they are negative.
         axes = [axis % value.rank for axis in axes]
     attributes: dict[str, object] = {"keepdims": graph.below(2)}
     operands: list[Value | str] = [value]
@@ -222,7 +222,7 @@ def reduce(graph: Graph) -> None:
 
 def arg_reduce(graph: Graph) -> None:
     value = graph.pick(NUMBERS, ranks=range(1, 6), exact=True)
-    # There is no index of no elements; ONNX Runtime gives none.
+    # An index of no elements does not exist; ONNX Runtime returns none.
     if value is not None and value.array.size:
         graph.add(
             graph.choose(("ArgMax", "ArgMin")),
@@ -258,7 +258,7 @@ def normalize(graph: Graph) -> None:
         return
     dtype, channels = value.dtype, value.shape[1]
     kind = graph.below(7)
-    # Before opset 17 LayerNormalization is an operator of ONNX Runtime's own.
+    # Before opset 17, LayerNormalization is ONNX Runtime's own operator.
     if kind == 0 and graph.opset >= 17:
         axis = graph.below(value.rank) if not graph.sizes else value.rank - 1
         shape = value.shape[axis:]

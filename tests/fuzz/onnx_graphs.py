@@ -33,9 +33,9 @@ class Value:
     ----------
     name : str
     array : numpy.ndarray
-        What it holds for the inputs at hand.
+        Its elements for the current inputs.
     exact : bool
-        Whether no rounding is in it, so that a comparison or a cast of it cannot go both ways.
+        Whether it is free of rounding, so that comparisons and casts of it are unambiguous.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Input:
 
 @dataclass
 class Graph:
-    """A graph as it grows.
+    """A graph under construction.
 
     Attributes
     ----------
     rng : numpy.random.Generator
     opset : int
     sizes : dict of str to int
-        The symbolic dims and their sizes while it grows; empty for static shapes.
+        The symbolic dims and their sizes during construction; empty for static shapes.
     """
 
     rng: np.random.Generator
@@ -101,7 +101,7 @@ class Graph:
         return int(self.rng.integers(end))
 
     def add_input(self, dtype: str, dims: Sequence[int | str], kind: str) -> Value:
-        """A new input of the graph."""
+        """Add an input to the graph."""
         spec = Input(f"x{len(self.inputs)}", dtype, tuple(dims), kind)
         self.inputs.append(spec)
         exact = dtype not in FLOATS or kind in ("exact", "special")
@@ -110,13 +110,13 @@ class Graph:
         return value
 
     def constant(self, array: np.ndarray) -> str:
-        """The name of a new initializer."""
+        """Add an initializer; return its name."""
         name = f"c{len(self.constants)}"
         self.constants[name] = np.asarray(array)
         return name
 
     def weight(self, dtype: str, shape: Sequence[int], kind: str = "normal") -> str:
-        """The name of a new random initializer."""
+        """Add a random initializer; return its name."""
         return self.constant(random_array(self.rng, dtype, tuple(shape), kind))
 
     def pick(
@@ -127,7 +127,7 @@ class Graph:
         exact: bool = False,
         nonempty: bool = False,
     ) -> Value | None:
-        """A value of one of `dtypes`, later ones more often; None if there is none."""
+        """A value of one of `dtypes`, preferably a recent one; None if no value fits."""
         fit = [
             value
             for value in self.values
@@ -151,7 +151,7 @@ class Graph:
         nonempty: bool = False,
         **attributes: object,
     ) -> list[Value]:
-        """A new node, unless the oracle rejects it or its results are too large; its results.
+        """Add a node unless the oracle rejects it or its results are too large; return its results.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Graph:
         limit : float
             The most elements that a result may have.
         nonempty : bool
-            Whether a result must have elements.
+            Whether results must have elements.
         """
         names = [each.name if isinstance(each, Value) else each for each in operands]
         all_exact = exact and _are_exact(operands)
@@ -174,7 +174,7 @@ class Graph:
         outer: Sequence[Value],
         **graphs: object,
     ) -> list[Value]:
-        """As :meth:`add`, of an operator with subgraphs that read the values `outer`."""
+        """Like :meth:`add`, for an operator with subgraphs that read the values `outer`."""
         names = [each.name if isinstance(each, Value) else each for each in operands]
         read = [value.name for value in outer]
         return self._add(operator, names, 1, _are_exact(outer), (0, 1e6), graphs, read)
@@ -206,7 +206,7 @@ class Graph:
         return new
 
     def model(self) -> onnx.ModelProto:
-        """The model; its outputs are the values that no node reads, and a few more."""
+        """The model; its outputs are the values that no node reads, and a few others."""
         read = {name for node in self.nodes for name in node.input}
         made = {name for node in self.nodes for name in node.output}
         ends = [

@@ -24,7 +24,7 @@ _NETWORK_DTYPES = ("float32", "float32", "float16", "float64", "bfloat16")
 
 
 def _image(graph: Graph) -> Value | None:
-    """A tensor with batch, channels and one to three spatial axes: there, or a new input."""
+    """A value or new input with batch, channels and one to three spatial axes."""
     value = graph.pick(FLOATS, ranks=(3, 4, 5))
     if value is not None and graph.chance(0.7):
         return value
@@ -37,7 +37,7 @@ def _image(graph: Graph) -> Value | None:
 
 
 def _window(graph: Graph, spatial: int) -> dict[str, object]:
-    """Strides, dilations and either pads or an automatic padding."""
+    """Strides, dilations and either pads or auto_pad."""
     found: dict[str, object] = {}
     if graph.chance(0.5):
         found["strides"] = [1 + graph.below(3) for _ in range(spatial)]
@@ -76,7 +76,7 @@ def convolve(graph: Graph) -> None:
 
 def pool(graph: Graph) -> None:
     value = _image(graph)
-    # ONNX Runtime pools float32; onnx's reference rounds shapes otherwise in a few modes.
+    # ONNX Runtime only pools float32; onnx's reference rounds shapes differently in a few modes.
     if value is None or value.dtype != "float32":
         return
     spatial = value.rank - 2
@@ -88,14 +88,14 @@ def pool(graph: Graph) -> None:
     attributes = _window(graph, spatial) | {"kernel_shape": kernel}
     pads = attributes.get("pads")
     if isinstance(pads, list):
-        # What the mean of a window without data is, ONNX leaves open.
+        # ONNX does not specify the mean of a window without data.
         attributes["pads"] = [min(p, k - 1) for p, k in zip(pads, 2 * kernel, strict=True)]
-    # ONNX Runtime pads for a kernel without dilation.
+    # ONNX Runtime computes pads without dilation.
     if (graph.opset < 19 and name != "MaxPool") or "auto_pad" in attributes:
         attributes.pop("dilations", None)
     strides = attributes.get("strides", [1] * spatial)
     if "auto_pad" in attributes and any(s > k for s, k in zip(strides, kernel, strict=True)):
-        # ONNX Runtime's pads are negative then, with which its averages begin within the data.
+        # ONNX Runtime's pads would be negative, and its averages would start inside the data.
         return
     if graph.opset >= 18 or name != "LpPool":
         attributes["ceil_mode"] = graph.below(2)
@@ -144,7 +144,7 @@ def einsum(graph: Graph) -> None:
 
 
 def resize(graph: Graph) -> None:
-    # ONNX Runtime has no kernel of other dtypes, and onnx's reference interpolates in float32.
+    # ONNX Runtime has no kernel for other dtypes, and onnx's reference computes in float32.
     value = graph.pick(("float32",), ranks=(3, 4))
     if value is None or 0 in value.shape:
         return
@@ -160,7 +160,7 @@ def resize(graph: Graph) -> None:
         attributes["nearest_mode"] = graph.choose(rounding)
     spatial = value.rank - 2
     if graph.chance(0.5):
-        # Powers of two: another factor's position of a nearest neighbor may round either way.
+        # Powers of two: with other factors, nearest-neighbor positions may round either way.
         factors = [1.0, 1.0, *(float(graph.choose((0.5, 1.0, 2.0, 4.0))) for _ in range(spatial))]
         operands = [value, "", graph.constant(np.array(factors, "float32"))]
     else:
@@ -177,7 +177,7 @@ def quantize(graph: Graph) -> None:
     axis = graph.below(value.rank)
     channels = value.shape[axis]
     shape = [channels] if graph.chance(0.5) and not graph.sizes else []
-    # Quotients of powers of two are exact, so that their rounding is as well.
+    # Quotients by powers of two are exact, so their rounding is unambiguous.
     scale = graph.constant(2.0 ** graph.rng.integers(-3, 2, shape).astype("float32"))
     zero = graph.constant(graph.rng.integers(0, 9, shape).astype(dtype))
     attributes = {"axis": axis} if shape else {}
@@ -216,7 +216,7 @@ def recur(graph: Graph) -> None:
 
 
 def branch(graph: Graph) -> None:
-    """An If whose branches read values of the graph around it."""
+    """An If whose branches read values of the enclosing graph."""
     value = graph.pick(FLOATS)
     condition = graph.pick(("bool",), ranks=(0,))
     if value is None or len(graph.nodes) < 2:

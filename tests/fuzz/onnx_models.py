@@ -28,7 +28,7 @@ from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
-from . import onnx_domain, onnx_elementwise, onnx_layers, onnx_oracle, onnx_shapes, reduce_onnx
+from . import onnx_elementwise, onnx_layers, onnx_oracle, onnx_shapes, onnx_unspecified, reduce_onnx
 from .onnx_graphs import DIMS, Graph
 from .targets import TARGETS, target_of
 from .tolerance import difference
@@ -48,7 +48,7 @@ _INPUT_DTYPES = (
     *INTEGERS,
 )
 _OPSETS = (13, 17, 18, 19, 20, 21, 22, 23)
-# ONNX Runtime aborts the process where the batch or the sequence is empty.
+# ONNX Runtime aborts the process if the batch or the sequence is empty.
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _PRECISION = ("float64", "float32", "float16", "bfloat16")
 
@@ -73,7 +73,7 @@ def make_graph(seed: int) -> Graph:
 
 
 def _dims(graph: Graph) -> list[int | str]:
-    """Few distinct extents, so that shapes meet; an empty axis now and then."""
+    """Few distinct extents, so that shapes match; occasionally an empty axis."""
     rank = int(graph.choose((0, 1, 2, 2, 3, 3, 4)))
     options: list[int | str] = [1, 2, 3, 4, 8, 17] if graph.chance(0.5) else [1, 3, 4]
     if graph.chance(0.05):
@@ -110,13 +110,13 @@ def check(model: onnx.ModelProto, cases: list[dict[str, np.ndarray]], target: st
     Returns
     -------
     str or None
-        The message with which the model was refused.
+        The message if the model was rejected.
 
     Raises
     ------
     AssertionError
-        If an output differs, if the verifier reports what runs correctly, or if the message of a
-        refusal names neither operator nor node.
+        If an output differs, if the verifier reports a correct model, or if the message of a
+        rejection names neither operator nor node.
     """
     precision, expected = _references(model, cases)
     if expected[0] is None:
@@ -125,22 +125,24 @@ def check(model: onnx.ModelProto, cases: list[dict[str, np.ndarray]], target: st
         run = build(model, target)
     except Exception as error:
         text = " ".join(str(error).split())
-        assert _names_a_node(text, model), f"unclear refusal: {type(error).__name__}: {text[:600]}"
+        assert _names_a_node(text, model), (
+            f"unclear rejection: {type(error).__name__}: {text[:600]}"
+        )
         return f"{type(error).__name__}: {text[:300]}"
     for inputs, wanted in zip(cases, expected, strict=True):
         if wanted is not None:
-            refusal = _compare(model, inputs, run, wanted, precision)
-            if refusal is not None:
-                return refusal
+            rejection = _compare(model, inputs, run, wanted, precision)
+            if rejection is not None:
+                return rejection
     return None
 
 
 def _references(
     model: onnx.ModelProto, cases: list[dict[str, np.ndarray]]
 ) -> tuple[str, list[list[np.ndarray] | None]]:
-    """The least precise dtype and the outputs that are expected; None for one that is not known.
+    """The lowest-precision dtype and the expected outputs; None for unknown outputs.
 
-    In a process of its own: onnx and ONNX Runtime crash on a few valid models.
+    Runs in its own process: onnx and ONNX Runtime crash on a few valid models.
     """
 
     def compute() -> tuple[str, list[list[np.ndarray] | None]]:
@@ -188,9 +190,9 @@ def _compare(
     wanted: list[np.ndarray],
     precision: str,
 ) -> str | None:
-    """The message of a check at run time, which ONNX Runtime skips where there are no elements.
+    """Compare the outputs; return the message of a run-time check that ONNX Runtime lacks.
 
-    It neither compares indices with an axis that has none, nor those of a gather of no elements.
+    ONNX Runtime checks neither indices into an empty axis nor the indices of an empty gather.
     """
     sizes = {name: array.shape for name, array in inputs.items()}
     try:
@@ -206,7 +208,7 @@ def _compare(
         ):
             return f"{type(error).__name__}: {error}"
         raise AssertionError(
-            f"fails when it runs, {sizes}: {type(error).__name__}: {error}"
+            f"fails at run time, {sizes}: {type(error).__name__}: {error}"
         ) from None
 
     @functools.cache
@@ -217,7 +219,7 @@ def _compare(
     problem = difference(got, wanted, truths, precision)
     if not problem:
         return None
-    # ONNX Runtime has faults of its own, and rounds to 16 bits only behind several nodes.
+    # ONNX Runtime has bugs, and rounds to 16 bits only after several nodes.
     others = [
         onnx_oracle.by_nodes(model, inputs, reference_first=reference_first)
         for reference_first in (True, False)
@@ -232,12 +234,14 @@ def _compare(
         )
         for index, ours in enumerate(got)
     )
-    assert is_right or onnx_domain.leaves_open(model, inputs), f"{problem}, inputs {sizes}"
+    assert is_right or onnx_unspecified.has_unspecified_result(model, inputs), (
+        f"{problem}, inputs {sizes}"
+    )
     return None
 
 
 def precision_of(model: onnx.ModelProto) -> str:
-    """The least precise float dtype of a tensor of `model`."""
+    """The lowest-precision float dtype of a tensor of `model`."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     found = {
         helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
@@ -263,7 +267,7 @@ def reproduce(seed: int) -> str:
         if wanted is not None:
             break
     else:
-        return "no single case fails"
+        return "no case fails on its own"
 
     def fails(candidate: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> bool:
         found = _fault(candidate, arrays, target)
@@ -275,7 +279,7 @@ def reproduce(seed: int) -> str:
 
 
 def _fault(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], target: str) -> str | None:
-    """What is wrong with `model` on `inputs`; None if nothing is."""
+    """The fault of `model` on `inputs`, or None."""
     outcome = run_forked(lambda: check(model, [dict(inputs)], target), timeout=60)
     if outcome.kind is OutcomeKind.VALUE:
         return None
@@ -283,7 +287,7 @@ def _fault(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], target: str
 
 
 def _kind(message: str) -> str:
-    """What two faults of one cause have in common."""
+    """The part of a message that faults with the same cause share."""
     if message.startswith("output"):
         return "output"
     return re.sub(r"[^A-Za-z ]+", "", message)[:60]

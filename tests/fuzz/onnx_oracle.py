@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What ONNX Runtime, onnx's reference and a run in float64 say of a model."""
+"""Oracles for ONNX models: ONNX Runtime, onnx's reference, and a run in float64."""
 
 import functools
 import math
@@ -44,7 +44,7 @@ def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] 
     Raises
     ------
     Unsupported
-        If it has no kernel, or one with constants that are rounded to float32.
+        If it has no kernel, or one whose constants are rounded to float32.
     """
     if _rounds_constants(model):
         raise Unsupported
@@ -59,7 +59,7 @@ def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] 
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         return [np.asarray(output) for output in session.run(None, dict(inputs))]
-    except Exception as error:  # its exceptions have no base of their own
+    except Exception as error:  # its exceptions have no common base class
         if type(error).__name__ == "NotImplemented" or "bfloat16" in str(error).lower():
             raise Unsupported from None
         return None
@@ -71,14 +71,14 @@ def by_reference(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | N
         with np.errstate(all="ignore"):
             outputs = ReferenceEvaluator(model).run(None, dict(inputs))
         return [np.asarray(output) for output in outputs]
-    except Exception:  # it raises whatever its NumPy code does
+    except Exception:  # its NumPy code may raise anything
         return None
 
 
 def outputs(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
     """The outputs in ONNX Runtime, or node by node if it lacks a kernel; None if one rejects them.
 
-    onnx's reference has faults of its own: it is asked for single nodes only.
+    onnx's reference has bugs, so it only runs single nodes.
     """
     try:
         return by_onnx_runtime(model, inputs)
@@ -93,9 +93,9 @@ def by_nodes(
     reference_first: bool = False,
     rounded: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> list[np.ndarray] | None:
-    """The outputs, each node by the first oracle that takes it; None if both reject one.
+    """The outputs; the first oracle that accepts a node runs it.  None if both reject a node.
 
-    What `rounded` makes of a result is what others read.
+    Nodes read results after `rounded` was applied to them.
     """
     known = _given(model, inputs)
     found = steps(model, inputs, reference_first=reference_first, rounded=rounded)
@@ -112,7 +112,7 @@ def steps(
     reference_first: bool = False,
     rounded: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> Iterator[tuple[onnx.NodeProto, Arrays, list[np.ndarray]]]:
-    """The nodes with operands and results, up to the first that both oracles reject."""
+    """Yield nodes with operands and results, up to the first node that both oracles reject."""
     known = _given(model, inputs)
     opset = model.opset_import[0].version
     for node in model.graph.node:
@@ -132,17 +132,17 @@ def steps(
         known.update(zip(node.output, results, strict=True))
 
 
-# They subtract a mean, whose error is a rounding of the largest element, not of the difference.
+# These subtract a mean; its error scales with the largest element, not with the difference.
 _CENTERED = ("GroupNormalization", "InstanceNormalization", "LayerNormalization")
 
 
 def _with_rounded_sums(data: np.ndarray, rounded: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """`data`, each element moved as much as rounding moves the largest one of its sample."""
+    """`data`, with each element moved by the rounding error of its sample's largest element."""
     if data.dtype != np.float64 or not data.size:
         return data
     axes = tuple(range(min(1, data.ndim - 1), data.ndim))
     magnitude = np.where(np.isfinite(data), np.abs(data), 0)
-    # What `rounded` leaves alone is an integer.
+    # `rounded` does not change integers.
     largest = np.broadcast_to(magnitude.max(axes, keepdims=True) + 1 / 3, data.shape)
     return np.asarray(data + (rounded(largest) - largest))
 
@@ -152,7 +152,7 @@ def _given(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def names_read(node: onnx.NodeProto) -> set[str]:
-    """The names that a node reads, those of its subgraphs included."""
+    """The names that a node and its subgraphs read."""
     names = set(filter(None, node.input))
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -165,8 +165,8 @@ def names_read(node: onnx.NodeProto) -> set[str]:
 def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndarray] | None:
     """The results of one node; None if both oracles reject it.
 
-    Of 16-bit floats that ONNX Runtime has no kernel for, in float32 and rounded once.  A Pad of
-    16-bit integers is one of int32: onnx's reference reflects farther than there is data.
+    16-bit floats without an ONNX Runtime kernel are computed in float32 and rounded once.  A Pad of
+    16-bit integers runs in int32: onnx's reference would reflect beyond the data.
     """
     model = _node_model(node, operands, opset)
     try:
@@ -192,7 +192,7 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
         arrays = [operands[name] for name in node.input if name]
         try:
             return [_CORRECTED[node.op_type](*arrays, **attributes)]
-        except RuntimeError:  # of PyTorch, for windows that are wider than their data
+        except RuntimeError:  # PyTorch rejects windows larger than the data
             return None
     if node.op_type in _CHANNELWISE:
         data, *parameters = (operands[name] for name in node.input if name)
@@ -201,12 +201,12 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
     return by_reference(model, operands)
 
 
-# onnx's reference broadcasts what must have one element a channel.
+# onnx's reference broadcasts operands that must have one element per channel.
 _CHANNELWISE = ("BatchNormalization", "InstanceNormalization")
 
 
 def _rounds_constants(model: onnx.ModelProto) -> bool:
-    """Whether a node in float64 is computed as onnx defines it, with constants of float32."""
+    """Whether a float64 node is expanded as onnx defines it, with float32 constants."""
     values = (value.type.tensor_type.elem_type for value in model.graph.input)
     types = {*values, *(tensor.data_type for tensor in model.graph.initializer)}
     operators = {node.op_type for node in model.graph.node}
@@ -249,7 +249,7 @@ def _conv(
     pads: Sequence[int] = (),
     strides: Sequence[int] = (),
 ) -> np.ndarray:
-    """A convolution by PyTorch, which pads as much at both ends: the padding is done here."""
+    """A convolution by PyTorch.  PyTorch pads both ends equally, so pad the data here."""
     rank = data.ndim - 2
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
     more = output_padding or [0] * rank
@@ -281,13 +281,13 @@ def _conv(
 
 
 def _pairs(begins: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """The paddings of axes in PyTorch's order: the last axis first."""
+    """The padding of the axes in PyTorch's order: the last axis first."""
     return [number for pair in reversed([*zip(begins, ends, strict=True)]) for number in pair]
 
 
-# onnx's reference computes the first over two axes in any rank, Erf in float32, LRN without the
-# last channel of a window, the PRelu of 0 as a product, convolutions in a few ways wrong, and the
-# others with constants that are rounded to float32.
+# onnx's reference reduces the first of these over two axes for any rank, computes Erf in float32,
+# LRN without the last channel of a window, PRelu of 0 as a product, some convolutions wrongly, and
+# the others with constants rounded to float32.
 _CORRECTED: dict[str, Callable[..., np.ndarray]] = {
     "GlobalMaxPool": lambda data: data.max(tuple(range(2, data.ndim)), keepdims=True),
     "Conv": _conv,
@@ -323,12 +323,12 @@ def _node_model(node: onnx.NodeProto, operands: Arrays, opset: int) -> onnx.Mode
 def in_float64(
     model: onnx.ModelProto, inputs: Arrays, precision: str, rng: np.random.Generator
 ) -> list[Sequence[np.ndarray]]:
-    """The outputs of `model` in float64: as it is, then with other roundings.
+    """The outputs of `model` in float64: unchanged, then with different rounding.
 
     Parameters
     ----------
     precision : str
-        The dtype whose rounding moves inputs, initializers and results in the runs after the first.
+        From the second run on, inputs, initializers and results move by a rounding of this dtype.
 
     Raises
     ------
@@ -371,7 +371,7 @@ def _moved(array: np.ndarray, precision: str, rng: np.random.Generator) -> np.nd
 
 
 def _widened(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with every float64 in the place of another float dtype."""
+    """`model` with float64 in place of every other float dtype."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
     _widen_graph(wide.graph, model.opset_import[0].version)
@@ -387,7 +387,7 @@ def _widen_graph(graph: onnx.GraphProto, opset: int) -> None:
         _widen_tensor(tensor)
     for node in graph.node:
         if "stash_type" in onnx.defs.get_schema(node.op_type, opset, node.domain).attributes:
-            # What a norm computes in is float32 by default.
+            # By default, a norm computes in float32.
             node.attribute.append(helper.make_attribute("stash_type", TensorProto.DOUBLE))
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:

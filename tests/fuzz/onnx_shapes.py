@@ -180,7 +180,7 @@ def scatter(graph: Graph) -> None:
     )
     if value is None:
         return
-    # Without a reduction the order of equal indices is undefined.
+    # Without a reduction, the order of duplicate indices is undefined.
     with_reductions = graph.opset >= 16 and value.dtype != "bool"
     reductions = ["none", "add", "mul"] if with_reductions else ["none"]
     if graph.opset >= 18 and value.dtype != "bool":
@@ -260,7 +260,7 @@ def choose(graph: Graph) -> None:
         graph.add("Size", [value])
     elif kind == 3:
         axis = graph.below(value.rank)
-        # What is longer than the axis ONNX Runtime leaves, and onnx's reference rejects.
+        # ONNX Runtime ignores a condition beyond the axis; onnx's reference rejects it.
         most = min(value.shape[axis], 1) if graph.sizes else value.shape[axis]
         condition = graph.weight("bool", [graph.below(most + 1)])
         graph.add("Compress", [value, condition], exact=True, axis=axis)

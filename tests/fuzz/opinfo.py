@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""PyTorch's operators on the inputs that PyTorch's own tests give them (OpInfo).
+"""PyTorch's operators on the sample inputs of PyTorch's own tests (OpInfo).
 
 A case is an operator, a dtype and a sample input.  It is exported, imported, built for ``llvm`` and
-run; values, dtypes and shapes are held to those of PyTorch.
+run; values, dtypes and shapes must match PyTorch.
 """
 
 import functools
@@ -39,18 +39,18 @@ from tvm_fixes.frontend.torch import from_exported_program
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.float16, torch.bfloat16)
 
 SAMPLES = 12
-"""How many of an operator's sample inputs are tried."""
+"""The number of sample inputs per operator."""
 
-# What no two runs compute alike, or what another one computes with: random numbers, memory that
-# nothing was written to, and the bases of factorizations, of which each is as good.
+# Operators without a unique result: random numbers, uninitialized memory, and factorizations, whose
+# bases are arbitrary.
 _UNDEFINED = re.compile(
     r"bernoulli|cauchy|dropout|empty|exponential|geometric|log_normal|multinomial|^normal|rand"
     r"|rrelu|uniform|gumbel|eigh?$|eigv|\bqr|svd|lobpcg|householder|pca_lowrank|new_empty"
     r"|fractional_max_pool|^resize_|to_sparse|sparse"
 )
-# Of equal elements PyTorch gives the place of any.
+# PyTorch may return the index of any of several equal elements.
 _UNDEFINED_PLACES = ("topk", "kthvalue", "mode", "median", "nanmedian")
-# What adds or casts infinities and NaN, in an order or to a number that PyTorch does not define.
+# Operators whose sums or casts of infinities and NaN PyTorch does not define.
 _FINITE = re.compile(
     r"attention|bilinear|byte|bool|cdist|char|conv|corr|cov|double|einsum|embedding|int$|interpolate"
     r"|linalg|linear|long|loss|matmul|mm|mv|norm|short|to$|type|upsample|fft|inner|outer|vdot|^dot"
@@ -58,7 +58,7 @@ _FINITE = re.compile(
 )
 _SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-7, -1e-7, 100.0, -100.0)
 
-# The largest error in epsilons of the dtype, at the largest value (elementwise it is smaller).
+# The maximum error in epsilons of the dtype at the largest value (elementwise it is smaller).
 _TOLERANCE = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (2e-5, 1e-5),
@@ -71,7 +71,7 @@ _TOLERANCE = {
 def operators() -> dict[str, Any]:
     """PyTorch's descriptions of its operators, by name."""
     if "expecttest" not in sys.modules:
-        # A package for tests of PyTorch itself, of which these descriptions take one class.
+        # A package for PyTorch's own tests; these descriptions need only one of its classes.
         stub = types.ModuleType("expecttest")
         stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stub
@@ -101,7 +101,6 @@ class _Operator(nn.Module):
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         leaves = list(self.leaves)
         for place, value in zip(self.places, inputs, strict=True):
-            # As in-place operators are given what is not an input.
             leaves[place] = value
         first, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
         found = self.function(first, *args, **kwargs)
@@ -118,7 +117,7 @@ class Case:
 
     @staticmethod
     def of(name: str, dtype: torch.dtype, index: int, special: int | None = None) -> "Case | None":
-        """Sample `index` of an operator, with special values (drawn by a seed) or without.
+        """Sample `index` of an operator, optionally with special values drawn from a seed.
 
         None if the operator has no such sample, or is not defined for `dtype`.
         """
@@ -132,7 +131,7 @@ class Case:
             samples = info.sample_inputs("cpu", dtype, requires_grad=False)
             sample = next(itertools.islice(samples, index, None), None)
             if isinstance(samples, types.GeneratorType):
-                # Not later, while PyTorch traces another function.
+                # Close it now, not while PyTorch traces another function.
                 samples.close()
         if sample is None:
             return None
@@ -155,7 +154,7 @@ class Case:
             return self.module(*(x.clone() for x in self.inputs))
 
     def truth(self) -> tuple[torch.Tensor, ...] | None:
-        """The results in float64; None where PyTorch has none."""
+        """The results in float64, or None if PyTorch has none."""
         inputs = [x.double() if x.is_floating_point() else x.clone() for x in self.inputs]
         try:
             with torch.no_grad():
@@ -164,7 +163,7 @@ class Case:
             return None
 
     def got(self) -> list[torch.Tensor]:
-        """What the module computes that the importer and TVM make of it."""
+        """The results of the imported and compiled module."""
         program = torch.export.export(self.module, tuple(x.clone() for x in self.inputs))
         mod = from_exported_program(program)
         executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
@@ -188,7 +187,7 @@ def _with_special_values(x: torch.Tensor, seed: int) -> torch.Tensor:
 def check_values(
     got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, what: str
 ) -> None:
-    """Hold a result to PyTorch's; where they differ, PyTorch's to its float64 result.
+    """Compare a result with PyTorch's; where they differ, use the float64 result as the reference.
 
     Raises
     ------
@@ -207,7 +206,7 @@ def check_values(
     if near.all():
         return
     if truth is not None and truth.shape == got.shape:
-        # Ours may be the better one, and both may round their sums.
+        # Our result may be more accurate, and both may round sums.
         true = truth.double()
         error = (its - true).abs().nan_to_num(0, posinf=0, neginf=0)
         room = 2 * error + relative * true.abs() + absolute
@@ -223,12 +222,12 @@ def check_values(
 
 
 def check(case: Case) -> str | None:
-    """Hold an operator to PyTorch.
+    """Compare an operator with PyTorch.
 
     Returns
     -------
     str or None
-        The message with which the importer or the compiler refused it, in one line.
+        The message, in one line, if the importer or the compiler rejected it.
 
     Raises
     ------

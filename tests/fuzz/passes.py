@@ -29,7 +29,7 @@ from .reduce_relax import Case, as_test, reduce
 from .relax_oracle import Undefined, expected
 from .relax_programs import Program, make_program
 
-# What a case is lowered for, in turn.
+# Seeds cycle through these targets and layouts.
 CONFIGURATIONS: tuple[tuple[str, Any, str | None], ...] = (
     ("llvm", "llvm", None),
     ("native", "native", None),
@@ -38,7 +38,7 @@ CONFIGURATIONS: tuple[tuple[str, Any, str | None], ...] = (
     ("haswell, NCHW8c", {"kind": "llvm", "mcpu": "haswell"}, "NCHW8c"),
 )
 
-# Passes of modules that are made of operators, as they come from an importer.
+# Passes for modules of high-level operators, as an importer creates them.
 PASSES: dict[str, Callable[[], tvm.transform.Pass]] = {
     "BroadcastFreeMatmul": transform.BroadcastFreeMatmul,
     "BundleModelParams": transform.BundleModelParams,
@@ -60,17 +60,17 @@ _SIZES = 4
 
 
 def run_case(seed: int) -> str | None:
-    """One random module: lowered for one target, and after two passes.
+    """Check one random module: lowered for one target, and after two single passes.
 
     Returns
     -------
     str or None
-        Why a module was refused; None if all results are right.
+        Why a module was rejected; None if all results are correct.
 
     Raises
     ------
     AssertionError
-        If a result is wrong, or if a refusal does not name an operator.
+        If a result is wrong, or if a rejection does not name an operator.
     """
     rng = np.random.default_rng(seed)
     program = make_program(rng)
@@ -115,7 +115,7 @@ def _check(
         return f"{name}: {summarize(error)}"
     except Exception as error:
         text = f"{name}: not built: {type(error).__name__}: {summarize(error)}"
-        raise AssertionError(f"{text} [{stock_says(program, seed)}]") from error
+        raise AssertionError(f"{text} [{describe_stock_result(program, seed)}]") from error
     vm = relax.VirtualMachine(built, tvm.cpu())
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -124,14 +124,14 @@ def _check(
 
     found = compare_at_sizes(program, seed, run)
     if found:
-        raise AssertionError(f"{name}: {found} [{stock_says(program, seed)}]")
+        raise AssertionError(f"{name}: {found} [{describe_stock_result(program, seed)}]")
     return None
 
 
 def compare_at_sizes(
     program: Program, seed: int, run: Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 ) -> str | None:
-    """What is wrong with results at any of several sizes; None if nothing is."""
+    """The first fault of the results at several sizes, or None."""
     rng = np.random.default_rng([seed, 1])
     for sizes in program.sizes(rng, _SIZES):
         at = ", ".join(f"{symbol.name}={size}" for symbol, size in sizes.items())
@@ -165,16 +165,16 @@ def reproduce(seed: int) -> str:
             small = reduce(case, lambda one: _kind(_fault(one, target, layout)) == _kind(wanted))
             message = _fault(small, target, layout) or ""
             return as_test(small, f"{name}: {message}")
-    return "the pipeline alone does not fail"
+    return "the pipeline does not fail without the extra passes"
 
 
 def _kind(fault: str | None) -> str | None:
-    """What two faults of one cause have in common."""
+    """The part of a message that faults with the same cause share."""
     return fault and fault.split(":")[0]
 
 
 def _fault(case: Case, target: Any, layout: str | None) -> str | None:
-    """What is wrong with a module; None if nothing is."""
+    """The fault of a module, or None."""
     outcome = run_forked(lambda: _found(case, target, layout), timeout=60)
     if outcome.kind is OutcomeKind.VALUE:
         return None if outcome.value is None else str(outcome.value)
@@ -200,22 +200,22 @@ def _found(case: Case, target: Any, layout: str | None) -> str | None:
     return None if found is None else f"wrong: {found}"
 
 
-def stock_says(program: Program, seed: int) -> str:
-    """What TVM alone makes of a program, in a few words; it may crash."""
-    outcome = run_forked(lambda: _stock_says(program, seed), timeout=60)
+def describe_stock_result(program: Program, seed: int) -> str:
+    """Describe briefly how stock TVM handles a program; it may crash."""
+    outcome = run_forked(lambda: _describe_stock_result(program, seed), timeout=60)
     if outcome.kind is OutcomeKind.VALUE:
         return str(outcome.value)
-    return f"TVM alone crashes: {outcome.kind.value}"
+    return f"stock TVM crashes: {outcome.kind.value}"
 
 
-def _stock_says(program: Program, seed: int) -> str:
+def _describe_stock_result(program: Program, seed: int) -> str:
     try:
         vm = relax.VirtualMachine(relax.build(program.mod, "llvm"), tvm.cpu())
     except Exception as error:
-        return f"TVM alone does not build it: {summarize(error)}"
+        return f"stock TVM does not build it: {summarize(error)}"
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return _flat(vm["main"](*map(_to_tvm, inputs)))
 
     found = compare_at_sizes(program, seed, run)
-    return f"TVM alone too: {found}" if found else "TVM alone is right"
+    return f"stock TVM too: {found}" if found else "stock TVM is right"

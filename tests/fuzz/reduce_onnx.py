@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""From an ONNX model with a fault to a small one with the same fault."""
+"""Reduces an ONNX model with a fault to a small model with the same fault."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -39,8 +39,8 @@ def reduce(
 
     Notes
     -----
-    Outputs are dropped, then nodes: the results of a node become inputs, with the values that the
-    oracle gives them.  Each step is kept if the fault is still there.
+    First drops outputs, then nodes: the results of a node become inputs with the oracle's values.
+    Keeps each step that preserves the fault.
     """
     inputs = dict(inputs)
     smaller = True
@@ -69,7 +69,7 @@ def _candidates(
         cut = {name: values[name] for name in names}
         yield _pruned(_copy(model, nodes=nodes, more_inputs=cut), inputs | cut)
     for node in model.graph.node:
-        # The operand of the last node in the place of its result.
+        # Replace the result of the last node by its operand.
         if node.output[0] == model.graph.output[0].name and len(model.graph.node) > 1:
             for name in node.input:
                 if name in values:
@@ -112,7 +112,7 @@ def _copy(
 def _pruned(
     model: onnx.ModelProto, inputs: Arrays
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """`model` without what its outputs do not need."""
+    """`model` without nodes and inputs that its outputs do not need."""
     graph = model.graph
     needed = {output.name for output in graph.output}
     kept: list[onnx.NodeProto] = []
@@ -130,11 +130,11 @@ def _pruned(
 
 
 def as_test(model: onnx.ModelProto, inputs: Arrays, message: str) -> str:
-    """The program of a test that fails as `model` does."""
+    """The source of a test that fails like `model`."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     constants = {t.name: numpy_helper.to_array(t) for t in bare.graph.initializer}
-    # The text form of an initializer has no special values; the test adds them by itself.
+    # The text form of initializers cannot express special values; the test adds initializers.
     del bare.graph.initializer[:]
     lines = [f"# {line}" for line in message.splitlines()[:3]]
     lines += ["model = onnx.parser.parse_model(", f'    """{printer.to_text(bare)}"""', ")"]
@@ -145,7 +145,7 @@ def as_test(model: onnx.ModelProto, inputs: Arrays, message: str) -> str:
     return "\n".join(lines)
 
 
-def _short(array: np.ndarray, most: int = 64) -> str:
-    if array.size <= most:
+def _short(array: np.ndarray, limit: int = 64) -> str:
+    if array.size <= limit:
         return literal(array)
     return f"random({array.dtype.name!r}, {array.shape})  # such as {array.ravel()[:4]}"

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Makes a failing Relax module small."""
+"""Reduces a failing Relax module."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,18 +35,18 @@ class Case:
 
 
 def reduce(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """A part of the module that still fails.
+    """A smaller module that still fails.
 
     Parameters
     ----------
     case : Case
     fails : callable
-        Whether a case has the fault; it may be asked of invalid modules.
+        Whether a case has the fault; called on invalid modules, too.
 
     Notes
     -----
-    Symbols get their sizes, results are dropped, bindings become parameters that have the values
-    of the interpreter, and extents shrink.  Each step is kept if the fault is still there.
+    Replaces symbols by their sizes, drops results, turns bindings into parameters with the
+    interpreter's values, and shrinks extents.  Keeps each step that preserves the fault.
     """
     smaller = True
     while smaller:
@@ -70,12 +70,12 @@ def _candidates(case: Case) -> Iterator[Case]:
         try:
             yield from make(case)
         except Exception:
-            # What TVM or the interpreter does not take is no candidate.
+            # TVM or the interpreter rejects this candidate.
             continue
 
 
 def _replaced(case: Case, function: relax.Function, inputs: Sequence[np.ndarray]) -> Case:
-    """The case with another ``main``, without what is not needed any more."""
+    """The case with another ``main``, without unused parameters and functions."""
     mod = tvm.IRModule({**dict(case.mod.functions_items())})
     mod["main"] = function.with_attr("global_symbol", "main")
     mod = relax.transform.DeadCodeElimination(["main"])(mod)
@@ -122,7 +122,7 @@ def _with_one_result(case: Case) -> Iterator[Case]:
     fields = bound.get(result)
     if isinstance(fields, relax.Tuple):
         for field in fields.fields:
-            # In the block of the tuple, where what is a dataflow block's own can be read.
+            # In the tuple's block, which can read the variables of a dataflow block.
             out = relax.VarBinding(relax.Var("out", field.ty), field)
             last = type(body.blocks[-1])([*body.blocks[-1].bindings, out])
             seq = relax.SeqExpr([*body.blocks[:-1], last], out.var)
@@ -130,7 +130,7 @@ def _with_one_result(case: Case) -> Iterator[Case]:
 
 
 def _without_bindings(case: Case) -> Iterator[Case]:
-    """One binding after the other becomes a parameter."""
+    """Turn one binding at a time into a parameter."""
     function = case.mod["main"]
     inter = Interpreter(case.mod)
     for param, array in zip(function.params, case.inputs, strict=True):
@@ -160,7 +160,7 @@ def _rebuilt(
     renamed: dict[relax.Var, relax.Expr],
     is_dropped: Callable[[relax.Binding], bool],
 ) -> list[relax.BindingBlock]:
-    """The bindings with other variables, of types that are inferred anew."""
+    """The bindings with new variables and newly inferred types."""
     builder, blocks = relax.BlockBuilder(), []
     for block in body.blocks:
         bindings: list[relax.Binding] = []
@@ -186,11 +186,11 @@ def _rebuilt(
 
 
 def _kept(binding: relax.Binding, renamed: dict[relax.Var, relax.Expr]) -> relax.Binding:
-    """A branch or a cast as it is; a variable that has another name now gets its old one."""
+    """Keep a branch or a cast; a renamed variable gets its old name."""
     body = binding.value
     for var in relax.analysis.free_vars(body):
         if var in renamed:
-            raise Unsupported("a branch or a cast that reads what has changed")
+            raise Unsupported("a branch or a cast that reads a changed variable")
     return binding
 
 
@@ -207,7 +207,7 @@ def _with_smaller_extents(case: Case) -> Iterator[Case]:
 
 
 def _shrunk(case: Case, function: relax.Function, size: int, new: int) -> Case | None:
-    """Every extent of a size is another, in all parameters."""
+    """Replace every extent `size` by `new` in all parameters."""
     renamed: dict[relax.Var, relax.Expr] = {}
     params, inputs = [], []
     for param, array in zip(function.params, case.inputs, strict=True):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Families of operators: each function emits one call with arguments that fit."""
+"""Families of operators: each function emits one call with valid arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +21,8 @@ from tvm import relax, tirx
 from tvm.relax import op
 from tvm_ffi import structural_equal
 
-from .relax_operators import _EXACT, _FUNCTIONS
 from .relax_oracle import FLOATS, INTEGERS, Tensor
+from .relax_oracle_elementwise import _EXACT, _FUNCTIONS
 from .relax_programs import Item, Maker, Reject
 from .relax_structure import branch, call, match_cast, shape_of
 from .relax_windowed_families import WINDOWED
@@ -67,12 +67,12 @@ def activation(g: Maker) -> None:
     else:
         axis = g.between(0, x.rank - 1)
         if not x.is_static(axis):
-            raise Reject("TVM's prelu asks for a static extent")
+            raise Reject("TVM's prelu needs a static extent")
         g.emit(op.nn.prelu(x.var, g.given([x.dims[axis]], x.dtype).var, axis))
 
 
 def like(g: Maker, x: Item) -> Item:
-    """A value of the same extents and dtype."""
+    """A value with the extents and dtype of `x`."""
     same = [
         one
         for one in g.items
@@ -86,7 +86,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def broadcast(g: Maker, x: Item, kind: str = "normal") -> Item:
-    """A value that can be broadcast with `x`."""
+    """A value that broadcasts with `x`."""
     if g.chance(0.3):
         return like(g, x) if kind == "normal" else g.given(x.dims, x.dtype, kind)
     dims = [tirx.IntImm("int64", 1) if g.chance(0.4) else one for one in x.dims]
@@ -124,7 +124,7 @@ def binary(g: Maker) -> None:
 
 
 def scalar(g: Maker) -> None:
-    """An operation with a constant of rank 0, which is lowered differently."""
+    """A call with a constant of rank 0, which TVM lowers differently."""
     x = g.pick_number()
     value = float(g.choice([0.5, 2.0, -1.0, 0.0, 3.0])) if x.dtype in FLOATS else 3
     y = relax.const(value, x.dtype)
@@ -208,7 +208,7 @@ def matmul(g: Maker) -> None:
         lead = [1 if g.chance(0.4) else one for one in x.dims[:-2]]
         shape = [*lead[g.between(0, len(lead)) :], *shape]
     if len(shape) > 1 and g.chance(0.3):
-        # Transposed: as the weights of a linear layer lie.
+        # Transposed, like the weights of a linear layer.
         axes = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
         w = g.given([*shape[:-2], shape[-1], shape[-2]], x.dtype)
         (w,) = g.emit(op.permute_dims(w.var, axes))
@@ -251,7 +251,7 @@ def reshape(g: Maker, x: Item) -> None:
         factor = g.choice([one for one in range(1, size + 1) if size % one == 0])
         shape = [*dims[:axis], factor, size // factor, *dims[axis + 1 :]]
         if 0 in shape[x.rank :]:
-            raise Reject("TVM takes a 0 for the extent that is at its place")
+            raise Reject("TVM reads a 0 as the extent at its position")
         g.emit(op.reshape(x.var, relax.ShapeExpr(shape)))
 
 
@@ -305,8 +305,8 @@ def pad(g: Maker, x: Item) -> None:
     mode = g.choice(["constant", "constant", "reflect", "replicate", "circular"])
     widths = []
     for size in x.shape:
-        most = 2 if mode == "constant" else min(2, size - (mode == "reflect"))
-        widths += [g.between(0, most) if g.chance(0.5) else 0 for _ in range(2)]
+        limit = 2 if mode == "constant" else min(2, size - (mode == "reflect"))
+        widths += [g.between(0, limit) if g.chance(0.5) else 0 for _ in range(2)]
     value = float(g.choice([0.0, 0.0, 1.0, -2.0])) if x.dtype in FLOATS else 1.0
     g.emit(op.nn.pad(x.var, widths, mode, value if mode == "constant" else 0.0))
 
@@ -343,7 +343,7 @@ def broadcast_to(g: Maker, x: Item) -> None:
 
 def trilu(g: Maker, x: Item) -> None:
     if x.rank < 2:
-        raise Reject("no matrix")
+        raise Reject("not a matrix")
     g.emit(g.choice([op.tril, op.triu])(x.var, g.between(-2, 2)))
 
 
@@ -418,7 +418,7 @@ def quantization(g: Maker) -> None:
 
 
 def shapes(g: Maker) -> None:
-    """What is computed of a shape at run time."""
+    """Computations on a shape at run time."""
     x = g.pick(lambda one: one.rank >= 1)
     (t,) = g.emit(op.shape_to_tensor(shape_of(g, x)))
     g.emit(op.multiply(t.var, relax.const(2, "int64")))
@@ -446,7 +446,7 @@ def calls(g: Maker) -> None:
 def nonzero(g: Maker) -> None:
     x = g.pick(lambda one: one.rank >= 1)
     if g.outer is not None:
-        raise Reject("not within a branch")
+        raise Reject("not allowed in a branch")
     g.emit(op.nonzero(x.var))
 
 

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""An interpreter of Relax in NumPy: what a module must compute, and how sure that is.
+"""A Relax interpreter in NumPy: the expected results of a module, and their uncertainty.
 
-Floats are held as float64 and rounded to their own dtype after each operator.  An evaluation may
-add noise of the size of a rounding error to each result: what differs between two noisy runs is
-what an implementation is free to differ in, and it grows where a program cancels or amplifies.
+The interpreter stores floats as float64 and rounds them to their dtype after each operator.  A
+noisy run adds a rounding error to each result.  The difference between noisy runs is the tolerance
+for an implementation; it grows where a program cancels or amplifies.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 
 # The unit in the last place of 1.
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-# The smallest number that is not 0: what a kernel may round a subnormal number by.
+# The smallest nonzero number: a kernel's rounding error for subnormal numbers.
 TINY = {"float64": 1e-300, "float32": 2.0**-126, "float16": 2.0**-24, "bfloat16": 2.0**-126}
 
 
@@ -40,12 +40,12 @@ class Undefined(Exception):
 
 
 class Unsupported(Exception):
-    """The interpreter does not know this."""
+    """The interpreter does not support this."""
 
 
 @dataclass
 class Tensor:
-    """A value: floats as float64, integers as int64 (uint64 is left out), and its dtype."""
+    """A value and its dtype: floats as float64, integers as int64 (no uint64)."""
 
     data: np.ndarray
     dtype: str
@@ -71,7 +71,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 def to_numpy(value: Value) -> Any:
-    """As the arrays that the virtual machine takes and returns."""
+    """Convert to the arrays that the virtual machine takes and returns."""
     if isinstance(value, Tensor):
         return cast(value.data, value.dtype)
     return [to_numpy(part) for part in value]
@@ -84,10 +84,10 @@ def cast(data: np.ndarray, dtype: str) -> np.ndarray:
 
 @dataclass
 class Numerics:
-    """How results are rounded: to the dtype, with `amplitude` times a rounding error of noise.
+    """Rounds results to their dtype, plus noise of `amplitude` times the rounding error.
 
-    With `to_zero` what is no larger than its noise is exactly 0, as terms that cancel may be; with
-    a `direction` of 1 or -1 the noise is the largest there is, upward or downward.
+    With `to_zero`, results no larger than their noise become 0, as terms that cancel may do.  With
+    a `direction` of 1 or -1, the noise is maximal, upward or downward.
     """
 
     amplitude: float = 0.0
@@ -96,14 +96,14 @@ class Numerics:
     direction: float = 0.0
 
     def rounded(self, data: Any, dtype: str, error: Any = None) -> Tensor:
-        """A result of `dtype`.
+        """Round a result to `dtype`.
 
         Parameters
         ----------
         data : array
-            The result as it is without rounding.
+            The result before rounding.
         dtype : str
-            What it is rounded to.
+            The dtype of the result.
         error : array, optional
             The rounding errors an implementation may make, in units of the dtype's epsilon; by
             default the magnitude of the result.
@@ -117,7 +117,7 @@ class Numerics:
         if self.amplitude:
             error = np.abs(data) if error is None else error
             size = EPSILON[dtype] * self.amplitude * np.where(np.isfinite(error), error, 0.0)
-            # What is exactly 0 for any rounding stays so.
+            # An exact 0 stays 0.
             size = size + np.where(error != 0, TINY[dtype], 0.0)
             is_zero = (np.abs(data) < size) & self.to_zero
             noise = self.direction or self.rng.uniform(-1, 1, data.shape)
@@ -130,7 +130,7 @@ OPERATORS: dict[str, Operator] = {}
 
 
 def operator(*names: str) -> Callable[[Operator], Operator]:
-    """Register what evaluates the operators of these names."""
+    """Register the evaluator of the operators `names`."""
 
     def register(function: Operator) -> Operator:
         for name in names:
@@ -141,7 +141,7 @@ def operator(*names: str) -> Callable[[Operator], Operator]:
 
 
 EXCLUDED: list[Callable[[relax.Call, Sequence[Value]], bool]] = []
-"""What tells of a call and its arguments that it is not to be compared."""
+"""Predicates of a call and its arguments; calls that match are not compared."""
 
 
 class Interpreter:
@@ -150,7 +150,7 @@ class Interpreter:
     Parameters
     ----------
     mod : tvm.IRModule
-        Of Relax functions on high-level operators.
+        Relax functions of high-level operators.
     numerics : Numerics
         How results are rounded.
     """
@@ -171,7 +171,7 @@ class Interpreter:
             raise Undefined(f"{len(arguments)} arguments for {len(function.params)} parameters")
         for param, value in zip(function.params, arguments, strict=True):
             inner.values[param] = value
-        # A symbol that one parameter binds may be part of another's extent.
+        # The extent of one parameter may depend on a symbol that another one binds.
         for check in (False, True):
             for param, value in zip(function.params, arguments, strict=True):
                 inner.bind_type(param.ty, value, check)
@@ -218,7 +218,7 @@ class Interpreter:
             raise Unsupported(call.op.name)
         arguments = [self.evaluate(arg) for arg in call.args]
         if any(is_excluded(call, arguments) for is_excluded in EXCLUDED):
-            raise Undefined(f"{call.op.name} is left out for such arguments")
+            raise Undefined(f"{call.op.name} is excluded for these arguments")
         with np.errstate(all="ignore"):
             return evaluate(self, call, arguments)
 
@@ -237,10 +237,10 @@ class Interpreter:
         return int(result.value)
 
     def bind_type(self, ty: tvm.ir.Type, value: Value, check: bool) -> None:
-        """Bind the symbols that are extents of a type by themselves; then check the others."""
+        """Bind the symbols that are extents of a type, or check its other extents."""
         if isinstance(ty, relax.TupleType):
             if len(ty.fields) != len(value):
-                raise Undefined("a tuple of another length")
+                raise Undefined("a tuple of a different length")
             for part, one in zip(ty.fields, value, strict=True):
                 self.bind_type(part, one, check)
         elif isinstance(ty, relax.TensorType):
@@ -271,13 +271,13 @@ _MARGIN = 4.0
 
 @dataclass
 class Expected:
-    """What a program returns, and what it returned in noisy runs."""
+    """The exact results of a program, and the results of noisy runs."""
 
     exact: list[Tensor]
     noisy: list[list[Tensor]]
 
     def difference(self, ours: Sequence[np.ndarray]) -> str | None:
-        """What is wrong with an implementation's outputs, in words; None if nothing is."""
+        """Describe how an implementation's outputs are wrong; None if they are right."""
         if len(ours) != len(self.exact):
             return f"{len(ours)} outputs instead of {len(self.exact)}"
         for index, (got, want) in enumerate(zip(ours, self.exact, strict=True)):
@@ -308,7 +308,7 @@ def expected(mod: tvm.IRModule, inputs: Sequence[Any], seed: int, name: str = "m
     exact = flat(Interpreter(mod).run(name, values))
     rng = np.random.default_rng(seed)
     numerics = [Numerics(NOISE, rng, to_zero=run == 0) for run in range(RUNS)]
-    # A number next to one at which a result jumps is moved to either side of it.
+    # Move numbers near a jump to either side of it.
     numerics += [Numerics(NOISE, rng, direction=direction) for direction in (-1.0, 1.0)]
     return Expected(exact, [flat(Interpreter(mod, one).run(name, values)) for one in numerics])
 
@@ -317,7 +317,7 @@ def _difference(got: np.ndarray, want: Tensor, noisy: list[Tensor]) -> str | Non
     if got.dtype.name != want.dtype or got.shape != want.shape:
         return f"is {got.dtype.name}{list(got.shape)}"
     ours = from_numpy(got).data
-    # An output whose shape depends on noise says nothing.
+    # If noise changes the shape of an output, it cannot be compared.
     if any(run.shape != want.shape for run in noisy):
         return None
     with np.errstate(all="ignore"):
@@ -331,7 +331,7 @@ def _difference(got: np.ndarray, want: Tensor, noisy: list[Tensor]) -> str | Non
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     return (
         f"{int(np.sum(wrong))} of {wrong.size} elements are wrong, at {list(at)}: "
-        f"{ours[at]!r} instead of {want.data[at]!r} (room for {float(room[at]):.2g})"
+        f"{ours[at]!r} instead of {want.data[at]!r} (tolerance {float(room[at]):.2g})"
     )
 
 
@@ -345,7 +345,7 @@ def _wrong_floats(
     kinds = np.where(np.isnan(runs), 2, np.where(np.isinf(runs), np.sign(runs), 0))
     ours_kind = np.where(np.isnan(ours), 2, np.where(np.isinf(ours), np.sign(ours), 0))
     sure = np.all(kinds == kind, axis=0)
-    # A number at the edge of its dtype's range may overflow with a rounding.
+    # Rounding a number at the edge of its dtype's range may overflow.
     largest = float(ml_dtypes.finfo(numpy_dtype(want.dtype)).max)
     sure &= ~((kind == 0) & (np.abs(want.data) > 0.5 * largest))
     finite = (kind == 0) & (ours_kind == 0)

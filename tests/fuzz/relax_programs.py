@@ -20,7 +20,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from . import relax_excluded, relax_movement, relax_windows  # noqa: F401  (they register)
+from . import relax_exclusions, relax_oracle_movement, relax_oracle_windows  # noqa: F401  (they register)
 from .relax_oracle import (
     FLOATS,
     INTEGERS,
@@ -42,12 +42,12 @@ Dims = tuple[Any, ...]
 
 
 class Reject(Exception):
-    """What was about to be emitted is no use here."""
+    """The call that a family is about to emit does not fit here."""
 
 
 @dataclass
 class Drawn:
-    """How values of a parameter are drawn: ``normal``, ``positive``, or indices below `bound`."""
+    """How to draw a parameter: ``normal``, ``positive``, or indices below `bound`."""
 
     dims: Dims
     dtype: str
@@ -57,7 +57,7 @@ class Drawn:
 
 @dataclass
 class Item:
-    """A variable that can be used, and what it holds for the first sizes."""
+    """A usable variable, and its value at the first sizes."""
 
     var: relax.Expr
     value: Tensor
@@ -84,7 +84,7 @@ class Item:
 
 @dataclass
 class Program:
-    """A module and how its inputs are drawn."""
+    """A module and how to draw its inputs."""
 
     mod: tvm.IRModule
     drawn: list[Drawn]
@@ -95,7 +95,7 @@ class Program:
         return [draw(rng, one, sizes, self.special) for one in self.drawn]
 
     def sizes(self, rng: np.random.Generator, count: int) -> list[dict[tirx.Var, int]]:
-        """Sizes of the symbols: those it was made with, then others, 0 and 1 among them."""
+        """Sizes of the symbols: first those at construction, then others, including 0 and 1."""
         found = [self.symbols]
         if self.symbols:
             for _ in range(count - 1):
@@ -125,7 +125,7 @@ def draw(
     """
     shape = [size_of(extent, sizes) for extent in one.dims]
     if min(shape, default=0) < 0:
-        raise Undefined(f"a parameter of the shape {shape}")
+        raise Undefined(f"a parameter of shape {shape}")
     if one.kind == "index":
         return rng.integers(0, max(size_of(one.bound, sizes), 1), shape).astype(one.dtype)
     if one.kind == "permutation":
@@ -154,12 +154,12 @@ def draw(
 
 @dataclass
 class Maker:
-    """A function in the making.
+    """A function under construction.
 
     Attributes
     ----------
     special : bool
-        Whether inputs hold NaN, infinities and the like.
+        Whether inputs contain special values such as NaN and infinities.
     """
 
     rng: np.random.Generator
@@ -192,13 +192,13 @@ class Maker:
         return options[int(self.rng.integers(len(options)))]
 
     def between(self, low: int, high: int) -> int:
-        """An integer of low to high, both included."""
+        """An integer from `low` to `high`, inclusive."""
         if high < low:
             raise Reject("nothing in between")
         return int(self.rng.integers(low, high + 1))
 
     def pick(self, fits: Callable[[Item], bool] = lambda item: True) -> Item:
-        """A value that fits, a recent one rather than an old one."""
+        """A value that fits, preferably a recent one."""
         found = [item for item in self.items if fits(item)]
         if not found:
             raise Reject("no value that fits")
@@ -220,17 +220,17 @@ class Maker:
         is_static = all(isinstance(extent, int | tirx.IntImm) for extent in dims)
         extents = [*dims, *([] if bound is None else [bound])]
         if not set().union(*(_symbols_in(extent) for extent in extents)) <= set(self.symbols):
-            raise Reject("a parameter of an extent that is computed")
+            raise Reject("a parameter with a computed extent")
         try:
             array = draw(self.rng, one, self.symbols, self.special)
         except Undefined as error:
             raise Reject(str(error)) from error
-        # A constant without elements does not load.
+        # TVM cannot load an empty constant.
         if is_static and (self.outer is not None or self.chance(0.4)) and array.size:
             expr: relax.Expr = relax.const(array, dtype)
             return Item(expr, from_numpy(array))
         if self.outer is not None:
-            raise Reject("no parameter within a branch")
+            raise Reject("no parameters in a branch")
         var = relax.Var(f"p{len(self.params) + len(self.weights)}", relax.TensorType(dims, dtype))
         self.inter.values[var] = from_numpy(array)
         if is_static and self.chance(0.5):
@@ -244,12 +244,12 @@ class Maker:
         return item
 
     def emit(self, expr: relax.Expr, unchecked: bool = False) -> list[Item]:
-        """Bind a value, and make its tensors values to be used.
+        """Bind a value, and make its tensors available.
 
         Raises
         ------
         Reject
-            If TVM does not take it, if it is undefined, or if its values are of no use.
+            If TVM rejects it, if it is undefined, or if its values are not usable.
         """
         try:
             expr = self.bb.normalize(expr)
@@ -261,9 +261,9 @@ class Maker:
             raise Reject(f"TVM: {error}") from error
         for leaf in flat(value):
             self._check(leaf)
-            # What slides over nothing is an error at compile time.
+            # A convolution of empty data is a compile-time error.
             if leaf.data.size == 0 and "nn.conv" in str(getattr(expr, "op", "")):
-                raise Reject("a convolution without a result")
+                raise Reject("a convolution with an empty result")
         var = self.bind(expr, value)
         return self._use(var, value)
 
@@ -287,7 +287,7 @@ class Maker:
         return found
 
     def _with_shape(self, var: relax.Expr, value: Tensor) -> tuple[relax.Var, Tensor]:
-        """A value whose extents are not known, cast to new symbols."""
+        """Cast a value of unknown extents to new symbols."""
         symbols = [tirx.Var(f"s{len(self.inter.symbols) + i}", "int64") for i in range(var.ty.ndim)]
         ty = relax.TensorType(symbols, value.dtype)
         new = relax.Var(f"v{len(self.inter.values)}", ty)
@@ -298,21 +298,21 @@ class Maker:
         return new, value
 
     def _check_extents(self, ty: tvm.ir.Type) -> None:
-        """No module with a negative extent is valid: TVM types a slice that ends early so."""
+        """Reject negative extents, which TVM infers for some slices."""
         for one in ty.fields if isinstance(ty, relax.TupleType) else [ty]:
             shape = getattr(one, "shape", None)
             if isinstance(shape, relax.ShapeExpr):
                 if any(self.inter.extent(extent) < 0 for extent in shape.values):
-                    raise Undefined("an extent below 0")
+                    raise Undefined("a negative extent")
 
     def _check(self, leaf: Tensor) -> None:
         if leaf.data.size > MAX_ELEMENTS or leaf.data.ndim > _MAX_RANK:
-            raise Reject("too large")
+            raise Reject("too many elements")
         if leaf.dtype in FLOATS and not self.special and leaf.data.size:
             largest = float(np.max(np.abs(leaf.data)))
             limit = 200.0 if numpy_dtype(leaf.dtype).itemsize == 2 else 1e5
             if not largest <= limit:
-                raise Reject("too large a number")
+                raise Reject("number too large")
 
     # --- blocks ----------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class Maker:
         self.is_dataflow = dataflow
 
     def finish(self, outputs: Sequence[Item], name: str, private: bool = False) -> relax.Function:
-        """The function of these outputs."""
+        """The function that returns `outputs`."""
         results: list[relax.Expr] = [one.var for one in outputs]
         if len(results) > 1 or self.chance(0.2):
             body: relax.Expr = self.bb.normalize(relax.Tuple(results))
@@ -364,13 +364,13 @@ def make_program(
     Parameters
     ----------
     rng : numpy.random.Generator
-        All that the program depends on.
+        Determines the program.
     steps : int, optional
-        How many operators it has, about.
+        The approximate number of operators.
     only : sequence of str, optional
         The families of operators to draw from; by default all.
     dtype : str, optional
-        Of the first parameter; by default a random one.
+        The dtype of the first parameter; by default random.
     """
     from .relax_families import FAMILIES
 
@@ -387,7 +387,7 @@ def make_program(
     extents: list[Any] = list(dims)
     for i, symbol in enumerate(symbols):
         extents[min(i, len(extents) - 1)] = symbol
-    # Each symbol is bound by a parameter of its own, whatever becomes of the first.
+    # Each symbol gets its own parameter that binds it.
     for symbol in symbols:
         if not any(one is symbol for one in extents):
             maker.params.append(
@@ -420,7 +420,7 @@ def make_program(
 
 
 def _finished(maker: Maker, symbols: dict[tirx.Var, int]) -> Program:
-    # What nothing else reads is put out, and something that is read too.
+    # Return all unread values, and one value that is read.
     read = set()
     for block in [*maker.blocks, relax.BindingBlock(maker.bindings)]:
         for binding in block.bindings:

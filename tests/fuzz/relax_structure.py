@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Parts of a program that are no operators: shapes, casts, branches, other functions."""
+"""Program structure beyond operators: shapes, casts, branches, function calls."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ Families = Sequence[Callable[[Maker], None]]
 
 
 def shape_of(g: Maker, x: Item) -> relax.Expr:
-    """The shape of a value, found at run time or written as it is known."""
+    """The shape of a value, computed at run time or static."""
     if g.chance(0.5):
         return relax.ShapeExpr(x.dims)
     expr = g.bb.normalize(op.shape_of(x.var))
@@ -51,10 +51,10 @@ def match_cast(g: Maker, x: Item) -> None:
 
 
 def branch(g: Maker, x: Item, families: Families) -> None:
-    """An If whose branches make another value of the extents and the dtype of `x`."""
+    """An If whose branches return a value of the extents and dtype of `x`."""
     condition = g.given([], "bool")
     if isinstance(condition.var, relax.DataflowVar):
-        raise Reject("a condition within a dataflow block")
+        raise Reject("an If in a dataflow block")
     bodies = [_branch_body(g, x, families) for _ in range(2)]
     g.emit(relax.If(condition.var, *bodies))
 
@@ -66,8 +66,8 @@ def _inner(g: Maker, items: list[Item], **kwargs: Any) -> Maker:
     return made
 
 
-def _steps(made: Maker, families: Families, most: int) -> None:
-    for _ in range(made.between(1, most)):
+def _steps(made: Maker, families: Families, limit: int) -> None:
+    for _ in range(made.between(1, limit)):
         try:
             made.choice(families)(made)
         except Reject:
@@ -99,7 +99,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def call(g: Maker, x: Item, families: Families) -> None:
-    """A call of a new function of one or two parameters, whose extents may be its own symbols."""
+    """A call of a new function of one or two parameters, maybe with its own symbols."""
     symbols: dict[tirx.Var, int] = {}
     dims: list[Any] = []
     for extent, size in zip(x.dims, x.shape, strict=True):

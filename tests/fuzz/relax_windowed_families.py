@@ -24,7 +24,7 @@ _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def _image(g: Maker, rank: int | None = None) -> tuple[Item, int, str]:
-    """A value with channels and spatial axes, its number of spatial axes, and its layout."""
+    """A value with channels and spatial axes, the number of spatial axes, and the layout."""
     fits = [
         one
         for one in g.items
@@ -43,8 +43,8 @@ def _image(g: Maker, rank: int | None = None) -> tuple[Item, int, str]:
     return x, spatial, layout
 
 
-def _windows(g: Maker, rank: int, most: int = 3) -> list[int]:
-    return [g.between(1, most) for _ in range(rank)]
+def _windows(g: Maker, rank: int, limit: int = 3) -> list[int]:
+    return [g.between(1, limit) for _ in range(rank)]
 
 
 def conv(g: Maker) -> None:
@@ -204,7 +204,7 @@ def resize(g: Maker) -> None:
 def pixel_shuffle(g: Maker) -> None:
     x, _rank, _layout = _image(g, 2)
     if not x.is_static(1) or x.shape[1] % 4:
-        raise Reject("channels that are no multiple of 4")
+        raise Reject("channels not divisible by 4")
     g.emit(op.nn.pixel_shuffle(x.var, 2))
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a person sees of a run: progress, a table, and the faults grouped by cause."""
+"""Console output of a run: a table, and the faults grouped by cause."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from .campaign import FAULTS, Result, Verdict
 
 
 def summary(results: Mapping[str, Sequence[Result]]) -> Table:
-    """One row per campaign: how many cases ended in which way, and the time of all."""
+    """A table with one row per campaign: the number of cases per verdict, and the total time."""
     table = Table(title="Fuzzing")
     table.add_column("campaign", no_wrap=True)
     for column in ("cases", *Verdict, "minutes"):
@@ -37,7 +37,7 @@ def summary(results: Mapping[str, Sequence[Result]]) -> Table:
 
 
 def groups(results: Iterable[Result], verdicts: Sequence[Verdict]) -> list[list[Result]]:
-    """The results with one of `verdicts`, those of one cause together, the largest group first."""
+    """Group the results with one of `verdicts` by cause, the largest group first."""
     found: dict[tuple[Verdict, str], list[Result]] = {}
     for result in results:
         if result.verdict in verdicts:
@@ -55,8 +55,8 @@ def show_faults(console: Console, name: str, results: Sequence[Result]) -> None:
         console.print(f"  seeds {seeds}; repeat: make fuzz ARGS='{name} --seed {first.seed}'\n")
 
 
-def show_refusals(console: Console, name: str, results: Sequence[Result], most: int = 10) -> None:
-    """Print the most frequent messages with which inputs of the campaign `name` were refused."""
-    for group in groups(results, (Verdict.REFUSED,))[:most]:
+def show_refusals(console: Console, name: str, results: Sequence[Result], limit: int = 10) -> None:
+    """Print the most frequent messages of rejected inputs of the campaign `name`."""
+    for group in groups(results, (Verdict.REFUSED,))[:limit]:
         text = group[0].message.splitlines()[0][:150]
         console.print(f"  {len(group):5d}  {escape(text)}", highlight=False)

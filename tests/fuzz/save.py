@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Writers of one artifact, killed while they save.
+"""Concurrent writers of one artifact, some killed while they save.
 
-Four processes save to one directory, over and over.  Some are killed, after a random time or in
-front of a random line of the code that saves.  Whenever one has died, the directory holds an
-artifact that is whole; when all have ended, the next save leaves this directory and nothing else.
+Four processes save to one directory repeatedly.  Some are killed after a random time, or before a
+random line of the code that saves.  After each kill, the directory must contain a complete
+artifact.  After all processes end, the next save must leave only this directory.
 """
 
 import hashlib
@@ -47,8 +47,8 @@ from tvm_fixes.runtime.weights import write_weights
 
 WRITERS = 4
 _SAVES = 8
-_MOST_LINES = 400
-_LONGEST_DELAY = 0.08
+_MAX_LINES = 400
+_MAX_DELAY = 0.08
 
 _TRACED = (
     *("staging.py", "compiled_model.py", "lifted_module.py", "library.py"),
@@ -58,7 +58,7 @@ _TRACED = (
 
 @dataclass
 class Counts:
-    """What has happened in a case."""
+    """Event counts of a case."""
 
     saves: int = 0
     refused: int = 0
@@ -68,23 +68,23 @@ class Counts:
 
 
 def run_case(seed: int) -> str | None:
-    """Play one round; the runner's entry."""
+    """Run one round; entry point of the runner."""
     play(seed)
     return None
 
 
 def play(seed: int) -> Counts:
-    """Have four writers save and some of them killed.
+    """Run four writers that save, and kill some of them.
 
     Raises
     ------
     AssertionError
-        If an artifact is lost, damaged or left behind, or a writer ends in another way.
+        If an artifact is lost, damaged or left behind, or a writer ends in any other way.
     """
     rng = random.Random(seed)
     folder = Path(tempfile.mkdtemp(prefix="tvm-fixes-fuzz-"))
     try:
-        # Without an exchange there is a moment in which the old artifact has another name.
+        # Without an atomic exchange, the old artifact briefly has another name.
         with mock.patch.object(staging, "_renameat2", staging._renameat2):
             can_exchange = rng.random() < 0.75
             if not can_exchange:
@@ -95,7 +95,7 @@ def play(seed: int) -> Counts:
 
 
 def make_models(folder: Path, seed: int) -> list[CompiledModel | LiftedModule]:
-    """Three models of all kinds of artifacts; their libraries are random bytes, for none is run."""
+    """One model per kind of artifact; libraries are random bytes, because none runs."""
     rng = np.random.default_rng(seed)
     models: list[CompiledModel | LiftedModule] = []
     for kind in ("plain", "weights", "lifted"):
@@ -117,10 +117,10 @@ def make_models(folder: Path, seed: int) -> list[CompiledModel | LiftedModule]:
     return models
 
 
-def is_whole(directory: Path) -> bool:
-    """Whether `directory` holds the files that its manifest describes, and nothing else.
+def is_complete(directory: Path) -> bool:
+    """Whether `directory` contains exactly the files that its manifest describes.
 
-    It does not use the code that is tested.
+    Does not use the code under test.
     """
     while True:
         try:
@@ -128,8 +128,8 @@ def is_whole(directory: Path) -> bool:
         except FileNotFoundError:
             return False
         try:
-            found = _is_whole(Path(f"/proc/self/fd/{opened}"))
-            # One that was replaced meanwhile is on its way out.
+            found = _is_complete(Path(f"/proc/self/fd/{opened}"))
+            # Retry if the directory was replaced meanwhile.
             if found or os.path.samestat(os.fstat(opened), os.stat(directory)):
                 return found
         except FileNotFoundError:
@@ -138,7 +138,7 @@ def is_whole(directory: Path) -> bool:
             os.close(opened)
 
 
-def _is_whole(directory: Path) -> bool:
+def _is_complete(directory: Path) -> bool:
     names = sorted(os.listdir(directory))
     if "manifest.json" not in names:
         return False
@@ -155,7 +155,7 @@ def _is_whole(directory: Path) -> bool:
 
 
 def killed_at_line(line: int, function: Callable[[], Any]) -> None:
-    """Call `function`, and end this process by SIGKILL at the `line`-th line that saves."""
+    """Call `function`; kill this process with SIGKILL at the `line`-th traced line."""
     left = line
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
@@ -176,7 +176,7 @@ def killed_at_line(line: int, function: Callable[[], Any]) -> None:
 
 
 def fork(function: Callable[[], None]) -> int:
-    """Call `function` in a child, whose status is 1 if it raises; its number."""
+    """Call `function` in a child process, which exits with 1 if it raises; return its pid."""
     child = os.fork()
     if child:
         return child
@@ -190,7 +190,7 @@ def fork(function: Callable[[], None]) -> int:
 
 
 class _Round:
-    """Four writers, and the directory that they write."""
+    """Four writers and their directory."""
 
     def __init__(self, rng: random.Random, folder: Path, can_exchange: bool):
         self._rng = rng
@@ -217,17 +217,17 @@ class _Round:
             child for child, victim in writers.items() if victim and self._rng.random() < 0.5
         ]
         for child in by_time:
-            time.sleep(self._rng.random() * _LONGEST_DELAY)
+            time.sleep(self._rng.random() * _MAX_DELAY)
             os.kill(child, signal.SIGKILL)
         for _ in writers:
             child, status = os.waitpid(-1, 0)
             killed = os.WIFSIGNALED(status)
-            assert killed or status == 0, f"writer ends with status {status}"
-            assert not killed or writers[child], f"writer dies of signal {os.WTERMSIG(status)}"
+            assert killed or status == 0, f"writer exited with status {status}"
+            assert not killed or writers[child], f"writer died from signal {os.WTERMSIG(status)}"
             self.counts.kills += killed
-            # Until a first artifact is there, and where one may wait under another name.
+            # Not before the first artifact exists, nor while it may have another name.
             if killed and existed and self._can_exchange:
-                assert is_whole(self._destination), "no whole artifact after a kill"
+                assert is_complete(self._destination), "no complete artifact after a kill"
         self._check_the_end(existed)
         tally = self._tally.read_bytes() if self._tally.exists() else b""
         self.counts.saves, self.counts.refused = tally.count(b"s"), tally.count(b"r")
@@ -248,24 +248,26 @@ class _Round:
                     os.write(tally, b"r")
 
         if at_line:
-            return lambda: killed_at_line(rng.randrange(_MOST_LINES * 2), save)
+            return lambda: killed_at_line(rng.randrange(_MAX_LINES * 2), save)
         return save
 
     def _check_the_end(self, existed: bool) -> None:
         left = sorted(os.listdir(self._parent))
         self.counts.in_between += left not in ([], ["out"])
-        if existed and not is_whole(self._destination):
-            assert not self._can_exchange, f"no whole artifact at the end: {left}"
+        if existed and not is_complete(self._destination):
+            assert not self._can_exchange, f"no complete artifact at the end: {left}"
             old = [name for name in left if name.endswith(".old")]
-            assert any(is_whole(self._parent / name) for name in old), f"nothing is whole: {left}"
+            assert any(is_complete(self._parent / name) for name in old), (
+                f"no complete artifact: {left}"
+            )
         last = self._rng.choice(self._models)
         last.save(self._destination)
         assert os.listdir(self._parent) == ["out"], f"left behind: {os.listdir(self._parent)}"
-        assert is_whole(self._destination), "the last save is not whole"
+        assert is_complete(self._destination), "the last save is incomplete"
 
 
 def table(seeds: range) -> str:
-    """Play many rounds, and say what happened in them."""
+    """Run many rounds; return a summary."""
     start, total = time.monotonic(), Counts()
     for seed in seeds:
         counts = asdict(play(seed))

@@ -10,18 +10,18 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the cases of a campaign are built for, in turn."""
+"""Compilation targets that the cases of a campaign cycle through."""
 
 import tvm
 
 from tvm_fixes.target import resolve
 
 TARGETS = ("llvm", "native", "haswell", "layout")
-"""Plain LLVM, this CPU, one with AVX2, and plain LLVM with convolutions in another layout."""
+"""Generic LLVM, this CPU, a CPU with AVX2, and generic LLVM with NHWC convolutions."""
 
 
 def target_of(name: str) -> tvm.target.Target:
-    """The target of `name`, one of :data:`TARGETS`."""
+    """The target for `name`, one of :data:`TARGETS`."""
     if name == "haswell":
         return tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
     return resolve("native" if name == "native" else "llvm")

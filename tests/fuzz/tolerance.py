@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Whether two results are equal but for rounding, with a run in float64 where that is in doubt."""
+"""Comparison of results up to rounding; a float64 run decides unclear cases."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,23 +28,23 @@ def difference(
     truths: Callable[[], Sequence[Outputs]],
     precision: str,
 ) -> str:
-    """What differs between two runs of one program; empty if nothing does.
+    """Describe the difference between two runs of a program; empty if they agree.
 
     Parameters
     ----------
     ours, theirs : sequence of numpy.ndarray
-        The outputs to judge, and the oracle's.
+        The outputs under test, and the oracle's.
     truths : callable
-        Runs the program in float64: on the inputs, then on inputs, and for ONNX with results, that
-        differ from them by one rounding.  Called only where the outputs differ by more than the
-        usual tolerance.
+        Runs the program in float64: first on the inputs, then on inputs (for ONNX also with
+        intermediate results) that differ by one rounding.  Called only if the outputs differ by
+        more than the usual tolerance.
     precision : str
-        The least precise float dtype of the program; its tolerance holds for every float output.
+        The lowest-precision float dtype of the program; its tolerance applies to all float outputs.
 
     Notes
     -----
-    Beyond the usual tolerance an element is right if it is about as far from float64 as the
-    oracle's is, or as a rounding of the inputs moves it.
+    Beyond the usual tolerance, an element is correct if its distance from float64 is about the
+    oracle's distance, or about the effect of rounding the inputs.
     """
     if len(ours) != len(theirs):
         return f"expected {len(theirs)} outputs, got {len(ours)}"
@@ -86,7 +86,7 @@ def _apart(a: np.ndarray, b: np.ndarray, precision: str) -> np.ndarray:
 def _excused(
     a: np.ndarray, b: np.ndarray, exact: np.ndarray, moved: Outputs, precision: str
 ) -> np.ndarray:
-    """The elements of `a` that are about as near to `exact` as those of `b`, or as is possible."""
+    """The elements of `a` about as close to `exact` as those of `b`, or as rounding allows."""
     exact = np.asarray(exact, "float64")
     if exact.shape != a.shape:
         return np.zeros(a.shape, bool)
@@ -97,8 +97,8 @@ def _excused(
         usual = np.sqrt(np.mean(np.square(theirs), where=np.isfinite(theirs)))
         allowed = 4 * theirs + 4 * np.nan_to_num(usual) + 16 * sensitivity + rtol * np.abs(exact)
         close = np.abs(a - exact) <= allowed
-        # Where a rounding changes the kind of value, such as at the edge of a domain or near the
-        # largest finite number, either kind is right.
+        # Where rounding makes a value finite or not, e.g. at the edge of a domain or near the
+        # largest finite number, both are correct.
         kinds = [np.isfinite(run) for run in (exact, b, *(np.asarray(m, "float64") for m in moved))]
         unstable = np.logical_or.reduce(kinds) & ~np.logical_and.reduce(kinds)
         same = (a == exact) | (np.isnan(a) & np.isnan(exact))

@@ -68,13 +68,13 @@ def run_case(seed: int) -> str | None:
 
 
 def prepare() -> None:
-    """Load what PyTorch loads at the first export: once, in place of once per case."""
+    """Load once what PyTorch loads at the first export, instead of in every case."""
     program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
     program.run_decompositions()
 
 
 def load(p: Program, results: Sequence[str], *, wide: bool = False) -> nn.Module:
-    """The program as a module; `wide`: in float64."""
+    """The program as a module; in float64 if `wide`."""
     scope = namespace(wide=wide)
     exec(p.source(results), scope)
     weights = {name: _widened(t) if wide else t.clone() for name, t in p.weights.items()}
@@ -92,13 +92,13 @@ def check(p: Program, results: Sequence[str], target: str, seed: int) -> str | N
     Returns
     -------
     str or None
-        The message with which it was refused.
+        The message if it was rejected.
 
     Raises
     ------
     AssertionError
-        If an output differs, if the verifier reports what is right, or if the message of a refusal
-        names neither operator nor node.
+        If an output differs, if the verifier reports a correct program, or if the message of a
+        rejection names neither operator nor node.
     """
     torch.set_num_threads(1)
     module = load(p, results)
@@ -114,7 +114,7 @@ def check(p: Program, results: Sequence[str], target: str, seed: int) -> str | N
     except Exception as error:
         text = " ".join(str(error).split())
         assert _names_a_node(text, program), (
-            f"unclear refusal: {type(error).__name__}: {text[:600]}"
+            f"unclear rejection: {type(error).__name__}: {text[:600]}"
         )
         return f"{type(error).__name__}: {text[:300]}"
     vm = relax.VirtualMachine(executable, tvm.cpu())
@@ -132,14 +132,14 @@ def _export(
         shapes = tuple({axis: auto for axis in p.dynamic.get(name, ())} for name in p.inputs)
     try:
         return torch.export.export(module, inputs, dynamic_shapes=shapes)
-    except Exception:  # torch.export's own limits
+    except Exception:  # limitations of torch.export
         return None
 
 
 def _other_sizes(
     p: Program, program: torch.export.ExportedProgram, seed: int
 ) -> list[tuple[torch.Tensor, ...]]:
-    """Inputs with each symbolic dim of another size, if PyTorch takes them."""
+    """Inputs with another size for each symbolic dim, if PyTorch accepts them."""
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     sizes: dict[str, int] = {}
     rng = np.random.default_rng([4, seed])
@@ -167,14 +167,14 @@ def _compare(
     try:
         with torch.no_grad():
             wanted = [_array(t) for t in load(p, results)(*(x.clone() for x in inputs))]
-    except RuntimeError:  # of what no result reads, which the generator computes in float64
+    except RuntimeError:  # in unused values, which the generator computes in float64
         return
     shapes = [tuple(x.shape) for x in inputs]
     try:
         got = vm["main"](*(tvm.runtime.tensor(_array(x)) for x in inputs))
     except Exception as error:
         raise AssertionError(
-            f"fails when it runs, {shapes}: {type(error).__name__}: {error}"
+            f"fails at run time, {shapes}: {type(error).__name__}: {error}"
         ) from None
     if not _kernels_agree(p, results, inputs, wanted):
         return
@@ -205,7 +205,7 @@ def _kernels_agree(
     inputs: tuple[torch.Tensor, ...],
     wanted: Sequence[np.ndarray],
 ) -> bool:
-    """Whether PyTorch's attention kernels have numbers at the same places; of NaN they differ."""
+    """Whether PyTorch's attention kernels agree on where results are NaN."""
     if not any("scaled_dot_product_attention" in line for line in p.lines):
         return True
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):

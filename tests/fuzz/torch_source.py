@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Random PyTorch programs as lines of source, executed as they are written."""
+"""Random PyTorch programs as lines of source, executed during generation."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-# A program names dtypes so, which lets the same lines run in float64.
+# Programs use these names for dtypes, so that the same lines can run in float64.
 DTYPES = {
     "f16": torch.float16,
     "bf16": torch.bfloat16,
@@ -42,7 +42,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass
 class Variable:
-    """A tensor of the program; `exact` if no rounding is in it."""
+    """A tensor of the program; `exact` if it is free of rounding."""
 
     name: str
     tensor: torch.Tensor
@@ -64,7 +64,7 @@ class Variable:
 def random_tensor(
     rng: np.random.Generator, dtype: str, shape: Sequence[int], kind: str
 ) -> torch.Tensor:
-    """As :func:`tests.fuzz.values.random_array`, for the dtypes of :data:`DTYPES`."""
+    """Like :func:`tests.fuzz.values.random_array`, for the dtypes of :data:`DTYPES`."""
     from .values import random_array
 
     if dtype == "b8":
@@ -75,14 +75,14 @@ def random_tensor(
 
 @dataclass
 class Program:
-    """A program as it grows: ``forward(self, x0, …)``, with parameters ``self.w0``, ….
+    """A program under construction: ``forward(self, x0, …)`` with parameters ``self.w0``, ….
 
     Attributes
     ----------
     inputs : dict of str to (str, tuple of int, str)
-        Dtype, shape and kind of values of each.
+        The dtype, shape and kind of values of each input.
     dynamic : dict of str to tuple of int
-        The axes of inputs that are exported as symbolic.
+        The input axes that are exported as symbolic.
     """
 
     rng: np.random.Generator
@@ -107,7 +107,7 @@ class Program:
         return int(self.rng.integers(end))
 
     def add_input(self, dtype: str, shape: Sequence[int], kind: str) -> Variable:
-        """A new input."""
+        """Add an input."""
         name = f"x{len(self.inputs)}"
         self.inputs[name] = (dtype, tuple(shape), kind)
         tensor = random_tensor(self.rng, dtype, shape, kind)
@@ -117,7 +117,7 @@ class Program:
         return variable
 
     def weight(self, dtype: str, shape: Sequence[int], kind: str = "normal") -> str:
-        """The expression of a new parameter."""
+        """Add a parameter; return its expression."""
         name = f"w{len(self.weights)}"
         self.weights[name] = random_tensor(self.rng, dtype, shape, kind)
         if dtype in FLOATS:
@@ -127,7 +127,7 @@ class Program:
         return f"self.{name}"
 
     def module(self, source: str, seed: int) -> str:
-        """The expression of a new module, made by `source`."""
+        """Add a module built by `source`; return its expression."""
         name = f"m{len(self.modules)}"
         self.modules[name] = f"seeded({seed}, lambda: {source})"
         setattr(self.owner, name, eval(self.modules[name], self.scope))
@@ -141,7 +141,7 @@ class Program:
         exact: bool = False,
         nonempty: bool = False,
     ) -> Variable | None:
-        """A variable of one of `dtypes`, later ones more often; None if there is none."""
+        """A variable of one of `dtypes`, preferably a recent one; None if no variable fits."""
         fit = [
             v
             for v in self.variables
@@ -155,7 +155,7 @@ class Program:
         return fit[max(self.below(len(fit)), self.below(len(fit)))]
 
     def let(self, expression: str, operands: Sequence[Variable], *, exact: bool = False) -> None:
-        """A new variable, unless PyTorch rejects the expression or the result is large."""
+        """Add a variable, unless PyTorch rejects the expression or the result is large."""
         name = f"v{len(self.lines)}"
         line = f"{name} = {expression}"
         if not self._execute(line):
@@ -173,7 +173,7 @@ class Program:
         self.variables.append(Variable(name, result, is_exact))
 
     def update(self, statement: str, changed: Variable, operands: Sequence[Variable]) -> None:
-        """A statement that changes `changed` in place, and with it what shares its memory."""
+        """Add a statement that changes `changed`, and tensors that share its memory, in place."""
         storage = changed.tensor.untyped_storage().data_ptr()
         outside = [self.scope[name] for name in self.inputs]
         outside += [*self.owner.parameters(), *self.owner.buffers()]
@@ -191,12 +191,12 @@ class Program:
         try:
             with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
                 exec(line, self.scope)
-        except Exception:  # whatever PyTorch raises for operands that do not fit
+        except Exception:  # PyTorch may raise anything for invalid operands
             return False
         return True
 
     def results(self) -> list[str]:
-        """The names that the program returns: the last variable, and some others."""
+        """The names that the program returns: the last variable and a few others."""
         names = [v.name for v in self.variables if v.name.startswith("v")]
         return names[-1:] + [name for name in names[:-1] if self.chance(0.25)]
 
@@ -225,7 +225,7 @@ class Program:
 
 
 def namespace(*, wide: bool = False) -> dict[str, Any]:
-    """The names that a program may use; `wide`: every float dtype is float64."""
+    """The names that a program may use; with `wide`, every float dtype is float64."""
     dtypes = {name: torch.float64 if wide and name in FLOATS else d for name, d in DTYPES.items()}
 
     def seeded(seed: int, make: Any) -> nn.Module:

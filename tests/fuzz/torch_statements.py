@@ -45,7 +45,7 @@ _RECIPROCAL = ("torch.reciprocal({})", "torch.rsqrt({})")
 
 
 def _has_open_zeros(v: Variable) -> bool:
-    """Whether there are zeros whose sign is open: a sum of zeros has that of its first terms."""
+    """Whether `v` contains zeros of unspecified sign; the order of a sum decides its sign."""
     return not v.exact and bool((v.tensor == 0).any())
 
 
@@ -108,13 +108,13 @@ def binary(p: Program) -> None:
 
 
 def divide(p: Program) -> None:
-    """Divisions that round, of exact operands, by what is not zero."""
+    """Rounding divisions of exact operands by nonzero numbers."""
     v = p.pick(NUMBERS, exact=True)
     if v is None:
         return
     by = str(p.choose((2, -3, 3.0, 0.5)))
     fit = [w for w in p.variables if w.exact and w.shape == v.shape and w.dtype in NUMBERS]
-    # Signed integers that overflow are undefined.
+    # Signed overflow is undefined.
     others = [
         w for w in fit if w.dtype in FLOATS or not bool((w.tensor.double().abs() > 100).any())
     ]
@@ -257,7 +257,7 @@ def _index(p: Program, extent: int, shape: tuple[int, ...]) -> str:
 
 
 def _places(p: Program, v: Variable) -> str:
-    """A subscript with tensors of indices, maybe apart, among slices."""
+    """A subscript of index tensors, not necessarily adjacent, and slices."""
     shape = (1 + p.below(4),)
     parts = []
     for extent in v.shape:
@@ -304,7 +304,7 @@ def scatter(p: Program) -> None:
     n, a = v.name, p.below(v.rank)
     shape = [1 + p.below(e) for e in v.shape]
     lines = p.rng.random(shape)
-    # Without a reduction the order of equal indices is undefined.
+    # Without a reduction, the order of duplicate indices is undefined.
     once = np.argsort(lines, axis=a).tolist()
     often = (lines * v.shape[a]).astype("int64").tolist()
     kind = "exact" if v.exact else "normal"
@@ -333,9 +333,9 @@ def scatter(p: Program) -> None:
 
 
 def update(p: Program) -> None:
-    """A new tensor, or one that is there, is changed in place; through a view, too."""
+    """Change a new or existing tensor in place, also through a view."""
     v = p.pick(ANY, ranks=range(1, 5), nonempty=True)
-    # What torch.export makes of an update of elements that share memory is not what PyTorch does.
+    # torch.export and PyTorch differ on updates of elements that share memory.
     if v is None or 0 in v.tensor.stride():
         return
     if p.chance(0.6):

@@ -26,7 +26,7 @@ _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, -1e-30, 1e-7, 3e4, -3e4, 
 
 
 def dtype_of(name: str) -> np.dtype:
-    """The dtype `name`, one of ml_dtypes' too."""
+    """The dtype `name`, including those of ml_dtypes."""
     return np.dtype(getattr(ml_dtypes, name)) if name == "bfloat16" else np.dtype(name)
 
 
@@ -38,8 +38,8 @@ def random_array(
     Parameters
     ----------
     kind : str
-        One of :data:`KINDS`.  ``exact``: small integers, of which sums and products are exact in
-        any order; ``normal``: a normal distribution, for integers as ``exact``; ``special``: with
+        One of :data:`KINDS`.  ``exact``: small integers, whose sums and products are exact in any
+        order; ``normal``: a normal distribution (for integers, like ``exact``); ``special``: with
         NaN, infinities and extremes; ``positive``: from 0.25 to 4.
     """
     if dtype == "bool":
@@ -55,7 +55,7 @@ def random_array(
             values = np.where(
                 chosen, rng.choice(np.array([info.min, info.max], dtype), shape), values
             )
-        # Of no axes NumPy makes numbers.
+        # For rank 0, NumPy returns a number.
         return np.asarray(values)
     if kind == "exact":
         values = rng.integers(-4, 5, shape).astype("float64")

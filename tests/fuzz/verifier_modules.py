@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Valid Relax modules, and mutations of them, through the verifier.
+"""Valid Relax modules and mutants of them, passed to the verifier.
 
-A module that is valid has no errors.  A mutant is reported, or harmless: it raises an exception
-when it is built or called, or it gives what the interpreter gives for it; and where the interpreter
-has no result, at least the same twice.
+A valid module must have no errors.  A mutant must be reported or harmless.  A harmless mutant
+raises an exception when it is built or called, or returns the interpreter's results; if the
+interpreter has no result, two calls must agree.
 """
 
 import itertools
@@ -44,12 +44,12 @@ _MUTANTS = 4
 
 
 def run_case(seed: int) -> str | None:
-    """One random module and some of its mutants.
+    """Check one random module and some of its mutants.
 
     Raises
     ------
     AssertionError
-        If the verifier reports a valid module, or is silent about a mutant that does harm.
+        If the verifier reports a valid module, or does not report a harmful mutant.
     """
     rng = np.random.default_rng(seed)
     program = make_program(rng, steps=int(rng.integers(1, 6)))
@@ -81,9 +81,9 @@ def errors(mod: tvm.IRModule) -> set[tuple[str, str]]:
 
 
 def is_reported(copy: tvm.IRModule, mod: tvm.IRModule) -> bool:
-    """Whether the mutant `copy` of `mod` has an error, or a warning of its own.
+    """Whether the mutant `copy` of `mod` has an error or a new warning.
 
-    What harms at a few sizes only, as parameters of two channels for n, is a warning.
+    Harm at only a few sizes, e.g. parameters of two channels for n, is a warning.
     """
     known = {(one.rule, one.message) for one in tvm_fixes.verify(mod)}
     return any(
@@ -105,7 +105,7 @@ def check_mutant(
     rng: np.random.Generator,
     seed: int,
 ) -> None:
-    """Change one thing of the Relax functions."""
+    """Change one element of the Relax functions."""
     copy = copied(mod)
     found = mutants(copy)
     mutant = found[int(rng.integers(len(found)))]
@@ -131,17 +131,17 @@ def _expected(mod: tvm.IRModule, inputs: Sequence[np.ndarray], seed: int) -> Exp
     except (Undefined, Unsupported):
         return None
     except Exception:
-        # NumPy dislikes what the mutant does; its results are only compared with each other.
+        # NumPy rejects the mutant; only compare its results with each other.
         return None
 
 
 def results(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-    """What a module gives; None if it raises an exception.
+    """The results of a module, or None if it raises an exception.
 
     Raises
     ------
     AssertionError
-        If it gives another result when it is called again, as what reads foreign memory does.
+        If a second call returns different results, e.g. because it reads out of bounds.
     """
     try:
         vm = relax.VirtualMachine(
@@ -151,7 +151,7 @@ def results(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]
         return None
     runs: list[list[np.ndarray]] = []
     for fill in (1e9, -1e9):
-        # Memory that is given back is what the next call finds.
+        # The next call reuses freed memory.
         for size in (4, 12, 48, 192, 1024):
             tvm.runtime.tensor(np.full(size, fill, "float32"))
         try:
@@ -176,7 +176,7 @@ def check_kernel_mutant(
     change = _CHANGES[int(rng.integers(len(_CHANGES)))]
     at, step = int(rng.integers(8)), int(rng.choice([-1, 1, 7]))
     copy[variable] = change(kernel, at, step)
-    # What data may exclude is a warning.
+    # Violations that depend on data are warnings.
     if reports(copy) - reports(mod):
         return
     results(copy, inputs)
@@ -188,13 +188,13 @@ def reports(mod: tvm.IRModule) -> set[tuple[str, str]]:
 
 
 def _counted(at: int) -> Callable[[], bool]:
-    """Whether it is called for the time `at`."""
+    """A function that returns True only at call number `at`."""
     counter = itertools.count()
     return lambda: next(counter) == at
 
 
 def _is_judged(indices: Sequence[tirx.Expr]) -> bool:
-    """Whether the first index is there, and not computed of data: those may be right or not."""
+    """Whether the first index exists and does not depend on data, which could make it valid."""
     return len(indices) > 0 and not contains(indices[0], tvm.ir.TensorLoad)
 
 

@@ -249,7 +249,7 @@ def test_symbolic_extents_that_tvm_resizes_otherwise(
             r"size is \(8, 8\); expected 1 elements, one per spatial axis",
         ),
         ((1, 2, 4), {}, "size is None; expected a size or a scale_factor"),
-        ((1, 2, 4), {"size": 8, "scale_factor": 2}, "scale_factor is 2; size is 8; expected only"),
+        ((1, 2, 4), {"size": 8, "scale_factor": 2}, "scale_factor is 2; expected None, because size is 8"),
     ),
     ids=str,
 )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What Relax's operators compute, in NumPy: convolutions, pooling, norms, resizing."""
+"""NumPy semantics of Relax operators: convolutions, pooling, norms, resizing."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .relax_operators import attr, axes_of, dtype_of
 from .relax_oracle import FLOATS, Interpreter, Tensor, Undefined, operator
+from .relax_oracle_elementwise import attr, axes_of, dtype_of
 
 
 def _to_order(data: np.ndarray, layout: str, order: str) -> np.ndarray:
-    """The axes of a layout without blocks, in another order."""
+    """Permute the axes of a layout without blocks to `order`."""
     return np.transpose(data, [layout.index(axis) for axis in order])
 
 
@@ -42,14 +42,14 @@ def _pairs(padding: Sequence[int], rank: int) -> list[tuple[int, int]]:
 def _correlate(
     x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilation: Sequence[int], groups: int
 ) -> np.ndarray:
-    """Of N, C and spatial axes with O, I and spatial axes; `x` is padded."""
+    """Correlate `x`, padded, (N, C, spatial axes), with `w` (O, I, spatial axes)."""
     rank = x.ndim - 2
     sizes = [
         (x.shape[2 + i] - dilation[i] * (w.shape[2 + i] - 1) - 1) // strides[i] + 1
         for i in range(rank)
     ]
     if any(size < 0 for size in sizes):
-        raise Undefined("a window larger than what it slides over")
+        raise Undefined("a window larger than its data")
     out = np.zeros((x.shape[0], w.shape[0], *sizes), x.dtype)
     each_in, each_out = w.shape[1], w.shape[0] // groups
     for tap in product(*(range(size) for size in w.shape[2:])):
@@ -103,7 +103,7 @@ def _conv_transpose(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]
             )
         ]
         if any(size < 0 for size in full):
-            raise Undefined("a transposed convolution of nothing")
+            raise Undefined("a transposed convolution of empty data")
         out = np.zeros((a.shape[0], b.shape[1] * groups, *full), a.dtype)
         each_in, each_out = b.shape[0] // groups, b.shape[1]
         for tap in product(*(range(size) for size in b.shape[2:])):
@@ -137,7 +137,7 @@ def _pool(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tenso
     counts_padding = bool(attr(call, "count_include_pad"))
     extents = [inter.extent(extent) for extent in call.ty.shape.values]
     if min(extents) < 0:
-        raise Undefined("a window larger than what it slides over")
+        raise Undefined("a window larger than its data")
     shape = [extents[layout.index(axis)] for axis in f"NC{spatial}"]
     lowest = -np.inf if args[0].dtype in FLOATS else np.iinfo(args[0].dtype).min
     out = np.zeros(shape, np.float64 if args[0].dtype in FLOATS else np.int64)
@@ -148,13 +148,13 @@ def _pool(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tenso
             first = place[i] * strides[i] - pads[i][0]
             taps = [first + t * dilation[i] for t in range(window[i])]
             valid = [tap for tap in taps if 0 <= tap < x.shape[2 + i]]
-            # What lies behind the padding on the far side counts for nothing.
+            # Taps beyond the padding at the end do not count.
             padded *= sum(tap < x.shape[2 + i] + pads[i][1] for tap in taps)
             inside *= len(valid)
             at.append(valid)
         where = (slice(None), slice(None), *place)
         if not inside and (is_max or not counts_padding):
-            raise Undefined("a window over padding alone")
+            raise Undefined("a window with only padding")
         values = x[(slice(None), slice(None))][(slice(None), slice(None), *np.ix_(*at))]
         axes = tuple(range(2, 2 + rank))
         if is_max:
@@ -175,7 +175,7 @@ def _adaptive(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> T
     x = _to_order(args[0].data, layout, f"NC{spatial}")
     sizes = attr(call, "output_size") or list(x.shape[2:])
     if 0 in x.shape[2:]:
-        raise Undefined("an average of nothing")
+        raise Undefined("an average of no elements")
     out, terms = np.zeros((*x.shape[:2], *sizes)), np.zeros((*x.shape[:2], *sizes))
     for place in product(*(range(size) for size in sizes)):
         at = tuple(
@@ -218,14 +218,14 @@ def _normalized(
     variance = np.var(x.data, axis=axes, keepdims=True)
     scale = 1 / np.sqrt(variance + epsilon)
     result = (x.data - mean) * scale
-    # The errors of the mean, of the variance, and of the scale that it makes.
+    # The errors of the mean, of the variance, and of the resulting scale.
     largest = np.max(np.abs(x.data), axis=axes, keepdims=True)
     error = (largest * scale + np.abs(result) * (4 + largest**2 * scale**2)) * np.abs(gamma)
     return inter.numerics.rounded(result * gamma + beta, x.dtype, 4 * error + np.abs(beta))
 
 
 def _along(parameter: np.ndarray, axes: tuple[int, ...], rank: int) -> np.ndarray:
-    """A parameter whose dims are those of `axes`, in that order, against data of `rank` dims."""
+    """Reshape a parameter with the dims of `axes` to broadcast with data of `rank`."""
     ordered = np.transpose(parameter, np.argsort(axes))
     return np.expand_dims(ordered, [axis for axis in range(rank) if axis not in axes])
 
@@ -271,7 +271,7 @@ def _group_norm(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) ->
 @operator("nn.batch_norm")
 def _batch_norm(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Any:
     if attr(call, "training"):
-        raise Undefined("the training of a norm")
+        raise Undefined("a norm in training mode")
     x, gamma, beta, mean, variance = args
     shape = [1] * x.data.ndim
     shape[attr(call, "axis")] = -1
@@ -300,7 +300,7 @@ def _resize(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tensor
     mode, method = attr(call, "coordinate_transformation_mode"), attr(call, "method")
     error = np.abs(data)
     if 0 in data.shape[2:]:
-        raise Undefined("a resize of nothing")
+        raise Undefined("a resize of empty data")
     for axis, size in ((2, sizes[0]), (3, sizes[1])):
         matrix = _interpolation(data.shape[axis], size, mode, method)
         data = np.moveaxis(np.moveaxis(data, axis, -1) @ matrix.T, -1, axis)
@@ -311,7 +311,7 @@ def _resize(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tensor
 
 
 def _near(matrix: np.ndarray) -> np.ndarray:
-    """What a resize may read: a coordinate that is rounded has a part of the next element, too."""
+    """The elements that a resize may read; a rounded coordinate may touch the next element."""
     read = np.pad(np.ceil(matrix), ((0, 0), (1, 1)))
     return np.minimum(read[:, :-2] + read[:, 1:-1] + read[:, 2:], 1)
 
@@ -328,7 +328,7 @@ def _interpolation(old: int, new: int, mode: str, method: str) -> np.ndarray:
     matrix = np.zeros((new, old))
     for i, place in enumerate(at):
         if method == "nearest_neighbor":
-            # Only the modes in which floor is what is asked for.
+            # Only modes that round down.
             matrix[i, int(np.clip(np.floor(place + 1e-5), 0, old - 1))] = 1
             continue
         low = int(np.floor(place))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What Relax's operators compute, in NumPy: creation, movement, indices, sorting."""
+"""NumPy semantics of Relax operators: creation, movement, indexing, sorting."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .relax_operators import attr, dtype_of
 from .relax_oracle import Interpreter, Tensor, Undefined, operator
+from .relax_oracle_elementwise import attr, dtype_of
 
 
 @operator("full", "zeros", "ones")
@@ -58,7 +58,7 @@ def _reshape(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tenso
     if call.op.name == "relax.reshape":
         if x.data.size == 0 or np.prod(args[1]) != x.data.size:
             if np.prod(args[1]) != x.data.size:
-                raise Undefined("a reshape to another number of elements")
+                raise Undefined("a reshape that changes the number of elements")
         return Tensor(x.data.reshape(args[1]), x.dtype)
     first = x.shape[:1] if "batch" in call.op.name else ()
     return Tensor(x.data.reshape(*first, int(np.prod(x.shape[len(first) :]))), x.dtype)
@@ -98,7 +98,7 @@ def _split(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Any:
         each = -(-size // where)
         where = [each * i for i in range(1, where)]
     parts = tuple(Tensor(part, args[0].dtype) for part in np.split(args[0].data, where, axis))
-    # TVM takes one section for no split.
+    # For one section, TVM returns a tensor instead of a tuple.
     return parts if isinstance(call.ty, relax.TupleType) else parts[0]
 
 
@@ -121,7 +121,7 @@ def _pad(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tensor
         return Tensor(np.pad(x.data, pairs, constant_values=value), x.dtype)
     for extent, pair in zip(x.shape, pairs, strict=True):
         if max(pair) > (extent - 1 if mode == "reflect" else extent) or (max(pair) and not extent):
-            raise Undefined(f"a padding of {pair} to {extent}")
+            raise Undefined(f"a padding of {pair} for extent {extent}")
     numpys = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     return Tensor(np.pad(x.data, pairs, mode=numpys[mode]), x.dtype)
 
@@ -132,7 +132,7 @@ def _strided_slice(inter: Interpreter, call: relax.Call, args: Sequence[Any]) ->
     strides = args[4] if len(args) > 4 else [1] * len(axes)
     at = [slice(None)] * x.data.ndim
     for axis, begin, end, stride in zip(axes, begins, ends, strides, strict=True):
-        # An end before the first element is what a slice has no number for.
+        # A Python slice cannot express an end before the first element.
         is_before = stride < 0 and end < -x.shape[axis]
         at[axis] = slice(begin, None if is_before else end, stride)
     return Tensor(x.data[tuple(at)], x.dtype)
@@ -145,19 +145,19 @@ def _take(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tenso
     size = x.data.size if axis is None else x.shape[axis]
     at = indices.data if isinstance(indices, Tensor) else np.asarray(indices)
     if size == 0 and at.size:
-        raise Undefined("take from nothing")
+        raise Undefined("a take from an empty axis")
     if mode == "clip":
         at = np.clip(at, 0, size - 1)
     elif mode == "wrap":
         at = at % max(size, 1)
     elif np.any((at < 0) | (at >= size)):
-        raise Undefined("an index out of range")
+        raise Undefined("an index out of bounds")
     return Tensor(np.take(x.data, at, axis), x.dtype)
 
 
 def _inside(indices: np.ndarray, size: int) -> np.ndarray:
     if np.any((indices < -size) | (indices >= size)):
-        raise Undefined("an index out of range")
+        raise Undefined("an index out of bounds")
     return indices
 
 
@@ -208,7 +208,7 @@ def _scattered(
     inter: Interpreter, dtype: str, result: np.ndarray, places: list[Any], values: Any, how: str
 ) -> Tensor:
     if how == "update" and len(set(places)) != len(places):
-        raise Undefined("two updates of one place")
+        raise Undefined("two updates of the same element")
     if dtype == "bool" and how != "update":
         raise Undefined("arithmetic of booleans")
     terms = np.abs(result).astype(np.float64)
@@ -234,7 +234,7 @@ def _sort(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Any:
     (x,) = args
     name, axis = call.op.name.split(".")[-1], attr(call, "axis")
     descending = bool(attr(call, "largest" if name == "topk" else "descending"))
-    # Equal elements keep their order, either way, and NaN is the greatest.
+    # The sort is stable in both directions, and NaN is the greatest element.
     ranks = np.unique(x.data, return_inverse=True)[1].reshape(x.shape)
     order = np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
     if name == "sort":

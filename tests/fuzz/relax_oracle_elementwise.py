@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What Relax's operators compute, in NumPy: elementwise, reductions, and products of matrices."""
+"""NumPy semantics of Relax operators: elementwise, reductions and matrix products."""
 
 from collections.abc import Callable, Sequence
 from math import erf, erfc, prod, sqrt
@@ -26,7 +26,7 @@ _Array = np.ndarray
 
 
 def attr(call: relax.Call, name: str) -> Any:
-    """An attribute as Python's own value."""
+    """An attribute as a Python value."""
     value = getattr(call.attrs, name)
     if value is None or isinstance(value, str | bool | int | float):
         return value
@@ -59,7 +59,7 @@ _EXACT: dict[str, Callable[[_Array], _Array]] = {
     "floor": np.floor,
     "round": np.rint,
     "trunc": np.trunc,
-    # As in PyTorch the sign of NaN is 0; where ONNX has NaN, the importer does.
+    # As in PyTorch, the sign of NaN is 0; ONNX's NaN comes from the importer.
     "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),
     "nn.relu": lambda x: np.where(x < 0, 0, x),
     "nn.relu6": lambda x: np.where(np.isnan(x), x, np.clip(x, 0, 6)),
@@ -179,14 +179,14 @@ def _arithmetic(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) ->
     if name in ("divide", "floor_divide", "mod", "floor_mod") and not is_float:
         low = -(2 ** (8 * np.dtype(a.dtype).itemsize - 1))
         if np.any(y == 0) or np.any((x == low) & (y == -1)):
-            raise Undefined("a division of integers without a result")
+            raise Undefined("an integer division without a result")
     if name == "power" and not is_float:
         raise Undefined("a power of integers")
     result, error = {
         "add": lambda: (x + y, None),
         "subtract": lambda: (x - y, None),
         "multiply": lambda: (x * y, None),
-        # C's division for integers, rounded toward 0.
+        # C's integer division, which rounds toward 0.
         "divide": lambda: (x / y, None) if is_float else (_truncated(x, y), None),
         "floor_divide": lambda: (np.floor_divide(x, y), np.abs(x / y) if is_float else None),
         "mod": lambda: (np.fmod(x, y), np.abs(x)) if is_float else (np.fmod(x, y), None),
@@ -217,7 +217,7 @@ def _float_binary(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) 
 def _shift(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tensor:
     a, b = _same(args)
     if np.any(b.data < 0) or np.any(b.data >= 8 * np.dtype(a.dtype).itemsize):
-        raise Undefined("a shift by more than the bits there are")
+        raise Undefined("a shift by the bit width or more")
     shift = np.left_shift if "left" in call.op.name else np.right_shift
     return inter.numerics.rounded(shift(a.data, b.data), a.dtype)
 
@@ -262,10 +262,10 @@ def _astype(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Ten
     if x.dtype in FLOATS and dtype not in FLOATS:
         limits = np.iinfo(dtype)
         data = np.trunc(x.data)
-        # 2**63 is a float, and no int64.
+        # 2**63 is representable as a float, but not as an int64.
         inside = (data >= limits.min) & (data <= limits.max) & (data < 2.0**63)
         if not np.all(inside):
-            raise Undefined(f"a cast to {dtype} of what it cannot hold")
+            raise Undefined(f"a cast of a number out of range of {dtype}")
         return Tensor(data.astype(np.int64), dtype)
     return inter.numerics.rounded(x.data, dtype, np.float64(0))
 
@@ -298,7 +298,7 @@ def _reduce(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Ten
     if x.dtype == "bool" or (x.dtype not in FLOATS and name in ("mean", "variance", "std")):
         raise Undefined(f"{name} of {x.dtype}")
     if count == 0 and name not in ("sum", "prod"):
-        raise Undefined(f"{name} of nothing")
+        raise Undefined(f"{name} of an empty axis")
     kwargs = {"axis": axes, "keepdims": keep}
     if name in ("max", "min"):
         return Tensor(getattr(np, name)(data, **kwargs), x.dtype)
@@ -315,7 +315,7 @@ def _reduce(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Ten
             (least < limits.smallest_normal)
             & (np.prod(np.maximum(np.abs(data), 1), **kwargs) > limits.max)
         ).any():
-            raise Undefined("a product that overflows or vanishes, as its factors come")
+            raise Undefined("a product that overflows or underflows, depending on the order")
         result = np.prod(data, **kwargs)
         return inter.numerics.rounded(result, x.dtype, count * np.abs(result))
     if name == "mean":
@@ -335,7 +335,7 @@ def _arg_reduce(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) ->
     (x,) = args
     axis = attr(call, "axis")
     if (x.data.size if axis is None else x.data.shape[axis]) == 0:
-        raise Undefined("argmax of nothing")
+        raise Undefined("argmax of an empty axis")
     find = np.argmax if "max" in call.op.name else np.argmin
     return Tensor(
         np.asarray(find(x.data, axis=axis, keepdims=bool(attr(call, "keepdims"))), np.int64),
@@ -391,8 +391,8 @@ def _quantize(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> T
     if call.op.name == "relax.dequantize":
         return inter.numerics.rounded((x.data - zeros) * scales, dtype)
     if not np.all(np.isfinite(x.data)):
-        raise Undefined("an integer for what is no number")
-    # A quotient half way between two integers is rounded as its own rounding has it.
+        raise Undefined("a quantized NaN or infinity")
+    # Rounding the quotient to its dtype first decides ties between two integers.
     quotient = inter.numerics.rounded(x.data / scales, x.dtype).data
     limits = np.iinfo(dtype)
     return inter.numerics.rounded(np.clip(np.rint(quotient) + zeros, limits.min, limits.max), dtype)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Calls that are not compared, each with the reason; a line goes when its fault is gone."""
+"""Calls that are not compared, each with the reason; remove an entry when its fault is fixed."""
 
 from collections.abc import Sequence
 
@@ -25,14 +25,14 @@ def _tensors(arguments: Sequence[Value]) -> list[Tensor]:
 
 
 def _blends_infinities(call: relax.Call, arguments: Sequence[Value]) -> bool:
-    """A factor of 0, of a padding too, may be left out, or make NaN of what is infinite."""
+    """A factor of 0, also from padding, may be skipped, or turn infinity into NaN."""
     name = call.op.name
     blends = name == "relax.image.resize2d" or name.startswith("relax.nn.conv")
     return blends and not all(np.all(np.isfinite(one.data)) for one in _tensors(arguments))
 
 
 def _shifts_by_infinity(call: relax.Call, arguments: Sequence[Value]) -> bool:
-    """PyTorch, too, multiplies the mean with the scale, and may subtract infinities."""
+    """Like PyTorch, TVM multiplies the mean by the scale, and may subtract infinities."""
     if call.op.name != "relax.nn.batch_norm":
         return False
     return not all(np.all(np.isfinite(one.data)) for one in _tensors(arguments[1:]))

@@ -10,10 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What ONNX leaves open: operands of which two right implementations may make different results.
+"""Operands for which ONNX does not specify the result.
 
-The generator keeps away from them at the sizes at which a graph grows; at other sizes the inputs
-are others.
+The generator avoids them at the sizes at which it builds a graph; other sizes have other inputs.
 """
 
 from collections.abc import Mapping
@@ -27,15 +26,17 @@ from .values import FLOATS, INTEGERS
 _ORDERS = ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "TopK")
 
 
-def leaves_open(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> bool:
-    """Whether a node of `model` meets such operands."""
+def has_unspecified_result(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> bool:
+    """Whether ONNX leaves the result of a node of `model` unspecified for `inputs`."""
     return any(
-        _is_open(node, [operands[name] for name in node.input if name], results)
+        _is_unspecified(node, [operands[name] for name in node.input if name], results)
         for node, operands, results in onnx_oracle.steps(model, inputs)
     )
 
 
-def _is_open(node: onnx.NodeProto, operands: list[np.ndarray], results: list[np.ndarray]) -> bool:
+def _is_unspecified(
+    node: onnx.NodeProto, operands: list[np.ndarray], results: list[np.ndarray]
+) -> bool:
     if not operands or operands[0].dtype.name not in FLOATS:
         return False
     data = operands[0].astype("float64")
@@ -44,7 +45,7 @@ def _is_open(node: onnx.NodeProto, operands: list[np.ndarray], results: list[np.
     if node.op_type == "QuantizeLinear":
         return bool(np.isnan(data).any())
     if node.op_type == "Resize":
-        # Neighbors whose weight is 0 may be read or not.
+        # Implementations may or may not read neighbors of weight 0.
         return not np.isfinite(data).all()
     to = results[0].dtype.name
     if node.op_type in ("Cast", "CastLike") and to in INTEGERS:
