@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What is installed here, and for each fix, whether this TVM needs it and whether it works."""
+"""A check of this installation: its versions, and whether each fix is needed and works."""
 
 import importlib.metadata
 import importlib.util
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tvm
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from rich.console import Console
 from rich.markup import escape
@@ -46,7 +47,7 @@ TESTED_TVM = SpecifierSet("==0.27.0.post1")
 
 _NOT_LOADED = "the native library does not load: not probed"
 
-# The modules of packages that are named otherwise.
+# Modules whose name differs from their package's.
 _MODULES = {
     "apache-tvm-ffi": "tvm_ffi",
 }
@@ -55,16 +56,16 @@ _PACKAGES = ("tvm-fixes", "apache-tvm-ffi", "numpy", "torch", "onnx", "onnxrunti
 
 
 class State(StrEnum):
-    """What a fix's probe, or its requirement, says of this installation."""
+    """The result of a fix's probe, or of its requirement, for this installation."""
 
     NEEDED = "needed"
-    """Stock TVM fails as recorded and the fix mends it."""
+    """Stock TVM fails as recorded, and passes with the fix."""
     EXPIRED = "expired"
-    """Stock TVM passes by itself."""
+    """Stock TVM passes without the fix."""
     BROKEN = "broken"
     """The probe fails with the fix on."""
     UNCLEAR = "unclear"
-    """Stock TVM fails in another way than recorded."""
+    """Stock TVM fails with another symptom than recorded."""
     UNAVAILABLE = "unavailable"
     """The probe needs a module that is not installed, or the native library does not load."""
     MET = "met"
@@ -78,14 +79,14 @@ _BAD_STATES = frozenset({State.BROKEN, State.UNCLEAR, State.VIOLATED})
 
 @dataclass(frozen=True)
 class Answer:
-    """How one way of a probe ended.
+    """The result of one run of a probe, with or without the fix.
 
     Attributes
     ----------
     passes : bool
         Whether the probe's callable returned.
     failure : str or None
-        ``type: message`` of the exception in one line, or the crash or the hang; None if it passed.
+        ``type: message`` of the exception in one line, the crash or the timeout; None if it passed.
     seconds : float
         Wall-clock time.
     """
@@ -97,18 +98,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one fix.
+    """The result for one fix.
 
     Attributes
     ----------
     fix : Fix
         The fix.
     state : State
-        What its probe or requirement says.
+        The result of its probe or requirement.
     note : str
-        What a person should know of it, in one line.
+        An explanation in one line; may be empty.
     stock, fixed : Answer or None
-        How each way of the probe ended; None where it did not run.
+        The results of the probe on stock TVM and with the fix; None if it did not run.
     """
 
     fix: Fix
@@ -124,7 +125,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with this installation as far as this fix goes."""
+        """Whether this fix reveals no problem of the installation."""
         return self.state not in _BAD_STATES
 
 
@@ -141,9 +142,9 @@ class TVMInstallation:
     origin : str
         ``wheel``, ``editable install`` or ``PYTHONPATH``.
     commit : str or None
-        The git commit that it was built from, where that is known.
+        The git commit that it was built from, if known.
     tested : bool
-        Whether this release of tvm-fixes was tested with that version.
+        Whether this release of tvm-fixes was tested with this version.
     """
 
     version: str
@@ -155,20 +156,20 @@ class TVMInstallation:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All that :func:`run` found out.
+    """The result of :func:`run`.
 
     Attributes
     ----------
     tvm : TVMInstallation
         The TVM in use.
     versions : dict of str to (str or None)
-        Python and the packages that TVM or this project work with; None: not installed.
+        The versions of Python and of related packages; None for one that is not installed.
     native : NativeStatus
         The native library and its layout check.
     disabled : tuple of str
         The fixes that ``TVM_FIXES_DISABLE`` turns off.
     rows : tuple of Row
-        One a fix, in the order of :data:`tvm_fixes.fixes.FIXES`.
+        One row per fix, in the order of :data:`tvm_fixes.fixes.FIXES`.
     """
 
     tvm: TVMInstallation
@@ -179,7 +180,7 @@ class DoctorReport:
 
     @property
     def problems(self) -> list[str]:
-        """What must be fixed before this installation can be relied on, one sentence each."""
+        """The problems that need fixing, one sentence each."""
         found = []
         if not self.native.ok:
             found.append(f"native library: {self.native.problem}")
@@ -188,7 +189,7 @@ class DoctorReport:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know though it is no fault, one sentence each."""
+        """Remarks that are not problems, one sentence each."""
         found = []
         if not self.tvm.tested:
             found.append(
@@ -197,12 +198,12 @@ class DoctorReport:
         if self.disabled:
             found.append(
                 f"{switches.ENVIRONMENT_VARIABLE} turns off {', '.join(self.disabled)}; "
-                "the probes ran with every fix off, then on, all the same"
+                "the probes ran with all fixes off and then on nevertheless"
             )
         found += [
             f"{row.id}: {row.note}"
             for row in self.rows
-            if row.ok and row.note not in ("", _NOT_LOADED)  # the problem says so once
+            if row.ok and row.note not in ("", _NOT_LOADED)  # a problem reports it already
         ]
         return found
 
@@ -236,17 +237,17 @@ def run(ids: Iterable[str] | None = None, *, timeout: float = 30.0) -> DoctorRep
     ids : iterable of str, optional
         The fixes to examine; all of them by default.
     timeout : float
-        Seconds that one way of one probe has.
+        Time limit of one run of a probe, in seconds.
 
     Returns
     -------
     report : DoctorReport
-        What was found; a probe that fails, crashes or hangs is part of it.
+        The result, including probes that fail, crash or hang.
 
     Raises
     ------
     ValueError
-        If an id, also one in ``TVM_FIXES_DISABLE``, is unknown.
+        If an id in `ids` or ``TVM_FIXES_DISABLE`` is unknown.
     """
     disabled = switches.disabled()
     wanted = set(switches.FIX_IDS if ids is None else ids)
@@ -278,9 +279,9 @@ def examine(
     fixes : sequence of Fix
         The fixes.
     probes : mapping of str to Probe
-        The probes by the ids of their fixes; of each fix that is not of the environment.
+        The probes by fix id, one for each fix without a requirement.
     timeout : float
-        Seconds that one way of one probe has.
+        Time limit of one run of a probe, in seconds.
 
     Returns
     -------
@@ -311,15 +312,15 @@ def examine(
 
 
 def _load_exporter() -> None:
-    """Load what PyTorch's first export loads: once, in place of once in each child."""
-    with suppress(Exception):  # the probes report what is wrong with it
+    """Load what PyTorch's first export loads, so that the children need not."""
+    with suppress(Exception):  # the probes report failures
         import torch
 
         torch.export.export(torch.nn.ReLU(), (torch.ones(1),)).run_decompositions()
 
 
 def render(report: DoctorReport, console: Console) -> None:
-    """Print `report` to `console` for a person to read."""
+    """Print `report` to `console` as tables."""
     found, native, versions = report.tvm, report.native, report.versions
     commit = f", commit {found.commit}" if found.commit else ""
     head = Table.grid(padding=(0, 2))
@@ -343,7 +344,7 @@ def render(report: DoctorReport, console: Console) -> None:
 
 def _rows(fixes: Sequence[Fix], has_native: bool, timeout: float) -> tuple[Row, ...]:
     if not has_native:
-        # Every probe needs the native library, and TVM's compiler.
+        # All probes need the native library and TVM's compiler.
         return tuple(
             _check_requirement(fix) if fix.requirement else Row(fix, State.UNAVAILABLE, _NOT_LOADED)
             for fix in fixes
@@ -364,14 +365,14 @@ def _judge(fix: Fix, probe: "Probe", stock: Outcome, fixed: Outcome) -> Row:
         note = f"fails with the fix on: {answers[1].failure}"
         return Row(fix, State.BROKEN, note, *answers)
     if stock.kind is OutcomeKind.VALUE:
-        if fix.versions.contains(tvm.__version__, prereleases=True):
+        if SpecifierSet(fix.versions).contains(tvm.__version__, prereleases=True):
             note = f"no longer needed on this TVM: delete fix {fix.id}"
         else:
             note = f"not needed: it is for TVM {fix.versions}"
         return Row(fix, State.EXPIRED, note, *answers)
     if not probe.symptom.search(str(stock)):
         note = (
-            f"stock TVM fails in another way than recorded: expected "
+            f"stock TVM fails with another symptom than recorded: expected "
             f"/{probe.symptom.pattern}/, got {answers[0].failure}"
         )
         return Row(fix, State.UNCLEAR, note, *answers)
@@ -386,7 +387,8 @@ def _answer(outcome: Outcome) -> Answer:
 
 def _check_requirement(fix: Fix) -> Row:
     assert fix.requirement is not None
-    package, specifier = fix.requirement.name, fix.requirement.specifier
+    requirement = Requirement(fix.requirement)
+    package, specifier = requirement.name, requirement.specifier
     version = _installed_version(package)
     if version is None:
         note = f"{package} is not installed as a package: not checked"
@@ -398,7 +400,10 @@ def _check_requirement(fix: Fix) -> Row:
 
 
 def _installed_version(package: str) -> str | None:
-    """The version that this process has loaded, or else would: PYTHONPATH may hide another."""
+    """The version that this process has loaded, or would load.
+
+    PYTHONPATH may hide the installed one.
+    """
     loaded = sys.modules.get(_MODULES.get(package, package))
     version = getattr(loaded, "__version__", None)
     if isinstance(version, str):
@@ -427,7 +432,7 @@ def _find_origin(package: Path) -> str:
         return "PYTHONPATH"
     if Path(str(distribution.locate_file(package.name))).resolve() == package:
         return "wheel"
-    # Written by the installer for everything that does not come from an index (PEP 610).
+    # Installers write it for packages that do not come from an index (PEP 610).
     direct_url = json.loads(distribution.read_text("direct_url.json") or "{}")
     source = Path(direct_url.get("url", "").removeprefix("file://"))
     if direct_url.get("dir_info", {}).get("editable") and package.is_relative_to(source):
@@ -436,7 +441,7 @@ def _find_origin(package: Path) -> str:
 
 
 def _find_commit(package: Path) -> str | None:
-    """The commit of a source tree's checkout, or the one that the build wrote down."""
+    """The commit of the source checkout, or the one that the build recorded."""
     git = ["git", "-C", str(package), "rev-parse", "--show-toplevel", "HEAD"]
     try:
         root, commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split(
@@ -444,7 +449,7 @@ def _find_commit(package: Path) -> str | None:
         )[:2]
     except (OSError, subprocess.CalledProcessError):
         root = commit = ""
-    # An installed TVM may lie inside the user's own repository.
+    # An installed TVM may lie inside another repository.
     if root and Path(root) == package.parents[1]:
         return commit
     try:
@@ -462,7 +467,7 @@ def _row_to_dict(row: Row) -> dict[str, object]:
         "kind": fix.kind,
         "summary": fix.summary,
         "upstream": list(fix.upstream),
-        "versions": str(fix.versions),
+        "versions": fix.versions,
         "state": row.state,
         "ok": row.ok,
         "note": row.note,
@@ -472,12 +477,12 @@ def _row_to_dict(row: Row) -> dict[str, object]:
 
 
 def _describe(row: Row) -> Iterator[str]:
-    """A row's lines in the table."""
+    """The lines of a row in the table."""
     seconds = sum(answer.seconds for answer in (row.stock, row.fixed) if answer)
     yield f"[bold]{row.id}[/]" + (f"  {seconds:.1f} s" if row.stock else "")
     yield f"{row.fix.kind}: {escape(row.fix.summary)}"
     if row.fix.requirement is not None:
-        yield f"needs {escape(str(row.fix.requirement))}"
+        yield f"needs {escape(str(Requirement(row.fix.requirement)))}"
     for way, answer in (("stock TVM", row.stock), ("tvm-fixes", row.fixed)):
         if answer is not None:
             found = "passes" if answer.passes else f"fails: {answer.failure}"

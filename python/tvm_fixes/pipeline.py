@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The lowering pipeline: from a Relax module to what TVM's virtual machine executes."""
+"""The lowering pipeline from a Relax module to TVM's virtual machine."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,21 +46,15 @@ from .relax.transform import (
 )
 from .relax.transform.choose_layout import LAYOUTS, ChooseLayout, convert_layout
 from .target.cpu import is_cpu
+from .tirx import semantics
 from .tirx.transform import (
     ApplyGpuSchedule,
-    DecomposeReduction,
-    GuardFloatArithmetic,
-    GuardIntegerDivision,
-    GuardLongLoops,
     InlineElementwise,
-    JoinSplitIndices,
-    LowerElementaryFunctions,
     ScheduleElementwise,
     ScheduleReductions,
 )
 
-# What TVM's code generator for the virtual machine emits by itself; every other operator has to be
-# gone by then.
+# The operators that TVM's code generator for the virtual machine emits; all others must be lowered.
 _EMITTED = frozenset(
     {
         "relax.call_builtin_with_ctx",
@@ -71,7 +65,7 @@ _EMITTED = frozenset(
     }
 )
 
-# TVM's schedules for a GPU.  Its lists of passes give no other handle on a pass than its name.
+# TVM's pass that schedules kernels for a GPU; in TVM's lists, a pass is only known by its name.
 _SCHEDULE = "ApplyDefaultSchedule"
 
 
@@ -85,33 +79,33 @@ def pipeline(
 ) -> tvm.transform.Pass:
     """Make the pass that lowers a module for ``relax.build``.
 
-    ``relax.build(mod, target, relax_pipeline=tvm_fixes.pipeline())`` uses it, and so does
+    Use it as ``relax.build(mod, target, relax_pipeline=tvm_fixes.pipeline())`` or
     ``relax.build(mod, target, relax_pipeline="tvm_fixes")``.  It runs in the scope of a target,
     which ``relax.build`` provides.
 
     Parameters
     ----------
     name : str, optional
-        The kind of machine, ``"cpu"`` or ``"gpu"``; by default that of the target.
+        The kind of device, ``"cpu"`` or ``"gpu"``; by default, that of the target.
     layout : str, optional
-        One of :data:`LAYOUTS`: convert the convolutions, in any rank, to channels-first
-        (``"NCHW"``), channels-last (``"NHWC"``) or blocks of channels (``"NCHW8c"``).  By default
+        One of :data:`LAYOUTS`: convert convolutions of any rank to channels-first (``"NCHW"``),
+        channels-last (``"NHWC"``) or blocked channels (``"NCHW8c"``).  By default,
         :func:`~tvm_fixes.relax.transform.ChooseLayout` decides.
     runtime_checks : bool
-        Check at run time what cannot be proved: see
+        Check at run time what cannot be proved at compile time: see
         :func:`~tvm_fixes.relax.transform.InsertRuntimeChecks`.
     max_growth : float
-        The ratio of values computed at compile time to the constants they are computed of, in
-        bytes: see :func:`~tvm_fixes.relax.transform.FoldConstant`.
+        Limit constants that are computed at compile time to this multiple of the constants that
+        they are computed from, in bytes: see :func:`~tvm_fixes.relax.transform.FoldConstant`.
     unsafe_indices : bool
-        Trust the indices that the model computes: a gather or scatter by one that is out of range
-        reads or writes any memory.  By default :func:`~tvm_fixes.relax.transform.CheckIndices`
-        makes it an error on a CPU; on a GPU, the nearest element is read, or changed.
+        Trust computed indices: a gather or scatter with an index out of range then reads or writes
+        arbitrary memory.  By default, such an index is an error on a CPU
+        (:func:`~tvm_fixes.relax.transform.CheckIndices`), and is clamped on a GPU.
 
     Returns
     -------
     tvm.transform.Pass
-        A sequence of the :class:`Stages`, each visible to instruments by its name.
+        The sequence of the :class:`Stages`; instruments see each by its name.
 
     Raises
     ------
@@ -121,9 +115,9 @@ def pipeline(
 
     Notes
     -----
-    A GPU's kernels get the schedules that TVM's own pipeline for the target would give them.
-    The pass raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` where an operator call
-    cannot be lowered; calls that an external code generator took do not count.
+    GPU kernels get the schedules of TVM's own pipeline for the target.  The pass raises
+    :class:`~tvm_fixes.errors.UnsupportedOperatorError` if an operator call cannot be lowered and
+    no external code generator takes it.
     """
     lowering = stages(
         name,
@@ -137,31 +131,30 @@ def pipeline(
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of :func:`pipeline`; iterated over, all of them in order.
+    """The stages of :func:`pipeline`; iteration yields all passes in order.
 
     Attributes
     ----------
     operators : tuple of Pass
-        Rewrite operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if asked for),
+        Rewrites of operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if `runtime_checks`),
         ``BroadcastFreeMatmul`` and ``FoldPadIntoConv``.
     layout : Pass
-        Settles the layouts of the convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
+        The layouts of convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
     preparation : tuple of Pass
-        Last passes on operators: ``SplitDataflow``, and ``CheckIndices`` unless the indices are
-        trusted.
+        The last passes on operators: ``SplitDataflow``, and ``CheckIndices`` unless
+        `unsafe_indices`.
     legalize : Pass
-        ``Legalize`` makes every operator a kernel, and folds constants.
+        ``Legalize`` lowers operators to kernels, and folds constants.
     inline : Pass
-        ``InlineElementwise`` joins the steps of a kernel.
+        ``InlineElementwise`` merges the steps of a kernel.
     schedules : tuple of Pass
-        Kernels become fast: ``ScheduleReductions``, ``ScheduleElementwise``,
+        Schedules of kernels: ``ScheduleReductions``, ``ScheduleElementwise``,
         ``DecomposeReduction`` and ``LowerElementaryFunctions``.
     lower : Pass
-        ``Lower`` expresses memory, shapes and calls in the virtual machine's terms.
+        ``Lower`` lowers memory, shapes and calls to the virtual machine.
     guards : tuple of Pass
         ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops``,
-        ``JoinSplitIndices`` and
-        ``CheckLowered``.
+        ``JoinSplitIndices`` and ``CheckLowered``.
     """
 
     operators: tuple[tvm.transform.Pass, ...]
@@ -188,7 +181,7 @@ def stages(
 ) -> Stages:
     """Make the stages of :func:`pipeline`.
 
-    Parameters and errors are those of :func:`pipeline`.
+    The parameters and errors are those of :func:`pipeline`.
     """
     if name not in (None, "cpu", "gpu"):
         raise UsageError(f"unknown pipeline {name!r}; expected 'cpu' or 'gpu'")
@@ -198,17 +191,16 @@ def stages(
         operators=(
             DynamicToStatic(),
             *([InsertRuntimeChecks()] if runtime_checks else []),
-            # Before constants are folded, and before a permute in front of a matmul is fused with
-            # it.
+            # Before constant folding, and before a permute is fused into the matmul after it.
             BroadcastFreeMatmul(),
-            # A layout is chosen without the paddings in between.
+            # Before the layout is chosen: a pad between convolutions would interrupt it.
             FoldPadIntoConv(),
         ),
         layout=ChooseLayout() if layout is None else convert_layout(layout),
         preparation=(
-            # Fusion does not know what a symbol is bound by.
+            # Fusion ignores which binding defines a symbol.
             SplitDataflow(),
-            # Before lowering: operators still tell where indices come from.
+            # Before lowering: only operators show where indices come from.
             *([] if unsafe_indices else [CheckIndices()]),
         ),
         legalize=_target_stage(
@@ -216,22 +208,18 @@ def stages(
             partial(_legalize_passes, name, FoldConstant(max_growth), max_growth),
             unsafe_indices,
         ),
-        # Kernels are whole now, and only now: fusion knows reductions by their initial values.
+        # After fusion: fusion recognizes reductions by their initial values.
         inline=InlineElementwise(),
         schedules=(
             ScheduleReductions(),
             ScheduleElementwise(),
-            DecomposeReduction(),
-            LowerElementaryFunctions(),
+            *semantics.before_lowering(),
         ),
         lower=_target_stage("Lower", partial(_lower_passes, name)),
         guards=(
-            # Behind all schedules, and what computes shapes too.
-            GuardFloatArithmetic(),
-            GuardIntegerDivision(),
-            GuardLongLoops(),
-            JoinSplitIndices(),
-            # Last, so that whatever an external code generator takes is gone: no false alarm.
+            # After all schedules, and on functions that compute shapes too.
+            *semantics.after_lowering(),
+            # Last: calls that an external code generator takes are gone by now.
             CheckLowered(),
         ),
     )
@@ -243,10 +231,10 @@ def _legalize_passes(
     max_growth: float,
     target: tvm.target.Target | None,
 ) -> list[tvm.transform.Pass]:
-    """TVM's passes that make kernels of operators, with ours.
+    """TVM's passes that legalize operators, with ours.
 
-    Constants are folded before kernels are fused, so that the transform of a constant kernel is
-    done now, and not fused into its reader.
+    Constants are folded before kernels are fused.  Otherwise, the layout transform of a constant
+    kernel would be fused into its consumer.
     """
     stock = _stock(name, target)
     passes = [
@@ -254,19 +242,19 @@ def _legalize_passes(
         for step in stock.legalize_passes(target)
         if step.info.name != _SCHEDULE
     ]
-    # The fields of a lowered tuple are read in its place: fusion does not look through it.
+    # Replace reads of a lowered tuple by its fields: fusion does not look through tuples.
     lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
     passes[lowered:lowered] = [relax.transform.CanonicalizeBindings(), SplitDataflow()]
     first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
     first.append(FoldLayoutTransform(max_growth))
-    # Before TVM's kernels, which write to lines without elements.
+    # Before TVM's dispatch, whose kernels write to rows without elements.
     own = [SortByKeys(), LowerScan()] if is_cpu(target) else []
     dispatch = [*own, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]
 
 
 def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-    """TVM's passes that lower a module of kernels, with guarded ones in the place of some."""
+    """TVM's passes that lower a module of kernels; guarded versions replace some of them."""
     stock = _stock(name, target)
     schedule = [
         ApplyGpuSchedule(step)
@@ -279,14 +267,14 @@ def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tv
 
 
 def CheckLowered() -> tvm.transform.Pass:
-    """Refuse a module with operator calls that the virtual machine's code generator cannot emit.
+    """Reject a module with operator calls that the virtual machine's code generator cannot emit.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass that returns its module, or raises
-        :class:`~tvm_fixes.errors.UnsupportedOperatorError` with the first such call: operator,
-        binding, attributes with their values, and the types of its arguments.
+        A module pass that returns its module unchanged, or raises
+        :class:`~tvm_fixes.errors.UnsupportedOperatorError`, which names the first such call with
+        its operator, binding, attributes and argument types.
     """
 
     def check(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -300,18 +288,18 @@ def CheckLowered() -> tvm.transform.Pass:
 
 
 def register() -> None:
-    """Make the pipeline known to TVM as ``"tvm_fixes"``; done by ``import tvm_fixes``."""
+    """Register the pipeline with TVM as ``"tvm_fixes"``; ``import tvm_fixes`` calls this."""
     if "tvm_fixes" not in relax.pipeline.PIPELINE_MAP:
         relax.register_pipeline("tvm_fixes")(pipeline)
 
 
 def _stock(name: str | None, target: tvm.target.Target | None) -> ModuleType:
-    """TVM's lists of passes for `target`.
+    """TVM's module with the lists of passes for `target`.
 
     Raises
     ------
     UsageError
-        If it is not of the kind of machine `name`.
+        If `target` is not of the kind `name`.
     """
     on_gpu = target is not None and "gpu" in target.keys
     kind = "gpu" if on_gpu else "cpu"
@@ -338,7 +326,7 @@ def _target_stage(
         except UnsupportedOperatorError:
             raise
         except Exception as error:
-            # A lowering that raises says what it dislikes, but not where.
+            # The exception of a failing legalization does not name the call.
             found = _find_failing_legalization(mod)
             if found is None:
                 raise
@@ -360,7 +348,7 @@ class _OperatorCall:
         return str(self.call.op.name)
 
     def __str__(self) -> str:
-        # TVMScript writes a call on one line, comments on the metadata below it.
+        # TVMScript prints a call on one line, and comments about metadata below it.
         script = str(self.call.script(show_meta=False))
         text = next(line for line in script.splitlines() if line and not line.startswith("#"))
         types = ", ".join(_type_of(arg) for arg in self.call.args)
@@ -376,7 +364,7 @@ def _operator_calls(mod: tvm.IRModule) -> Iterator[_OperatorCall]:
 
 
 def _find_failing_legalization(mod: tvm.IRModule) -> _OperatorCall | None:
-    """The first call whose legalization raises when it is tried alone."""
+    """The first call whose legalization raises outside the module."""
     for found in _operator_calls(mod):
         legalize = found.call.op.get_attr("FLegalize")
         if legalize is None:

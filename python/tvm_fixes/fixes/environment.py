@@ -10,9 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Faults of packages below TVM, which only another version of the package fixes."""
-
-from packaging.requirements import Requirement
+"""Faults of packages below TVM that only another version of the package fixes."""
 
 from .fix import Kind, Symptom, declare
 
@@ -27,5 +25,5 @@ FFI_0_1_15 = declare(
             "apache-tvm-ffi 0.1.15"
         ),
     },
-    requirement=Requirement("apache-tvm-ffi>=0.1.14.post0,<0.1.15"),
+    requirement="apache-tvm-ffi>=0.1.14.post0,<0.1.15",
 )

@@ -10,16 +10,13 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the project knows of a fix, and how a fix is declared."""
+"""The attributes of a fix, and its declaration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-
-_SUPPORTED = SpecifierSet(">=0.27.0.post1")
+_SUPPORTED = ">=0.27.0.post1"
 
 
 class Kind(StrEnum):
@@ -34,12 +31,12 @@ class Kind(StrEnum):
 
 
 class Symptom(StrEnum):
-    """How a fault shows."""
+    """The symptom of a fault."""
 
     CRASH = "crash"
-    """The process ends, exhausts memory, or uses memory that is not the tensor's."""
+    """The process ends, exhausts memory, or accesses memory outside a tensor."""
     ERROR = "error"
-    """A model that is right is rejected, or does not build."""
+    """A valid model is rejected, or does not build."""
     WRONG = "wrong result"
     """The result is wrong, or a wrong module is accepted, without an error."""
     COST = "cost"
@@ -55,24 +52,25 @@ class Fix:
     id : str
         Its name in ``TVM_FIXES_DISABLE``.
     family : str
-        The group of operators or the part of TVM that it belongs to, as a slug.
+        Its group of operators or part of TVM, as a slug.
     kind : Kind
         Where it takes effect.
     summary : str
         What it does, in one line.
     symptoms : mapping of Symptom to str
-        What a user of stock TVM sees, without the error's text, which the probe knows.
+        What a user of stock TVM sees; the probe has the text of the error.
     upstream : tuple of int
         Issues and pull requests of apache/tvm.
-    versions : SpecifierSet
-        The versions of TVM that it is for: by default all that this project installs beside.
-    requirement : Requirement or None
-        For kind ``ENVIRONMENT``: the package with the fault and its versions without it.
+    versions : str
+        The affected versions of TVM, as a version specifier; by default, all supported versions.
+    requirement : str or None
+        For kind ``ENVIRONMENT``: the package and its versions without the fault, as a requirement
+        specifier.
 
     Raises
     ------
     ValueError
-        If kind and requirement do not agree.
+        If kind and requirement do not match.
     """
 
     id: str
@@ -81,12 +79,12 @@ class Fix:
     summary: str
     symptoms: Mapping[Symptom, str]
     upstream: tuple[int, ...] = ()
-    versions: SpecifierSet = _SUPPORTED
-    requirement: Requirement | None = None
+    versions: str = _SUPPORTED
+    requirement: str | None = None
 
     def __post_init__(self) -> None:
         if (self.requirement is not None) is not (self.kind is Kind.ENVIRONMENT):
-            raise ValueError(f"fix {self.id!r}: kind {self.kind} and requirement do not agree")
+            raise ValueError(f"fix {self.id!r}: kind {self.kind} and requirement do not match")
 
 
 declared: dict[str, Fix] = {}
@@ -101,20 +99,20 @@ def declare(
     summary: str,
     symptoms: Mapping[Symptom, str],
     upstream: tuple[int, ...] = (),
-    versions: SpecifierSet = _SUPPORTED,
-    requirement: Requirement | None = None,
+    versions: str = _SUPPORTED,
+    requirement: str | None = None,
 ) -> str:
     """Declare a fix; the parameters are the attributes of :class:`Fix`.
 
     Returns
     -------
     str
-        The id, by which code asks for the switch of the fix.
+        The id, which the code of the fix passes to the switches.
 
     Raises
     ------
     ValueError
-        If there is a fix of this id, or if kind and requirement do not agree.
+        If the id is declared already, or if kind and requirement do not match.
     """
     if fix_id in declared:
         raise ValueError(f"fix {fix_id!r} is declared twice")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Probes of the verifier: wrong modules that TVM's check accepts, and two that crash it."""
+"""Probes of the verifier: ill-formed modules that TVM's check accepts, and two that crash it."""
 
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type,no-untyped-def"
@@ -45,22 +45,24 @@ from ..pipeline import pipeline as tvm_fixes_pipeline
 from ..verifier import verify
 from .probe import Probe, register
 
-Gap = Callable[[], tvm.IRModule]
-"""Makes a wrong module."""
+ModuleMaker = Callable[[], tvm.IRModule]
+"""Makes an ill-formed module."""
 
 
-def _register(fix_id: str, gaps: Sequence[Gap], symptom: str = "AssertionError: accepted") -> None:
-    """TVM's check, and ours, on modules each of which is wrong."""
+def _register(
+    fix_id: str, makers: Sequence[ModuleMaker], symptom: str = "AssertionError: accepted"
+) -> None:
+    """Register a probe that runs TVM's check and ours on ill-formed modules."""
 
     def stock() -> None:
-        accepted = [gap.__name__ for gap in gaps if relax.analysis.check_well_formed(gap())]
+        accepted = [make.__name__ for make in makers if relax.analysis.check_well_formed(make())]
         assert not accepted, f"accepted: {', '.join(accepted)}"
 
     def fixed() -> None:
         accepted = [
-            gap.__name__
-            for gap in gaps
-            if not any(found.severity == "error" for found in verify(gap()))
+            make.__name__
+            for make in makers
+            if not any(found.severity == "error" for found in verify(make()))
         ]
         assert not accepted, f"accepted: {', '.join(accepted)}"
 
@@ -76,7 +78,7 @@ def _var(name: str, *shape: object, dtype: str = "float32") -> relax.Var:
 
 
 def _with_type(expr: relax.Expr, ty: tvm.ir.Type) -> relax.Expr:
-    """A new expression, with a type of which TVM has no say."""
+    """Set the type of a new expression; TVM does not check it."""
     tvm_ffi.get_global_func("relax.UpdateType")(expr, ty)
     return expr
 
@@ -87,7 +89,7 @@ def _main(
     result: relax.Expr,
     ret: tvm.ir.Type | None = None,
 ) -> tvm.IRModule:
-    """A module of one function that binds `values` as they are, and returns `result`."""
+    """A module of one function that binds `values` without normalization, and returns `result`."""
     bindings = [
         value if isinstance(value, relax.Binding) else relax.VarBinding(*value) for value in values
     ]
@@ -101,11 +103,11 @@ def _call(name: str, *args: relax.Expr, attrs: tvm.ir.Attrs | None, ty: tvm.ir.T
     return _with_type(relax.Call(tvm.ir.Op.get(name), list(args), attrs), ty)
 
 
-# Calls of primitive functions.
+# Calls of PrimFuncs.
 
 
 def callee_is_a_relax_function() -> tvm.IRModule:
-    """The result is memory that nobody has written."""
+    """The result is uninitialized memory."""
 
     @I.ir_module(check_well_formed=False)
     class Module:
@@ -125,7 +127,7 @@ def callee_is_a_relax_function() -> tvm.IRModule:
 
 
 def overwritten_input_is_used() -> tvm.IRModule:
-    """The sum reads what the call has written over."""
+    """The sum reads the input after the call has overwritten it."""
 
     @I.ir_module(check_well_formed=False)
     class Module:
@@ -151,7 +153,7 @@ def _relu(batch: int) -> tvm.tirx.PrimFunc:
 
 
 def callee_was_replaced() -> tvm.IRModule:
-    """The type of the GlobalVar is that of the function that it named before."""
+    """The type of the GlobalVar is that of the replaced function."""
     builder = relax.BlockBuilder()
     x, w = _var("x", 1, 8, 4, 4), _var("w", 8, 8, 1, 1)
     with builder.function("main", [x, w]):
@@ -164,7 +166,7 @@ def callee_was_replaced() -> tvm.IRModule:
 
 
 def one_symbol_for_two_extents() -> tvm.IRModule:
-    """Both buffers have n elements; one argument has 4, the other 5."""
+    """Both buffers have n elements, but one argument has 4 and the other 5."""
 
     @I.ir_module(check_well_formed=False)
     class Module:
@@ -192,7 +194,7 @@ def one_symbol_for_two_extents() -> tvm.IRModule:
 
 
 def result_has_another_type() -> tvm.IRModule:
-    """The function states two rows, and returns four."""
+    """The function declares two rows, but returns four."""
     x = _var("x", 4)
     return _main([x], [], x, ret=_tensor(2))
 
@@ -221,7 +223,7 @@ def constant_has_another_type() -> tvm.IRModule:
 
 
 def shape_is_hidden_by_a_dtype() -> tvm.IRModule:
-    """The dtype is unknown, and three rows never were four."""
+    """The dtype of x is unknown, but three rows are never four."""
     x = relax.Var("x", relax.TensorType((3,), None))
     y = _var("y", 4)
     return _main([x], [(y, _call("relax.nn.relu", x, attrs=None, ty=y.ty))], y)
@@ -237,7 +239,7 @@ def extent_is_negative() -> tvm.IRModule:
     return _main([x], [], x)
 
 
-def condition_is_no_boolean() -> tvm.IRModule:
+def condition_is_not_boolean() -> tvm.IRModule:
     @I.ir_module(check_well_formed=False)
     class Module:
         @R.function
@@ -260,7 +262,7 @@ def branches_differ() -> tvm.IRModule:
 
 
 def sequence_has_another_type() -> tvm.IRModule:
-    """What is returned has four rows; the body of the function says eight."""
+    """The result has four rows, but the type of the body has eight."""
     x = _var("x", 4)
     body = _with_type(relax.SeqExpr([], x), _tensor(8))
     function = relax.Function([x], body, body.ty)
@@ -268,7 +270,7 @@ def sequence_has_another_type() -> tvm.IRModule:
 
 
 def shape_is_hidden_by_a_device() -> tvm.IRModule:
-    """One device is unknown, and three rows never were four."""
+    """The device of x is unknown, but three rows are never four."""
     x = _var("x", 3)
     y = relax.Var("y", relax.TensorType((4,), "float32", relax.VDevice("llvm")))
     return _main([x], [(y, _call("relax.nn.relu", x, attrs=None, ty=y.ty))], y)
@@ -278,7 +280,7 @@ def shape_is_hidden_by_a_device() -> tvm.IRModule:
 
 
 def callee_takes_another_type() -> tvm.IRModule:
-    """The function that is called was replaced by one of another signature."""
+    """The callee was replaced by a function with another signature."""
 
     @I.ir_module(check_well_formed=False)
     class Module:
@@ -343,14 +345,14 @@ def scattered_index_is_out_of_range() -> tvm.IRModule:
     return _main([x, update], [(y, _with_type(scatter, y.ty))], y)
 
 
-def columns_are_no_rows() -> tvm.IRModule:
-    """A product over n columns and n + 1 rows."""
+def inner_extents_differ() -> tvm.IRModule:
+    """A matrix product of n columns with n + 1 rows."""
     n = tvm.tirx.Var("n", "int64")
     x, w, y = _var("x", 3, n), _var("w", n + 1, 4), _var("y", 3, 4)
     return _main([x, w], [(y, _with_type(relax.op.matmul(x, w), y.ty))], y)
 
 
-# What crashes TVM's check.
+# Modules that crash TVM's check.
 
 
 def attributes_are_missing() -> tvm.IRModule:
@@ -365,7 +367,7 @@ def attributes_are_of_another_operator() -> tvm.IRModule:
     return _main([x, w], [(y, _call("relax.nn.conv2d", x, w, attrs=attrs, ty=y.ty))], y)
 
 
-# Primitive functions.
+# PrimFuncs.
 
 
 def store_is_out_of_bounds() -> tvm.IRModule:
@@ -422,7 +424,7 @@ _register(
         shape_is_hidden_by_a_dtype,
         cast_never_succeeds,
         extent_is_negative,
-        condition_is_no_boolean,
+        condition_is_not_boolean,
         branches_differ,
         sequence_has_another_type,
         shape_is_hidden_by_a_device,
@@ -435,25 +437,25 @@ _register(
         index_is_out_of_range,
         gathered_index_is_out_of_range,
         scattered_index_is_out_of_range,
-        columns_are_no_rows,
+        inner_extents_differ,
     ],
 )
 
 
-def _refuse(build: Callable[[tvm.IRModule, str], object]) -> None:
+def _check_rejected(build: Callable[[tvm.IRModule, str], object]) -> None:
     try:
         build(callee_is_a_relax_function(), "llvm")
     except VerifyError:
         return
-    raise AssertionError("a wrong module was built")
+    raise AssertionError("an ill-formed module was built")
 
 
 register(
     VERIFIER,
     Probe(
-        stock=lambda: _refuse(relax.build),
-        fixed=lambda: _refuse(compiler.build),
-        symptom=re.compile("AssertionError: a wrong module was built"),
+        stock=lambda: _check_rejected(relax.build),
+        fixed=lambda: _check_rejected(compiler.build),
+        symptom=re.compile("AssertionError: an ill-formed module was built"),
     ),
 )
 
@@ -479,10 +481,10 @@ def _convolution_of_five_channels() -> tuple[tvm.IRModule, list[tuple[int, ...]]
 
 
 def _run_unequal(pipeline: tvm.transform.Pass) -> None:
-    """Extents that are not what an operator asks for, which only the run tells."""
+    """Run modules whose extents violate the requirements of an operator only at run time."""
     unnoticed = []
-    for gap in (_reshape_of_fifteen, _product_of_five_and_three, _convolution_of_five_channels):
-        mod, shapes = gap()
+    for make in (_reshape_of_fifteen, _product_of_five_and_three, _convolution_of_five_channels):
+        mod, shapes = make()
         executable = tvm.relax.build(mod, "llvm", relax_pipeline=pipeline)
         machine = relax.VirtualMachine(executable, tvm.cpu())
         try:
@@ -490,7 +492,7 @@ def _run_unequal(pipeline: tvm.transform.Pass) -> None:
         except AssertionError as error:
             assert "expected" in str(error)
         else:
-            unnoticed.append(gap.__name__)
+            unnoticed.append(make.__name__)
     if unnoticed:
         raise AssertionError(f"no error: {', '.join(unnoticed)}")
 

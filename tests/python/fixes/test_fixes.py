@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import tvm
 import tvm.testing
-from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from helpers import fixes_page
 from tvm_fixes.fixes import FIXES, Kind, Symptom
@@ -47,7 +47,7 @@ def test_the_declaration_is_complete(fix):
     assert fix.symptoms.keys() <= set(Symptom)
     assert fix.symptoms
     assert all(isinstance(number, int) and number > 0 for number in fix.upstream)
-    assert fix.versions.contains(tvm.__version__, prereleases=True)
+    assert SpecifierSet(fix.versions).contains(tvm.__version__, prereleases=True)
 
 
 def test_a_second_declaration_of_an_id_is_refused():
@@ -58,7 +58,7 @@ def test_a_second_declaration_of_an_id_is_refused():
 def test_a_declaration_has_what_its_kind_asks_for():
     code = next(fix for fix in FIXES if fix.kind is Kind.PASS)
     with pytest.raises(ValueError, match="kind pass and requirement do not agree"):
-        replace(code, requirement=Requirement("apache-tvm-ffi<0.1.15"))
+        replace(code, requirement="apache-tvm-ffi<0.1.15")
     with pytest.raises(ValueError, match="kind environment and requirement do not agree"):
         replace(code, kind=Kind.ENVIRONMENT)
 

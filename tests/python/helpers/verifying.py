@@ -97,7 +97,7 @@ def var(name: str, *shape: Any, dtype: str = "float32") -> relax.Var:
 
 
 def typed(expr: relax.Expr, ty: tvm.ir.Type) -> relax.Expr:
-    """An expression, given a type of which TVM has no say."""
+    """Set the type of an expression; TVM does not check it."""
     put(expr, "ty", ty)
     return expr
 
