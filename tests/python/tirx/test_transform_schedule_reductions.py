@@ -372,5 +372,24 @@ def test_axes_of_which_one_has_no_elements() -> None:
     assert total == [[0]] and largest == [[-np.inf]]
 
 
+@pytest.mark.parametrize("axes", ([0], [0, 1], [1, 2], [0, 1, 2]))
+def test_an_intermediate_of_symbolic_extents(axes: list[int]) -> None:
+    """FlattenBuffer needs the extents of an intermediate buffer before the loops over it."""
+    k, n = tirx.Var("k", "int64"), tirx.Var("n", "int64")
+
+    def emit(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = builder.emit(relax.op.exp(builder.emit(relax.op.tanh(x))))
+        return relax.op.sum(
+            builder.emit(relax.op.multiply(y, builder.emit(relax.op.tanh(y)))), axes
+        )
+
+    mod = build({"x": tensor(k, n, n)}, emit)
+    for extent in (1, 3, 18):
+        x = np.random.default_rng(0).standard_normal((2, extent, extent)).astype("float32")
+        y = np.exp(np.tanh(x.astype("float64")))
+        got = run(mod, x, pipeline=pipeline())
+        np.testing.assert_allclose(got, (y * np.tanh(y)).sum(tuple(axes)), rtol=1e-5)
+
+
 if __name__ == "__main__":
     tvm.testing.main()
