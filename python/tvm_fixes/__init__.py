@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The fixes that Apache TVM lacks, as compiler passes.
+"""Compiler passes, operator rules and importers that fix Apache TVM.
 
-Importing this package loads the native library and puts the operator fixes in force, for every
-pipeline of the process. ``TVM_FIXES_DISABLE=id,id`` turns fixes off.
+Importing this package loads the native library and enables the operator fixes for all pipelines of
+the process. ``TVM_FIXES_DISABLE=id,id`` turns fixes off.
 """
 
 from importlib import metadata as _metadata

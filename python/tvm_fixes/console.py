@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a person sees of a compilation: its steps as they pass, then a table."""
+"""Console output: progress of a compilation, and tables of its results."""
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,25 +18,26 @@ from rich.status import Status
 from rich.table import Table
 
 from .compiler import Step
+from .debug.comparison import BLOCKS
 from .runtime.inspection import Constant, Inspection
 from .runtime.report import OutputComparison, Report
 from .verifier import Diagnostics
 
-# How many rows a table of an inspection has where not all are asked for.
-_SHOWN = 20
+# Rows of a table of an inspection without --all.
+_MAX_ROWS = 20
 
 
 class StepPrinter:
-    """Shows each step of a compilation: live on a terminal, a plain line each elsewhere.
+    """Prints the steps of a compilation, with a live status on a terminal.
 
     Parameters
     ----------
     console : rich.console.Console
-        Where to.
+        The console to print to.
 
     Notes
     -----
-    A context manager: what is live on the terminal is gone when it ends.
+    A context manager, which removes the live status when it exits.
     """
 
     def __init__(self, console: Console):
@@ -50,7 +51,7 @@ class StepPrinter:
         self._stop()
 
     def __call__(self, step: Step) -> None:
-        """Show that `step` begins, or that it has ended."""
+        """Show that `step` has begun or ended."""
         self._stop()
         if step.seconds is not None:
             self._console.print(f"{step.name:<13}{step.seconds:8.2f} s", highlight=False)
@@ -65,7 +66,7 @@ class StepPrinter:
 
 
 def render(report: Report, console: Console, *, output: str | None = None) -> None:
-    """Print `report`, and where the artifact was saved, for a person to read."""
+    """Print `report` and the directory of the artifact as a table."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     for label, value in _rows(report, output):
@@ -78,20 +79,20 @@ def render(report: Report, console: Console, *, output: str | None = None) -> No
 
 
 def render_diagnostics(found: Diagnostics, console: Console) -> None:
-    """Print what the verifier has found, for a person to read; severities in colour."""
-    colours = {"error": "red", "warning": "yellow", "note": "cyan"}
+    """Print the findings of the verifier, with colored severities."""
+    colors = {"error": "red", "warning": "yellow", "note": "cyan"}
     for line in found.text().splitlines():
         severity, bracket, rest = line.partition("[")
-        if bracket and severity in colours:
-            line = f"[{colours[severity]}]{severity}[/]{escape(bracket + rest)}"
+        if bracket and severity in colors:
+            line = f"[{colors[severity]}]{severity}[/]{escape(bracket + rest)}"
         else:
             line = escape(line)
         console.print(line, highlight=False, soft_wrap=True)
 
 
 def render_inspection(found: Inspection, console: Console, *, show_all: bool = False) -> None:
-    """Print where the bytes of an artifact are, for a person to read; the largest parts alone."""
-    limit = None if show_all else _SHOWN
+    """Print the sizes of the parts of an artifact; only the largest parts unless `show_all`."""
+    limit = None if show_all else _MAX_ROWS
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_row("artifact", escape(found.path))
@@ -101,7 +102,7 @@ def render_inspection(found: Inspection, console: Console, *, show_all: bool = F
         table.add_row("TVM module", f"{escape(module.kind)}, {_bytes(module.nbytes)}")
     table.add_row("parameters", _times(found.parameter_bytes, None))
     table.add_row("constants", _times(found.constant_bytes, found.constant_ratio))
-    table.add_row("of them twice", _bytes(found.duplicate_bytes))
+    table.add_row("duplicates", _bytes(found.duplicate_bytes))
     table.add_row("all files", _times(found.nbytes, found.size_ratio))
     console.print(table, highlight=False)
     sections = sorted(found.sections, key=lambda section: -section.nbytes)
@@ -120,22 +121,22 @@ def render_inspection(found: Inspection, console: Console, *, show_all: bool = F
     console.print(rows, highlight=False)
     left = len(tensors[limit:] if limit else [])
     if left:
-        console.print(f"and {left} smaller constants (--all shows them)", highlight=False)
+        console.print(f"{left} smaller constants not shown (use --all)", highlight=False)
 
 
 def _times(count: int | None, ratio: float | None) -> str:
     if count is None:
-        return "unknown (no manifest says)"
-    times = "" if ratio is None else f", {ratio:.2f} times the parameters"
+        return "unknown (no manifest)"
+    times = "" if ratio is None else f", {ratio:.2f} x parameters"
     return f"{_bytes(count)}{times}"
 
 
 def _origin(constant: Constant) -> str:
     parts = [", ".join(constant.parameters)]
     if constant.made_by:
-        parts.append(f"by {constant.made_by}")
+        parts.append(f"made by {constant.made_by}")
     if constant.duplicate_of is not None:
-        parts.append(f"the same as {constant.duplicate_of}")
+        parts.append(f"duplicate of {constant.duplicate_of}")
     return "; ".join(part for part in parts if part) or "-"
 
 
@@ -143,17 +144,17 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     layout = f" in {report.layout}" if report.layout else ""
     rows = [("model", escape(report.source) + layout)]
     if report.reference is None:
-        rows.append(("compared", "no"))
+        rows.append(("outputs", "not compared"))
     else:
         verdict = "[green]equal to[/]" if report.equal else "[red]not equal to[/]"
         error = report.max_abs_error
-        largest = "" if error is None else f", largest error {error:.2g}"
-        rows.append(("compared", f"{verdict} {report.reference}{largest}"))
+        largest = "" if error is None else f", max error {error:.2g}"
+        rows.append(("outputs", f"{verdict} {report.reference}{largest}"))
     ratio = report.size_ratio
     parameters = (
         "no parameters"
         if ratio is None
-        else f"{ratio:.2f} times the parameters' {_bytes(report.parameter_bytes)}"
+        else f"{ratio:.2f} x parameters ({_bytes(report.parameter_bytes)})"
     )
     rows.append(("size", f"{_bytes(report.artifact_bytes)}, {parameters}"))
     if report.latency_ms is not None and report.reference_latency_ms is not None:
@@ -161,19 +162,19 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
             (
                 "latency",
                 f"{report.latency_ms:.3g} ms, {report.reference} "
-                f"{report.reference_latency_ms:.3g} ms (calmest of a few runs)",
+                f"{report.reference_latency_ms:.3g} ms (fastest of up to {BLOCKS} blocks)",
             )
         )
     if report.activation_transforms is not None:
-        rows.append(("activation transforms", str(report.activation_transforms)))
+        rows.append(("layout transforms left", str(report.activation_transforms)))
     if report.unproved:
-        rows.append(("left unproved", f"{report.unproved} (tvm-fixes verify shows them)"))
+        rows.append(("unproved checks", f"{report.unproved} (tvm-fixes verify lists them)"))
     rows += [("not folded", line) for line in report.unfolded]
-    rows.append(("fixes that took part", ", ".join(report.fixes) or "none"))
+    rows.append(("fixes applied", ", ".join(report.fixes) or "none"))
     if output is not None and report.equal is not False:
         rows.append(("saved to", escape(output)))
     elif output is not None:
-        rows.append(("saved to", f"nowhere: {escape(output)} is not written, being not equal"))
+        rows.append(("not saved", f"outputs differ ({escape(output)} is not written)"))
     return rows
 
 
@@ -202,8 +203,8 @@ def _verdict(output: OutputComparison) -> str:
     if output.float64_error is None or output.reference_float64_error is None:
         return text
     return (
-        f"{text} (reference off by {output.reference_float64_error:.2g} from float64, ours by "
-        f"{output.float64_error:.2g})"
+        f"{text} (float64 error {output.float64_error:.2g}, reference "
+        f"{output.reference_float64_error:.2g})"
     )
 
 

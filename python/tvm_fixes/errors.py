@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The errors of the way from a model to a library, each with a one-line message."""
+"""The errors of compiling, saving, loading and running a model, with one-line messages."""
 
 import tvm_ffi
 

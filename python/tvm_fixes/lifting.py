@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""From a module with weights to a library that prepares them once."""
+"""Compilation of a module with weights to a library that prepares the weights once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,47 +43,48 @@ def lift(
     lazy: bool = False,
     check_weights: bool = True,
 ) -> LiftedModule:
-    """Compile a module so that what depends on weights alone is computed once.
+    """Compile a module so that computations that depend only on weights run once.
 
     Parameters
     ----------
     mod : tvm.IRModule
         A module of high-level operators.
     params : mapping of str to array, sequence of arrays, or dict of `detach_params`, optional
-        The weights: by name, in the order of the parameters, or as
-        ``relax.frontend.detach_params`` gives them.  Arrays are NumPy's, PyTorch's or TVM's; that
-        of a tuple is a list.  By default those of the function's attribute ``params``; without
-        that, :meth:`LiftedModule.run` takes them.
+        The weights: by name, in the order of the parameters, or as returned by
+        ``relax.frontend.detach_params``.  Arrays are NumPy's, PyTorch's or TVM's; a weight that is
+        a tuple is a list of arrays.  By default, the function's attribute ``params``.  If that is
+        missing too, pass the weights to :meth:`LiftedModule.run`.
     function : str
-        The function.  Its parameters after the first ``num_input``, an attribute, are weights;
-        where it has none, those that `params` names, which must be the last ones.
+        The name of the function.  The parameters after the first ``num_input`` (an attribute) are
+        weights.  Without the attribute, the weights are the parameters that `params` names, which
+        must be the last ones.
     target : str, mapping or tvm.target.Target
         As for :func:`tvm_fixes.compile`.
     max_growth : float
     allowance : int
         As for :func:`~tvm_fixes.relax.transform.LiftTransformParams`.
     lazy : bool
-        Prepare weights one by one: each is asked of `params`, a mapping that may load it then,
-        when it is needed, and let go.
+        Prepare the weights one by one.  Each is read from `params`, a mapping that may load it on
+        demand, and released afterwards.
     check_weights : bool
-        Look at the contents of the weights in each call (see :meth:`LiftedModule.run`), so that
-        weights that have been changed in place are prepared anew.  Off, those that `lift` got stay
-        as they were then.
+        Compare the contents of the weights in each call (see :meth:`LiftedModule.run`), and prepare
+        weights again that were changed in place.  Otherwise, the weights passed to `lift` are
+        prepared only once.
 
     Returns
     -------
     model : LiftedModule
-        Called with the parameters that the function has in `mod`.
+        The library; its parameters are those of the function in `mod`.
 
     Raises
     ------
     UsageError
-        If there is no such function, or it is not told which parameters are weights; as
+        If the function does not exist or its weights are unknown, and as
         :func:`~tvm_fixes.relax.transform.LiftTransformParams`.
     InputError
-        If a weight is missing, unknown, or has another shape or dtype than its parameter.
+        If a weight is missing or unknown, or if its shape or dtype differs from its parameter's.
     UnsupportedOperatorError
-        If an input is not a tensor, or a weight neither a tensor nor a tuple of such.
+        If an input is not a tensor, or a weight is neither a tensor nor a tuple of tensors.
 
     Warns
     -----
@@ -92,10 +93,10 @@ def lift(
 
     Notes
     -----
-    Prepared weights are in memory beside the weights.
+    Memory holds both the weights and the prepared weights.
     """
     main = _function(mod, function, params)
-    mod = _alone(_replace_function(mod, function, main), function)
+    mod = _extract(_replace_function(mod, function, main), function)
     weights = _weights_by_name(main, function, params)
     specs, signature = _describe(main)
     resolved = targets.resolve(target, kinds=["llvm"])
@@ -117,17 +118,17 @@ def lift(
 
 
 def _function(mod: tvm.IRModule, name: str, params: Any) -> relax.Function:
-    """The function with ``num_input``."""
+    """The function, with the attribute ``num_input``."""
     names = [str(var.name_hint) for var in mod.get_global_vars()]
     if name not in names or not isinstance(mod[name], relax.Function):
-        raise UsageError(f"there is no Relax function {name!r}; the module's: {', '.join(names)}")
+        raise UsageError(f"no Relax function {name!r}; functions: {', '.join(names)}")
     function = mod[name]
     if "num_input" in (function.attrs or {}):
         return function
     if not isinstance(params, Mapping):
         raise UsageError(
-            f"{name}: which parameters are weights? Set the attribute num_input, or give params "
-            "by name"
+            f"{name}: unknown which parameters are weights; set the attribute num_input or pass "
+            "params by name"
         )
     number = len(function.params) - len(params)
     last = [str(param.name) for param in function.params[max(number, 0) :]]
@@ -139,8 +140,8 @@ def _function(mod: tvm.IRModule, name: str, params: Any) -> relax.Function:
     return function.with_attr("num_input", number)
 
 
-def _alone(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """The function and what it calls, of which nothing else is lifted."""
+def _extract(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """A module of the function and its callees; only the function keeps ``num_input``."""
     start = mod.get_global_var(name)
     found, pending = {start: mod[name]}, [start]
     while pending:
@@ -166,7 +167,7 @@ def _weights_by_name(function: relax.Function, name: str, params: Any) -> Mappin
     if params is None:
         params = function.attrs["params"] if "params" in function.attrs else None
         params = None if params is None else list(params)
-    # As detach_params gives them: a list by function.
+    # detach_params returns a list of weights per function.
     if isinstance(params, Mapping) and name not in names and list(params) == [name]:
         params = params[name]
     if params is None or isinstance(params, Mapping):
@@ -183,7 +184,7 @@ def _weights_by_name(function: relax.Function, name: str, params: Any) -> Mappin
 
 
 def _describe(function: relax.Function) -> tuple[tuple[WeightSpec, ...], Signature]:
-    """The weights, and the inputs and outputs, of the function as it is."""
+    """Describe the weights, and the inputs and outputs, of the function."""
     number = int(function.attrs["num_input"])
     flat = list(function.params)[:number]
     counts = []
@@ -196,8 +197,8 @@ def _describe(function: relax.Function) -> tuple[tuple[WeightSpec, ...], Signatu
     for param in flat:
         if not isinstance(param.ty, relax.TensorType):
             raise UnsupportedOperatorError(
-                f"parameter {param.name!r}: expected a tensor, or a weight that is a tuple of "
-                f"tensors, got {param.ty}"
+                f"parameter {param.name!r}: expected a tensor (or a tuple of tensors for a "
+                f"weight), got {param.ty}"
             )
     described, outputs, bounds = describe_function(with_body(function, function.body, flat))
     rest = iter(described[number:])
@@ -209,9 +210,9 @@ def _describe(function: relax.Function) -> tuple[tuple[WeightSpec, ...], Signatu
 
 
 def _lazy(mod: tvm.IRModule, transform: str) -> tvm.IRModule:
-    """The module, with a transform that asks for weights and hands out what it makes of them."""
+    """Make the transform get its weights, and set its results, by callbacks."""
     var = mod.get_global_var(transform)
-    # The record, from which the names of weights come, is not a public function's here.
-    alone = tvm.IRModule({var: mod[var]})
-    alone = LazySetOutput()(LazyGetInput()(alone))
-    return _replace_function(mod, transform, alone[transform])
+    # In a module of its own: the passes must not see the other functions.
+    extracted = tvm.IRModule({var: mod[var]})
+    extracted = LazySetOutput()(LazyGetInput()(extracted))
+    return _replace_function(mod, transform, extracted[transform])

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Whether a pass changes what a module computes."""
+"""Tests that a pass keeps the results of a module."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,11 +36,11 @@ def assert_same_results(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """Run a module before and after a pass, and hold the results against each other.
+    """Run a module before and after a pass, and compare the results.
 
-    After the pass the function is called as it is to be then: with weights that the transform of
-    ``LiftTransformParams`` has prepared, with the tuple of ``BundleModelParams``, with callbacks
-    for ``LazyGetInput`` and ``LazySetOutput``, and without parameters that were bound.
+    If the pass changes the signature of the function, the call follows: it passes weights prepared
+    by the transform of ``LiftTransformParams``, the tuple of ``BundleModelParams``, or callbacks
+    for ``LazyGetInput`` and ``LazySetOutput``, and omits parameters that were bound.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def assert_same_results(
     inputs : sequence of array, or of a list of arrays for a tuple
         The arguments of the function in `mod`, weights among them.
     function : str
-        The function.
+        The name of the function.
     target : str
-        What both are built for.
+        The target of both builds.
     relax_pipeline : str or tvm.transform.Pass
-        What lowers both.
+        The pipeline of both builds.
     rtol, atol : float, optional
         As for :func:`tvm_fixes.debug.comparison.compare`.
 
@@ -64,8 +64,8 @@ def assert_same_results(
     AssertionError
         If an output differs; the message names the pass and the first such output.
     UsageError
-        If the number of `inputs` is not that of the function's parameters, or it is not known how
-        to call the function after the pass.
+        If the number of `inputs` differs from that of the parameters, or if the signature after
+        the pass is not supported.
     """
     before = mod[function]
     if len(inputs) != len(before.params):
@@ -88,7 +88,7 @@ def assert_same_results(
         if not found.equal:
             largest = "" if found.max_abs_error is None else f", by up to {found.max_abs_error:g}"
             raise AssertionError(
-                f"{name}: {function}: output {index} of {len(expected)} is another: "
+                f"{name}: {function}: output {index} of {len(expected)} differs: "
                 f"{found.problem}{largest}"
             )
 
@@ -106,14 +106,14 @@ def _call_after(
     name: str,
     values: list[Any],
 ) -> Any:
-    """Call the function with the arguments that the one in `mod` takes."""
+    """Call the function in `after` with arguments for the one in `mod`."""
     before, now = mod[name], after[name]
     attrs = before.attrs or {}
     number = int(attrs["num_input"]) if "num_input" in attrs else len(before.params)
     inputs, weights = values[:number], values[number:]
     names = [str(param.name) for param in before.params]
     left = [str(param.name) for param in now.params]
-    # Parameters that were bound.
+    # Some parameters were bound.
     if len(set(names)) == len(names) > len(left) and set(left) <= set(names):
         return _call(vm, now, name, [values[names.index(one)] for one in left], [])
     transform = _transform(mod, after, name)
@@ -125,7 +125,7 @@ def _call_after(
 
 
 def _transform(mod: tvm.IRModule, after: tvm.IRModule, name: str) -> str | None:
-    """The function that the pass has made to prepare weights."""
+    """The name of the function that prepares weights, if the pass made one."""
     attrs = after[name].attrs or {}
     known = {str(var.name_hint) for var in mod.get_global_vars()}
     new = {str(var.name_hint) for var in after.get_global_vars()} - known
@@ -141,11 +141,11 @@ def _call(
     inputs: list[Any],
     weights: list[Any],
 ) -> Any:
-    """Call a function in the way that its parameters ask for."""
+    """Call a function with weights as parameters, as a tuple or by callbacks."""
     results: dict[int, Any] = {}
 
     def put(index: int, value: Any) -> None:
-        # Its memory is the function's, which uses it again.
+        # Copy: the function reuses the memory.
         results[index] = duplicate(value)
 
     arguments, rest = list(inputs), list(function.params)[len(inputs) :]
@@ -160,13 +160,13 @@ def _call(
     if not asks:
         arguments += _fit(name, rest, weights)
     elif rest:
-        raise UsageError(f"{name}: it is not known how to call it: {_signature(function)}")
+        raise UsageError(f"{name}: unsupported signature ({_signature(function)})")
     result = vm[name](*arguments)
     return [results[index] for index in sorted(results)] if results else result
 
 
 def _fit(name: str, params: list[relax.Var], weights: list[Any]) -> list[Any]:
-    """The weights as the parameters take them: one by one, or as a tuple."""
+    """The weights as arguments for `params`: one by one, or as a tuple."""
     if len(params) == 1 and isinstance(params[0].ty, relax.TupleType):
         fields = list(params[0].ty.fields)
         if len(fields) == len(weights):
@@ -176,8 +176,8 @@ def _fit(name: str, params: list[relax.Var], weights: list[Any]) -> list[Any]:
             return [[weights]]
     if len(params) != len(weights):
         raise UsageError(
-            f"{name}: it is not known how to call it: it takes {len(params)} weights "
-            f"({', '.join(str(param.name) for param in params)}), of {len(weights)}"
+            f"{name}: unsupported signature: expected {len(weights)} weights, got {len(params)} "
+            f"({', '.join(str(param.name) for param in params)})"
         )
     return weights
 

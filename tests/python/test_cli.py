@@ -63,8 +63,8 @@ class TestCompile:
         assert compile_(onnx_file, "-o", tmp_path / "out", *layout) == 0
         out, err = capfd.readouterr()
         assert "equal to ONNX Runtime" in out
-        assert f"saved to               {tmp_path / 'out'}" in out
-        assert re.search(r"^activation transforms  [01] *$", out, re.MULTILINE)
+        assert f"saved to                {tmp_path / 'out'}" in out
+        assert re.search(r"^layout transforms left  [01] *$", out, re.MULTILINE)
         assert [line.split()[0] for line in err.splitlines()][-3:] == ["export", "compare", "save"]
         assert ESCAPE not in out + err
         assert CompiledModel.load(tmp_path / "out").report.equal
@@ -81,13 +81,13 @@ class TestCompile:
         out, _ = capfd.readouterr()
         assert "not equal to ONNX Runtime" in out
         assert "elements differ by more than 0 + 0 * |reference|" in out
-        assert "is not written, being not equal" in out
+        assert "is not written)" in out
         assert not (tmp_path / "out").exists()
 
     def test_without_comparison(self, onnx_file, capfd):
         assert compile_(onnx_file, "--no-compare", "--quiet") == 0
         out, err = capfd.readouterr()
-        assert re.search(r"^compared +no *$", out, re.MULTILINE)
+        assert re.search(r"^outputs +not compared *$", out, re.MULTILINE)
         assert "latency" not in out
         assert err == ""
 
@@ -131,7 +131,7 @@ class TestCompile:
         "arguments, status, message",
         [
             (["no.onnx"], 2, "no.onnx: no such file"),
-            (["helpers.models:fourier"], 1, "no conversion for _fft_r2c.default"),
+            (["helpers.models:fourier"], 1, "unsupported operator aten._fft_r2c.default"),
             (
                 ["helpers.models:conv_net", "--shape", "x=1,2"],
                 2,
@@ -142,14 +142,14 @@ class TestCompile:
                 2,
                 "an input is given twice",
             ),
-            (["helpers.models:conv_net", "--seed", "-1"], 2, "seed must not be negative, got -1"),
+            (["helpers.models:conv_net", "--seed", "-1"], 2, "seed must be >= 0, got -1"),
             (
                 ["helpers.models:conv_net", "--max-size-ratio", "0"],
                 2,
                 "max_size_ratio must be positive",
             ),
             (["helpers.models:conv_net", "--target", "{"], 2, "target '{': "),
-            (["helpers.models:conv_net", "-o", "/dev/null"], 2, "exists and is not a directory"),
+            (["helpers.models:conv_net", "-o", "/dev/null"], 2, "is not a directory"),
             (
                 ["helpers.models:conv_net", "-o", "new/" + 256 * "n"],
                 2,
@@ -158,7 +158,7 @@ class TestCompile:
             (
                 ["helpers.models:conv_net", "-o", ""],
                 2,
-                "the name of the directory to write is empty",
+                "the name of the output directory is empty",
             ),
             (
                 ["helpers.models:conv_net", "-o", "."],
@@ -174,10 +174,10 @@ class TestCompile:
             (
                 ["helpers.models:conv_net", "--shape", f"x={1 << 63},3,8,8"],
                 2,
-                "no extent can be 92233720",
+                "extent 92233720",
             ),
             (["n" * 300 + ".onnx"], 2, "File name too long"),
-            ([":f"], 1, "cannot be imported: Empty module name"),
+            ([":f"], 1, "cannot import: Empty module name"),
         ],
     )
     def test_error_is_one_line(self, capfd, arguments, status, message, as_json):
@@ -523,7 +523,7 @@ class TestVerify:
     def test_a_module_takes_no_shapes(self, script, saved, capfd):
         for source in (script, saved):
             assert verify(source, "--shape", "x=3") == 2
-            assert "is a module, whose shapes cannot be set" in capfd.readouterr().err
+            assert "cannot set shapes of a module" in capfd.readouterr().err
 
     def test_script_and_json(self, script, saved, capfd):
         for source in (script, f"{script}:Module", saved):
@@ -622,7 +622,7 @@ class TestInspect:
         assert re.search(r"float32 \(.*\) +│ 432 B +│ w", out)
         assert main(["inspect", str(artifact / "model.so"), "--all"]) == 0
         out, _ = capfd.readouterr()
-        assert "unknown (no manifest says)" in out
+        assert "unknown (no manifest)" in out
         assert "432 B" in out
 
     def test_json(self, artifact, capfd):

@@ -85,7 +85,7 @@ class TestComparison:
             "tvm_fixes.source.torch.TorchSource.reference", lambda self: ("one", refuse)
         )
         message = fails(conv_net())
-        assert "the reference cannot run it with inputs" in message and message.endswith("no")
+        assert "the reference fails with inputs" in message and message.endswith("no")
 
     def test_not_equal(self, monkeypatch, tmp_path):
         module, inputs = conv_net()
@@ -110,7 +110,7 @@ class TestComparison:
         assert model.report.equal is False
         assert compile_model(conv_net(), rtol=0, atol=1.0).report.equal
         for value in (-1.0, float("nan"), float("inf")):
-            assert "rtol must be a number" in fails(conv_net(), UsageError, rtol=value)
+            assert "rtol must be >= 0 and finite" in fails(conv_net(), UsageError, rtol=value)
 
     def test_without(self, tmp_path):
         model = compile_model(conv_net(), compare=False, output=tmp_path / "out")
@@ -176,7 +176,7 @@ class TestComparison:
     def test_wrong_use_is_known_before_the_work(self, monkeypatch):
         steps = []
         message = fails(conv_net(), UsageError, seed=-1, progress=steps.append)
-        assert message == "seed must not be negative, got -1"
+        assert message == "seed must be >= 0, got -1"
         monkeypatch.setenv("TVM_FIXES_DISABLE", "nonsense")
         message = fails("no.onnx", UsageError, progress=steps.append)
         assert "unknown fix 'nonsense'; known fixes: " in message
@@ -292,7 +292,7 @@ class TestTarget:
         other = "aarch64" if target.triple_of(target.native()).startswith("x86_64") else "x86_64"
         foreign = {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}
         message = fails(conv_net(), UsageError, target=foreign)
-        assert f"it is for {other}, this machine is" in message
+        assert f"it is for {other}, but this machine is" in message
         assert message.endswith("; pass compare=False (--no-compare)")
         message = fails(conv_net(), target=foreign, compare=False)
         assert f"cannot link for {other}-linux-gnu" in message
@@ -318,19 +318,19 @@ class TestUnsupported:
             [("y", 1, [])],
         )
         message = fails(model, UnsupportedOperatorError)
-        assert message == "graph: no conversion for Det: Det (node 'd0')"
+        assert message == "graph: unsupported operator Det at node 'd0'"
 
     def test_onnx_operator_without_a_name_of_another_domain(self):
         node = helper.make_node("Frob", ["x"], ["y"], domain="my.domain")
         model = onnx_model([node], [("x", 1, [2])], [("y", 1, [2])])
         message = fails(model, UnsupportedOperatorError)
-        assert message.endswith("no conversion for Frob: my.domain.Frob (node with output 'y')")
+        assert message.endswith("unsupported operator my.domain.Frob at the node with output 'y'")
 
     def test_onnx_attribute_or_input(self, capfd):
         node = helper.make_node("Pad", ["x", "pads"], ["y"], name="pad0", mode="mirror")
         model = onnx_model([node], [("x", 1, [4]), ("pads", INT64, [2])], [("y", 1, ["m"])])
         message = fails(model, UnsupportedOperatorError)
-        assert message.startswith("graph: cannot import Pad (node 'pad0'): ")
+        assert message.startswith("graph: cannot import Pad at node 'pad0': ")
         assert capfd.readouterr().out == ""
 
     def test_onnx_input_that_is_no_tensor(self):
@@ -342,14 +342,14 @@ class TestUnsupported:
 
     def test_torch_operator(self):
         message = fails(fourier(), UnsupportedOperatorError)
-        assert "no conversion for _fft_r2c.default, view_as_real.default" in message
-        assert "aten._fft_r2c.default (node '_fft_r2c', File " in message
+        assert "unsupported operator aten._fft_r2c.default at node '_fft_r2c' (File " in message
+        assert "aten.view_as_real.default at node 'view_as_real'" in message
         assert "torch.fft.fft(x).real" in message
 
     def test_torch_dtype(self):
         module = nn.Identity().eval()
         message = fails((module, (torch.ones(2, dtype=torch.complex64),)), UnsupportedOperatorError)
-        assert "(node 'input')" in message
+        assert "at node 'input'" in message
         assert "complex64" in message
 
     def test_ill_formed_module(self):
@@ -380,7 +380,7 @@ class TestNothingHalfWritten:
             message = fails(conv_net(), output=tmp_path / "out")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert message.startswith("the library cannot be written: LLVM ERROR: IO failure")
+        assert message.startswith("cannot write the library: LLVM ERROR: IO failure")
         assert not (tmp_path / "out").exists()
         assert left_in(temporary) == []
 
@@ -393,7 +393,7 @@ class TestNothingHalfWritten:
         monkeypatch.setenv("CXX", str(compiler))
         message = fails(conv_net())
         assert str(compiler) in message
-        assert "no space left for" in message
+        assert "no space left in" in message
 
     def test_full_disk_while_saving(self, tmp_path, temporary, monkeypatch):
         def fail(*_):
@@ -401,12 +401,12 @@ class TestNothingHalfWritten:
 
         monkeypatch.setattr(shutil, "copyfile", fail)
         message = fails(conv_net(), ArtifactError, output=tmp_path / "out")
-        assert message == f"{tmp_path / 'out'}: cannot be written: No space left on device"
+        assert message == f"{tmp_path / 'out'}: cannot write: No space left on device"
         assert os.listdir(tmp_path) == ["temporary"]
 
     def test_wrong_destination_is_known_before_the_work(self, tmp_path):
         (tmp_path / "notes.txt").touch()
-        with pytest.raises(UsageError, match="holds files that are not an artifact's") as error:
+        with pytest.raises(UsageError, match="contains files that are not an artifact") as error:
             compile_model(conv_net(), output=tmp_path)
         assert error.value.stage == "load"
 
@@ -421,7 +421,7 @@ class TestNothingHalfWritten:
         for name in ("nothing", "notes.txt"):
             (tmp_path / "notes.txt").touch()
             monkeypatch.setenv("CXX", str(tmp_path / name))
-            assert "cannot be run to link the library" in fails(conv_net(), progress=steps.append)
+            assert "to link the library: " in fails(conv_net(), progress=steps.append)
         assert {step.name for step in steps} == {"load"}
 
     def test_a_linker_for_another_cpu(self, tmp_path, monkeypatch):
@@ -431,11 +431,11 @@ class TestNothingHalfWritten:
         compiler.chmod(0o755)
         monkeypatch.setenv("CXX", str(compiler))
         message = fails(conv_net(), progress=steps.append)
-        assert re.match(r".*/c\+\+ links for aarch64-linux-gnu, cannot link for x86_64", message)
+        assert re.match(r".*/c\+\+ links for aarch64-linux-gnu and cannot link for x86_64", message)
         monkeypatch.delenv("CXX")
         target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
         message = fails(conv_net(), target=target, compare=False, progress=steps.append)
-        assert "cannot link for aarch64-linux-gnu: set CXX to a compiler for that" in message
+        assert "cannot link for aarch64-linux-gnu; set CXX to a compiler" in message
         assert {step.name for step in steps} == {"load"}
 
     @pytest.mark.parametrize("at", ["import", "Legalize", "export", "compare"])

@@ -105,9 +105,9 @@ def test_a_name_that_torch_cannot_export():
             return x.reshape(3, 4)
 
     message = fails((Fixed().eval(), (torch.ones(6, 2),)), shapes={"x": ("n", 2)})
-    assert "torch.export fails" in message
+    assert "torch.export failed" in message
     assert fails(conv_net(), UsageError, shapes={"x": ("a b", 3, 8, 8)}) == (
-        "input 'x' of ConvNet: the name of a dim must be an identifier, got 'a b'"
+        "input 'x' of ConvNet: expected an identifier as name of a dim, got 'a b'"
     )
 
 
@@ -132,10 +132,10 @@ def test_static():
 
     model = onnx_conv(("n", 3, "h", 8))
     assert fails(model, UsageError, static=True) == (
-        "input 'image.0' of graph: give a size of n, h"
+        "input 'image.0' of graph: give a size for n, h"
     )
     assert fails(model, UsageError, shapes={"image.0": (1, 3, "h", 8)}, static=True) == (
-        "input 'image.0' of graph: give a size of h"
+        "input 'image.0' of graph: give a size for h"
     )
     compiled = compile_model(model, shapes={"image.0": (1, 3, 8, 8)}, static=True)
     assert compiled.inputs[0].shape == (1, 3, 8, 8)
@@ -147,7 +147,7 @@ def test_a_relax_module_with_symbols_is_not_made_static():
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.op.negative(x)))
     message = fails(builder.get(), UsageError, static=True, compare=False)
-    assert "input 'x' cannot be made static" in message
+    assert "cannot make input 'x' static" in message
 
 
 def test_wrong_shape(onnx_file):
@@ -167,7 +167,7 @@ def test_wrong_shape(onnx_file):
 
 def test_unknown_rank():
     model = onnx_model([helper.make_node("Relu", ["x"], ["y"])], [("x", 1, None)], [("y", 1, [])])
-    assert "input 'x' of graph has no known rank: give its shape" in fails(model, UsageError)
+    assert "input 'x' of graph has an unknown rank; give its shape" in fails(model, UsageError)
     compiled = compile_model(model, shapes={"x": (2, 3)})
     assert compiled.inputs[0].shape == (2, 3)
 

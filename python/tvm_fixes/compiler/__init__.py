@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""From a model to an artifact: :mod:`.compilation` shows the steps, in order."""
+"""Compilation of a model to an artifact; :mod:`.compilation` lists the steps in order."""
 
 from .compilation import compile
 from .options import OUTSIDE_FROM, WEIGHTS_CHOICES

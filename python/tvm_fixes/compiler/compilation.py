@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""From a model to a library, in one call."""
+"""Compilation of a model to a library in one call."""
 
 import os
 from collections.abc import Mapping
@@ -69,75 +69,78 @@ def compile(
     Parameters
     ----------
     source : str, path or object
-        A file ``.onnx``, or ``.pt2`` of ``torch.export.save``; ``"package.module:factory"``, a
-        callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs; or an
-        ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, such a module and tuple, or an
-        ``IRModule`` (which nothing can be compared with).
+        An ``.onnx`` file, a ``.pt2`` file (``torch.export.save``), ``"package.module:factory"`` (a
+        callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs), a pair
+        of such a module and tuple, an ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, or
+        an ``IRModule``.  An ``IRModule`` has no reference to compare with.
     target : str, mapping or tvm.target.Target
-        ``"native"`` (this CPU with its features), ``"cuda/sm_90"`` (a GPU of that architecture) or
-        ``"cuda"`` (the one of this machine), a TVM tag, or a configuration as a mapping or JSON.
+        ``"native"`` (this CPU with its features), ``"cuda/sm_90"`` (a GPU architecture),
+        ``"cuda"`` (the GPU of this machine), a TVM target tag, or a target configuration as a
+        mapping or JSON.
     layout : str, optional
-        One of :data:`tvm_fixes.pipeline.LAYOUTS`: the convolutions channels-first (``"NCHW"``),
-        channels-last (``"NHWC"``) or in blocks of channels (``"NCHW8c"``), in any rank.  By default
-        as they are, or in blocks where :func:`~tvm_fixes.transform.ChooseLayout` finds that faster.
+        One of :data:`tvm_fixes.pipeline.LAYOUTS`: convert convolutions of any rank to
+        channels-first (``"NCHW"``), channels-last (``"NHWC"``) or blocked channels (``"NCHW8c"``).
+        By default, each keeps its layout unless :func:`~tvm_fixes.transform.ChooseLayout` finds
+        blocked channels faster.
     shapes : mapping of str to sequence of int and str, optional
-        Shapes of inputs by name.  A name makes a dim of a PyTorch module symbolic, and elsewhere
-        calls one that is symbolic: the same size wherever it stands.  A size makes a symbolic dim
-        of an ONNX model static; for PyTorch it is the size to compare at.
+        Shapes of inputs by name.  A name makes a dim of a PyTorch module symbolic, or names an
+        existing symbolic dim; equal names mean equal sizes.  A size makes a symbolic dim of an ONNX
+        model static; for PyTorch, it is the size used for the comparison.
     static : bool
-        Make every dim static, with the sizes of `shapes`, or of PyTorch's example inputs.
+        Make all dims static, with the sizes from `shapes` or PyTorch's example inputs.
     output : path, optional
-        A directory that the artifact is saved to, unless it was compared and is not equal.
+        A directory to save the artifact to, unless its outputs differ from the reference's.
     compare : bool
         Run the library and ONNX Runtime or PyTorch on the same random inputs.
     rtol, atol : float, optional
-        Tolerances, in place of those of :data:`tvm_fixes.debug.comparison.TOLERANCES`.
+        Tolerances that replace those of :data:`tvm_fixes.debug.comparison.TOLERANCES`.
     seed : int
-        Of the random inputs; not negative.
+        The seed of the random inputs; not negative.
     verify : bool
-        Verify the module after import, and again when its operators have become calls of kernels.
+        Verify the module after the import, and again after ``Legalize``.
     verify_each : bool
-        Verify it after each pass too, so that an error names the pass that is at fault.
+        Verify it after each pass too, so that an error names the faulty pass.
     runtime_checks : bool
-        Have the model check what could not be proved, and raise an ``AssertionError`` that names
-        operator and values.
+        Let the model check at run time what cannot be proved at compile time.  A failed check
+        raises an ``AssertionError`` that names the operator and the values.
     max_growth : float
-        The ratio of values computed at compile time to the constants they are computed of, in
-        bytes. What would exceed it is computed when the model runs; ``report.unfolded`` lists it.
+        Limit constants that are computed at compile time to this multiple of the constants that
+        they are computed from, in bytes.  Larger ones are computed when the model runs;
+        ``report.unfolded`` lists them.
     max_size_ratio : float, optional
-        Refuse a model whose constants would exceed this ratio to its parameters, in bytes; the
-        first 256 KiB do not count.  By default there is no limit, and a warning from 1.2 on.
+        Reject a model whose constants exceed this multiple of its parameters by more than 256 KiB.
+        By default, there is no limit, and a warning above 1.2.
     weights : str
-        Where the parameters are: ``"inside"`` the library, ``"outside"`` it in a file
-        ``weights.safetensors``, or ``"auto"``: outside from 1 GiB of them on.
+        Store the weights ``"inside"`` the library, ``"outside"`` it in ``weights.safetensors``, or
+        ``"auto"`` (outside from 1 GiB).
     unsafe_indices : bool
-        Trust the indices that the model computes, in the place of an ``AssertionError`` where one
-        is out of range: see :func:`tvm_fixes.pipeline`.
+        Trust computed indices.  Otherwise, one out of range raises an ``AssertionError``: see
+        :func:`tvm_fixes.pipeline`.
     trust : bool
-        Read a file ``.pt2`` as PyTorch does, which runs the code in it; else a file that may run
-        code is refused.  To name a factory is to trust it: it always runs.
+        Read a ``.pt2`` file even if it may run code.  Otherwise, such a file is rejected.  A
+        factory always runs.
     progress : callable, optional
-        Called with a :class:`Step` as each begins and ends.
+        Called with a :class:`Step` when a step begins and when it ends.
 
     Returns
     -------
     model : CompiledModel
-        The library, loaded from the file that :meth:`CompiledModel.save` writes; its ``report``
-        tells what was found, ``report.equal`` whether every output is equal.
+        The library, loaded from the file that :meth:`CompiledModel.save` writes.  Its ``report``
+        has the results; ``report.equal`` tells whether all outputs are equal.
 
     Raises
     ------
     UsageError
-        If what is asked for does not exist or does not fit the model.
+        If an option is invalid or does not fit the model.
     CompileError
-        If the model cannot be compiled, or is larger than `max_size_ratio` lets it be; the message
-        names operator and node where one is at fault.
+        If the model cannot be compiled or exceeds `max_size_ratio`; the message names the operator
+        and the node at fault.
     UntrustedError
-        If the file may run code and `trust` was not given.
+        If the file may run code and `trust` is not set.
     VerifyError
-        If a module on the way is wrong, as :func:`tvm_fixes.verify` finds it; ``stage`` tells when.
+        If :func:`tvm_fixes.verify` finds an error; ``stage`` names the step.
     ArtifactError
-        If the artifact cannot be written to `output`, such as on a full disk.
+        If the artifact cannot be written to `output`, for example because the disk is full.
     """
     run = Run(progress)
     verification = Verification(verify, verify_each)

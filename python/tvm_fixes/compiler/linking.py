@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""From an executable to a library in a directory of its own."""
+"""Linking of an executable into a library in a temporary directory."""
 
 import shutil
 import tempfile
@@ -48,9 +48,9 @@ class Linked(NamedTuple):
     ----------
     directory : Path
     manifest : Manifest
-        What it holds.
+        The manifest of the library.
     owner : tempfile.TemporaryDirectory
-        Keeps `directory` for as long as it lives.
+        Removes `directory` when it is garbage-collected.
     """
 
     directory: Path
@@ -65,7 +65,7 @@ def export(
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight],
 ) -> CompiledModel:
-    """Link the library, and load it from there if it runs here; see :func:`link`."""
+    """Link the library with :func:`link`, and load it if it runs on this machine."""
     linked = link(executable, target, signature, constants, weights)
     return CompiledModel(linked.directory, linked.manifest, owner=linked.owner)
 
@@ -77,19 +77,19 @@ def link(
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight] | None = None,
 ) -> Linked:
-    """Link the library into a temporary directory, and write the weights beside it.
+    """Link the library in a temporary directory, and write the weights next to it.
 
     Parameters
     ----------
     executable : relax.VMExecutable
     target : tvm.target.Target
-        What it was built for.
+        The target that `executable` was built for.
     signature : Signature
         The model's inputs and outputs.
     constants : tuple of ConstantRecord
-        Where the constants in the library come from.
+        The provenance of the constants in the library.
     weights : mapping of str to Weight, optional
-        The weights that lie beside it.
+        The weights to store outside the library.
 
     Raises
     ------
@@ -124,21 +124,21 @@ def _write_weights(path: Path, weights: Mapping[str, Weight]) -> WeightsRecord:
         return write_weights(path, weights)
     except OSError as error:
         raise CompileError(
-            f"the weights cannot be written to {path.parent}: {error.strerror}"
+            f"cannot write the weights to {path.parent}: {error.strerror}"
         ) from error
 
 
 def _link(executable: relax.VMExecutable, library: Path, workspace: str, triple: str) -> None:
-    # In a child, for LLVM calls exit() when it cannot write an object file.
+    # In a child: LLVM calls exit() if it cannot write an object file.
     write = partial(executable.export_library, str(library), workspace_dir=workspace)
     outcome = run_forked(write, timeout=None)
     if outcome.kind is OutcomeKind.VALUE:
         return
     said = [line for line in outcome.output.splitlines() if line.startswith("LLVM ERROR:")]
-    # The first line that a linker writes says what is wrong; the others repeat it.
+    # The linker's first line names the problem; the others repeat it.
     reason, *rest = [*said, *str(outcome).splitlines()]
     if reason.endswith("Compilation error:"):
-        reason = f"{cc.get_cc()} (CXX names another) cannot link for {triple}: {rest[0]}"
+        reason = f"{cc.get_cc()} cannot link for {triple}: {rest[0]}; set CXX to another compiler"
     if shutil.disk_usage(library.parent).free < FULL_DISK:
-        reason = f"{reason} (no space left for {library.parent})"
-    raise CompileError(f"the library cannot be written: {reason}")
+        reason = f"{reason} (no space left in {library.parent})"
+    raise CompileError(f"cannot write the library: {reason}")

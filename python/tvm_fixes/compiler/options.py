@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Checks of what is asked for: what is certain to fail later fails before the work."""
+"""Checks of the options before a compilation starts."""
 
 import math
 import os
@@ -27,13 +27,13 @@ from ..support import switches
 from ..target import cuda
 
 WEIGHTS_CHOICES = ("auto", "inside", "outside")
-"""Where the weights may be: see :func:`~tvm_fixes.compile`."""
+"""The values of `weights` of :func:`tvm_fixes.compile`."""
 
 OUTSIDE_FROM = 1 << 30
-"""The size of the parameters, in bytes, from which on they lie outside unless asked for inside."""
+"""From this size in bytes, ``weights="auto"`` stores the parameters outside the library."""
 
 FULL_DISK = 1 << 20
-"""With fewer bytes left than this, a disk counts as full."""
+"""A disk with fewer free bytes counts as full."""
 
 
 def check_request(
@@ -43,12 +43,12 @@ def check_request(
     max_size_ratio: float | None,
     weights: str,
 ) -> None:
-    """Check the options that are only values, and the switches of the environment.
+    """Check the values of options, and the fix ids in ``TVM_FIXES_DISABLE``.
 
     Raises
     ------
     UsageError
-        If a switch is unknown, or an option has no such value.
+        If a fix id is unknown or the value of an option is invalid.
     """
     try:
         switches.disabled()
@@ -57,9 +57,9 @@ def check_request(
     check_ratio(max_size_ratio)
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if tolerance is not None and not 0 <= tolerance < math.inf:
-            raise UsageError(f"{name} must be a number that is not negative, got {tolerance}")
+            raise UsageError(f"{name} must be >= 0 and finite, got {tolerance}")
     if seed < 0:
-        raise UsageError(f"seed must not be negative, got {seed}")
+        raise UsageError(f"seed must be >= 0, got {seed}")
     if weights not in WEIGHTS_CHOICES:
         raise UsageError(
             f"unknown weights {weights!r}; expected one of {', '.join(WEIGHTS_CHOICES)}"
@@ -69,12 +69,12 @@ def check_request(
 def check_machine(
     target: tvm.target.Target, compare: bool, output: str | os.PathLike[str] | None
 ) -> None:
-    """Check that this machine can do what is asked for.
+    """Check that this machine can build, run and save the library.
 
     Raises
     ------
     UsageError
-        If the library is to be compared and cannot run here, or `output` cannot be written to.
+        If `compare` is set and the library cannot run here, or if `output` is not writable.
     CompileError
         If a compiler for the target is missing.
     """
@@ -83,7 +83,8 @@ def check_machine(
     )
     if compare and problem:
         raise UsageError(
-            f"cannot compare what cannot run here: {problem}; pass compare=False (--no-compare)"
+            f"cannot compare: the library does not run here: {problem}; pass compare=False "
+            "(--no-compare)"
         )
     if target.kind.name == "cuda":
         cuda.find_compiler(str(target.attrs["arch"]))
@@ -93,30 +94,31 @@ def check_machine(
 
 
 def are_outside(weights: str, parameter_bytes: int) -> bool:
-    """Whether the weights lie beside the library, as one of :data:`WEIGHTS_CHOICES` has it."""
+    """Whether to store the weights outside the library, given one of :data:`WEIGHTS_CHOICES`."""
     return weights == "outside" or (weights == "auto" and parameter_bytes >= OUTSIDE_FROM)
 
 
 def _check_linker(triple: str) -> None:
-    """Check that there is a compiler to link with, and that it is not for another CPU."""
+    """Check that the compiler that links the library exists and supports the CPU."""
     compiler = cc.get_cc()
     if compiler is None:
-        raise CompileError("no C++ compiler to link the library: install g++, or set CXX to one")
+        raise CompileError("no C++ compiler to link the library: install g++ or set CXX")
     try:
         done = subprocess.run(
             [compiler, "-dumpmachine"], capture_output=True, text=True, errors="replace", timeout=10
         )
     except OSError as error:
         raise CompileError(
-            f"{compiler} (CXX names another) cannot be run to link the library: {error.strerror}"
+            f"cannot run {compiler} to link the library: {error.strerror}; set CXX to another "
+            "compiler"
         ) from error
     except subprocess.TimeoutExpired:
         return
     machine = done.stdout.strip()
     ours, theirs = map(targets.architecture, (triple, machine))
-    # A compiler that does not name its machine is tried.
+    # Accept a compiler that does not name its machine.
     if done.returncode == 0 and ours and theirs and ours != theirs:
         raise CompileError(
-            f"{compiler} links for {machine}, cannot link for {triple}: set CXX to a compiler for "
-            "that"
+            f"{compiler} links for {machine} and cannot link for {triple}; set CXX to a compiler "
+            f"for {triple}"
         )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The steps of a compilation as a caller sees them: names, times and failures."""
+"""The steps of a compilation that callers see: names, times and failures."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,16 +22,16 @@ from ..errors import CompileError, summarize
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a compilation, as it begins and as it ends.
+    """One step of a compilation.
 
     Attributes
     ----------
     name : str
-        ``load``, ``import``, ``verify``, ``reference``, a stage of
-        :func:`tvm_fixes.pipeline.stages`, ``verify kernels`` after its ``Legalize``, ``build``,
-        ``export``, ``compare`` or ``save``.  It is for people to read.
+        A readable name: ``load``, ``import``, ``verify``, ``reference``, a stage of
+        :func:`tvm_fixes.pipeline.stages`, ``verify kernels`` after ``Legalize``, ``build``,
+        ``export``, ``compare`` or ``save``.
     seconds : float or None
-        The time that it took; None while it runs.
+        The time that the step took; None while it runs.
     """
 
     name: str
@@ -42,12 +42,12 @@ Progress = Callable[[Step], None]
 
 
 class Run:
-    """One compilation: the times of its steps, and their names in what they raise.
+    """One compilation: times its steps, and names the step in errors.
 
     Parameters
     ----------
     progress : callable, optional
-        Told of each step, as it begins and as it ends.
+        Called with a :class:`Step` when a step begins and when it ends.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Run:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Run the ``with`` block as a step; what it raises becomes a CompileError that names it."""
+        """Run the ``with`` block as a step; turn its exceptions into a CompileError."""
         self._progress(Step(name))
         start = time.perf_counter()
         try:
@@ -74,7 +74,7 @@ class Run:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            # A model's own code may leave by SystemExit, too.
+            # Not only Exception: a model's own code may raise SystemExit.
             raise CompileError(summarize(error), stage=name) from error
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self._progress(Step(name, self.seconds[name]))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The reference of a compilation, and the comparison of the compiled model with it."""
+"""The original model as reference, and the comparison of the compiled model with it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -30,14 +30,14 @@ from ..support.signals import interruptible
 
 
 class Reference(AbstractContextManager["Reference"]):
-    """The original model in a process of its own, and the random inputs that it runs on.
+    """The original model in its own process, with random inputs.
 
     Attributes
     ----------
     source : Source
     inputs : list of numpy.ndarray
     name : str
-        The runtime, with its version.
+        The runtime and its version.
     """
 
     def __init__(self, source: Source, seed: int) -> None:
@@ -56,7 +56,7 @@ class Reference(AbstractContextManager["Reference"]):
             return self._process.outputs()
 
     def median_seconds(self, runs: int, budget: float) -> float:
-        """As :func:`tvm_fixes.debug.comparison.median_seconds`."""
+        """Time the reference: see :func:`tvm_fixes.debug.comparison.median_seconds`."""
         with self._errors():
             return self._process.median_seconds(runs, budget)
 
@@ -72,8 +72,7 @@ class Reference(AbstractContextManager["Reference"]):
                 for spec, value in zip(self.source.inputs, self.inputs, strict=True)
             )
             raise CompileError(
-                f"{self.source.name}: the reference cannot run it with inputs {shapes}: "
-                f"{summarize(error)}"
+                f"{self.source.name}: the reference fails with inputs {shapes}: {summarize(error)}"
             ) from error
 
 
@@ -84,11 +83,12 @@ def compare_outputs(
     rtol: float | None,
     atol: float | None,
 ) -> Report:
-    """Run both on the same inputs, and add errors and latencies to the report.
+    """Run the model and the reference on the same inputs; add errors and latencies to the report.
 
-    Where an output differs by more than the default tolerances, the reference in float64 decides.
+    If an output differs by more than the default tolerances, the reference runs in float64 to
+    decide which of the two is closer.
     """
-    # A model may run for ever.
+    # A model may run forever.
     return interruptible(partial(_compare, model, reference, report, rtol, atol))
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The steps between the source and the library."""
+"""The steps of a compilation: import, lowering and build."""
 
 import warnings
 from collections.abc import Iterable
@@ -37,15 +37,15 @@ def import_model(source: Source, static: bool) -> tuple[tvm.IRModule, Origins, l
     ----------
     source : Source
     static : bool
-        Whether a dim that stays symbolic is an error.
+        Raise an error if a dim of an input stays symbolic.
 
     Returns
     -------
     mod : tvm.IRModule
     origins : Origins
-        Where its constants come from.
+        The provenance of its constants.
     warned : list of str
-        What the importer warned of.
+        The importer's warnings.
 
     Raises
     ------
@@ -58,13 +58,13 @@ def import_model(source: Source, static: bool) -> tuple[tvm.IRModule, Origins, l
         if static:
             _check_static(mod["main"])
         origins = Origins(mod, source.parameters())
-    # Libraries warn of their own deprecations by other classes, or by subclasses.
+    # Libraries issue their deprecation warnings as other classes or subclasses.
     texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
     return mod, origins, list(dict.fromkeys(texts))
 
 
 def scratch_for(source: Source, weights: str) -> Scratch | None:
-    """The file that holds large constants meanwhile, where weights lie beside the library."""
+    """A file for large constants during the compilation; None if the weights go inside."""
     if not are_outside(weights, source.parameter_bytes):
         return None
     scratch = Scratch()
@@ -78,7 +78,7 @@ def _check_static(main: relax.Function) -> None:
         if not isinstance(shape, relax.ShapeExpr) or not all(
             isinstance(dim, tvm.tirx.IntImm) for dim in shape.values
         ):
-            raise UsageError(f"input {param.name!r} cannot be made static: it is {param.ty}")
+            raise UsageError(f"cannot make input {param.name!r} static: its type is {param.ty}")
 
 
 def lower(
@@ -89,26 +89,26 @@ def lower(
     verification: Verification,
     to_params: Iterable[tvm.transform.Pass] = (),
 ) -> tuple[tvm.IRModule, int]:
-    """Run the stages of the pipeline, each as a step.
+    """Run each stage of the pipeline as a step.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        The module as it was imported.
+        The imported module.
     lowering : Stages
     target : tvm.target.Target
     run : Run
     verification : Verification
-        Verifies the kernels when all operators have become such.
+        Verifies the module after ``Legalize``.
     to_params : iterable of Pass
-        Run in front of the stage ``Lower``: what takes constants out of the library.
+        Passes that take constants out of the module; they run before the stage ``Lower``.
 
     Returns
     -------
     mod : tvm.IRModule
-        The module as it is built.
+        The module to build.
     transforms : int
-        How many layout transforms of activations are left when the layouts are settled.
+        The number of layout transforms of activations that are left after the layout stage.
     """
 
     def through(mod: tvm.IRModule, *stages: tvm.transform.Pass) -> tvm.IRModule:
@@ -128,7 +128,7 @@ def lower(
 
 
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
-    """Build a module that :func:`lower` has lowered."""
+    """Build a module that :func:`lower` returned."""
     if target.kind.name == "cuda":
         return cuda.build(mod, target)
     return relax.build(mod, target, relax_pipeline=None)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Where the verifier stands: in front of a build, and between the steps of a compilation."""
+"""Verification of modules before a build and between the steps of a compilation."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ def build(
     *,
     system_lib: bool | None = None,
 ) -> relax.VMExecutable:
-    """``relax.build`` with the verifier in front.
+    """Verify a module, then build it with ``relax.build``.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        The module, verified before anything else is done with it.
+        The module.
     target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib
         As for ``tvm.relax.build``.
 
@@ -62,18 +62,18 @@ def build(
 
 @dataclass
 class Verification:
-    """When a compilation verifies its module, and how much could not be proved.
+    """The verification of the module of one compilation.
 
-    Where the fix ``verifier`` is switched off, TVM's own check takes its place.
+    If the fix ``verifier`` is off, it runs TVM's own check instead.
 
     Attributes
     ----------
     is_on : bool
-        Whether the module is verified at all.
+        Whether to verify the module.
     after_each_pass : bool
-        Whether it is verified after each pass too.
+        Whether to verify it after each pass too.
     unproved : int or None
-        How many obligations were neither proved nor disproved; None while nothing was verified.
+        The number of obligations neither proved nor disproved; None before the first verification.
     """
 
     is_on: bool
@@ -81,12 +81,12 @@ class Verification:
     unproved: int | None = None
 
     def check(self, mod: tvm.IRModule, run: Run, step: str) -> None:
-        """Verify `mod`, as a step of this name.
+        """Verify `mod` as the step `step`.
 
         Raises
         ------
         VerifyError
-            If there are errors.
+            If the verifier finds an error.
         """
         if not self.is_on:
             return
@@ -99,7 +99,7 @@ class Verification:
             self.unproved = (self.unproved or 0) + len(found.warnings)
 
     def context(self) -> AbstractContextManager[object]:
-        """The context to run passes in: the current one, with VerifyEach if asked for."""
+        """The context for the passes: the current one, plus VerifyEach for `after_each_pass`."""
         if not self.after_each_pass or not switches.enabled(VERIFIER):
             return nullcontext()
         current = tvm.transform.PassContext.current()

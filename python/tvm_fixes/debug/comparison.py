@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The comparison of outputs with a reference's, and the time that each takes."""
+"""Comparison of outputs with a reference's, and measurement of latencies."""
 
 import statistics
 import time
@@ -27,15 +27,19 @@ TOLERANCES: dict[str, tuple[float, float]] = {
     "float16": (1e-2, 5e-3),
     "bfloat16": (5e-2, 2e-2),
 }
-"""Relative tolerance by the reference's dtype, and absolute for a largest magnitude of 1.
+"""Relative and absolute tolerance by the reference's dtype.
 
-The absolute tolerance is multiplied by the reference's largest magnitude: the rounding of a sum is
-in proportion to its terms, and an output of small numbers must not equal zeros.  Half precision has
-room for sums that are rounded at every step.  Other dtypes have to be identical.
+The absolute tolerance is multiplied by the reference's largest magnitude: the rounding error of a
+sum is proportional to its terms, and a fixed tolerance would accept zeros for an output of small
+numbers.  The 16-bit tolerances allow for sums that are rounded at every step.  Other dtypes must
+match exactly.
 """
 
-_TIMES_THE_MEDIAN = 4.0
-"""How many median distances of the reference an element may be from float64, if ours is closer."""
+_MEDIAN_FACTOR = 4.0
+"""Limit of an element's float64 error, as a multiple of the reference's median float64 error."""
+
+BLOCKS = 3
+"""The maximum number of blocks per call that :func:`latencies_ms` times."""
 
 
 def compare(
@@ -55,12 +59,12 @@ def compare(
     ours, theirs : numpy.ndarray
         The output to judge, and the reference's.
     rtol, atol : float, optional
-        Tolerances as they are; those of :data:`TOLERANCES` by default.
+        Tolerances, used as they are; by default, those of :data:`TOLERANCES`.
 
     Returns
     -------
     comparison : OutputComparison
-        The verdict, and the errors that it rests on.
+        The verdict and the errors.
     """
     largest = _largest_magnitude(theirs)
     default_rtol, default_atol = TOLERANCES.get(theirs.dtype.name, (0.0, 0.0))
@@ -80,7 +84,7 @@ def compare(
         return verdict(f"expected shape {theirs.shape}, got {ours.shape}")
     same = ours == theirs
     if theirs.dtype.kind in "biu":
-        # Python's integers: a difference of two int64 may not fit one.
+        # Python integers: the difference of two int64 values may overflow.
         pairs = zip(ours[~same].tolist(), theirs[~same].tolist(), strict=True)
         errors = [(abs(int(a) - int(b)), abs(int(b))) for a, b in pairs]
         outside = sum(error > atol + rtol * magnitude for error, magnitude in errors)
@@ -94,7 +98,7 @@ def compare(
     finite = np.isfinite(a) & np.isfinite(b)
     odd = int(np.count_nonzero(~(same | finite | (np.isnan(a) & np.isnan(b)))))
     if odd:
-        return verdict(f"{odd} of {b.size} elements are not finite, and not the reference's")
+        return verdict(f"{odd} of {b.size} elements are not finite and differ from the reference")
     error = np.abs(a[finite] - b[finite])
     outside = int(np.count_nonzero(error > atol + rtol * np.abs(b[finite])))
     problem = ""
@@ -109,24 +113,28 @@ def compare(
 def judge(
     found: OutputComparison, ours: np.ndarray, theirs: np.ndarray, exact: np.ndarray
 ) -> OutputComparison:
-    """Decide by a run in float64 whether it is the reference that is off.
+    """Judge again with a float64 run of the reference, in case the reference itself is off.
 
     Parameters
     ----------
     found : OutputComparison
-        What :func:`compare` found of `ours` and `theirs`.
+        The result of :func:`compare` for `ours` and `theirs`.
     ours, theirs : numpy.ndarray
         The output to judge, and the reference's.
     exact : numpy.ndarray
-        That of the reference in float64.
+        The output of the reference in float64.
 
     Returns
     -------
     comparison : OutputComparison
-        Equal if each element that :func:`compare` finds too far from `theirs` is within the same
-        tolerance of `exact`, at least as close to it as that of `theirs`, or, if the median
-        distance of `ours` is no larger than that of `theirs`, within four times that; with both
-        largest differences in any case.
+        The result with the largest float64 error (distance from `exact`) of `ours` and of
+        `theirs`.  It is equal if each element of `ours` that :func:`compare` finds outside the
+        tolerance satisfies one of these conditions:
+
+        - It is within the tolerance of `exact`.
+        - Its float64 error is no larger than that of the same element of `theirs`.
+        - The median float64 error of `ours` is no larger than that of `theirs`, and the element's
+          is within four times the latter.
     """
     is_comparable = found.max_abs_error is not None and exact.shape == theirs.shape
     if found.equal or theirs.dtype.name not in TOLERANCES or not is_comparable:
@@ -138,12 +146,12 @@ def judge(
     apart, magnitude = np.abs(a - b)[finite], np.abs(b)[finite]
     own, other = np.abs(a - c)[finite], np.abs(b - c)[finite]
     largest, reference_largest = float(own.max()), float(other.max())
-    # One element where the reference is far off excuses no other one.
+    # Judge each element: a large error of the reference in one element excuses no other.
     outside = ~(apart <= found.atol + found.rtol * magnitude)
-    # Where most are off, it is by rounding that the model enlarges, and each is so by chance.
+    # If most elements are off, the model amplifies rounding errors, and each error is random.
     allowed = np.maximum(other, found.atol + found.rtol * np.abs(c)[finite])
     if np.median(own) <= np.median(other):
-        allowed = np.maximum(allowed, _TIMES_THE_MEDIAN * np.median(other))
+        allowed = np.maximum(allowed, _MEDIAN_FACTOR * np.median(other))
     is_closer = np.all(own[outside] <= allowed[outside])
     return replace(
         found,
@@ -155,7 +163,7 @@ def judge(
 
 
 def _largest_magnitude(array: np.ndarray) -> float:
-    """The largest absolute value of the finite elements; 0 where there are none."""
+    """The largest absolute value of the finite elements; 0 without finite elements."""
     wide = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
     return float(wide.max(initial=0.0, where=np.isfinite(wide)))
 
@@ -163,27 +171,27 @@ def _largest_magnitude(array: np.ndarray) -> float:
 def latencies_ms(
     timers: Sequence[Callable[[int, float], float]],
     *,
-    blocks: int = 3,
+    blocks: int = BLOCKS,
     runs: int = 5,
     budget: float = 2.0,
 ) -> list[float]:
     """Measure the latency of several calls, in milliseconds.
 
-    They take turns in blocks, so that all see the same machine: each block is one call that is
-    not counted, then `runs` of the same in a row, for the idle threads of another runtime spin on
-    for a while and take the processor.  The latency is the median of the block where it is least.
+    The calls take turns in blocks, so that the load of the machine affects all alike.  A block is
+    one call of warm-up, then `runs` timed calls in a row: idle threads of another runtime spin for
+    a while and occupy the cores.  The latency is the median of the fastest block.
 
     Parameters
     ----------
     timers : sequence of callable
-        Each measures one block of its call: :func:`median_seconds` with the call bound, or the same
-        in another process.
+        Each times one block of its call: :func:`median_seconds` with the call bound, or its
+        counterpart in another process.
     blocks : int
-        The most blocks of each.
+        The maximum number of blocks per call.
     runs : int
-        The most calls that count in a block.
+        The maximum number of timed calls in a block.
     budget : float
-        Seconds after which nothing further begins; each call counts once in any case.
+        Time limit in seconds; at least one call of each is timed.
     """
     medians: list[list[float]] = [[] for _ in timers]
     share = budget / (blocks * len(timers))
@@ -197,7 +205,7 @@ def latencies_ms(
 
 
 def median_seconds(call: Callable[[], object], runs: int, budget: float) -> float:
-    """Call once, then `runs` times or until `budget` seconds are over; the median of these."""
+    """Call once as warm-up, then `runs` times within `budget` seconds; return the median time."""
     end = time.perf_counter() + budget
     call()
     taken: list[float] = []

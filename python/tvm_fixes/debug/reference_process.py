@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The reference in a process of its own: what kills or stops it leaves this one as it is."""
+"""The reference in its own process, so that a crash or a hang of it does not affect this one."""
 
 import mmap
 import os
@@ -34,28 +34,28 @@ __all__ = ["ReferenceProcess"]
 _ALIGNMENT = 64
 
 _Place = tuple[str, tuple[int, ...], int]
-"""The dtype and the shape of an output, and where it begins."""
+"""The dtype, the shape and the byte offset of an output."""
 
 
 class ReferenceProcess:
-    """Makes and runs the reference in a forked child, always with the same inputs.
+    """Builds and runs the reference in a forked child, always with the same inputs.
 
-    The child begins with a copy of this process's memory, so that nothing is sent to it; outputs of
-    any size come back through memory that both share.
+    The child starts with a copy of this process's memory, which holds the model and the inputs.
+    Outputs return through shared memory.
 
     Parameters
     ----------
     make : callable
-        Makes the reference: :meth:`tvm_fixes.source.Source.reference`.
+        Builds the reference: :meth:`tvm_fixes.source.Source.reference`.
     inputs : sequence of numpy.ndarray
-        What it is run with.
+        The inputs of every run.
 
     Raises
     ------
     CompileError
-        Whatever `make` raises of that kind.
+        If `make` raises one.
     RuntimeError
-        If it raises anything else, or crashes.
+        If `make` raises another exception or crashes.
     """
 
     def __init__(self, make: Callable[[], tuple[str, Reference]], inputs: Sequence[np.ndarray]):
@@ -76,11 +76,11 @@ class ReferenceProcess:
             raise
 
     def outputs(self) -> list[np.ndarray]:
-        """Run the reference once; the arrays are the caller's own."""
+        """Run the reference once; return copies of its outputs."""
         size, places = self._ask("run")
         if not size:
             return [np.empty(shape, numpy_dtype(dtype)) for dtype, shape, _ in places]
-        # A copy: the next run writes to the same memory.
+        # Copy: the next run overwrites the memory.
         with mmap.mmap(self._memory, size) as memory:
             data = np.frombuffer(memory[:], "uint8")
         return [
@@ -89,12 +89,12 @@ class ReferenceProcess:
         ]
 
     def median_seconds(self, runs: int, budget: float) -> float:
-        """As :func:`tvm_fixes.debug.comparison.median_seconds`, by the child's clock."""
+        """Time the reference in the child: see :func:`.comparison.median_seconds`."""
         seconds: float = self._ask("time", runs, budget)
         return seconds
 
     def close(self) -> None:
-        """End the child, whatever it does."""
+        """Kill the child."""
         if self._child is None:
             return
         self._end(timed_out=True)
@@ -109,11 +109,11 @@ class ReferenceProcess:
 
     def _ask(self, *request: Any) -> Any:
         if self._child is None:
-            raise RuntimeError("it has ended")
+            raise RuntimeError("its process has already ended")
         try:
             self._pipe.send(request)
         except OSError:
-            pass  # it has ended, as the next line finds
+            pass  # the child has ended; _receive reports how
         return self._receive()
 
     def _receive(self) -> Any:
@@ -136,7 +136,7 @@ def _serve(
     pipe: Connection,
     memory: int,
 ) -> None:
-    """Run in the child: answer until the other end is closed."""
+    """Run in the child: answer requests until the other end closes."""
     theirs.close()
     run: Callable[[], list[np.ndarray]] | None = None
     while True:
@@ -166,14 +166,14 @@ def _serve(
 
 
 def _store(outputs: Sequence[object], memory: int) -> tuple[int, list[_Place]]:
-    """Write the outputs to `memory`; return how long it is then, and where they are in it."""
+    """Write the outputs to `memory`; return its size and their places."""
     places: list[_Place] = []
     end = 0
     with open(memory, "wb", closefd=False) as file:
         for index, output in enumerate(outputs):
             if not isinstance(output, np.ndarray) or output.dtype.kind == "O":
                 kind = getattr(output, "dtype", type(output).__name__)
-                raise TypeError(f"output {index} is of {kind}, expected a tensor of numbers")
+                raise TypeError(f"output {index}: expected a tensor of numbers, got {kind}")
             begin = -(-end // _ALIGNMENT) * _ALIGNMENT
             file.seek(begin)
             file.write(np.ascontiguousarray(output).reshape(-1).view("uint8").data)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Compiled models: run, saved and loaded."""
+"""Running, saving and loading compiled models."""
 
 from .compiled_model import CompiledModel
 from .lifted_module import LiftedModule

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Calls of a library in a process that was forked after the library had run.
+"""Calls of a library in a process that was forked after the library ran.
 
-The worker threads of TVM's pool belong to the thread that first ran a parallel kernel.  A fork
-keeps that thread and not its workers, so the next parallel kernel on it would wait for ever.  What
-it calls there runs on a new thread, which makes a pool of its own.
+The workers of TVM's thread pool belong to the thread that first ran a parallel kernel.  A fork
+keeps that thread but not its workers, so its next parallel kernel would wait forever.  Therefore,
+calls of that thread run on a new thread, which makes its own pool.
 """
 
 import os
@@ -26,24 +26,24 @@ from typing import Any, Protocol
 
 
 class Renewable(Protocol):
-    """What has a state that a fork spoils."""
+    """An object whose state must be reset after a fork."""
 
     def _renew(self) -> None: ...
 
 
-# The thread that the fork kept, and the one that calls libraries in its place.
+# The thread that the fork kept, and the executor that calls libraries for it.
 _kept: int | None = None
 _executor: ThreadPoolExecutor | None = None
 _renewable: "weakref.WeakSet[Renewable]" = weakref.WeakSet()
 
 
 def renew(model: Renewable) -> None:
-    """Have `model` renewed in each child that this process forks."""
+    """Register `model` to be renewed in each child that this process forks."""
     _renewable.add(model)
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `function` where a parallel kernel finds its workers."""
+    """Call `function` on a thread whose pool has workers."""
     global _executor
     if threading.get_ident() != _kept:
         return function(*arguments)

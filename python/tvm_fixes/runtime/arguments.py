@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The arguments of a call: bound to names, and compared with what the model takes."""
+"""Arguments of a call: bound to names, and checked against the model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from ..support.tensors import dtype_of, is_torch
 from .manifest import TensorSpec, describe_shape
 
 Bounds = Mapping[str, tuple[int, int | None]]
-"""The sizes that each symbolic dim may have, both ends included."""
+"""The smallest and largest size of each symbolic dim; None for no limit."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What messages call an argument, and say that it may be."""
+    """The word for an argument and its accepted kinds, for messages."""
 
     word: str
     kinds: str
@@ -73,7 +73,7 @@ def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, A
 
 
 def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role: Role) -> None:
-    """Compare arrays with what the model takes.
+    """Check arrays against their specifications.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role:
     Raises
     ------
     InputError
-        If one is not an array on the CPU, or has another shape or dtype; the message names it.
+        If one is not an array on the CPU, or its shape or dtype differs; the message names it.
     """
     sizes: dict[str, tuple[int, str]] = {}
     for spec, value in values:
@@ -105,10 +105,10 @@ def _check_shape(
     bounds: Bounds,
     role: Role,
 ) -> None:
-    """Compare `shape` with the one described, and each symbolic dim with its earlier size."""
+    """Check `shape` against `spec`, and each symbolic dim against its size in earlier arrays."""
     if spec.shape is None:
         return
-    problem = "" if len(shape) == len(spec.shape) else "another rank"
+    problem = "" if len(shape) == len(spec.shape) else "different rank"
     for axis, (want, got) in enumerate(zip(spec.shape, shape, strict=False)):
         if isinstance(want, int):
             problem = problem or ("" if want == got else f"axis {axis}")
@@ -117,7 +117,7 @@ def _check_shape(
         if got < low or (high is not None and got > high):
             bound = f"at least {low}" if high is None else f"from {low} to {high}"
             problem = problem or f"{want} must be {bound}"
-        # An expression of dims is checked by the library itself, before it computes.
+        # The library itself checks expressions of dims, before it computes.
         if want.isidentifier():
             size, where = sizes.setdefault(want, (got, spec.name))
             if size != got:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A compiled model: run, saved and loaded."""
+"""Running, saving and loading a compiled model."""
 
 import os
 import tempfile
@@ -31,23 +31,23 @@ from .weights import read_weights
 
 
 class CompiledModel:
-    """A model as a library that this process can run.
+    """A model, compiled to a library that this process can run.
 
-    It is made by :func:`tvm_fixes.compile` or :meth:`load`.
+    :func:`tvm_fixes.compile` and :meth:`load` return it.
 
     Parameters
     ----------
     directory : path
-        Where the library ``model.so`` lies.
+        The directory of the library ``model.so``.
     manifest : Manifest
-        What it holds.
+        The manifest of the library.
     owner : tempfile.TemporaryDirectory, optional
-        Keeps `directory` for as long as the model lives.
+        Keeps `directory` as long as the model exists.
 
     Attributes
     ----------
     report : Report or None
-        What the compilation found; :meth:`save` writes it too.
+        The report of the compilation; :meth:`save` writes it too.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CompiledModel:
         return lambda *inputs: function(*inputs, *weights)
 
     def _map_weights(self, *, check: bool = False) -> list[tvm.runtime.Tensor]:
-        """The weights that the function takes behind the inputs, as views of their file."""
+        """The weights that follow the inputs of the function, as views of their file."""
         record = self._manifest.weights
         if record is None:
             return []
@@ -90,7 +90,7 @@ class CompiledModel:
 
     @property
     def manifest(self) -> Manifest:
-        """What the library holds and what made it."""
+        """The description of the library and of its compilation."""
         return replace(self._manifest, report=self.report)
 
     def __repr__(self) -> str:
@@ -105,23 +105,23 @@ class CompiledModel:
         Parameters
         ----------
         *args : numpy.ndarray or torch.Tensor
-            Inputs in order.  They may be strided as they like; PyTorch tensors are on the CPU.
+            Inputs in order, with any strides; PyTorch tensors must be on the CPU.
         **named : numpy.ndarray or torch.Tensor
-            Inputs by name; ``**{"input.1": x}`` gives one whose name is not an identifier.
+            Inputs by name; use ``**{"input.1": x}`` if a name is not an identifier.
 
         Returns
         -------
         outputs : array, or tuple of arrays
-            The one output of a model that has one, else a tuple in the order of :attr:`outputs`.
-            PyTorch tensors if an input is one, NumPy arrays otherwise; never views of the inputs.
+            The output of a model with one output, else a tuple in the order of :attr:`outputs`.
+            PyTorch tensors if any input is one, NumPy arrays otherwise; never views of the inputs.
 
         Raises
         ------
         InputError
-            If there are too many, too few or unknown inputs, or one has another shape or dtype
-            than the model's.  Nothing has run then.
+            If there are too many, too few or unknown inputs, or if the shape or dtype of one does
+            not fit the model.  The model does not run in that case.
         ArtifactError
-            If the library is for another CPU.
+            If the library does not run on this machine.
         """
         values = bind(self.inputs, args, named)
         check_arrays(zip(self.inputs, values, strict=True), self._manifest.bounds, INPUT)
@@ -133,20 +133,20 @@ class CompiledModel:
         return returned(result, as_torch=as_torch)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the artifact to `directory`, at once or not at all.
+        """Write the artifact to `directory` atomically.
 
         Parameters
         ----------
         directory : path
-            A new directory, an empty one, or an earlier artifact, which is replaced.  Missing
-            parents are made.
+            A new or empty directory, or an earlier artifact, which is replaced.  Missing parents
+            are created.
 
         Raises
         ------
         UsageError
-            If `directory` holds anything else, or its parent cannot be written.
+            If `directory` contains anything else, or its parent is not writable.
         ArtifactError
-            If writing fails, such as on a full disk.
+            If writing fails, for example because the disk is full.
         """
         check_destination(directory)
         with staged(directory) as staging:
@@ -156,29 +156,29 @@ class CompiledModel:
             write_manifest(staging, self.manifest.to_json())
 
     def check_weights(self) -> None:
-        """Read all of the weights beside the library, if any, and compare their SHA-256.
+        """Check the SHA-256 of the weights outside the library, if any.
 
-        :meth:`load` compares only their size and the SHA-256 of their header.
+        :meth:`load` checks only their size and the SHA-256 of their header.
 
         Raises
         ------
         ArtifactError
-            If they are not those that the manifest describes.
+            If they differ from the manifest.
         """
         self._map_weights(check=True)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Self:
-        """Load what :meth:`save` wrote.
+        """Load an artifact that :meth:`save` wrote.
 
-        Weights beside the library are mapped, and read when the model is run; see
-        :meth:`check_weights`.  Prepared weights of a ``LiftedModule`` are checked.
+        Weights outside the library are mapped, and read when the model runs; see
+        :meth:`check_weights`.
 
         Raises
         ------
         ArtifactError
-            If `directory` is not a whole artifact, its files are not those that its manifest
-            describes, or it cannot run on this CPU.
+            If `directory` is not a complete artifact, its files differ from its manifest, or it
+            does not run on this machine.
         """
         path = Path(directory)
         return load_whole(path, lambda: cls._load(path))
@@ -192,8 +192,8 @@ class CompiledModel:
 
 
 def returned(result: Any, *, as_torch: bool) -> Any:
-    """What a model's function has returned, as :meth:`CompiledModel.run` returns it."""
-    # A shape is a tuple of its dims as well.
+    """Convert the result of a model's function to that of :meth:`CompiledModel.run`."""
+    # Not a tuple of outputs: a ShapeTuple is a single output, too.
     if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
         return from_tvm(result, as_torch=as_torch)
     outputs = tuple(from_tvm(value, as_torch=as_torch) for value in result)

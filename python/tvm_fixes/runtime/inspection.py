@@ -11,7 +11,7 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 
-"""Where the bytes of an artifact are: sections of the library, modules in it, their constants."""
+"""Sizes of the parts of an artifact: sections and modules of its library, and constants."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ class Section:
     name : str
         Such as ``".text"``.
     offset, nbytes : int
-        Where it lies in the file, and how much of the file it takes.
+        Its place and size in the file.
     """
 
     name: str
@@ -66,10 +66,9 @@ class PackedModule:
     Attributes
     ----------
     kind : str
-        Such as ``"relax.VMExecutable"``; ``"_lib"`` is the library's own code, which has no bytes
-        here.
+        Such as ``"relax.VMExecutable"``; ``"_lib"`` is the library's own code, with size 0.
     offset, nbytes : int
-        Where it lies in the file, and how much of the file it takes.
+        Its place and size in the file.
     """
 
     kind: str
@@ -84,23 +83,23 @@ class Constant:
     Attributes
     ----------
     index : int
-        Its place in the list of constants.
+        Its index in the list of constants.
     kind : str
         ``"tensor"``, ``"shape"``, ``"string"``, ``"int"``, ``"float"`` or ``"dtype"``.
     dtype : str
-        Of a tensor; otherwise empty.
+        The dtype of a tensor; otherwise empty.
     shape : tuple of int
-        Of a tensor, or the extents of a shape.
+        The shape of a tensor, or the extents of a shape.
     file : str
-        The file that it lies in.
+        The name of its file.
     offset, nbytes : int
-        Where it lies in the file, and the size of its elements.
+        Its offset in the file, and the size of its elements.
     parameters : tuple of str
-        The parameters of the model that it is, or was computed of, where the manifest knows.
+        The parameters of the model that it is, or is computed from, if the manifest tells.
     made_by : str
-        The operator, variable and function that computed it of them; empty for one as it was.
+        The operator, variable and function that computed it; empty for an unchanged parameter.
     duplicate_of : int or None
-        The first tensor with the same bytes.
+        The index of the first tensor with the same bytes.
     """
 
     index: int
@@ -120,22 +119,22 @@ class Constant:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What :func:`inspect` found.
+    """The result of :func:`inspect`.
 
     Attributes
     ----------
     path : str
-        The artifact.
+        The path of the artifact.
     files : dict of str to int
         The sizes of its files, by name.
     sections : tuple of Section
-        Of the library.
+        The sections of the library.
     modules : tuple of PackedModule
-        That the library holds.
+        The TVM modules in the library.
     constants : tuple of Constant
-        Of the model.
+        The constants of the model.
     parameter_bytes : int or None
-        The size of the model's parameters; None where no manifest says.
+        The size of the model's parameters; None if no manifest tells.
     """
 
     path: str
@@ -157,37 +156,37 @@ class Inspection:
 
     @property
     def duplicate_bytes(self) -> int:
-        """How much of that is there a second time."""
+        """The size of the duplicates among them."""
         return sum(c.nbytes for c in self.constants if c.duplicate_of is not None)
 
     @property
     def size_ratio(self) -> float | None:
-        """The size of all files over the parameters'; None where that is unknown or zero."""
+        """The size of all files divided by the parameters'; None if that is unknown or zero."""
         return self.nbytes / self.parameter_bytes if self.parameter_bytes else None
 
     @property
     def constant_ratio(self) -> float | None:
-        """The size of the constants over the parameters'; None where that is unknown or zero."""
+        """The size of the constants divided by the parameters'; None if that is unknown or zero."""
         return self.constant_bytes / self.parameter_bytes if self.parameter_bytes else None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, with what is computed from them."""
+        """The inspection as plain values, including the computed ones."""
         computed = ("nbytes", "constant_bytes", "duplicate_bytes", "size_ratio", "constant_ratio")
         return asdict(self) | {name: getattr(self, name) for name in computed}
 
     def to_json(self) -> str:
-        """All of it as one JSON object, indented."""
+        """The inspection as one JSON object, indented."""
         return json.dumps(self.to_dict(), indent=2)
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Find out where the bytes of an artifact are.
+    """Determine the sizes of the parts of an artifact.
 
     Parameters
     ----------
     path : path
         A directory of :meth:`CompiledModel.save` or :meth:`LiftedModule.save`, or a library of
-        TVM's ``export_library``.  Its files are mapped, not loaded, and no code of theirs runs.
+        TVM's ``export_library``.  Its files are mapped, not loaded; none of their code runs.
 
     Returns
     -------
@@ -196,7 +195,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     Raises
     ------
     ArtifactError
-        If it is neither, not whole, or of another format than this version reads.
+        If it is neither, is incomplete, or has a format that this version does not read.
     """
     location = Path(path)
     manifest, weights, parameter_bytes = _read_manifest(location)
@@ -233,7 +232,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 def _read_manifest(
     path: Path,
 ) -> tuple[Manifest | None, WeightsRecord | None, int | None]:
-    """The manifest, what lies beside the library, and the size of the parameters, if known."""
+    """The manifest, the record of the weights file, and the size of the parameters, if known."""
     if not os.path.isdir(path):
         return None, None, None
     if is_lifted(path):
@@ -272,17 +271,17 @@ def _weights(path: Path, record: WeightsRecord, first: int) -> Iterator[Constant
 def _identify(
     constants: list[Constant], directory: Path, manifest: Manifest | None
 ) -> Iterator[Constant]:
-    """The constants with their names, and with what they are duplicates of."""
+    """Add the provenance of the constants, and mark duplicates."""
     records = {} if manifest is None else {r.sha256: r for r in manifest.constants}
     sizes = Counter(constant.nbytes for constant in constants if constant.kind == "tensor")
     first: dict[bytes, int] = {}
     with ExitStack() as stack:
         maps: dict[str, mmap.mmap] = {}
         for constant in constants:
-            # What is alone in its size has no duplicate, and need not be read to know.
+            # Skip the hash of a constant of unique size: it has no duplicate.
             unnamed = bool(records) and not constant.parameters
-            alone = not unnamed and sizes[constant.nbytes] == 1
-            if constant.kind != "tensor" or not constant.nbytes or alone:
+            unique = not unnamed and sizes[constant.nbytes] == 1
+            if constant.kind != "tensor" or not constant.nbytes or unique:
                 yield constant
                 continue
             if constant.file not in maps:
@@ -298,7 +297,7 @@ def _identify(
 
 
 def _digest(data: mmap.mmap, constant: Constant) -> bytes:
-    """The SHA-256 of a constant's bytes, as they lie in the mapped file `data`."""
+    """The SHA-256 of a constant's bytes in the mapped file `data`."""
     with memoryview(data) as whole:
         with whole[constant.offset : constant.offset + constant.nbytes] as part:
             return hashlib.sha256(part).digest()

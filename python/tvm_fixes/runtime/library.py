@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The library of an artifact: loaded when first needed, called by one thread at a time."""
+"""The library of an artifact: loaded on demand, called by one thread at a time."""
 
 import os
 import shutil
@@ -31,24 +31,24 @@ from .manifest import LIBRARY, MANIFEST, Manifest, hash_file
 
 
 class Library:
-    """A library, and the directory where it lies.
+    """A library and its directory.
 
     Parameters
     ----------
     directory : path
-        Where the library ``model.so`` lies.
+        The directory of the library ``model.so``.
     manifest : Manifest
-        What it holds.
+        The manifest of the library.
     owner : tempfile.TemporaryDirectory, optional
-        Keeps `directory` for as long as the library lives.
+        Keeps `directory` as long as the library exists.
 
     Attributes
     ----------
     directory : Path
     manifest : Manifest
     lock : threading.Lock
-        Held by the thread that calls the library: the virtual machine has one stack of frames, and
-        gives other threads way while it runs.
+        Held during each call: the virtual machine has only one stack of frames, and releases the
+        GIL while it runs.
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class Library:
         after_fork.renew(self)
 
     def _renew(self) -> None:
-        """Start afresh in a forked child: the thread that held the lock is not there."""
+        """Replace the lock in a forked child: the thread that held it may not exist there."""
         self.lock = threading.Lock()
 
     @property
     def device(self) -> tvm.runtime.Device:
-        """Where the arguments of its functions are to be."""
+        """The device of the arguments of its functions."""
         return tvm.cuda() if self.manifest.target["kind"] == "cuda" else tvm.cpu()
 
     @cached_property
     def machine(self) -> relax.VirtualMachine:
-        """The loaded library; one for another CPU can still be saved.
+        """The loaded library, loaded on first use, so that one for another CPU can be saved.
 
         Raises
         ------
         ArtifactError
-            If it cannot be loaded, or not run here.
+            If it cannot be loaded or does not run on this machine.
         """
         problem = targets.why_not_here(
             self.manifest.target, self.manifest.triple, self.manifest.cpu_features
@@ -97,7 +97,7 @@ class Library:
         Raises
         ------
         ArtifactError
-            If there is none of this name, or the library cannot be loaded or run.
+            If no function has this name, or the library cannot be loaded or run.
         """
         try:
             function = self.machine[name]
@@ -106,12 +106,12 @@ class Library:
         return lambda *arguments: after_fork.call(function, *arguments)
 
     def check_arity(self, number: int) -> None:
-        """Make sure that the model's function takes `number` arguments.
+        """Check that the model's function takes `number` arguments.
 
         Raises
         ------
         ArtifactError
-            If it takes another number.
+            If it does not.
         """
         name = self.manifest.function
         expected = int(self.machine.module["get_function_arity"](name))
@@ -122,12 +122,12 @@ class Library:
             )
 
     def check_file(self) -> None:
-        """Make sure that the file is the one of the manifest.
+        """Check the file against the manifest.
 
         Raises
         ------
         ArtifactError
-            If it is not there, or its SHA-256 is another one.
+            If it is missing or its SHA-256 differs.
         """
         try:
             digest = hash_file(self.directory / LIBRARY)
@@ -140,7 +140,7 @@ class Library:
             )
 
     def copy(self, staging: Path) -> None:
-        """Copy the library to `staging`, where whoever may read it may run it."""
+        """Copy the library to `staging`, and make it executable for all who may read it."""
         self.copy_file(LIBRARY, self.manifest.sha256, staging)
         mode = (staging / LIBRARY).stat().st_mode
         (staging / LIBRARY).chmod(mode | (mode & 0o444) >> 2)
@@ -151,15 +151,15 @@ class Library:
         Raises
         ------
         ArtifactError
-            If it is not there any more, or has another SHA-256.
+            If it is gone or its SHA-256 differs.
         """
         try:
             shutil.copyfile(self.directory / name, staging / name)
         except FileNotFoundError as error:
-            raise ArtifactError(f"{self.directory / name}: has gone since it was loaded") from error
-        # Another model may have been saved to where this one was loaded from.
+            raise ArtifactError(f"{self.directory / name}: removed since it was loaded") from error
+        # Another model may have been saved to this directory since.
         if hash_file(staging / name) != sha256:
-            raise ArtifactError(f"{self.directory / name}: has changed since it was loaded")
+            raise ArtifactError(f"{self.directory / name}: changed since it was loaded")
 
     def _not_loaded(self, error: Exception) -> ArtifactError:
         return ArtifactError(f"{self.directory / LIBRARY} cannot be loaded: {summarize(error)}")
@@ -169,9 +169,9 @@ _identities: dict[str, tuple[int, int, int]] = {}
 
 
 def _load(path: Path) -> Any:
-    """Load a library, also where another one that lay there before has been loaded.
+    """Load a library, even if another one was loaded from the same path before.
 
-    The loader knows libraries by their paths, and would give the earlier one.
+    The loader identifies libraries by path, and would return the earlier one.
     """
     real = os.path.realpath(path)
     status = os.stat(real)

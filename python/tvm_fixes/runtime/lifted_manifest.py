@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the artifact of a lifted model says of itself: its signature, and its prepared weights."""
+"""The manifest of a lifted model's artifact: its signature and its prepared weights."""
 
 import hashlib
 import json
@@ -36,14 +36,14 @@ FORMAT = "tvm-fixes-lifted/1"
 
 @dataclass(frozen=True)
 class WeightSpec:
-    """A weight, as the model's function took it.
+    """A weight, as a parameter of the original function.
 
     Attributes
     ----------
     name : str
-        The parameter's.
+        The name of the parameter.
     tensors : tuple of TensorSpec
-        The one tensor that it is, or the fields of a tuple.
+        The tensor, or the fields of a tuple.
     is_tuple : bool
     """
 
@@ -54,14 +54,14 @@ class WeightSpec:
 
 @dataclass(frozen=True)
 class PreparedSpec:
-    """What the prepared weights hold at one place.
+    """One of the prepared weights.
 
     Attributes
     ----------
     kind : str
         ``"tensor"``; ``"shape"``, the values of symbolic dims; or ``"tuple"`` of tensors.
     number : int
-        How many tensors of the weights file it is.
+        The number of its tensors in the weights file.
     shape : tuple of int
         The values of a shape.
     """
@@ -73,24 +73,24 @@ class PreparedSpec:
 
 @dataclass(frozen=True)
 class LiftedManifest:
-    """What the file ``manifest.json`` of a lifted model's artifact holds.
+    """The content of ``manifest.json`` in a lifted model's artifact.
 
     Attributes
     ----------
     model : Manifest
         The library, its function, and the inputs and outputs.
     transform : str
-        The function of the library that prepares weights.
+        The name of the function that prepares weights.
     lazy : bool
-        Whether that one asks for each weight.
+        Whether that function gets each weight by a callback.
     weights : tuple of WeightSpec
-        In the order of the function's parameters.
+        The weights, in the order of the function's parameters.
     prepared : tuple of PreparedSpec
-        What the function takes in their place; empty before weights are prepared.
+        The prepared weights that replace them; empty before weights are prepared.
     file : WeightsRecord or None
         The weights file; None before weights are prepared.
     weights_bytes : int
-        The size of the weights that were prepared.
+        The size of the weights before preparation.
     """
 
     model: Manifest
@@ -103,7 +103,7 @@ class LiftedManifest:
 
     @property
     def signature(self) -> str:
-        """The SHA-256 of what the function takes, as it was and as it is, and what it returns."""
+        """The SHA-256 of the function's signature, before and after it was lifted."""
         tensors = () if self.file is None else self.file.tensors
         values = [
             [asdict(spec) for spec in group]
@@ -129,13 +129,13 @@ class LiftedManifest:
 
     @classmethod
     def from_json(cls, text: str) -> "LiftedManifest":
-        """Read what :meth:`to_json` wrote.
+        """Parse the output of :meth:`to_json`.
 
         Raises
         ------
         ArtifactError
-            If `text` is not a manifest, of another format, or its signature is not the hash of
-            what it says.
+            If `text` is not a manifest, has another format, or its signature does not match its
+            content.
         """
         try:
             values = json.loads(text)
@@ -158,7 +158,7 @@ class LiftedManifest:
         except ArtifactError:
             raise
         except MALFORMED as error:
-            raise ArtifactError(f"not a whole manifest: {error!r}") from error
+            raise ArtifactError(f"malformed manifest: {error!r}") from error
         if found != manifest.signature:
             raise ArtifactError(f"signature: expected {manifest.signature}, got {found}")
         return manifest
@@ -170,7 +170,7 @@ class LiftedManifest:
         Raises
         ------
         ArtifactError
-            As :meth:`from_json`, or if it cannot be read.
+            As for :meth:`from_json`, or if it cannot be read.
         """
         path = directory / MANIFEST
         try:
@@ -182,7 +182,7 @@ class LiftedManifest:
 
 
 def is_lifted(directory: Path) -> bool:
-    """Whether the manifest in `directory` says that it is one of a lifted model."""
+    """Whether `directory` contains the manifest of a lifted model."""
     try:
         return bool(json.loads(read_text(directory / MANIFEST))["format"] == FORMAT)
     except (OSError, *MALFORMED):

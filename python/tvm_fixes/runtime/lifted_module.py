@@ -34,26 +34,25 @@ from .weights import read_weights, write_weights
 
 
 class LiftedModule:
-    """A model as a library, called with the parameters that its function had.
+    """A lifted model, called with the parameters of the original function.
 
-    It is made by :func:`tvm_fixes.lift` or :meth:`load`.  The weights are prepared when they are
-    first needed, and again when their contents are others.
+    :func:`tvm_fixes.lift` and :meth:`load` return it.  It prepares the weights when they are first
+    needed, and again when their contents change.
 
     Parameters
     ----------
     directory : path
-        Where the library ``model.so`` lies.
+        The directory of the library ``model.so``.
     manifest : LiftedManifest
-        What it holds.
+        The manifest of the library.
     owner : tempfile.TemporaryDirectory, optional
-        Keeps `directory` for as long as the model lives.
+        Keeps `directory` as long as the model exists.
     weights : mapping of str to array, or to a sequence of arrays for a tuple, optional
-        The weights by name.  They are not copied: each is read when weights are looked at.
+        The weights by name.  They are not copied, but read whenever they are compared.
     prepared : list, optional
-        Prepared weights, where there are no others.
+        Prepared weights, for a model without original weights.
     check_weights : bool
-        Whether each call looks at the contents of the weights.
-
+        Whether each call compares the contents of the weights.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class LiftedModule:
     @cached_property
     def _function(self) -> Callable[..., Any]:
         function = self._library.function(self._lifted.model.function)
-        # Until weights are prepared, it is not known how many there will be.
+        # The number of prepared weights is unknown until they are prepared.
         if self._lifted.prepared:
             self._library.check_arity(len(self.inputs) + len(self._lifted.prepared))
         return function
@@ -98,12 +97,12 @@ class LiftedModule:
 
     @property
     def weights(self) -> tuple[TensorSpec, ...]:
-        """The weights, in the order of the function's parameters; the fields of a tuple singly."""
+        """The weights, in the order of the function's parameters; tuples are flattened."""
         return tuple(spec for weight in self._lifted.weights for spec in weight.tensors)
 
     @property
     def lifted_manifest(self) -> LiftedManifest:
-        """What the library holds."""
+        """The manifest of the library."""
         return self._lifted
 
     @property
@@ -118,34 +117,34 @@ class LiftedModule:
         return f"LiftedModule({inputs} -> {outputs}, weights {weights})"
 
     def run(self, /, *args: Any, **named: Any) -> Any:
-        """Run the model, with the parameters that its function had before it was lifted.
+        """Run the model with the parameters of the original function.
 
         Parameters
         ----------
         *args : numpy.ndarray or torch.Tensor
-            The inputs, and the weights behind them, in order.
+            The inputs, then the weights, in order.
         **named : numpy.ndarray or torch.Tensor
-            Inputs and weights by name.  Weights that are not given are those that the model holds;
-            those that are given are for this call.
+            Inputs and weights by name.  Weights that are passed are used for this call only; the
+            model's own weights replace missing ones.
 
         Returns
         -------
         outputs : array, or tuple of arrays
-            As :meth:`CompiledModel.run`.
+            As for :meth:`CompiledModel.run`.
 
         Raises
         ------
         InputError
-            If there are too many, too few or unknown inputs or weights, or one has another shape
-            or dtype than the model's; the message names it.  Nothing has run then.
+            If there are too many, too few or unknown inputs or weights, or if the shape or dtype of
+            one does not fit the model; the message names it.  The model does not run in that case.
         ArtifactError
-            If the library is for another CPU.
+            If the library does not run on this machine.
 
         Notes
         -----
-        Each call reads the weights once for a fingerprint (SHA-256, about a gigabyte a second),
-        unless ``check_weights`` is off, or none is given and the model holds prepared ones alone.
-        The prepared weights of the last set are kept.
+        Each call computes a fingerprint of the weights (SHA-256, about 1 GB/s), unless
+        ``check_weights`` is off, or no weights are passed and the model has only prepared ones.
+        The model keeps the prepared weights of the last set.
         """
         inputs, given = self._split(args, named)
         check_arrays(zip(self.inputs, inputs, strict=True), self._lifted.model.bounds, INPUT)
@@ -158,27 +157,27 @@ class LiftedModule:
             return returned(result, as_torch=as_torch)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write library, prepared weights and manifest to `directory`, at once or not at all.
+        """Write library, prepared weights and manifest to `directory` atomically.
 
         Parameters
         ----------
         directory : path
-            A new directory, an empty one, or an earlier artifact, which is replaced.  Missing
-            parents are made.
+            A new or empty directory, or an earlier artifact, which is replaced.  Missing parents
+            are created.
 
         Raises
         ------
         UsageError
-            If no weights are prepared; if `directory` holds anything else, or its parent cannot be
-            written.
+            If the model has no weights, `directory` contains anything else, or its parent is not
+            writable.
         ArtifactError
-            If writing fails, such as on a full disk.
+            If writing fails, for example because the disk is full.
         """
         with self._library.lock:
             prepared = self._prepared(self._weights, is_held=True)
             before = self.lift_report.before if self.lift_report else 0
         if prepared is None:
-            raise UsageError("there are no weights to save: give them to lift()")
+            raise UsageError("no weights to save: pass them to lift()")
         check_destination(directory)
         with staged(directory) as staging:
             tensors = enumerate(tensor for value in prepared for tensor in tensors_of(value))
@@ -196,13 +195,13 @@ class LiftedModule:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Self:
-        """Load what :meth:`save` wrote; all files are compared with their SHA-256.
+        """Load an artifact that :meth:`save` wrote, and check the SHA-256 of all files.
 
         Raises
         ------
         ArtifactError
-            If `directory` is not a whole artifact of a lifted model, its files are not those that
-            its manifest describes, or it cannot run on this CPU.
+            If `directory` is not a complete artifact of a lifted model, its files differ from its
+            manifest, or it does not run on this machine.
         """
         path = Path(directory)
         return load_whole(path, lambda: cls._load(path))
@@ -211,7 +210,7 @@ class LiftedModule:
     def _load(cls, path: Path) -> Self:
         manifest = LiftedManifest.read(path)
         if manifest.file is None:
-            raise ArtifactError(f"{path / MANIFEST}: there are no weights")
+            raise ArtifactError(f"{path / MANIFEST}: no weights")
         Library(path, manifest.model).check_file()
         tensors = iter(read_weights(path / WEIGHTS, manifest.file, check=True))
         prepared = [prepared_of(spec, tensors) for spec in manifest.prepared]
@@ -220,13 +219,13 @@ class LiftedModule:
         return model
 
     def _prepared(self, weights: Mapping[str, Any] | None, is_held: bool) -> list[Any] | None:
-        """What the function takes behind the inputs; `weights` of None are the loaded ones."""
+        """The prepared weights for the function; None as `weights` means the loaded ones."""
         return self._loaded if weights is None else self._preparation.prepare(weights, is_held)
 
     def _split(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The inputs in order, and the weights that are given by name."""
+        """The inputs in order, and the passed weights by name."""
         names = [weight.name for weight in self._lifted.weights]
         number = len(self.inputs)
         if len(args) > number + len(names):
@@ -253,7 +252,7 @@ class LiftedModule:
         return bind(self.inputs, args[:number], inputs), given
 
     def _complete(self, given: dict[str, Any]) -> Mapping[str, Any] | None:
-        """All weights by name; None where the prepared ones are all there is."""
+        """All weights by name; None if the model has only prepared ones and none are passed."""
         held = self._weights
         if not given and (held is not None or self._loaded is not None):
             return held

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What an artifact says of itself: its tensors, target, versions and hash."""
+"""The manifest of an artifact: its tensors, target, versions and hashes."""
 
 import hashlib
 import importlib.metadata
@@ -48,8 +48,8 @@ class TensorSpec:
     name : str
         The model's own name for it.
     shape : tuple of (int or str), or None
-        Its dims; a string is the name of a symbolic dim, or an expression of such.  None where
-        not even the rank is known.
+        Its dims; a string is the name of a symbolic dim or an expression of symbolic dims.  None
+        if the rank is unknown.
     dtype : str
         Such as ``"float32"``.
     """
@@ -63,14 +63,14 @@ class TensorSpec:
 
 
 class Signature(NamedTuple):
-    """What a model's function takes and returns.
+    """The inputs and outputs of a model's function.
 
     Attributes
     ----------
     inputs, outputs : tuple of TensorSpec
         In the order of the function's parameters and results.
     bounds : dict of str to (int, int or None)
-        The sizes that a symbolic dim may have, both ends included.
+        The smallest and largest size of a symbolic dim; None for no limit.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -80,20 +80,20 @@ class Signature(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorRecord:
-    """A tensor beside the library, which its function takes behind the inputs.
+    """A tensor outside the library, which is an argument of the function after the inputs.
 
     Attributes
     ----------
     name : str
-        In the safetensors file.
+        Its name in the safetensors file.
     dtype : str
-        TVM's name.
+        TVM's name of its dtype.
     shape : tuple of int
         Its extents.
     parameters : tuple of str
-        The parameters of the model that it is, or was computed of.
+        The parameters of the model that it is, or is computed from.
     made_by : str
-        The operator, variable and function that computed it of them; empty for one as it was.
+        The operator, variable and function that computed it; empty for an unchanged parameter.
     """
 
     name: str
@@ -110,13 +110,13 @@ class WeightsRecord:
     Attributes
     ----------
     size : int
-        Of the file, in bytes.
+        The size of the file in bytes.
     sha256 : str
-        Of the file.
+        The hash of the file.
     header_sha256 : str
-        Of the bytes in front of the first tensor.
+        The hash of the bytes before the first tensor.
     tensors : tuple of TensorRecord
-        In the order in which the function takes them.
+        The tensors, in the order of the function's arguments.
     """
 
     size: int
@@ -134,18 +134,18 @@ def _check_target(target: Mapping[str, Any]) -> None:
 
 
 def describe_shape(shape: Sequence[Dim] | None) -> str:
-    """Write `shape` as a person would: ``(n, 3, 64, 64)``."""
+    """Format `shape` as ``(n, 3, 64, 64)``."""
     return "(any rank)" if shape is None else f"({', '.join(map(str, shape))})"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the file ``manifest.json`` of an artifact holds.
+    """The content of ``manifest.json`` in an artifact.
 
     Attributes
     ----------
     inputs, outputs, bounds
-        As in :class:`Signature`.
+        As for :class:`Signature`.
     target : dict
         The TVM target's configuration.
     triple : str
@@ -153,17 +153,17 @@ class Manifest:
     cpu_features : list of str
         The instruction sets, by LLVM's names, that the library may use.
     versions : dict of str to str
-        Of the packages that made it.
+        The versions of the packages that made it.
     sha256, size : str, int
-        Of the library ``model.so``.
+        The hash and the size of the library ``model.so``.
     function : str
-        The function of the library that is the model.
+        The name of the model's function in the library.
     constants : tuple of ConstantRecord
-        Where the constants come from, as far as that is known.
+        The provenance of the constants, if known.
     weights : WeightsRecord or None
-        The weights beside the library; None where it holds them itself.
+        The weights outside the library; None if they are inside.
     report : Report or None
-        What its compilation found, the fixes that took part among it.
+        The report of the compilation, including the fixes applied.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -182,7 +182,7 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """The size of the library, and of the weights beside it."""
+        """The size of the library and of the weights outside it."""
         return self.size + (0 if self.weights is None else self.weights.size)
 
     def to_json(self) -> str:
@@ -191,12 +191,12 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """Read what :meth:`to_json` wrote.
+        """Parse the output of :meth:`to_json`.
 
         Raises
         ------
         ArtifactError
-            If `text` is not a manifest, or of a format that this version does not read.
+            If `text` is not a manifest, or has a format that this version does not read.
         """
         try:
             values = json.loads(text)
@@ -224,20 +224,20 @@ class Manifest:
         except ArtifactError:
             raise
         except MALFORMED as error:
-            raise ArtifactError(f"not a whole manifest: {error!r}") from error
+            raise ArtifactError(f"malformed manifest: {error!r}") from error
 
 
 def describe_function(
     function: relax.Function, input_names: Sequence[str] = (), output_names: Sequence[str] = ()
 ) -> Signature:
-    """Read inputs, outputs and the bounds of symbolic dims off a Relax function.
+    """Describe the inputs, the outputs and the bounds of symbolic dims of a Relax function.
 
     Parameters
     ----------
     function : relax.Function
         The function, before it is lowered.
     input_names, output_names : sequence of str
-        The model's names; where they are missing, the parameters' own and ``output``, ``output1``.
+        The model's names; by default, those of the parameters, and ``output``, ``output1``.
 
     Returns
     -------
@@ -278,7 +278,7 @@ def read_manifest(directory: Path) -> Manifest:
     Raises
     ------
     ArtifactError
-        If `directory` has none, or none that this version reads.
+        If `directory` has no manifest, or one that this version does not read.
     """
     try:
         text = read_text(directory / MANIFEST)
@@ -291,9 +291,9 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def load_whole(directory: Path, load: Callable[[], T]) -> T:
-    """Call `load`, again where another artifact has taken the directory's place meanwhile.
+    """Call `load`, and again if another process replaces the artifact in the meantime.
 
-    What was loaded would be the files of two artifacts.
+    Otherwise, the loaded files could belong to two artifacts.
     """
     while True:
         before = _text_of(directory)
@@ -315,7 +315,7 @@ def _text_of(directory: Path) -> str | None:
 
 
 def package_versions() -> dict[str, str]:
-    """The versions of what takes part in a compilation; a package that is not installed is left."""
+    """The versions of the packages that compile a model, if installed."""
     versions = {"apache-tvm": str(tvm.__version__)}
     for package in ("apache-tvm-ffi", "tvm-fixes"):
         try:
@@ -333,7 +333,7 @@ def hash_file(path: Path) -> str:
 
 def _spec_of(name: str, ty: Any, dim_names: dict[Any, str], role: str) -> TensorSpec:
     if isinstance(ty, relax.ShapeType):
-        # The virtual machine returns a shape as its dims.
+        # The virtual machine returns a shape as a tuple of dims.
         return TensorSpec(name, (ty.ndim,) if ty.ndim >= 0 else None, "int64")
     if not isinstance(ty, relax.TensorType):
         raise UnsupportedOperatorError(f"{role} {name!r}: expected a tensor, got {ty}")
@@ -350,7 +350,7 @@ def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:
     if not tvm.ir.is_prim_var(dim):
         return str(dim)
     if dim not in dim_names:
-        # Dims without a name of their own may share one, and are still not the same.
+        # Different dims may have the same name, such as "?".
         name = str(dim.name)
         taken = set(dim_names.values())
         if name in ("", "?") or name in taken:
@@ -360,7 +360,7 @@ def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:
 
 
 def read_weights_record(value: Mapping[str, Any]) -> WeightsRecord:
-    """A record, of the values that its JSON has."""
+    """Convert the JSON value of a record."""
     tensors = tuple(
         TensorRecord(
             entry["name"],
@@ -375,6 +375,6 @@ def read_weights_record(value: Mapping[str, Any]) -> WeightsRecord:
 
 
 def read_spec(value: Mapping[str, Any]) -> TensorSpec:
-    """A tensor's description, of the values that its JSON has."""
+    """Convert the JSON value of a tensor's specification."""
     shape = value["shape"]
     return TensorSpec(value["name"], None if shape is None else tuple(shape), value["dtype"])

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Preparing the weights of a lifted model, and what became of them."""
+"""Preparation of the weights of a lifted model."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -32,12 +32,12 @@ _HELD = "held"
 
 @dataclass(frozen=True)
 class LiftReport:
-    """The memory that weights take.
+    """The memory of the weights.
 
     Attributes
     ----------
     before, after : int
-        The bytes of the weights, and of the prepared ones.
+        The bytes of the weights before and after preparation.
     """
 
     before: int
@@ -45,52 +45,52 @@ class LiftReport:
 
     @property
     def ratio(self) -> float | None:
-        """`after` over `before`; None for a model without weights."""
+        """`after` divided by `before`; None for a model without weights."""
         return self.after / self.before if self.before else None
 
     def __str__(self) -> str:
-        ratio = f" ({self.ratio:.2f} times)" if self.ratio is not None else ""
-        return f"weights of {self.before} bytes, prepared {self.after} bytes{ratio}"
+        ratio = f" ({self.ratio:.2f} x)" if self.ratio is not None else ""
+        return f"weights: {self.before} bytes, prepared: {self.after} bytes{ratio}"
 
 
 class Preparation:
-    """Prepares weights with the library's transform, and keeps those of the last set.
+    """Prepares weights with the library's transform, and keeps the last result.
 
     Parameters
     ----------
     library : Library
     manifest : LiftedManifest
     check_weights : bool
-        Whether weights that the model holds are compared with those prepared last.
+        Whether to compare the model's own weights with those prepared last.
 
     Attributes
     ----------
     report : LiftReport or None
-        The memory that the weights take; None until some are prepared.
+        The memory of the weights; None until some are prepared.
     """
 
     def __init__(self, library: Library, manifest: LiftedManifest, check_weights: bool):
         self._library = library
         self._manifest = manifest
         self._check_weights = check_weights
-        # The weights that were prepared last, and what became of them.
+        # The fingerprint of the last weights, and the result.
         self._last: tuple[str, list[Any]] | None = None
         self.report: LiftReport | None = None
 
     def prepare(self, weights: Mapping[str, Any], is_held: bool) -> list[Any]:
-        """Prepare weights, unless they are those that were prepared last.
+        """Prepare weights, unless they are the same as the last ones.
 
         Parameters
         ----------
         weights : mapping of str to array, or to a list of arrays for a tuple
-            All of them.
+            All weights.
         is_held : bool
-            Whether they are those that the model holds.
+            Whether they are the model's own weights.
 
         Raises
         ------
         InputError
-            If one does not fit the model.
+            If a weight does not fit the model.
         """
         arrays = WeightArrays(self._manifest.weights, weights)
         is_trusted = is_held and not self._check_weights
@@ -110,7 +110,7 @@ class Preparation:
         return prepared
 
     def measure(self, before: int, prepared: list[Any]) -> None:
-        """Report what prepared weights take, in the place of weights of `before` bytes."""
+        """Report the memory of prepared weights that replace weights of `before` bytes."""
         after = sum(
             nbytes_of(tensor.shape, str(tensor.dtype))
             for value in prepared
@@ -122,7 +122,7 @@ class Preparation:
 
 
 def _prepare_lazily(transform: Callable[..., Any], weights: FingerprintOfCopies) -> list[Any]:
-    """Have the transform ask for each weight; what it hands out is copied."""
+    """Run a transform that gets weights and sets results by callbacks; copy the results."""
     prepared: dict[int, Any] = {}
     failed: list[BaseException] = []
 
@@ -134,7 +134,7 @@ def _prepare_lazily(transform: Callable[..., Any], weights: FingerprintOfCopies)
             raise
 
     def put(index: int, value: Any) -> None:
-        # Its memory is the transform's, which may use it again.
+        # Copy: the transform may reuse the memory.
         prepared[index] = duplicate(value)
 
     try:
@@ -147,14 +147,14 @@ def _prepare_lazily(transform: Callable[..., Any], weights: FingerprintOfCopies)
 
 
 def tensors_of(value: Any) -> list[tvm.runtime.Tensor]:
-    """The tensors that the virtual machine takes at one place."""
+    """The tensors in a prepared weight."""
     if isinstance(value, tvm.runtime.Tensor):
         return [value]
     return [] if isinstance(value, tvm.runtime.ShapeTuple) else list(value)
 
 
 def spec_of(value: Any) -> PreparedSpec:
-    """Describe what the virtual machine takes at one place."""
+    """Describe a prepared weight."""
     if isinstance(value, tvm.runtime.ShapeTuple):
         return PreparedSpec("shape", 0, tuple(map(int, value)))
     kind = "tensor" if isinstance(value, tvm.runtime.Tensor) else "tuple"
@@ -162,7 +162,7 @@ def spec_of(value: Any) -> PreparedSpec:
 
 
 def prepared_of(spec: PreparedSpec, tensors: Iterator[tvm.runtime.Tensor]) -> Any:
-    """What :func:`spec_of` described, of the next tensors."""
+    """Make the prepared weight that `spec` describes from the next `tensors`."""
     if spec.kind == "shape":
         return tvm.runtime.ShapeTuple(spec.shape)
     found = list(islice(tensors, spec.number))

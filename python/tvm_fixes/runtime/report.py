@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a compilation found."""
+"""The report of a compilation."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """One output held against the reference's.
+    """The comparison of an output with the reference's.
 
     Attributes
     ----------
@@ -31,23 +31,23 @@ class OutputComparison:
     dtype : str
         The reference's dtype.
     max_abs_error : float or None
-        The largest absolute difference; None where it has no meaning (shapes or dtypes differ,
-        or one has a NaN or an infinity that the other has not).
+        The largest absolute difference; None if it is undefined (shapes or dtypes differ, or only
+        one of the two has a NaN or an infinity).
     max_rel_error : float or None
         `max_abs_error` divided by the largest magnitude in the reference; `max_abs_error` itself
-        where that is zero.
+        if that is zero.
     rtol, atol : float
-        The tolerances used.  By default `atol` is in proportion to the largest magnitude in the
+        The tolerances used.  By default, `atol` is proportional to the largest magnitude in the
         reference (:data:`tvm_fixes.debug.comparison.TOLERANCES`).
     equal : bool
-        Whether shape and dtype agree, and ``|ours - theirs| <= atol + rtol * |theirs|`` in every
-        element; a NaN equals a NaN, an infinity itself.
+        Whether shape and dtype agree, and ``|ours - theirs| <= atol + rtol * |theirs|`` for every
+        element; a NaN equals a NaN, and an infinity equals itself.  If the reference also ran in
+        float64, :func:`tvm_fixes.debug.comparison.judge` decides.
     problem : str
-        Why it is not equal, in one line; empty where it is.
+        Why it is not equal, in one line; empty if it is.
     float64_error, reference_float64_error : float or None
-        The largest absolute differences of ours and of the reference from the reference in float64,
-        which is asked where they differ by more than the default tolerances; None where it was
-        not, or cannot run.  Ours is equal if it is at least as close, also in the mean.
+        The largest absolute differences of ours and of the reference from the reference in float64.
+        It runs if the two differ by more than the default tolerances.  None if it did not run.
     """
 
     name: str
@@ -65,41 +65,40 @@ class OutputComparison:
 
 @dataclass(frozen=True)
 class Report:
-    """What :func:`tvm_fixes.compile` found.
+    """The report of :func:`tvm_fixes.compile`.
 
     Attributes
     ----------
     source : str
-        The model.
+        The name of the model.
     layout : str or None
-        The layout that was asked for.
+        The requested layout.
     seconds : dict of str to float
-        The time that each step took, up to the comparison.
+        The time of each step, up to the comparison.
     artifact_bytes, parameter_bytes : int
-        The size of the library, and of the model's parameters and constants.
+        The size of the artifact, and of the model's parameters and constants.
     activation_transforms : int or None
-        How many permutes and layout transforms of values that are not constants are left; None
-        where they were not counted.
+        The number of permutes and layout transforms of activations that are left; None if unknown.
     fixes : list of str
-        The fixes that took part.
+        The fixes applied.
     reference : str or None
-        What the outputs were compared with; None where they were not.
+        The runtime that the outputs were compared with; None if they were not compared.
     outputs : list of OutputComparison
-        One an output, where they were compared.
+        One comparison per output; empty if they were not compared.
     latency_ms, reference_latency_ms : float or None
-        The median of a few calls in a row, in the calmest of a few such blocks, on the threads
-        that each takes by default.  An indication, not a benchmark.
+        The median of the calls in the fastest of a few blocks of calls, with the default number of
+        threads of each runtime.  An indication, not a benchmark.
     constant_bytes : int or None
-        The size of the constants in the artifact; None where they were not counted.
+        The size of the constants in the artifact; None if unknown.
     warnings : list of str
-        What the importer warned of, and which constants are to blame where these are many times as
-        large as the parameters.
+        Warnings of the importer, and the constants that make the artifact much larger than the
+        parameters.
     unproved : int or None
-        How many obligations, such as equal extents, the verifier could neither prove nor disprove,
-        after import and once more on calls of kernels; None where it did not run.
+        The number of obligations, such as equal extents, that the verifier could neither prove nor
+        disprove, after import and after ``Legalize``; None if it did not run.
     unfolded : list of str
-        What is computed of constants whenever the model runs, since it would make the library
-        larger: operator and sizes.
+        The operators and sizes of constant expressions that the model computes at run time, because
+        folding them would make the library larger.
     """
 
     source: str
@@ -120,17 +119,17 @@ class Report:
 
     @property
     def equal(self) -> bool | None:
-        """Whether every output equals the reference's; None where they were not compared."""
+        """Whether all outputs equal the reference's; None if they were not compared."""
         return all(output.equal for output in self.outputs) if self.reference else None
 
     @property
     def size_ratio(self) -> float | None:
-        """The artifact's size over the parameters'; None for a model without parameters."""
+        """The artifact's size divided by the parameters'; None for a model without parameters."""
         return self.artifact_bytes / self.parameter_bytes if self.parameter_bytes else None
 
     @property
     def max_abs_error(self) -> float | None:
-        """The largest absolute error of all outputs; None where it has no meaning."""
+        """The largest absolute error of all outputs; None if it is undefined."""
         errors = [output.max_abs_error for output in self.outputs]
         if not errors or None in errors:
             return None
@@ -141,7 +140,7 @@ class Report:
         if self.reference is not None:
             parts = [f"{'equal' if self.equal else 'not equal'} to {self.reference}"]
             if self.max_abs_error is not None:
-                parts.append(f"largest error {self.max_abs_error:.2g}")
+                parts.append(f"max error {self.max_abs_error:.2g}")
         if self.latency_ms is not None and self.reference_latency_ms is not None:
             parts.append(f"{self.latency_ms:.3g} ms (reference {self.reference_latency_ms:.3g} ms)")
         parts.append(f"{self.artifact_bytes} bytes")
@@ -150,7 +149,7 @@ class Report:
         return f"{self.source}{layout}: {', '.join(parts)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, with what is computed from them."""
+        """The report as plain values, including the computed ones."""
         return asdict(self) | {"equal": self.equal, "size_ratio": self.size_ratio}
 
     def to_json(self) -> str:
@@ -159,7 +158,7 @@ class Report:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Report":
-        """Read what ``dataclasses.asdict`` or :meth:`to_dict` made, of a later version too."""
+        """Convert the result of ``dataclasses.asdict`` or :meth:`to_dict`, of any later version."""
         own = _known(cls, values)
         own["outputs"] = [
             OutputComparison(**_known(OutputComparison, output))
@@ -169,6 +168,6 @@ class Report:
 
 
 def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `values` that are fields of the dataclass `cls`."""
+    """The `values` of fields of the dataclass `cls`."""
     names = {known.name for known in fields(cls)}
     return {key: value for key, value in values.items() if key in names}

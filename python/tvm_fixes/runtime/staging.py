@@ -10,19 +10,20 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A directory that is written at once or not at all, whatever ends its writer.
+"""Atomic replacement of a directory, even if the writer is killed.
 
-A writer fills a directory ``.tvm-fixes-*`` beside the destination and then exchanges the two in one
-system call, ``renameat2`` with ``RENAME_EXCHANGE``.  The destination holds the old artifact or the
-new one at every moment; of several writers, the last one's stays.
+A writer fills a directory ``.tvm-fixes-*`` next to the destination, then exchanges the two with one
+system call, ``renameat2`` with ``RENAME_EXCHANGE``.  At every moment, the destination is either the
+old artifact or the new one.  The last of several concurrent writers wins.
 
-A killed writer leaves its directory.  Each writer holds a lock (``flock``) on its own, which ends
-with its process, and the next one to the same destination removes what is not locked.
+A killed writer leaves its directory behind.  Each writer holds a lock (``flock``) on its own
+directory, which the system releases when the process ends.  The next writer to the same destination
+removes directories that are not locked.
 
-Where the file system cannot exchange (NFS, some FUSE), the old artifact is renamed to
-``.tvm-fixes-*.old`` and the new one takes its place.  Between these two steps there is no
-destination; if the writer is killed there, the next one renames the old artifact back before it
-does anything else.  Where the file system cannot lock, nothing of another writer is removed.
+If the file system cannot exchange directories (NFS, some FUSE), the writer renames the old artifact
+to ``.tvm-fixes-*.old`` and moves the new one to its place.  Between these steps, the destination
+does not exist; if the writer is killed there, the next writer first renames the old artifact back.
+If the file system cannot lock, nothing of another writer is removed.
 """
 
 import ctypes
@@ -48,33 +49,33 @@ from .manifest import LIBRARY, MANIFEST, WEIGHTS, Manifest
 
 _PREFIX = ".tvm-fixes-"
 _OLD = ".old"
-# A manifest has this name until it is whole.
+# The name of a manifest until it is complete.
 _PART = f"{MANIFEST}.part"
-# How often to try what another writer can thwart.
-_ATTEMPTS = 1000
+# Limit of retries when other writers interfere.
+_MAX_ATTEMPTS = 1000
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
-_FOREIGN = "holds files that are not an artifact's; remove it"
+_FOREIGN = "contains files that are not an artifact; remove it"
 
 _written: set[Path] = set()
 
 
 def is_written(directory: str | os.PathLike[str]) -> bool:
-    """Whether this process has put an artifact at `directory`."""
+    """Whether this process has written an artifact to `directory`."""
     return _absolute(directory) in _written
 
 
 @contextmanager
 def staged(directory: str | os.PathLike[str]) -> Iterator[Path]:
-    """A directory that takes the place of `directory` when all is written, or goes.
+    """Yield a directory that replaces `directory` at the end, or is removed on an error.
 
     Raises
     ------
     UsageError
-        If `directory` holds what is not an artifact.
+        If `directory` contains anything but an artifact.
     ArtifactError
         If writing fails.
     """
@@ -93,37 +94,37 @@ def staged(directory: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror
         if error.errno == errno.EBUSY:
-            reason = "it is a mount point; name a directory in it"
-        raise ArtifactError(f"{directory}: cannot be written: {reason}") from error
+            reason = "it is a mount point; choose a directory inside it"
+        raise ArtifactError(f"{directory}: cannot write: {reason}") from error
     finally:
         with interrupts_deferred():
             staging.close()
 
 
 def write_manifest(directory: Path, text: str) -> None:
-    """Write the manifest of an artifact, whole or not at all."""
+    """Write the manifest of an artifact atomically."""
     (directory / _PART).write_text(text)
     (directory / _PART).rename(directory / MANIFEST)
 
 
 def check_destination(directory: str | os.PathLike[str], size: int = 0) -> None:
-    """Make sure that an artifact may be written to `directory`.
+    """Check that an artifact can be written to `directory`.
 
     Parameters
     ----------
     directory : path
-        Where to.
+        The destination.
     size : int
-        The bytes that it needs at least.
+        The minimum number of free bytes.
 
     Raises
     ------
     UsageError
-        If it is not a directory, holds what is not an artifact or cannot be replaced, or if its
-        parent cannot be written or has no room.
+        If it is not a directory, contains anything but an artifact, or cannot be replaced, or if
+        its parent is not writable or has too little space.
     """
     if not os.fspath(directory):
-        raise UsageError("the name of the directory to write is empty")
+        raise UsageError("the name of the output directory is empty")
     try:
         path = _absolute(directory)
         _check_existing(path, directory)
@@ -131,20 +132,20 @@ def check_destination(directory: str | os.PathLike[str], size: int = 0) -> None:
         if not parent.is_dir():
             raise UsageError(f"{directory}: {parent} is not a directory")
         if not os.access(parent, os.W_OK | os.X_OK):
-            raise UsageError(f"{directory}: {parent} cannot be written")
+            raise UsageError(f"{directory}: {parent} is not writable")
         limit = os.pathconf(parent, "PC_NAME_MAX")
         if any(len(os.fsencode(part)) > limit for part in path.parts):
             raise UsageError(f"{directory}: a name has more than {limit} bytes")
         room = os.statvfs(parent)
-    except UsageError:  # which is a ValueError
+    except UsageError:  # a subclass of ValueError
         raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{directory}: cannot be written: {reason}") from error
+        raise UsageError(f"{directory}: cannot write: {reason}") from error
     free = room.f_bavail * room.f_frsize
     if free < size:
         raise UsageError(
-            f"{directory}: no space left: expected at least {size} bytes, {free} are free"
+            f"{directory}: no space left: expected at least {size} free bytes, got {free}"
         )
 
 
@@ -154,28 +155,28 @@ def _check_existing(path: Path, directory: str | os.PathLike[str]) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     if stat.S_ISLNK(status.st_mode):
-        raise UsageError(f"{directory}: exists and is not a directory but a symbolic link")
+        raise UsageError(f"{directory}: is a symbolic link; expected a directory")
     if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{directory}: exists and is not a directory")
+        raise UsageError(f"{directory}: is not a directory")
     if os.path.ismount(path):
         raise UsageError(
-            f"{directory}: is a mount point, which cannot be replaced; name a directory in it"
+            f"{directory}: is a mount point, which cannot be replaced; choose a directory inside it"
         )
     if os.path.samestat(status, os.stat(os.curdir)):
         raise UsageError(
-            f"{directory}: is the working directory, which cannot be replaced; name a directory "
-            "in it"
+            f"{directory}: is the working directory, which cannot be replaced; choose a directory "
+            "inside it"
         )
     if not _is_replaceable(path):
         raise UsageError(f"{directory}: {_FOREIGN}")
 
 
 class _Staging:
-    """A writer's own directory beside its destination, which it holds locked."""
+    """A writer's own, locked directory next to its destination."""
 
     def __init__(self, destination: Path):
         self._destination = destination
-        # Not the name itself, which may be as long as a name can be.
+        # A hash: the name itself may already have the maximum length.
         digest = hashlib.sha256(os.fsencode(destination.name)).hexdigest()[:16]
         self._prefix = f"{_PREFIX}{digest}-"
         self._lock: int | None = None
@@ -187,12 +188,12 @@ class _Staging:
         return self._destination.with_name(f"{self._prefix}{secrets.token_hex(8)}{suffix}")
 
     def make(self) -> None:
-        """Make the directory, and remove what killed writers have left."""
+        """Make the directory, and remove those of killed writers."""
         self._make_parents()
         self._sweep()
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             self.path.mkdir()
-            # Before it is locked, another writer may take it for a killed one's.
+            # Until it is locked, another writer may remove it as a leftover.
             with suppress(FileNotFoundError):
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 if _lock(self._lock) is not False and _is_at(self._lock, self.path):
@@ -202,15 +203,15 @@ class _Staging:
         raise _gave_up(self._destination)
 
     def commit(self) -> None:
-        """Put the directory in the destination's place, and remove what was there."""
+        """Replace the destination by the directory, and remove the old one."""
         old = None
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             self._take_mode()
             if self._take_empty_place():
                 break
             if not _is_replaceable(self._destination):
                 raise UsageError(f"{self._destination}: {_FOREIGN}")
-            # Other writers may have come in between.
+            # Other writers may interfere.
             with suppress(FileNotFoundError):
                 old = self._take_place()
             if old is not None:
@@ -218,13 +219,13 @@ class _Staging:
         else:
             raise _gave_up(self._destination)
         self._is_done = True
-        with suppress(PermissionError):  # to read the parent is not needed for anything else
+        with suppress(PermissionError):  # nothing else needs read permission on the parent
             sync(self._destination.parent)
         if old is not None:
             _remove(old)
 
     def _take_mode(self) -> None:
-        """Have the mode of the directory that is replaced, and its group where that is allowed."""
+        """Take over the mode of the old directory, and its group if permitted."""
         try:
             old = os.lstat(self._destination)
         except FileNotFoundError:
@@ -235,14 +236,14 @@ class _Staging:
         if os.lstat(self.path).st_gid != old.st_gid:
             try:
                 os.chown(self.path, -1, old.st_gid)
-            except OSError:  # another group gets no more than everybody
+            except OSError:  # give a different group only the permissions of others
                 mode &= ~(stat.S_IRWXG | stat.S_ISGID)
                 mode |= (mode & stat.S_IRWXO) << 3
         with suppress(OSError):  # a file system without modes
             os.chmod(self.path, mode)
 
     def _take_empty_place(self) -> bool:
-        """Become the destination where there is none, or an empty one; whether this worked."""
+        """Rename to the destination if it is missing or empty; return whether this worked."""
         try:
             os.rename(self.path, self._destination)
         except OSError as error:
@@ -252,12 +253,12 @@ class _Staging:
         return True
 
     def _take_place(self) -> Path | None:
-        """Become the destination; where the artifact that was there is then, None: try again."""
+        """Replace the destination; return where the old artifact is, or None to try again."""
         if _exchange(self.path, self._destination):
-            # Where another writer has taken it for a killed one's, it is gone already.
+            # It may be gone: another writer may have removed it as a leftover.
             if _is_replaceable(self.path):
                 return self.path
-            # Somebody has put a file there since it was looked at.
+            # The destination has got a foreign file since the last check.
             _exchange(self.path, self._destination)
             return None
         old = self._new_path(_OLD)
@@ -272,7 +273,7 @@ class _Staging:
         return None
 
     def close(self) -> None:
-        """Remove what is not at the destination; let go of the lock."""
+        """Remove the directory if it is not at the destination; release the lock."""
         if not self._is_done:
             _remove(self.path)
             for parent in reversed(self._made_parents):
@@ -291,7 +292,7 @@ class _Staging:
                 sync(parent.parent)
 
     def _sweep(self) -> None:
-        """Remove what killed writers have left; where they have moved the artifact, restore it."""
+        """Remove the directories of killed writers; restore an artifact that they moved away."""
         names: list[str] = []
         with suppress(PermissionError):
             names = os.listdir(self._destination.parent)
@@ -325,7 +326,7 @@ def _absolute(directory: str | os.PathLike[str]) -> Path:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Lock an open directory; False: another process has, None: this file system cannot."""
+    """Lock an open directory; False if another process holds the lock, None if unsupported."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -350,10 +351,10 @@ def _is_replaceable(path: Path) -> bool:
         except FileNotFoundError:
             return True
         try:
-            # A directory that is removed meanwhile cannot be listed.
+            # A removed directory cannot be listed.
             with suppress(FileNotFoundError):
                 is_replaceable = _is_artifact(descriptor) or not os.listdir(descriptor)
-                # What another writer has replaced meanwhile is being removed.
+                # If another writer has replaced it in the meantime, look again.
                 if is_replaceable or _is_at(descriptor, path):
                     return is_replaceable
         finally:
@@ -361,7 +362,7 @@ def _is_replaceable(path: Path) -> bool:
 
 
 def _put_back(path: Path, destination: Path) -> None:
-    # Where another writer's is there already, this one is to go.
+    # If another writer's artifact is there already, remove this one.
     try:
         os.rename(path, destination)
     except OSError:
@@ -370,9 +371,9 @@ def _put_back(path: Path, destination: Path) -> None:
 
 
 def _is_artifact(descriptor: int, *, whole: bool = False) -> bool:
-    """Whether an open directory holds a manifest of ours, files that it lists, and nothing else.
+    """Whether an open directory contains a manifest, files that it lists, and nothing else.
 
-    With `whole`, all that it lists.
+    With `whole`, all files that it lists must be there.
     """
     names = set(os.listdir(descriptor))
     try:
@@ -380,31 +381,31 @@ def _is_artifact(descriptor: int, *, whole: bool = False) -> bool:
     except (OSError, ValueError, ArtifactError):
         return False
     is_all = names == files if whole else names <= files
-    kinds = _kinds(descriptor, names)
-    # A file that is gone by now was removed by another writer, which leaves the manifest for last.
-    return is_all and all(map(stat.S_ISREG, kinds)) and not (whole and len(kinds) < len(names))
+    modes = _modes(descriptor, names)
+    # A missing file was removed by another writer, which removes the manifest last.
+    return is_all and all(map(stat.S_ISREG, modes)) and not (whole and len(modes) < len(names))
 
 
 def _is_leftover(descriptor: int) -> bool:
-    """Whether an open directory holds what a writer has begun, or what was to be removed."""
+    """Whether an open directory is unfinished, or partly removed."""
     names = set(os.listdir(descriptor))
     if MANIFEST in names:
         return _is_artifact(descriptor)
-    kinds = _kinds(descriptor, names)
-    return names <= {LIBRARY, WEIGHTS, _PART} and all(map(stat.S_ISREG, kinds))
+    modes = _modes(descriptor, names)
+    return names <= {LIBRARY, WEIGHTS, _PART} and all(map(stat.S_ISREG, modes))
 
 
-def _kinds(descriptor: int, names: set[str]) -> list[int]:
-    """The modes of those of the files `names` that are still there."""
-    kinds = []
+def _modes(descriptor: int, names: set[str]) -> list[int]:
+    """The modes of the files `names` that still exist."""
+    modes = []
     for name in names:
         with suppress(FileNotFoundError):
-            kinds.append(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode)
-    return kinds
+            modes.append(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode)
+    return modes
 
 
 def _listed(text: str) -> set[str]:
-    """The files of the artifact whose manifest this is.
+    """The files that a manifest lists, including itself.
 
     Raises
     ------
@@ -423,9 +424,9 @@ def _listed(text: str) -> set[str]:
 
 
 def _remove(path: Path) -> None:
-    """Remove the files of an artifact and their directory, the manifest last.
+    """Remove the files of an artifact, the manifest last, and their directory.
 
-    Whoever comes upon a part of it can tell until the end what it is.
+    This way, a partly removed artifact can still be recognized.
     """
     for name in (_PART, LIBRARY, WEIGHTS, MANIFEST):
         with suppress(OSError):
@@ -435,7 +436,7 @@ def _remove(path: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two directories in one step; whether the system can."""
+    """Exchange two directories atomically; return whether the system supports it."""
     renameat2 = _renameat2()
     if renameat2 is None:
         return False

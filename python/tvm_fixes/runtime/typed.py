@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Whether values that were read from JSON are of the types that a dataclass declares."""
+"""Checks of values read from JSON against the types that a dataclass declares."""
 
 import dataclasses
 import types
@@ -21,16 +21,16 @@ from typing import Any
 __all__ = ["MALFORMED", "check_types"]
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What code raises that reads a document of another form."""
+"""The exceptions that code raises when it reads a malformed document."""
 
 
 def check_types(value: Any) -> None:
-    """Check the fields of a dataclass, and of those within it.
+    """Check the fields of a dataclass, and those of nested dataclasses.
 
     Raises
     ------
     TypeError
-        If one isn't of its declared type; the message names it.
+        If a field does not have its declared type; the message names it.
     """
     for path, expected in _misfits(value, type(value), ""):
         raise TypeError(f"{path.lstrip('.')}: expected {expected}")

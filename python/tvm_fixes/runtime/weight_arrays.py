@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The weights that a caller holds: their arrays, copies of them, and a hash of their contents."""
+"""The caller's weights: their arrays, copies for the transform, and fingerprints."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from .manifest import TensorSpec
 
 
 class WeightArrays:
-    """The arrays of weights, in order; those of a tuple one by one.
+    """The arrays of weights in order; tuples are flattened.
 
     Parameters
     ----------
@@ -55,17 +55,17 @@ class WeightArrays:
         return _joined(self.digest(index) for index in range(self.number))
 
     def digest(self, index: int) -> bytes:
-        """The part of the fingerprint that one argument is."""
+        """The contribution of one argument to the fingerprint."""
         return _digest(self._at(index))
 
     def argument(self, index: int) -> Any:
-        """What the transform takes at a place, in memory of its own."""
+        """A copy of an argument of the transform."""
         value = self._at(index)
         return list(map(_copied, value)) if isinstance(value, list) else _copied(value)
 
     @property
     def number(self) -> int:
-        """How many arguments the transform takes."""
+        """The number of the transform's arguments."""
         return len(self._specs[0].tensors) if self._is_one_tuple else len(self._specs)
 
     def _at(self, index: int) -> Any:
@@ -81,9 +81,9 @@ class WeightArrays:
 
 
 class FingerprintOfCopies:
-    """The fingerprint of what the transform gets, which is copied as it asks for it.
+    """Copies weights for the transform, and computes the fingerprint of the copies.
 
-    Others may write to the weights meanwhile.
+    Not of the weights themselves: another thread may write to them in the meantime.
     """
 
     def __init__(self, weights: WeightArrays):
@@ -91,15 +91,15 @@ class FingerprintOfCopies:
         self._digests: dict[int, bytes] = {}
 
     def argument(self, index: int) -> Any:
-        """A copy of a weight."""
+        """Copy a weight."""
         copy = self._weights.argument(index)
         digest = _digest(copy)
-        # A weight that changed since it was last asked for: the result fits no weights at all.
+        # A weight that changed between two copies: the result fits no set of weights.
         self._digests[index] = digest if self._digests.get(index, digest) == digest else b""
         return copy
 
     def text(self) -> str:
-        """The fingerprint; what nobody asked for makes no difference to what is prepared."""
+        """The fingerprint; weights that the transform did not get are hashed without a copy."""
         return _joined(
             self._digests[index] if index in self._digests else self._weights.digest(index)
             for index in range(self._weights.number)
@@ -126,7 +126,7 @@ def _as_array(value: Any) -> Any:
 
 
 def _copied(value: Any) -> tvm.runtime.Tensor:
-    """A copy: what the transform passes on unchanged must not change with the caller's array."""
+    """Copy a weight: the transform may pass it on, and the caller may change it later."""
     return to_tvm(value.clone() if is_torch(value) else value)
 
 

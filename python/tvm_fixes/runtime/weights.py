@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tensors in files: large ones of a compilation, and those of an artifact beside its library.
+"""Weights files: the tensors of an artifact outside its library, as safetensors.
 
-The memory of such a tensor is the file's: the system reads it when it is needed, and may drop it.
+The tensors are memory-mapped: the system can drop them from memory and read them again.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from ..support.tensors import ALIGNMENT, nbytes_of, raw_bytes
 from .manifest import TensorRecord, WeightsRecord
 from .typed import MALFORMED
 
-# The names of TVM's dtypes in a safetensors file; what has none is stored as bytes.
+# The names of TVM's dtypes in a safetensors file; other dtypes are stored as bytes.
 _DTYPES = {
     "bool": "BOOL",
     "int8": "I8",
@@ -54,38 +54,37 @@ _DTYPES = {
 }
 
 _PADDING = "__padding__"
-# Of one write: what is written is in the memory of the file already.
+# Bytes per write, which limits the memory for data that comes from a mapped file.
 _CHUNK = 1 << 24
-# As large as safetensors lets a header be.
-_MOST_HEADER = 100_000_000
+# The limit of safetensors.
+_MAX_HEADER = 100_000_000
 
 
 def write_weights(path: Path, tensors: Mapping[str, Weight]) -> WeightsRecord:
-    """Write a safetensors file, one tensor after the other, each aligned.
+    """Write a safetensors file with aligned tensors.
 
     Parameters
     ----------
     path : Path
         The file.
     tensors : mapping of str to Weight
-        By name.
+        The tensors by name.
 
     Returns
     -------
     record : WeightsRecord
-        What the manifest says of it, the tensors in the order of `tensors`.
+        The record for the manifest, with the tensors in the order of `tensors`.
 
     Raises
     ------
     OSError
-        If it cannot be written, such as on a full disk.
+        If the file cannot be written, for example because the disk is full.
 
     Notes
     -----
-    The format, of version 0.8 of safetensors: the size of the header, as 8 bytes in little-endian;
-    the header, a JSON object, padded with spaces; the elements.  Tensors follow each other without
-    a gap, and so what aligns them is entries of their own, whose names begin with
-    ``"__padding__"``.
+    The format is that of safetensors 0.8: the size of the header as 8 little-endian bytes, the
+    header (a JSON object, padded with spaces), and the elements.  The format allows no gaps between
+    tensors, so extra entries align them; their names begin with ``"__padding__"``.
     """
     entries: dict[str, Any] = {}
     end = 0
@@ -128,14 +127,14 @@ def read_weights(path: Path, record: WeightsRecord, *, check: bool) -> list[tvm.
     path : Path
         The file.
     record : WeightsRecord
-        What it must be: its size, and the SHA-256 of its header.
+        The expected size and hashes.
     check : bool
-        Read all of it, and hold its SHA-256 against the record's.
+        Check the SHA-256 of the whole file, not only that of the header.
 
     Raises
     ------
     ArtifactError
-        If it is not the file of `record`.
+        If the file does not match `record`.
     """
     try:
         with open_regular(path) as file:
@@ -153,12 +152,12 @@ def _map(file: int, offset: int, tensor: TensorRecord) -> tvm.runtime.Tensor:
 
 
 def tensor_offsets(path: Path, record: WeightsRecord) -> dict[str, int]:
-    """Where in the file `path` of `record` each of its tensors lies.
+    """The offset of each tensor of `record` in the file `path`.
 
     Raises
     ------
     ArtifactError
-        If it is not the file of `record`.
+        If the file does not match `record`.
     """
     try:
         with open_regular(path) as file:
@@ -174,8 +173,8 @@ def _check(
     if size != record.size:
         raise ArtifactError(f"{path}: expected {record.size} bytes, got {size}")
     length = int.from_bytes(file.read(8), "little")
-    if not 8 + length <= min(size, _MOST_HEADER):
-        raise ArtifactError(f"{path}: expected a header within the file, got one of {length} bytes")
+    if not 8 + length <= min(size, _MAX_HEADER):
+        raise ArtifactError(f"{path}: the header of {length} bytes exceeds the file or the limit")
     file.seek(0)
     header = file.read(8 + length)
     _compare(path, "the header", record.header_sha256, hashlib.sha256(header).hexdigest())

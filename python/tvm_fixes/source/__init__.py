@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Where a model comes from, and what answers it must give: ONNX, PyTorch or a Relax module."""
+"""Sources of models, with their references: ONNX, PyTorch and Relax modules."""
 
 import contextlib
 import importlib
@@ -34,7 +34,7 @@ __all__ = ["Reference", "Shapes", "Source", "open_source"]
 
 
 def open_source(source: Any, shapes: Shapes | None = None, *, trust: bool = False) -> Source:
-    """Find out what `source` is; its forms are those of :func:`tvm_fixes.compile`.
+    """Open `source` in any of the forms that :func:`tvm_fixes.compile` accepts.
 
     Parameters
     ----------
@@ -44,19 +44,19 @@ def open_source(source: Any, shapes: Shapes | None = None, *, trust: bool = Fals
     Raises
     ------
     UsageError
-        If there is no such file or factory, or if it is none of those forms.
+        If the file or factory does not exist, or `source` has another form.
     UntrustedError
-        If a file may run code and `trust` was not given.
+        If a file may run code and `trust` is not set.
     CompileError
-        If a file cannot be read, or a program not exported.
+        If a file cannot be read or a program cannot be exported.
     """
     if isinstance(source, str | os.PathLike):
         return _open_named(os.fspath(source), shapes, trust)
     if isinstance(source, tvm.IRModule):
         if shapes:
-            raise UsageError("shapes of a Relax module stand in the module itself")
+            raise UsageError("cannot set shapes of a Relax module; change the module instead")
         return RelaxSource(source)
-    # Of the libraries that these objects come from, only those that are loaded need be asked.
+    # An object of a library that is not loaded cannot exist.
     onnx, torch = sys.modules.get("onnx"), sys.modules.get("torch")
     if onnx is not None and isinstance(source, onnx.ModelProto):
         return OnnxSource(source, source.graph.name or "ONNX model", shapes)
@@ -107,7 +107,7 @@ def _open_factory(source: str, shapes: Shapes | None) -> Source:
         made = factory()
     except (Exception, SystemExit) as error:
         raise CompileError(
-            f"{source}: the factory fails: {summarize(error)} ({_place(error)})"
+            f"{source}: the factory failed: {summarize(error)} ({_place(error)})"
         ) from error
     torch = import_extra("torch", "torch", source)
     if not _is_module_and_inputs(made, torch):
@@ -124,17 +124,17 @@ def _import_module(name: str) -> types.ModuleType:
     try:
         directory = os.getcwd()
     except OSError as error:
-        raise UsageError(f"{name}: the working directory is gone: {summarize(error)}") from error
+        raise UsageError(f"{name}: no working directory: {summarize(error)}") from error
     sys.path.insert(0, directory)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise UsageError(f"{name}: no such module in {directory} or on the path") from error
-        raise CompileError(f"{name}: cannot be imported: {summarize(error)}") from error
+        raise CompileError(f"{name}: cannot import: {summarize(error)}") from error
     except (Exception, SystemExit) as error:
         raise CompileError(
-            f"{name}: cannot be imported: {summarize(error)} ({_place(error)})"
+            f"{name}: cannot import: {summarize(error)} ({_place(error)})"
         ) from error
     finally:
         with contextlib.suppress(ValueError):

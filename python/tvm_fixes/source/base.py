@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What every source of a model has: inputs, a way into Relax, and a reference."""
+"""The base class of sources: inputs, import to Relax, and a reference."""
 
 import importlib
 import types
@@ -33,18 +33,15 @@ from ..support.tensors import numpy_dtype
 Shapes = Mapping[str, Sequence[Dim]]
 Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
 
-# The sizes that the reference is asked at, for a symbolic dim of which nothing is known: a batch
-# that is not 1, and an extent that a few layers of downsampling leave something of.
+# Default sizes of symbolic dims for the comparison: a batch other than 1, and an extent that is
+# large enough for several layers of downsampling.
 _BATCH, _EXTENT = 2, 32
 
-# The bytes of parameters up to which a model is run in float64, in twice or four times as many.
-_MOST_IN_FLOAT64 = 2 << 30
+# Limits of a run in float64: the size of the parameters in bytes, and the time.
+_MAX_FLOAT64_BYTES, _MAX_FLOAT64_SECONDS = 2 << 30, 60.0
 
-# How long that may take.
-_SECONDS_IN_FLOAT64 = 60.0
-
-# How many nodes a message lists.
-_LISTED = 5
+# The maximum number of nodes that a message lists.
+_MAX_LISTED = 5
 
 
 class Source(ABC):
@@ -53,9 +50,9 @@ class Source(ABC):
     Attributes
     ----------
     name : str
-        How messages and reports call it.
+        Its name in messages and reports.
     inputs : tuple of TensorSpec
-        Its inputs as it declares them, before any shape is chosen.
+        Its declared inputs, without chosen shapes.
     output_names : tuple of str
         The names of its outputs.
     parameter_bytes : int
@@ -77,7 +74,7 @@ class Source(ABC):
         self._scratch: Scratch | None = None
 
     def keep_in(self, scratch: Scratch) -> None:
-        """Have the large constants of the import lie in a file, as far as they would be copied."""
+        """Store copies of large constants in a file during the import."""
         self._scratch = scratch
 
     def _keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
@@ -85,42 +82,42 @@ class Source(ABC):
 
     @abstractmethod
     def to_relax(self) -> tvm.IRModule:
-        """Import the model, as a function ``main`` whose parameters are constants."""
+        """Import the model as a function ``main``, with its parameters as constants."""
 
     def signature(self, main: relax.Function) -> Signature:
-        """What the imported function takes and returns, by the model's names."""
+        """The signature of the imported function, with the model's names."""
         return describe_function(main, [spec.name for spec in self.inputs], self.output_names)
 
     @abstractmethod
     def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
-        """The parameters and constants: the model's own names, and their bytes.
+        """The names and bytes of the parameters and constants.
 
         Yields
         ------
         name : str
-            Empty where the model has no names.
+            The model's name; empty if it has none.
         data : numpy.ndarray
-            Of dtype uint8 and one dimension; it may be a view of the model's memory.
+            A 1-D array of uint8, which may be a view of the model's memory.
         """
 
     @abstractmethod
     def reference(self) -> tuple[str, Reference]:
-        """Make what answers for the model.
+        """Make the reference of the model.
 
         Returns
         -------
         name : str
             Such as ``"ONNX Runtime 1.31.1"``.
         run : callable
-            From the inputs, in order, to the outputs, in order.
+            Maps the inputs, in order, to the outputs, in order.
         """
 
     def float64_outputs(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
-        """What the model gives where it computes in float64; None where that can't be told.
+        """The outputs of the model, computed in float64; None if that is not possible.
 
         It runs in a forked child, for a limited time.
         """
-        if self.parameter_bytes > _MOST_IN_FLOAT64:
+        if self.parameter_bytes > _MAX_FLOAT64_BYTES:
             return None
 
         def run() -> list[np.ndarray] | None:
@@ -128,10 +125,10 @@ class Source(ABC):
                 warnings.simplefilter("ignore")
                 return self._run_in_float64(inputs)
 
-        outcome = run_forked(run, timeout=_SECONDS_IN_FLOAT64)
+        outcome = run_forked(run, timeout=_MAX_FLOAT64_SECONDS)
         if outcome.kind is OutcomeKind.VALUE:
             return cast(list[np.ndarray] | None, outcome.value)
-        # An operator without float64, a crash, or the end of the time: the verdict stays as it is.
+        # An operator without float64, a crash or a timeout: the verdict stays as it is.
         reason = " ".join(str(outcome).split())
         logs.debug("compare", f"{self.name} does not run in float64: {reason}")
         return None
@@ -142,20 +139,19 @@ class Source(ABC):
     def example_inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw random inputs: floats from N(0, 1), integers from {0, 1}, booleans.
 
-        Symbolic dims that `shapes` gives no size are 2 where they are first seen as the first axis,
-        else 32.
+        A symbolic dim without a size in `shapes` is 2 if it first occurs on axis 0, else 32.
         """
         sizes = self._sizes(default=True)
         return [self._draw(rng, spec, self._sized(spec, sizes)) for spec in self.inputs]
 
     def check_shapes(self) -> None:
-        """Hold `shapes` against the inputs.
+        """Check `shapes` against the inputs.
 
         Raises
         ------
         UsageError
-            If there is no such input, its shape differs where it is static, or one symbolic dim is
-            given two sizes or names.
+            If an input is unknown, a static dim differs, or one symbolic dim is given two sizes or
+            names.
         """
         self._check_fit(self.shapes)
         seen: dict[str, Dim] = {}
@@ -166,7 +162,7 @@ class Source(ABC):
                 )
 
     def _check_fit(self, shapes: Shapes, *, can_name: bool = False) -> None:
-        """Hold `shapes` against the inputs; a static dim may be given a name if `can_name`."""
+        """Check `shapes` against the inputs; `can_name` allows names for static dims."""
         known = {spec.name: spec for spec in self.inputs}
         for name, dims in shapes.items():
             if name not in known:
@@ -177,7 +173,7 @@ class Source(ABC):
             declared = known[name].shape
             large = next((dim for dim in dims if isinstance(dim, int) and dim >= 1 << 63), None)
             if large is not None:
-                raise UsageError(f"input {name!r} of {self.name}: no extent can be {large}")
+                raise UsageError(f"input {name!r} of {self.name}: extent {large} is too large")
             if declared is not None and not _fits(dims, declared, can_name):
                 raise UsageError(
                     f"input {name!r} of {self.name}: expected shape {describe_shape(declared)}, "
@@ -185,33 +181,33 @@ class Source(ABC):
                 )
 
     def make_static(self) -> None:
-        """Choose, in `shapes`, a size for every symbolic dim.
+        """Set a size for every symbolic dim in `shapes`.
 
         Raises
         ------
         UsageError
-            If there is a dim whose size neither `shapes` nor an example input tells.
+            If neither `shapes` nor an example input determines the size of a dim.
         """
         sizes = self._sizes()
         self.shapes = {spec.name: self._sized(spec, sizes) for spec in self.inputs}
         self._is_static = True
 
     def chosen_shape(self, spec: TensorSpec) -> tuple[Dim, ...] | None:
-        """The shape of an input, with the sizes and names that `shapes` gives to symbolic dims."""
+        """The shape of an input, with the sizes and names from `shapes`."""
         if spec.name in self.shapes or spec.shape is None:
             return self.shapes.get(spec.name)
         chosen = dict(self._given())
         return tuple(chosen.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape)
 
     def _given(self) -> Iterator[tuple[str, Dim]]:
-        """The symbolic dims of the inputs that `shapes` gives, and what it gives them."""
+        """The symbolic dims of the inputs, and their sizes or names in `shapes`."""
         for spec in self.inputs:
             for dim, given in zip(spec.shape or (), self.shapes.get(spec.name, ()), strict=False):
                 if isinstance(dim, str):
                     yield dim, given
 
     def _sizes(self, *, default: bool = False) -> dict[str, int]:
-        """Sizes of the symbolic dims: those that examples tell, and with `default` all others."""
+        """The sizes of symbolic dims from the examples; with `default`, those of all others too."""
         sizes: dict[str, int] = {}
         for spec in self.inputs:
             for axis, dim in enumerate(self.chosen_shape(spec) or ()):
@@ -224,24 +220,24 @@ class Source(ABC):
         return sizes
 
     def _example_size(self, spec: TensorSpec, axis: int) -> int | None:
-        """The extent of the example of an input, where there is one."""
+        """An extent of the example of an input; None without an example."""
         return None
 
     def _sized(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
         shape = self.chosen_shape(spec)
         if shape is None:
             raise UsageError(
-                f"input {spec.name!r} of {self.name} has no known rank: give its shape"
+                f"input {spec.name!r} of {self.name} has an unknown rank; give its shape"
             )
         unknown = [dim for dim in shape if isinstance(dim, str) and dim not in sizes]
         if unknown:
             raise UsageError(
-                f"input {spec.name!r} of {self.name}: give a size of {', '.join(unknown)}"
+                f"input {spec.name!r} of {self.name}: give a size for {', '.join(unknown)}"
             )
         return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in shape)
 
     def _bind_dims(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Give symbols of `mod` the names, or where all is static the sizes, that are chosen."""
+        """Bind the symbols of `mod` to the chosen names, or to sizes if all dims are static."""
         main = mod["main"]
         chosen: dict[tvm.tirx.Var, Dim] = {}
         for spec, param in zip(self.inputs, main.params, strict=True):
@@ -264,27 +260,27 @@ class Source(ABC):
     def _import_error(
         self, error: Exception, *, missing: Iterable[str] = (), nodes: Sequence[str] = ()
     ) -> CompileError:
-        """Make what is raised for an importer's `error`.
+        """Convert an exception of an importer.
 
         Parameters
         ----------
         error : Exception
-            What the importer raised.
+            The importer's exception.
         missing : iterable of str
-            The operators that it has no conversion for, where that is what it says.
+            The unsupported operators, if these are the reason.
         nodes : sequence of str
-            The nodes that it is about, described.
+            Descriptions of the nodes at fault.
         """
         if missing := sorted(missing):
-            more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
+            more = f" and {len(nodes) - _MAX_LISTED} more" if len(nodes) > _MAX_LISTED else ""
             return UnsupportedOperatorError(
-                f"{self.name}: unsupported operator {', '.join(nodes[:_LISTED])}{more}"
+                f"{self.name}: unsupported operator {', '.join(nodes[:_MAX_LISTED])}{more}"
             )
         if nodes:
             return UnsupportedOperatorError(
                 f"{self.name}: cannot import {nodes[0]}: {summarize(error)}"
             )
-        return CompileError(f"{self.name}: cannot be imported: {summarize(error)}")
+        return CompileError(f"{self.name}: cannot import: {summarize(error)}")
 
     def _draw(
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
@@ -293,23 +289,23 @@ class Source(ABC):
 
 
 def import_extra(module: str, extra: str, what: str) -> types.ModuleType:
-    """Import a package that is not installed with this one by default.
+    """Import an optional package.
 
     Parameters
     ----------
     module : str
-        Its name.
+        The name of the package.
     extra : str
-        The extra of this package that installs it.
+        The extra of tvm-fixes that installs it.
     what : str
-        What needs it, for the message.
+        The feature that needs it, for the message.
 
     Raises
     ------
     UsageError
         If it is not installed.
     CompileError
-        If it is installed and does not load.
+        If it is installed but does not load.
     """
     try:
         return importlib.import_module(module)
@@ -318,15 +314,15 @@ def import_extra(module: str, extra: str, what: str) -> types.ModuleType:
             raise UsageError(
                 f"{what} needs the package {module}: pip install 'tvm-fixes[{extra}]'"
             ) from error
-        raise CompileError(f"{module} cannot be imported: {summarize(error)}") from error
+        raise CompileError(f"cannot import {module}: {summarize(error)}") from error
     except Exception as error:
-        raise CompileError(f"{module} cannot be imported: {summarize(error)}") from error
+        raise CompileError(f"cannot import {module}: {summarize(error)}") from error
 
 
 def draw(
     rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...], low: int, high: int
 ) -> np.ndarray:
-    """Draw an array of `spec`'s dtype and of `shape`; integers from `low` to `high`, both in it."""
+    """Draw a random array of `shape`; integers are from `low` to `high`, inclusive."""
     dtype = numpy_dtype(spec.dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
@@ -338,7 +334,7 @@ def draw(
 def local_of(error: BaseException, name: str, kind: type) -> Any:
     """The local variable `name` of the innermost frame of `error` that has it.
 
-    The importers do not say which node they were at; the frames of their loops over nodes do.
+    The importers' errors do not name the node; the frames of their loops over nodes have it.
     """
     found = None
     frame = error.__traceback__

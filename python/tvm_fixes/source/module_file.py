@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Relax modules that lie in files: TVMScript, and TVM's JSON."""
+"""Relax modules in files: TVMScript and TVM's JSON."""
 
 import importlib
 import json
@@ -36,7 +36,7 @@ from ..errors import CompileError, UsageError, summarize
 from ..support.isolate import OutcomeKind, run_forked
 from . import Shapes, _existing, _place, open_source
 
-# Where the decorators of modules and functions find `parse`.
+# The modules in which the decorators of modules and functions look up `parse`.
 _DECORATORS = (
     "tvm.script.parser.ir.entry",
     "tvm.relax.script.parser.entry",
@@ -50,24 +50,25 @@ _DATA = re.compile(
     r"|(?:arith|ir|relax|script|sym|target|te|tir|tirx|transform)\.[\w.]+"
 )
 
-# What reading and verifying a module may take, apart from what its size accounts for.
-_READ_SECONDS, _BYTES_A_SECOND, _READ_BYTES = 20.0, 1 << 16, 4 << 30
+# Limits of reading and verifying a module: base time, bytes of the file per further second, and
+# base memory.
+_READ_SECONDS, _BYTES_PER_SECOND, _READ_BYTES = 20.0, 1 << 16, 4 << 30
 
-# What a printed script names without importing it.
+# The names that printed TVMScript uses without importing them.
 _NAMES = {"tvm": tvm, "I": I, "R": R, "T": T, "TypeVar": TypeVar, "Axis": Axis}
 
 
 def read_module(
     source: str | os.PathLike[str], shapes: Shapes | None = None, *, trust: bool = False
 ) -> tvm.IRModule:
-    """Read the module in a file, or import the model in it, as it is: nothing is checked.
+    """Read a module from a file, or import a model, without verifying it.
 
     Parameters
     ----------
     source : str or path
-        A file ``.py`` of TVMScript, which runs as Python does; ``model.py:Name`` picks one of
-        several modules.  A file ``.json`` of ``tvm.ir.save_json``.  Else what
-        :func:`tvm_fixes.compile` takes.
+        A ``.py`` file of TVMScript, which is executed (``model.py:Name`` selects one of several
+        modules), a ``.json`` file of ``tvm.ir.save_json``, or a model in any form that
+        :func:`tvm_fixes.compile` accepts.
     shapes : mapping of str to sequence of int, optional
         As for :func:`tvm_fixes.compile`.
     trust : bool
@@ -80,16 +81,16 @@ def read_module(
     Raises
     ------
     UsageError
-        If there is no such file, or no such module in it, or if `shapes` are given for a module.
+        If the file, or the module in it, does not exist, or if `shapes` are given for a module.
     UntrustedError
-        If it may run code and `trust` was not given.
+        If it may run code and `trust` is not set.
     CompileError
         If it cannot be read or imported.
     """
     name = os.fspath(source)
     stem, colon, attribute = name.rpartition(":")
     if shapes and (stem if colon else name).endswith((".py", ".json")):
-        raise UsageError(f"{name} is a module, whose shapes cannot be set; got {dict(shapes)}")
+        raise UsageError(f"{name}: cannot set shapes of a module, got {dict(shapes)}")
     if colon and stem.endswith(".py"):
         return _read_script(_existing(Path(stem)), attribute)
     if name.endswith(".py"):
@@ -105,15 +106,15 @@ def read_module(
 def _read_json(path: Path) -> tvm.IRModule:
     """Read a file of ``tvm.ir.save_json``.
 
-    TVM's reader takes fields of other types than it reads them as, and crashes on some: a forked
-    child reads and verifies the module first.
+    TVM's reader does not check the types of fields, and may crash.  Therefore, a forked child reads
+    and verifies the module first.
     """
     try:
         text = path.read_text(encoding="utf-8")
         _check_nodes(json.loads(text))
     except (OSError, ValueError, RecursionError) as error:
         raise CompileError(f"{path}: not TVM's JSON: {summarize(error)}") from error
-    seconds = _READ_SECONDS + len(text) / _BYTES_A_SECOND
+    seconds = _READ_SECONDS + len(text) / _BYTES_PER_SECOND
     outcome = run_forked(partial(_try_json, text), timeout=seconds)
     if outcome.kind is OutcomeKind.VALUE and outcome.value:
         raise UsageError(f"{path}: expected an IRModule, got {outcome.value}")
@@ -127,7 +128,7 @@ def _read_json(path: Path) -> tvm.IRModule:
 
 
 def _try_json(text: str) -> str:
-    """Read and verify a module; what it is instead, if it isn't one."""
+    """Read and verify a module; return the type of anything else, or an empty string."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + _READ_BYTES + 64 * len(text)
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -139,20 +140,20 @@ def _try_json(text: str) -> str:
 
 
 def _check_nodes(document: Any) -> None:
-    """Check that the nodes are data: no functions, and no libraries.
+    """Check that the nodes are data, not functions or libraries.
 
     Raises
     ------
     ValueError
-        If the document isn't a list of nodes with types, or some are of other types.
+        If the document is not a list of typed nodes, or a node has another type.
     """
     nodes = document.get("nodes") if isinstance(document, dict) else None
     if not isinstance(nodes, list) or not isinstance(document.get("root_index"), int):
-        raise ValueError("it has no list of nodes")
+        raise ValueError("no list of nodes")
     for node in nodes:
         kind = node.get("type") if isinstance(node, dict) else None
         if not isinstance(kind, str) or not _DATA.fullmatch(kind):
-            raise ValueError(f"a node of type {kind!r:.80}")
+            raise ValueError(f"unexpected node of type {kind!r:.80}")
 
 
 def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
@@ -166,7 +167,7 @@ def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
         raise UsageError(f"{path}: no module {name!r}; modules: {', '.join(modules) or 'none'}")
     if name is None and len(modules) != 1:
         found = ", ".join(modules) or "none"
-        raise UsageError(f"{path}: expected one module, found {found}; {path}:NAME picks one")
+        raise UsageError(f"{path}: expected one module, got {found}; select one with {path}:NAME")
     return modules[name or next(iter(modules))]
 
 
@@ -180,7 +181,7 @@ def _module_of(value: Any) -> tvm.IRModule | None:
 
 @contextmanager
 def _imports_from(folder: Path) -> Iterator[None]:
-    """Let a script import its neighbours, as it does where Python runs it."""
+    """Let a script import modules from its folder, as Python does for a main script."""
     before = list(sys.path)
     sys.path.insert(0, str(folder.resolve()))
     try:
@@ -191,7 +192,7 @@ def _imports_from(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _parsing_only() -> Iterator[None]:
-    """Parse TVMScript without TVM's check, which would raise at the first of what is wrong."""
+    """Parse TVMScript without TVM's check, which stops at the first violation."""
     decorators = [importlib.import_module(name) for name in _DECORATORS]
     parsers = [vars(module)["parse"] for module in decorators]
     try:

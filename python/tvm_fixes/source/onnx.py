@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Models from ONNX."""
+"""ONNX models."""
 
 import contextlib
 import io
@@ -40,11 +40,11 @@ class OnnxSource(Source):
     model : onnx.ModelProto
         The model.
     name : str
-        How messages call it.
+        Its name in messages.
     shapes : mapping of str to sequence of int, optional
-        Shapes of its inputs, which go before those that it declares.
+        Shapes of its inputs, which override the declared ones.
     path : Path, optional
-        The file that it was read from, where its weights may lie beside it.
+        The file that it was read from; its folder may contain external weights.
     """
 
     def __init__(
@@ -61,9 +61,7 @@ class OnnxSource(Source):
         self._model, self._path = model, path
         self._mapped: dict[str, tvm.runtime.Tensor] = {}
         if not model.ir_version or not model.opset_import or not model.graph.output:
-            raise CompileError(
-                f"{name}: not a whole ONNX model: it lacks its IR version, opset or outputs"
-            )
+            raise CompileError(f"{name}: incomplete ONNX model: no IR version, opset or outputs")
         try:
             check_model(model)
         except tvm.error.OpNotImplemented as error:
@@ -83,7 +81,7 @@ class OnnxSource(Source):
 
     @classmethod
     def load(cls, path: Path, shapes: Shapes | None = None) -> "OnnxSource":
-        """Read ``path``, and the files beside it that hold its weights."""
+        """Read the model in `path` and its external weights."""
         import onnx
 
         from ..frontend.onnx.external import load_small
@@ -122,7 +120,7 @@ class OnnxSource(Source):
         from ..frontend.onnx.importer import import_model
 
         shapes = self._chosen_shapes()
-        # TVM prints the operands of a node that it cannot convert.
+        # TVM prints the operands of unsupported nodes.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
                 return import_model(self._model, shapes, read=self._tensor)
@@ -130,7 +128,7 @@ class OnnxSource(Source):
                 raise self._explain(error) from error
 
     def _tensor(self, proto: "onnx.TensorProto") -> tvm.runtime.Tensor:
-        """The tensor of an initializer: the file's memory where its elements lie in a file."""
+        """The tensor of an initializer; external data is memory-mapped."""
         import onnx
         from onnx.external_data_helper import uses_external_data
 
@@ -164,7 +162,7 @@ class OnnxSource(Source):
         given = {symbol: dim for symbol, dim in self._given() if isinstance(dim, int)}
         dims = list(shape)
         for axis, dim in enumerate(shape):
-            # An expression of dims that have sizes has one, too.
+            # Evaluate an expression if the sizes of its dims are known.
             with contextlib.suppress(KeyError):
                 dims[axis] = evaluate_dim(dim, given) if isinstance(dim, str) else dim
         return tuple(dims)
@@ -208,11 +206,11 @@ class OnnxSource(Source):
 
     def reference(self) -> tuple[str, Reference]:
         onnxruntime = import_extra(
-            "onnxruntime", "compare", "comparing (--no-compare leaves it out)"
+            "onnxruntime", "compare", "the comparison (skip it with --no-compare)"
         )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # A path where there is one: weights beside the file, and models beyond 2 GiB.
+        # Prefer the path: only a file can have external weights and exceed 2 GiB.
         model = str(self._path) if self._path else self._model.SerializeToString()
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -239,7 +237,7 @@ def _is_float(dtype: np.dtype) -> bool:
 
 
 def _in_float64(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """The model with constants, casts and declared types of float64 in the place of others."""
+    """The model with all floating-point constants, casts and declared types in float64."""
     import onnx
 
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
@@ -271,7 +269,7 @@ def _in_float64(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
 
 def _onnx_constants(graph: "onnx.GraphProto") -> "Iterator[tuple[str, onnx.TensorProto]]":
-    """The constants of a graph and of those within it, each with its name."""
+    """The constants of a graph and of its subgraphs, with their names."""
     for tensor in graph.initializer:
         yield tensor.name, tensor
     for node in graph.node:

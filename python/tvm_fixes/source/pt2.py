@@ -10,12 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Files of ``torch.export.save``, read such that no code in them runs.
+"""Files of ``torch.export.save``, read without running code from them.
 
-``torch.export.load`` unpickles example inputs and weights, hands expressions to SymPy's parser,
-which evaluates them as Python, writes names and guards into Python code, and loads the libraries
-of AOTInductor.  Here the archive's members are checked before PyTorch gets to see them, weights are
-read as bytes, and example inputs by PyTorch's restricted unpickler.
+``torch.export.load`` unpickles example inputs and weights, passes expressions to SymPy's parser
+(which evaluates them as Python), writes names and guards into Python code, and loads libraries of
+AOTInductor.  This module checks the members of the archive before PyTorch reads them.  It reads
+weights as bytes, and example inputs with PyTorch's restricted unpickler.
 """
 
 import io
@@ -54,26 +54,26 @@ def load_checked(path: Path) -> "torch.export.ExportedProgram":
     Returns
     -------
     torch.export.ExportedProgram
-        Its example inputs are those of the file.
+        The program, with the example inputs in the file.
 
     Raises
     ------
     UntrustedError
-        If the file holds, or may hold, code.
+        If the file may run code.
     Exception
-        Whatever PyTorch raises for a file that is broken or of another version.
+        Any exception of PyTorch for a file that is broken or has another version.
     """
     try:
         return _load(path)
     except CodeError as error:
         raise UntrustedError(
-            f"{path}: refused: it may run code ({error}). If you trust its source, pass --trust "
+            f"{path}: rejected: it may run code ({error}). If you trust its source, pass --trust "
             "(trust=True)"
         ) from error
 
 
 def _load(path: Path) -> "torch.export.ExportedProgram":
-    # Once: a path that is opened again may name another file.
+    # Open only once: the path may later name another file.
     with path.open("rb") as file:
         return _read(file)
 
@@ -96,7 +96,7 @@ def _read(file: BinaryIO) -> "torch.export.ExportedProgram":
 
 
 def _open(file: BinaryIO) -> Any:
-    """The archive, by the reader that PyTorch itself uses: another may see other members."""
+    """Open the archive with PyTorch's own reader: another one might see other members."""
     import torch
 
     _check_format(file)
@@ -117,15 +117,15 @@ def _open(file: BinaryIO) -> Any:
 def _check_format(file: BinaryIO) -> None:
     with zipfile.ZipFile(file) as archive:
         if "version" in archive.namelist():
-            raise CodeError("it is of an old format, whose weights are pickles")
+            raise CodeError("it has an old format, whose weights are pickles")
     file.seek(0)
 
 
 def _check_sizes(archive: Any, names: list[str], size: int, what: str) -> None:
-    """PyTorch compresses nothing, so that what is read is never more than the file."""
+    """Check that the members do not exceed the file; PyTorch writes them uncompressed."""
     read = sum(archive.get_record_size(name) for name in names)
     if read > size:
-        raise ValueError(f"the members of {what} are {read} bytes, more than its {size}")
+        raise ValueError(f"the members of {what} have {read} bytes, more than its {size} bytes")
 
 
 def _parse(archive: Any, name: str, kind: type) -> Any:
@@ -149,7 +149,7 @@ def _parse_bytes(data: bytes, name: str, kind: type) -> Any:
 
 
 def _tensors(archive: Any, folder: str) -> dict[str, "torch.Tensor"]:
-    """The weights, or the constants, each a view of the bytes of one member."""
+    """The weights or the constants; each is a view of the bytes of a member."""
     from torch._export.serde import schema
     from torch.export.pt2_archive import _package
 
@@ -161,7 +161,7 @@ def _tensors(archive: Any, folder: str) -> dict[str, "torch.Tensor"]:
         _check_payload(archive, folder, name, payload)
 
     class Reader(_package.PT2ArchiveReader):
-        """PyTorch's, of the open archive, and of the configuration that was checked."""
+        """PyTorch's reader, restricted to the open archive and the checked configuration."""
 
         def __init__(self) -> None:
             self.archive_file = archive
@@ -175,13 +175,15 @@ def _tensors(archive: Any, folder: str) -> dict[str, "torch.Tensor"]:
 
 
 def _check_payload(archive: Any, folder: str, name: str, payload: Any) -> None:
-    """Check that a tensor is described by numbers, and no larger than its bytes say."""
+    """Check that the shape of a tensor is static and fits its bytes."""
     meta = payload.tensor_meta
     if meta is None or not payload.path_name.removeprefix(_PREFIXES[folder]).isdecimal():
-        raise ValueError(f"{name!r:.100} has no description, or lies in {payload.path_name!r:.100}")
+        raise ValueError(
+            f"{name!r:.100} has no description or a wrong path {payload.path_name!r:.100}"
+        )
     check_tensor_meta(meta)
     if any(dim.type != "as_int" for dim in (*meta.sizes, *meta.strides, meta.storage_offset)):
-        raise ValueError(f"{name!r:.100} has a shape that is not known")
+        raise ValueError(f"{name!r:.100} has a symbolic shape")
     stored = archive.get_record_size(f"{folder}{payload.path_name}")
     elements = 1
     for size in meta.sizes:
@@ -216,7 +218,7 @@ def _example_inputs(archive: Any) -> Any:
 
 
 def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
-    """What containers hold; each, shared or not, is visited, as PyTorch does."""
+    """The leaves of nested containers; shared ones are visited repeatedly, as PyTorch does."""
     if depth > 64:
         raise ValueError("the example inputs are nested too deep")
     if isinstance(value, dict):

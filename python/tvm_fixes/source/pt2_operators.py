@@ -10,17 +10,17 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ATen's operators in a program that is read without trust.
+"""The ATen operators that an untrusted program may use.
 
-They are what the importer converts or PyTorch decomposes to it, and what is as plain, less what
-may reach memory that is not its own: views and sparse tensors that are made without a check,
-storage that is set or resized, packed and quantized weights, gradients, and kernels that take the
-indices or sizes in their operands on faith.
+The list has the operators that the importer converts, those that PyTorch decomposes to them, and
+similar ones.  It excludes operators that may access foreign memory: unchecked views and sparse
+tensors, setting or resizing of storage, packed and quantized weights, gradients, and kernels that
+do not check the indices or sizes in their operands.
 """
 
 __all__ = ["is_safe"]
 
-# Those that also exist in place, under the name with a "_" at its end.
+# Operators with an in-place variant, whose name ends with "_".
 _ALSO_IN_PLACE = frozenset(
     """
     abs absolute acos acosh add addcdiv addcmul addmm addr arccos arccosh arcsin arcsinh arctan
@@ -98,7 +98,7 @@ _OTHERS = frozenset(
     view_as view_as_complex view_as_real view_copy vsplit vstack where zeros zeros_like
     """.split()
 )
-# A "_" at the beginning says that it is internal: these check their operands as others do.
+# A leading "_" marks internal operators; these check their operands like public ones.
 _INTERNAL = frozenset(
     """
     __and__ __iand__ __ior__ __ixor__ __lshift__ __or__ __rshift__ __xor__ _adaptive_avg_pool2d
@@ -117,7 +117,7 @@ _INTERNAL = frozenset(
 
 
 def is_safe(name: str, overload: str) -> bool:
-    """Whether an operator of ATen is known to check all that it reads and writes."""
+    """Whether an ATen operator is known to check all of its memory accesses."""
     import torch
 
     is_listed = (
@@ -126,12 +126,12 @@ def is_safe(name: str, overload: str) -> bool:
         or name in _INTERNAL
         or (name.endswith("_") and name[:-1] in _ALSO_IN_PLACE)
     )
-    # Sequences of recurrent layers that are packed, and statistics that are written unchecked.
+    # Packed sequences of recurrent layers, and statistics that are written unchecked.
     is_unchecked = overload == "data" or (name, overload) == ("_native_batch_norm_legit", "default")
     if not is_listed or is_unchecked:
         return False
     found = getattr(getattr(torch.ops.aten, name, None), overload, None)
-    # One that writes to an operand resizes it.
+    # An "out" variant resizes its operand.
     return isinstance(found, torch._ops.OpOverload) and not any(
         argument.is_out for argument in found._schema.arguments
     )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What may stand in a program of ``torch.export.save`` that is read without trust."""
+"""The rules for an untrusted program of ``torch.export.save``."""
 
 import ast
 import dataclasses
@@ -29,11 +29,11 @@ __all__ = ["CodeError", "check_program", "check_tensor_meta"]
 
 
 class CodeError(ValueError):
-    """Something in a program may run code when PyTorch reads or runs it."""
+    """A part of a program may run code when PyTorch reads or runs it."""
 
 
 MAX_BITS = 4096
-"""How large a number may become that an expression computes, in bits."""
+"""The maximum size of a number in an expression, in bits."""
 
 _MAX_TEXT, _MAX_DEPTH, _MAX_EXPONENT, _MAX_UNBACKED = 20_000, 64, 64, 1_000_000
 _SYMBOL_BITS = 64
@@ -41,7 +41,7 @@ _SYMBOL_BITS = 64
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SYMBOL = re.compile(r"(?:s|u|zf|zuf)\d{1,6}")
 _DEVICE = re.compile(r"[a-z]{1,16}")
-# Of a name that ends up in code between quotes, or as a chain of attributes.
+# A name that PyTorch writes into code, in quotes or as a chain of attributes.
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f\"'\\{}]{0,1000}")
 
 _ARITHMETIC = (
@@ -62,12 +62,12 @@ _TARGETS = re.compile(
     r"|torch\.ops\.prims\.(?:convert_element_type|device_put|iota|view_of)(?:\.default)?"
     r"|torch\.ops\.quantized_decomposed\.(?:(?:de)?quantize_per_\w+|choose_qparams\w*)"
     r"(?:\.(?:default|tensor2?))?"
-    # Not roi_align and the like, which take the batch's index in a box on faith.
+    # Not roi_align and the like, which do not check the batch index of a box.
     r"|torch\.ops\.torchvision\.nms(?:\.default)?"
     rf"|torch\.ops\.higher_order\.(?:{'|'.join(_HIGHER_ORDER)})"
 )
 
-# SymPy's names in the expressions of a program, and how many arguments each has at most.
+# SymPy's functions in the expressions of a program.
 _FUNCTIONS = frozenset(
     "Abs Add And CeilDiv CeilToInt CleanDiv Equality Eq FloatPow FloatTrueDiv FloorDiv FloorToInt "
     "Ge GreaterThan Gt Identity IntTrueDiv IsNonOverlappingAndDenseIndicator Le LessThan Lt LShift "
@@ -101,35 +101,35 @@ _CONTAINERS = frozenset(
 
 
 def check_program(program: Any) -> None:
-    """Check that reading and running a program runs nothing but its operators.
+    """Check that reading and running a program runs only its operators.
 
-    PyTorch hands expressions to SymPy's parser, which evaluates them as Python; writes the names
-    of nodes and arguments, and the guards, into Python code; looks up what nodes call by name; and
-    imports the modules that structures name.
+    PyTorch passes expressions to SymPy's parser, which evaluates them as Python.  It writes guards
+    and the names of nodes and arguments into Python code, looks up the targets of nodes by name,
+    and imports the modules that structures name.
 
     Parameters
     ----------
     program : torch._export.serde.schema.ExportedProgram
-        As read from JSON; nothing of it is taken for granted.  What nothing here needs is removed.
+        The program, as read from JSON.  Metadata that is not needed is removed.
 
     Raises
     ------
     CodeError
-        If anything isn't of the type that the schema declares, or not plainly harmless.
+        If a value does not have the type that the schema declares, or breaks a rule.
     """
     _Checker().check(program, type(program), "the program")
 
 
 def check_tensor_meta(meta: Any) -> None:
-    """The same for the description of one weight."""
+    """Check the description of a weight as :func:`check_program` does."""
     _Checker().check(meta, type(meta), "a weight")
 
 
 class _Checker:
-    """Walks over the dataclasses of the schema; every text must fit a rule."""
+    """Walks over the dataclasses of the schema, and checks every string by a rule."""
 
     def check(self, value: Any, declared: Any, place: str, depth: int = 0) -> None:
-        """Check that `value` is of the type `declared`, and all texts within."""
+        """Check that `value` has the type `declared`, and check all strings in it."""
         if depth > _MAX_DEPTH:
             raise CodeError(f"{place} is nested more than {_MAX_DEPTH} deep")
         declared = _strip(declared)
@@ -173,7 +173,7 @@ class _Checker:
         kind = type(value).__name__
         hints = _hints(type(value))  # type: ignore[arg-type]
         if kind in ("CustomObjArgument", "InputToCustomObjSpec"):
-            raise CodeError("it has a custom object, which is made by its class's own code")
+            raise CodeError("it has a custom object, which the code of its class creates")
         if kind == "Node":
             _keep_harmless(value.metadata)
         is_union = hasattr(value, "_type")
@@ -182,7 +182,7 @@ class _Checker:
             self.check(getattr(value, name), hints[name], f"{kind}.{name}", depth + 1)
         if kind == "Graph":
             for given in value.inputs:
-                if given.type == "as_string":  # it becomes a guard
+                if given.type == "as_string":  # PyTorch makes it a guard
                     _check_plain(given.value, "Graph.inputs")
 
 
@@ -208,14 +208,14 @@ def _show(value: object) -> str:
 
 
 def _keep_harmless(metadata: Any) -> None:
-    """Leave of a node's metadata what messages show: PyTorch resolves names in the rest."""
+    """Keep only the metadata that messages show: PyTorch resolves names in the rest."""
     if isinstance(metadata, dict):
         for key in set(metadata) - {"stack_trace", "nn_module_stack", "torch_fn"}:
             del metadata[key]
 
 
 def _rule(place: str) -> Callable[[str, str], None]:
-    """What a text in a field of the schema must be; plain, unless another rule is known."""
+    """The rule for a string field of the schema; by default, a plain name."""
     return _RULES.get(place, _check_plain)
 
 
@@ -253,11 +253,11 @@ def _check_target(text: str, place: str) -> None:
 
 
 def _anything(text: str, place: str) -> None:
-    """A text that PyTorch only quotes."""
+    """Accept any string: PyTorch only quotes it."""
 
 
 def _check_structure(text: str, place: str) -> None:
-    """A structure of inputs or outputs: of Python's own containers alone."""
+    """Check a structure of inputs or outputs: only Python's own containers."""
     try:
         version, node = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
@@ -309,7 +309,7 @@ def _parse(text: str, place: str) -> ast.expr:
 
 
 def _check_expression(text: str, place: str) -> None:
-    """An expression as SymPy's ``srepr`` writes it, or as arithmetic of symbols."""
+    """Check an expression, written by SymPy's ``srepr`` or as arithmetic of symbols."""
     try:
         bits = _bits(_parse(text, place), 0)
     except CodeError as error:
@@ -319,7 +319,7 @@ def _check_expression(text: str, place: str) -> None:
 
 
 def _bits(node: ast.expr, depth: int) -> int:
-    """An upper bound of the size of a number that SymPy computes, in bits."""
+    """An upper bound of the size, in bits, of a number that SymPy computes."""
     if depth > _MAX_DEPTH * 4:
         raise CodeError("it is nested too deep")
     deeper = depth + 1
@@ -358,16 +358,16 @@ def _bits_of_call(
             return _SYMBOL_BITS
         case "Float", [ast.Constant(value=str() as number)] if set(given) <= {"precision"}:
             if not re.fullmatch(r"[+-]?\d{1,40}(\.\d{0,80})?(e[+-]?\d{1,3})?", number):
-                raise CodeError(f"the number {number!r}")
+                raise CodeError(f"invalid number {number!r}")
             if not all(isinstance(v, ast.Constant) and v.value == 53 for v in given.values()):
-                raise CodeError(f"the precision of {number}")
+                raise CodeError(f"invalid precision of {number}")
             return _SYMBOL_BITS
     if given:
-        raise CodeError(f"a keyword argument of {name}")
+        raise CodeError(f"unexpected keyword argument of {name}")
     if name in ("Integer", "Rational"):
         return sum(_integer(argument) for argument in arguments)
     if name not in _FUNCTIONS:
-        raise CodeError(f"{name} is not a function of expressions")
+        raise CodeError(f"unknown function {name}")
     sizes = [_bits(argument, depth) for argument in arguments]
     if name in _POWERS and arguments:
         return sizes[0] * _exponent(arguments[-1]) + _MAX_EXPONENT
@@ -382,7 +382,7 @@ def _integer(node: ast.expr) -> int:
 
 
 def _exponent(node: ast.expr) -> int:
-    """The exponent, a small number or a symbol: another may be anything once it is computed."""
+    """The exponent, which must be a small number or a symbol: the value of others is unbounded."""
     match node:
         case ast.Call(func=ast.Name(id="Symbol")) | ast.Name():
             return 1
@@ -397,14 +397,14 @@ def _small(node: ast.expr) -> int:
     try:
         value = ast.literal_eval(node)
     except ValueError as error:
-        raise CodeError(f"the exponent {ast.unparse(node)[:40]!r}") from error
+        raise CodeError(f"invalid exponent {ast.unparse(node)[:40]!r}") from error
     if type(value) is not int or abs(value) > _MAX_EXPONENT:
-        raise CodeError(f"the exponent {value!r:.40}")
+        raise CodeError(f"exponent {value!r:.40} is too large")
     return abs(value)
 
 
 def _check_guard(text: str, place: str) -> None:
-    """A guard compares arithmetic of the inputs' sizes, and is run as Python."""
+    """Check a guard: a comparison of arithmetic on the inputs' sizes, which runs as Python."""
     try:
         bits = _guard_bits(_parse(text, place), 0)
     except CodeError as error:
@@ -414,7 +414,7 @@ def _check_guard(text: str, place: str) -> None:
 
 
 def _guard_bits(node: ast.expr, depth: int) -> int:
-    """An upper bound of the size of a number that a guard computes, in bits."""
+    """An upper bound of the size, in bits, of a number that a guard computes."""
     if depth > _MAX_DEPTH * 4:
         raise CodeError("it is nested too deep")
     deeper = depth + 1
@@ -463,13 +463,13 @@ def _check_call(func: ast.expr, depth: int) -> None:
             _guard_bits(value, depth)
         case ast.Attribute(value=ast.Name(id="math")):
             _guard_bits(func, depth)
-        # The power and the shift of symbols would compute a number of any size.
+        # Powers and shifts of symbols could compute numbers of any size.
         case ast.Attribute(value=ast.Name(id="torch"), attr=attribute) if re.fullmatch(
             r"_?sym_(?!pow|lshift)\w+", attribute
         ):
             return
         case _:
-            raise CodeError(f"{ast.unparse(func)[:40]!r} is called")
+            raise CodeError(f"call of {ast.unparse(func)[:40]!r} is not allowed")
 
 
 _RULES: dict[str, Callable[[str, str], None]] = {
@@ -496,4 +496,4 @@ _RULES: dict[str, Callable[[str, str], None]] = {
     "TensorArgument.name": _check_identifier,
     "TokenArgument.name": _check_identifier,
 }
-"""What a text must be, by class and field of the schema."""
+"""The rules for strings, by class and field of the schema."""

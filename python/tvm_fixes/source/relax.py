@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Models that are Relax modules already."""
+"""Relax modules as models."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ from .base import Reference, Source
 
 
 class RelaxSource(Source):
-    """A Relax module, which has no reference.
+    """A Relax module; it has no reference.
 
     Parameters
     ----------

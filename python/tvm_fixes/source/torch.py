@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Models from PyTorch."""
+"""PyTorch models."""
 
 import contextlib
 import copy
@@ -49,11 +49,11 @@ class TorchSource(Source):
     program : torch.export.ExportedProgram
         The program.
     name : str
-        How messages call it.
+        Its name in messages.
     shapes : mapping of str to sequence of int, optional
-        Sizes for the symbolic dims of its inputs when it is compared.
+        Sizes of symbolic dims for the comparison.
     module : torch.nn.Module, optional
-        What the program was exported from: the reference, in place of the program itself.
+        The module that the program was exported from; it replaces the program as reference.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class TorchSource(Source):
     def load(
         cls, path: Path, shapes: Shapes | None = None, *, trust: bool = False
     ) -> "TorchSource":
-        """Read a file of ``torch.export.save``; one that may run code only with `trust`."""
+        """Read a file of ``torch.export.save``; reject one that may run code unless `trust`."""
         torch = import_extra("torch", "torch", str(path))
 
-        # torch.export.load tells its log what is wrong, and the caller to look there.
+        # torch.export.load logs the problem, and raises an error that refers to the log.
         with _captured_log("torch") as log:
             try:
                 program = torch.export.load(path) if trust else load_checked(path)
@@ -88,7 +88,7 @@ class TorchSource(Source):
                 reason = logged[-1] if logged else summarize(error)
                 raise CompileError(
                     f"{path}: PyTorch {torch.__version__} cannot load it as a .pt2 file "
-                    "(truncated, of another version, or not from torch.export.save): "
+                    "(truncated, another version, or not from torch.export.save): "
                     f"{reason.partition('. This is an internal')[0]}"
                 ) from error
         return cls(program, path.name, shapes)
@@ -114,9 +114,9 @@ class TorchSource(Source):
     def _make_dynamic(
         self, args: tuple[Any, ...], shapes: Shapes
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Example inputs and ``dynamic_shapes`` of an export whose dims have the names in `shapes`.
+        """The example inputs and ``dynamic_shapes`` for an export with the dim names in `shapes`.
 
-        The examples with one element on such an axis have two: PyTorch takes 1 for a constant.
+        An extent of 1 on such an axis becomes 2: PyTorch treats 1 as a constant.
         """
         import torch
         from torch.utils import _pytree as pytree
@@ -130,8 +130,8 @@ class TorchSource(Source):
             for axis, name in names.items():
                 if not name.isidentifier():
                     raise UsageError(
-                        f"input {spec.name!r} of {self.name}: the name of a dim must be an "
-                        f"identifier, got {name!r}"
+                        f"input {spec.name!r} of {self.name}: expected an identifier as name of a "
+                        f"dim, got {name!r}"
                     )
                 symbols.setdefault(name, torch.export.Dim(name))
                 if leaf.shape[axis] == 1:
@@ -235,7 +235,7 @@ class TorchSource(Source):
     def _draw(
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
     ) -> np.ndarray:
-        """Draw integers from the range of the example's: they may be indices."""
+        """Draw integers from the range of the example, because they may be indices."""
         low, high = 0, 1
         if self._examples is not None:
             example = self._examples[self.inputs.index(spec)]
@@ -263,7 +263,7 @@ class TorchSource(Source):
         from torch.utils import _pytree as pytree
 
         if self._program.graph_signature.buffers_to_mutate:
-            return None  # they are no longer what they were
+            return None  # the run has changed them
         module = copy.deepcopy(self._program.module()).double()
 
         def widened(value: Any) -> Any:
@@ -292,19 +292,19 @@ def _export(
 ) -> "torch.export.ExportedProgram":
     import torch
 
-    # It logs and prints the graph that it could not finish; the exception says it all.
+    # torch.export logs and prints the unfinished graph; the exception is enough.
     with _captured_log("torch"), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
         try:
             return torch.export.export(module, args, dynamic_shapes=dynamic_shapes)
         except (Exception, SystemExit) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise CompileError(
-                f"{name}: torch.export fails: {reason}{_user_frame(error)}"
+                f"{name}: torch.export failed: {reason}{_user_frame(error)}"
             ) from error
 
 
 def _user_frame(error: BaseException) -> str:
-    """Where in the model's own code ``torch.export`` was, as far as its message tells."""
+    """The place in the model's own code where ``torch.export`` failed, if the message tells."""
     places = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', str(error))
     own = [place for place in places if "/torch/" not in place[0]]
     return f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
@@ -312,7 +312,7 @@ def _user_frame(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _captured_log(package: str) -> Iterator[io.StringIO]:
-    """Take what the loggers of `package` say from the terminal."""
+    """Capture the output of the loggers of `package`."""
     text = io.StringIO()
     names = [
         n for n in logging.root.manager.loggerDict if n == package or n.startswith(f"{package}.")
@@ -330,7 +330,7 @@ def _captured_log(package: str) -> Iterator[io.StringIO]:
 
 
 def _describe_fx_node(node: Any) -> str:
-    # The last line of the stack is the model's own.
+    # The last lines of the stack are the model's own.
     stack = [line for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip()]
     place = f" ({' '.join(line.strip() for line in stack[-2:])})" if stack else ""
     return f"{node.target} at node {node.name!r}{place}"

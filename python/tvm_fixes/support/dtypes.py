@@ -10,15 +10,15 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What follows from the name of a dtype."""
+"""Properties of dtypes."""
 
 
 def accumulation_dtype(dtype: str) -> str:
     """The dtype in which PyTorch and ONNX Runtime compute sums, products and convolutions.
 
-    Of 16-bit floating-point operands they compute products, sum, scaling and bias in float32 and
-    round once, at the end.  (On CPUs without 16-bit instructions a few float16 kernels of PyTorch,
-    transposed convolutions among them, round more often; once is closer to the truth.)
+    For 16-bit floating-point operands, they compute products, sum, scaling and bias in float32,
+    and round once, at the end.  (On CPUs without 16-bit instructions, a few float16 kernels of
+    PyTorch, such as transposed convolutions, round more often and are less accurate.)
 
     Parameters
     ----------

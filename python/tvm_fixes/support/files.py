@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Files that somebody else may have put there: opened only if they are regular, read with a limit.
+"""Files from untrusted sources: opened only if they are regular, read up to a limit.
 
-A FIFO or a device in the place of a file would block, or never end.
+Reading a FIFO or a device instead of a file would block or never end.
 """
 
 import errno
@@ -22,7 +22,7 @@ from io import BufferedReader
 from pathlib import Path
 
 MAX_TEXT = 256 << 20
-"""The most bytes that a manifest may have."""
+"""The maximum size of a text file, such as a manifest, in bytes."""
 
 
 def open_regular(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> BufferedReader:
@@ -38,9 +38,9 @@ def open_regular(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> 
     Raises
     ------
     OSError
-        If it cannot be opened, or is anything else; nothing has been read then.
+        If it cannot be opened or is not a regular file; nothing is read in that case.
     """
-    # Without O_NONBLOCK, opening a FIFO waits for a writer.
+    # O_NONBLOCK: opening a FIFO would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -52,7 +52,7 @@ def open_regular(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> 
 
 
 def read_text(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> str:
-    """Read a small file of UTF-8; its parameters are those of :func:`open_regular`.
+    """Read a small UTF-8 file; the parameters are those of :func:`open_regular`.
 
     Raises
     ------
@@ -69,12 +69,12 @@ def read_text(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> str
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Have the disk hold what a file or a directory holds."""
+    """Flush a file or a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems cannot do it for a directory.
+        # Some file systems cannot flush a directory.
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
     finally:
@@ -82,5 +82,5 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 
 def existing_parent(path: Path) -> Path:
-    """The nearest of the parents of an absolute `path` that exists."""
+    """The nearest existing parent of an absolute `path`."""
     return next(parent for parent in [*path.parents, path] if os.path.lexists(parent))

@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Calls in forked children of this process, where a crash or a hang is an answer.
+"""Calls in forked children of this process, which report crashes and hangs as outcomes.
 
-A child starts from the modules that its parent has loaded, so it costs milliseconds where a new
+A child inherits the modules that its parent has loaded, so it starts in milliseconds; a new
 interpreter would spend seconds on ``import tvm``.
 """
 
@@ -57,24 +57,24 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a call in a forked child.
+    """The outcome of a call in a forked child.
 
     Attributes
     ----------
     kind : OutcomeKind
         ``VALUE``: the call returned.  ``EXCEPTION``: it raised, or its value does not pickle.
-        ``SIGNAL``: a signal ended the child.  ``EXIT``: the child left without an answer.
-        ``TIMEOUT``: the time was up and the child was killed.
+        ``SIGNAL``: a signal ended the child.  ``EXIT``: the child exited without an answer.
+        ``TIMEOUT``: the child was killed after the time limit.
     value : object
-        What the call returned, where `kind` is ``VALUE``.
+        The value that the call returned if `kind` is ``VALUE``.
     name : str
         The exception's type or the signal's name; otherwise empty.
     message : str
-        The exception's text, or what happened in one line; empty for ``VALUE``.
+        The exception's text, or a description of the outcome in one line; empty for ``VALUE``.
     output : str
-        The end of what the child wrote to its standard output and error, its traceback included.
+        The end of the child's standard output and error, including its traceback.
     seconds : float
-        Wall-clock time from the fork to the end.
+        Wall-clock time from the fork to the end of the child.
     """
 
     kind: OutcomeKind
@@ -91,10 +91,10 @@ class Outcome:
 
 
 class ForkedChild:
-    """One forked child, its deadline, and the unlinked files through which it answers.
+    """A forked child, its deadline, and the unlinked files for its answer and output.
 
-    Files rather than pipes: an answer of any size is written without a reader, and a grandchild
-    that holds the file open delays nobody.
+    They are files, not pipes: the child can write any amount without a reader, and a grandchild
+    that keeps a file open does not delay the parent.
     """
 
     def __init__(self, fn: Callable[[], object], timeout: float | None) -> None:
@@ -105,16 +105,16 @@ class ForkedChild:
         self._start = time.monotonic()
         self.deadline = math.inf if timeout is None else self._start + timeout
         with warnings.catch_warnings():
-            # Python warns of locks that other threads hold across a fork.  _serve meets the
-            # native libraries' pools by its thread; their locks are free between calls.
+            # Python warns about locks that other threads hold during the fork.  The native
+            # libraries hold none between calls, and _serve handles their thread pools.
             warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
             self._process.start()
         self.sentinel: int = self._process.sentinel
 
     def finish(self, *, timed_out: bool) -> Outcome:
-        """End the child and all that it started, and read its answer."""
+        """Kill the child and its process group, and read its answer."""
         assert self._process.pid is not None
-        # The group is signalled before the child is reaped: until then its number is not reused.
+        # Before the child is reaped, because its process id may be reused afterwards.
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         if timed_out:
@@ -136,9 +136,9 @@ class ForkedChild:
 
 
 def start_forked(fn: Callable[[], object]) -> ForkedChild:
-    """Call `fn` as :func:`run_forked` does, and return meanwhile; the caller must finish the child.
+    """Call `fn` as :func:`run_forked` does, but return at once; the caller must finish the child.
 
-    What goes back and forth is for `fn` and the caller to arrange.
+    `fn` and the caller arrange their own communication.
     """
     with interrupts_deferred():
         return ForkedChild(fn, None)
@@ -150,16 +150,16 @@ def run_forked(fn: Callable[[], object], *, timeout: float | None) -> Outcome:
     Parameters
     ----------
     fn : callable
-        Takes nothing; returns something small that pickles.  It runs on a thread of its own, so
-        contexts that belong to a thread (targets, pass contexts) start afresh.  What it changes
-        (environment, registries) ends with the child.
+        Takes no arguments and returns a small value that pickles.  It runs in a new thread, so
+        thread-local contexts (targets, pass contexts) are empty.  Its changes (environment,
+        registries) end with the child.
     timeout : float or None
-        Seconds after which the child is killed; None: it has all the time that it takes.
+        Seconds after which the child is killed; None for no limit.
 
     Returns
     -------
     outcome : Outcome
-        How the call ended; whatever it does, this function does not raise for it.
+        How the call ended; a failure of the call is an outcome, not an exception.
 
     Raises
     ------
@@ -172,16 +172,16 @@ def run_forked(fn: Callable[[], object], *, timeout: float | None) -> Outcome:
 def run_all_forked(
     fns: Sequence[Callable[[], object]], *, timeout: float | None, jobs: int
 ) -> list[Outcome]:
-    """Call each of `fns` in a forked child of its own, at most `jobs` at a time.
+    """Call each of `fns` in its own forked child, at most `jobs` at a time.
 
     Parameters
     ----------
     fns : sequence of callable
         As `fn` of :func:`run_forked`.
     timeout : float or None
-        Seconds that each call has; None: all the time that it takes.
+        Time limit of each call in seconds; None for no limit.
     jobs : int
-        How many children may live at once.
+        The maximum number of children at a time.
 
     Returns
     -------
@@ -223,26 +223,26 @@ def run_all_forked(
 
 
 def _serve(fn: Callable[[], object], answer: IO[bytes], output: IO[bytes]) -> None:
-    """Run in the child: call `fn` and write what became of it to `answer`."""
+    """Run in the child: call `fn` and write the outcome to `answer`."""
     os.setpgrp()
-    # The fork came while interrupts were deferred.
+    # The parent defers interrupts during the fork.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
-    # A test runner's replacements of these would write into the parent's files.
+    # A test runner may have replaced these by files of the parent.
     sys.stdout = sys.stderr = io.TextIOWrapper(
         io.FileIO(output.fileno(), "w", closefd=False), write_through=True, errors="replace"
     )
     faulthandler.enable(output)
-    # A library that calls exit() leaves at once: the destructors which that would run wait for
-    # threads that a fork does not keep.
+    # Make exit() of a library leave at once: destructors would wait for threads that the fork did
+    # not keep.
     libc = ctypes.CDLL(None)
     libc.on_exit(libc._exit, None)
     # TVM's and libgomp's worker pools belong to the thread that first used them.  The fork kept
-    # the forking thread's pools but not their workers, so a parallel region on it would wait for
-    # ever; a new thread makes its own.
+    # this thread's pools but not their workers, so a parallel region would wait forever.  A new
+    # thread makes its own pools.
     thread = threading.Thread(target=_call, args=(fn, answer))
     thread.start()
     thread.join()
@@ -264,7 +264,7 @@ def _read_answer(answer: IO[bytes], status: int) -> Outcome:
     answer.seek(0)
     encoded = answer.read()
     if not encoded:
-        return Outcome(OutcomeKind.EXIT, message=f"left with status {status} and no answer")
+        return Outcome(OutcomeKind.EXIT, message=f"exited with status {status} without an answer")
     outcome = pickle.loads(encoded)
     assert isinstance(outcome, Outcome)
     return outcome

@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The messages of the passes, as Python's ``logging`` gives them out.
+"""Log messages of the passes, through Python's ``logging``.
 
-A pass logs to ``tvm_fixes.`` and its name; most messages are of level ``DEBUG``::
+The logger of a pass is ``tvm_fixes.`` and its name; most messages have level ``DEBUG``::
 
     logging.basicConfig()
     logging.getLogger("tvm_fixes.DynamicToStatic").setLevel(logging.DEBUG)
@@ -22,7 +22,7 @@ import logging
 
 
 def enabled(name: str) -> bool:
-    """Whether anybody reads the debug messages of the pass `name`."""
+    """Whether debug messages of the pass `name` are enabled."""
     return logging.getLogger(f"tvm_fixes.{name}").isEnabledFor(logging.DEBUG)
 
 

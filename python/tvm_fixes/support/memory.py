@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tensors whose memory is that of a file: the system reads it when needed, and may drop it."""
+"""Tensors in memory-mapped files, which the system can drop from memory and read again."""
 
 import ctypes
 import mmap
@@ -25,13 +25,13 @@ from ..errors import ArtifactError
 from .tensors import ALIGNMENT, nbytes_of, raw_bytes
 
 LARGE = 4096
-"""The least size, in bytes, of a constant that lies outside the library."""
+"""The minimum size, in bytes, of a constant that is stored outside the library."""
 
 
 class Scratch:
-    """A file without a name that holds tensors for as long as they live.
+    """An unlinked temporary file that holds tensors during a compilation.
 
-    It lies in the directory for temporary files (``TMPDIR``).
+    It is in the directory for temporary files (``TMPDIR``).
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Scratch:
         self._end = 0
 
     def empty(self, shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
-        """A tensor to be written, in the file if it is large.
+        """An uninitialized tensor, in the file if it is large.
 
         Raises
         ------
@@ -52,18 +52,18 @@ class Scratch:
         begin = self._end
         self._end += -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         try:
-            # A full disk is an error now, and no signal when the memory is written to.
+            # Otherwise, a full disk would be a SIGBUS when the memory is written.
             os.posix_fallocate(self._file.fileno(), begin, self._end - begin)
             mapped = mmap.mmap(self._file.fileno(), size, offset=begin)
         except OSError as error:
             raise ArtifactError(
-                f"{tempfile.gettempdir()} (TMPDIR names another): large tensors cannot be written: "
-                f"{error.strerror}"
+                f"cannot write large tensors to {tempfile.gettempdir()}: {error.strerror}; set "
+                "TMPDIR to another directory"
             ) from error
         return view_of(np.frombuffer(mapped, "uint8"), shape, dtype)
 
     def keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """A copy in the file of a large tensor, and a small one itself.
+        """Copy a large tensor to the file; return a small one as it is.
 
         Raises
         ------
@@ -79,14 +79,14 @@ class Scratch:
 
 
 def map_bytes(file: int, offset: int, size: int) -> np.ndarray:
-    """A part of an open file, as an array of uint8; writing to it does not change the file.
+    """Map a range of an open file to an array of uint8; writing to it does not change the file.
 
     Parameters
     ----------
     file : int
         A descriptor, which may be closed afterwards.
     offset, size : int
-        The part, which the file holds; `size` is positive.
+        The range, within the file; `size` is positive.
     """
     before = offset % mmap.ALLOCATIONGRANULARITY
     mapped = mmap.mmap(file, before + size, flags=mmap.MAP_PRIVATE, offset=offset - before)
@@ -96,17 +96,17 @@ def map_bytes(file: int, offset: int, size: int) -> np.ndarray:
 def tensor_in(
     data: np.ndarray, shape: Sequence[int], dtype: str, scratch: Scratch | None = None
 ) -> tvm.runtime.Tensor:
-    """The tensor whose bytes `data` holds: its memory where that is aligned, else a copy.
+    """A tensor of the bytes `data`: a view if they are aligned, else a copy.
 
     Parameters
     ----------
     data : numpy.ndarray
-        Of :func:`map_bytes`.
+        The result of :func:`map_bytes`.
     shape : sequence of int
     dtype : str
-        TVM's name.
+        TVM's name of the dtype.
     scratch : Scratch, optional
-        Where a copy lies.
+        The file for a copy.
     """
     if data.ctypes.data % ALIGNMENT == 0:
         return view_of(data, shape, dtype)
@@ -116,12 +116,12 @@ def tensor_in(
 
 
 def view_of(data: np.ndarray, shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
-    """The tensor that has the memory of an array of uint8."""
+    """A tensor that views an array of uint8."""
     return tvm.runtime.from_dlpack(data)._create_view(list(shape), dtype)
 
 
 def give_back_memory() -> None:
-    """Have the C library give back what was freed, which it keeps where it is in many pieces."""
+    """Make the C library return freed memory to the system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Ctrl-C at a moment that suits, and where native code does not listen."""
+"""Ctrl-C: deferred in critical sections, and heard during long native calls."""
 
 import atexit
 import multiprocessing
@@ -31,10 +31,10 @@ _abandoned: list[threading.Thread] = []
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Put off a Ctrl-C that comes within the ``with`` block until its end.
+    """Defer a Ctrl-C within the ``with`` block until its end.
 
-    The block must be short.  Python raises ``KeyboardInterrupt`` only in the main thread, so there
-    is nothing to do in others.
+    The block must be short.  In other threads than the main one, it does nothing: Python raises
+    ``KeyboardInterrupt`` only in the main thread.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
@@ -51,10 +51,10 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def interruptible(function: Callable[[], T]) -> T:
-    """Call `function`, which may stay in native code for ever, so that a Ctrl-C is heard.
+    """Call `function`, which may stay in native code forever, so that a Ctrl-C interrupts it.
 
-    It runs in a thread of its own while the main thread waits; elsewhere it is only called.  After
-    a Ctrl-C the thread goes on by itself: see :func:`leave`.
+    The main thread waits while `function` runs in a new thread; another thread calls it directly.
+    After a Ctrl-C, the new thread continues to run: see :func:`leave`.
     """
     if threading.current_thread() is not threading.main_thread():
         return function()
@@ -78,7 +78,8 @@ def interruptible(function: Callable[[], T]) -> T:
 def leave(status: int) -> int:
     """End this process with `status` if a thread of :func:`interruptible` still runs.
 
-    The interpreter's own end would wait for what that thread uses.  Otherwise `status`.
+    The interpreter's own shutdown would wait for resources of that thread.  Otherwise, return
+    `status`.
     """
     if not any(thread.is_alive() for thread in _abandoned):
         return status

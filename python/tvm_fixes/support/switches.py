@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The switches of the fixes: which are known, and which ``TVM_FIXES_DISABLE`` turns off."""
+"""The switches of the fixes, which ``TVM_FIXES_DISABLE`` turns off."""
 
 import os
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ ENVIRONMENT_VARIABLE = "TVM_FIXES_DISABLE"
 
 
 def disabled() -> frozenset[str]:
-    """The fixes that ``TVM_FIXES_DISABLE`` (ids separated by commas) turns off at this moment.
+    """The fixes that ``TVM_FIXES_DISABLE`` (ids separated by commas) currently turns off.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def disabled() -> frozenset[str]:
     Raises
     ------
     ValueError
-        If the variable holds an id that no fix has; the message lists the known ones.
+        If an id is unknown; the message lists the known ones.
     """
     ids = frozenset(
         part for raw in os.environ.get(ENVIRONMENT_VARIABLE, "").split(",") if (part := raw.strip())
@@ -50,7 +50,7 @@ def disabled() -> frozenset[str]:
 
 
 def enabled(fix_id: str) -> bool:
-    """Whether the fix `fix_id` is in force.
+    """Whether the fix `fix_id` is on.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def collect() -> Iterator[set[str]]:
     Yields
     ------
     set of str
-        Grows while the block runs.
+        The ids; the set grows while the block runs.
     """
     collected: set[str] = set()
     token = _collected.set(collected)

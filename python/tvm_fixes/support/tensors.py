@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Arrays of NumPy, PyTorch and TVM, from one to the other."""
+"""Conversion between tensors of NumPy, PyTorch and TVM."""
 
 import math
 import sys
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     import torch
 
 ALIGNMENT = 64
-"""What TVM's kernels may assume of the address of a tensor."""
+"""The alignment that TVM's kernels assume of a tensor, in bytes."""
 
 
 def is_torch(value: object) -> bool:
-    """Whether `value` is a PyTorch tensor; PyTorch is not loaded to find out."""
+    """Whether `value` is a PyTorch tensor; does not load PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def dtype_of(value: Any) -> str:
-    """The dtype of a NumPy or PyTorch array by TVM's name, such as ``"bfloat16"``."""
+    """TVM's name of the dtype of a NumPy or PyTorch array, such as ``"bfloat16"``."""
     return str(value.dtype).removeprefix("torch.") if is_torch(value) else value.dtype.name
 
 
 def to_tvm(value: Any) -> tvm.runtime.Tensor:
-    """Turn a NumPy array or a PyTorch tensor on the CPU, strided as it may be, into TVM's.
+    """Convert a NumPy array or a PyTorch tensor on the CPU, with any strides, to TVM's.
 
-    A contiguous, aligned PyTorch tensor lends its memory; everything else is copied.
+    A contiguous, aligned PyTorch tensor shares its memory; everything else is copied.
     """
     if is_torch(value) and not value.numel():
-        # PyTorch's strides of no elements are not those that a kernel asks for.
+        # Kernels reject PyTorch's strides of an empty tensor.
         return tvm.runtime.empty(tuple(value.shape), dtype_of(value))
     if is_torch(value):
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
@@ -53,19 +53,19 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
             tensor = tensor.clone()
         return tvm.runtime.from_dlpack(tensor)
     array = np.asarray(value)
-    # Not np.ascontiguousarray, which makes a scalar an array of one.
+    # Not np.ascontiguousarray, which turns a scalar into a 1-D array.
     return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
 
 
 def to_device(tensor: tvm.runtime.Tensor, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
-    """`tensor` if it is on `device`, else a copy of it there."""
+    """Return `tensor` if it is on `device`, else a copy on `device`."""
     return tensor if tensor.device == device else tensor.copyto(device)
 
 
 def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
-    """Copy what the virtual machine returned, a tensor or a shape, into an array of the caller's.
+    """Copy a result of the virtual machine, a tensor or a shape, to an array.
 
-    A copy, for it may be a constant of the library or an input of the call.
+    The result may be a constant of the library or an input of the call, so it must be copied.
     """
     if isinstance(value, tvm.runtime.ShapeTuple):
         array = np.array([int(dim) for dim in value], "int64")
@@ -78,23 +78,24 @@ def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
 
 
 def nbytes_of(shape: Sequence[int], dtype: str) -> int:
-    """The size in memory of a tensor of `shape` and TVM's `dtype`, in whole bytes.
+    """The size of a tensor of `shape` and TVM's `dtype` in memory, in whole bytes.
 
-    Elements of fewer than 8 bits lie side by side.
+    Elements of fewer than 8 bits are packed.
     """
     kind = tvm_ffi.dtype(dtype)
     return (math.prod(map(int, shape)) * kind.bits * kind.lanes + 7) // 8
 
 
 def raw_bytes(tensor: tvm.runtime.Tensor) -> np.ndarray:
-    """The memory of a contiguous tensor on the CPU, as an array of uint8 of one dimension."""
+    """The memory of a contiguous tensor on the CPU, as a 1-D array of uint8."""
     size = nbytes_of(tensor.shape, str(tensor.dtype))
     return np.from_dlpack(tensor._create_view((size,), "uint8")) if size else np.empty(0, "uint8")
 
 
 def duplicate(value: Any) -> Any:
-    """Copy what the virtual machine passes to a callback, a tensor or a tuple: it uses the memory
-    again when the callback has returned.
+    """Copy an argument of a callback, a tensor or a tuple.
+
+    The virtual machine reuses the memory after the callback returns.
     """
     if isinstance(value, tvm.runtime.Tensor):
         return value.copyto(tvm.cpu())
@@ -104,7 +105,7 @@ def duplicate(value: Any) -> Any:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy dtype of TVM's `name`, bfloat16 and the float8 among them."""
+    """The NumPy dtype for TVM's `name`, including bfloat16 and the float8 dtypes."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -114,16 +115,16 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
-    """The memory of a contiguous tensor on the CPU as an array, whose elements are whole bytes."""
+    """View a contiguous tensor on the CPU as an array; its elements are whole bytes."""
     array = raw_bytes(tensor).view(numpy_dtype(str(tensor.dtype)))
     return array.reshape(tuple(map(int, tensor.shape)))
 
 
 def to_torch(array: np.ndarray) -> "torch.Tensor":
-    """Copy a NumPy array, bfloat16 among them, into a PyTorch tensor."""
+    """Copy a NumPy array, also of bfloat16, to a PyTorch tensor."""
     return from_tvm(to_tvm(array), as_torch=True)
 
 
 def to_numpy(tensor: "torch.Tensor") -> np.ndarray:
-    """Copy a PyTorch tensor, bfloat16 among them, into a NumPy array."""
+    """Copy a PyTorch tensor, also of bfloat16, to a NumPy array."""
     return to_tvm(tensor).numpy()

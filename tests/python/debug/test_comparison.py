@@ -143,7 +143,7 @@ def test_latencies_are_taken_in_blocks(clock):
     assert result == [0, 0]
 
 
-def test_latency_is_the_median_of_the_calmest_block(clock):
+def test_latency_is_the_median_of_the_fastest_block(clock):
     #                 not counted
     seconds = iter([0.5, 0.030, 0.040, 0.031, 0.5, 0.002, 0.003, 0.9, 0.5, 0.007, 0.007, 0.007])
     result = latencies_ms(

@@ -221,7 +221,7 @@ class TestInputErrors:
             (
                 (normal(2, 4), normal(8)),
                 {},
-                "input 'b': expected shape (n, 4), got (8): another rank",
+                "input 'b': expected shape (n, 4), got (8): different rank",
             ),
             (
                 (normal(2, 4), normal(3, 4)),
@@ -356,13 +356,13 @@ class TestSave:
         directory = tmp_path / "mine"
         directory.mkdir()
         (directory / extra).write_text("precious")
-        with pytest.raises(UsageError, match="holds files that are not an artifact's"):
+        with pytest.raises(UsageError, match="contains files that are not an artifact"):
             two.save(directory)
         assert (directory / extra).read_text() == "precious"
 
     def test_a_file_added_to_an_artifact_stays(self, two, artifact):
         (artifact / "notes.txt").write_text("precious")
-        with pytest.raises(UsageError, match="holds files that are not an artifact's"):
+        with pytest.raises(UsageError, match="contains files that are not an artifact"):
             two.save(artifact)
         assert (artifact / "notes.txt").read_text() == "precious"
 
@@ -370,7 +370,7 @@ class TestSave:
         (tmp_path / "file").write_text("precious")
         (tmp_path / "link").symlink_to(tmp_path)
         for path in ("file", "link"):
-            with pytest.raises(UsageError, match="exists and is not a directory"):
+            with pytest.raises(UsageError, match=r"is not a directory|expected a directory"):
                 two.save(tmp_path / path)
         with pytest.raises(UsageError, match="file is not a directory"):
             two.save(tmp_path / "file" / "below")
@@ -380,10 +380,10 @@ class TestSave:
         """Not the library of another model under this one's manifest."""
         model = CompiledModel.load(artifact)
         conv.save(artifact)
-        with pytest.raises(ArtifactError, match=r"model\.so: has changed since it was loaded"):
+        with pytest.raises(ArtifactError, match=r"model\.so: changed since it was loaded"):
             model.save(tmp_path / "new")
         shutil.rmtree(artifact)
-        with pytest.raises(ArtifactError, match=r"model\.so: has gone since it was loaded"):
+        with pytest.raises(ArtifactError, match=r"model\.so: removed since it was loaded"):
             model.save(tmp_path / "new")
         assert os.listdir(tmp_path) == []
 
@@ -446,7 +446,7 @@ class TestReport:
             reference_latency_ms=2.0,
         )
         assert str(report) == (
-            "m.onnx: equal to PyTorch 2, largest error 1e-06, 1.5 ms (reference 2 ms), 9 bytes, "
+            "m.onnx: equal to PyTorch 2, max error 1e-06, 1.5 ms (reference 2 ms), 9 bytes, "
             "fixes: a-fix, b-fix"
         )
         report = replace(report, outputs=[replace(output, equal=False, max_abs_error=None)])
@@ -476,8 +476,8 @@ class TestLoad:
             (lambda m: m | {"format": "tvm-fixes/99"}, "format 'tvm-fixes/99'; expected 'tvm-fix"),
             (lambda m: {"a": 1}, "not a manifest of tvm-fixes"),
             (lambda m: [1], "not a manifest of tvm-fixes"),
-            (lambda m: {k: v for k, v in m.items() if k != "sha256"}, "not a whole manifest"),
-            (lambda m: m | {"inputs": 3}, "not a whole manifest"),
+            (lambda m: {k: v for k, v in m.items() if k != "sha256"}, "malformed manifest"),
+            (lambda m: m | {"inputs": 3}, "malformed manifest"),
             (lambda m: m | {"target": {}}, "target: expected a kind, got {}"),
             (lambda m: m | {"target": {"kind": 3}}, "target: expected a kind, got "),
             (lambda m: m | {"target": {"kind": "cuda"}}, "target: expected an architecture"),
@@ -485,9 +485,9 @@ class TestLoad:
             (lambda m: m | {"cpu_features": "avx"}, "cpu_features: expected list"),
             (lambda m: m | {"size": True}, "size: expected int"),
             (lambda m: m | {"inputs": m["inputs"][:1]}, "main takes 2 tensors, its manifest.json"),
-            (lambda m: m | {"bounds": {"n": 3}}, "not a whole manifest"),
+            (lambda m: m | {"bounds": {"n": 3}}, "malformed manifest"),
             (lambda m: m | {"cpu_features": ["avx10.99"]}, "it uses avx10.99, which this CPU does"),
-            (lambda m: m | {"triple": "sparc-sun-solaris"}, "it is for sparc, this machine is"),
+            (lambda m: m | {"triple": "sparc-sun-solaris"}, "it is for sparc, but this machine is"),
         ],
     )
     def test_a_manifest_that_does_not_fit(self, artifact, change, message):
@@ -553,7 +553,7 @@ class TestLoad:
     def test_truncated_manifest(self, artifact):
         path = artifact / "manifest.json"
         path.write_text(path.read_text()[:100])
-        with pytest.raises(ArtifactError, match="not a whole manifest"):
+        with pytest.raises(ArtifactError, match="malformed manifest"):
             CompiledModel.load(artifact)
 
     def test_what_a_later_version_adds_is_ignored(self, artifact):

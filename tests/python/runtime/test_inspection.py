@@ -41,7 +41,7 @@ SYMBOL = b"__tvm_ffi__library_bin"
 
 
 def values() -> dict[str, np.ndarray]:
-    """A table that is there twice, under two names, and a row."""
+    """A table that is repeated, under two names, and a row."""
     rng = np.random.default_rng(0)
     table = rng.standard_normal((5, 8)).astype("float32")
     return {
@@ -209,14 +209,14 @@ class TestErrors:
 
     def test_a_library_that_is_not_tvms(self):
         path = _ffi.library_path()
-        assert fails(path) == f"{path}: not a library of TVM's: it has no symbol {SYMBOL.decode()}"
+        assert fails(path) == f"{path}: not a library exported by TVM: missing symbol {SYMBOL.decode()}"
 
     @pytest.mark.parametrize(
         "offset, value, message",
         [
-            (4, 1, "a 32-bit ELF file; expected a 64-bit one"),
-            (5, 2, "a big-endian ELF file; expected a little-endian one"),
-            (4, 7, "an ELF file of unknown class 7 or byte order 1"),
+            (4, 1, "expected a 64-bit ELF file, got a 32-bit one"),
+            (5, 2, "expected a little-endian ELF file, got a big-endian one"),
+            (4, 7, "ELF file of unknown class 7 or byte order 1"),
             (1, 0, "not an ELF file"),
             (58, 63, "ELF header: expected section headers of 64 bytes, got 63"),
         ],
@@ -294,7 +294,7 @@ class TestErrors:
             file.write(b"x")
         assert "not the library of its manifest: expected" in fails(tmp_path / "copy")
         (tmp_path / "copy" / MANIFEST).write_text("{")
-        assert "not a whole manifest" in fails(tmp_path / "copy")
+        assert "malformed manifest" in fails(tmp_path / "copy")
 
     def test_missing_extension(self, artifact, tmp_path, monkeypatch):
         shutil.copy(_ffi.library_path(), tmp_path)

@@ -84,7 +84,7 @@ def test_a_library_that_exits_runs_no_handler_of_the_parent(tmp_path):
 
     outcome = run_forked(parent, timeout=60).value
     assert outcome.kind is OutcomeKind.EXIT
-    assert outcome.message == "left with status 7 and no answer"
+    assert outcome.message == "exited with status 7 without an answer"
     assert tmp_path.exists()
 
 

@@ -179,7 +179,7 @@ def test_what_is_missing_is_named(monkeypatch):
 def test_only_modules_of_cuda_are_compiled():
     library = tvm.tirx.build(tvm.IRModule({}), "llvm")
     compile_module = _ffi.get("tvm_fixes.runtime.CompileCudaModule")
-    with pytest.raises(Exception, match=r"SaveToBytes|expected a module of CUDA"):
+    with pytest.raises(Exception, match=r"SaveToBytes|expected a CUDA module"):
         compile_module(library, "cubin", lambda source: b"")
 
 
