@@ -10,35 +10,35 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# `make demo` and `make test` are all that a fresh clone needs; `make help` lists the rest.
+# A fresh clone needs only `make demo` and `make test`; `make help` lists the other targets.
 #
-# PYTHON     the Python that makes .venv (default: python3)
+# PYTHON     the Python for .venv (default: python3)
 # CXX        the C++ compiler (default: g++)
-# TVM_WHEEL  an apache-tvm wheel of your own, in place of the locked one
-# ARGS       further arguments for the program behind a target
+# TVM_WHEEL  your own apache-tvm wheel instead of the locked version
+# ARGS       additional arguments for the program of a target
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
 RUN := .venv/bin/python
-# Holds what .venv was made with, and is written last.
+# The Python and TVM of .venv; written last.
 STAMP := .venv/.installed
 
 ifneq ($(TVM_WHEEL),)
 ifeq ($(wildcard $(TVM_WHEEL)),)
-$(error TVM_WHEEL: there is no file $(TVM_WHEEL))
+$(error TVM_WHEEL: no such file: $(TVM_WHEEL))
 endif
 endif
 
-# A PYTHON that is asked for must be the one in .venv; the default may change without harm.
+# .venv must have the requested PYTHON; a change of the default does not matter.
 wanted := tvm:$(or $(abspath $(TVM_WHEEL)),locked)
 ifneq ($(origin PYTHON),file)
 wanted += $(shell { $(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])' || echo unusable; } 2>/dev/null)
 endif
 unlike_installed := $(filter-out $(shell cat $(STAMP) 2>/dev/null),$(wanted))
 
-# In a recipe: ends make with one sentence, before the recipe begins, if the machine lacks a tool.
+# In a recipe: if a tool is missing, stops make with one message before the recipe starts.
 define require_toolchain
 $(eval lacking := $(shell bash ci/toolchain.sh '$(PYTHON)' '$(CXX)'))$(if $(lacking),$(error $(lacking)))
 endef
@@ -48,29 +48,29 @@ help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: native  ## Compile the example models from PyTorch and ONNX and print one table.
+demo: native  ## Compile the example models from PyTorch and ONNX, and print a table.
 	@$(RUN) -m examples.demo $(ARGS)
 
 .PHONY: test
-test: native  ## Run the tests: fixed seeds, samples of the large grids.
+test: native  ## Run the tests with fixed seeds and samples of the large grids.
 	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
 .PHONY: check-full
-check-full: native  ## Run every case of every grid and write docs/tables.
+check-full: native  ## Run all cases of all grids, and write docs/tables.
 	@$(RUN) -m pytest --tier full --tables docs/tables $(ARGS)
 
 .PHONY: fuzz
-fuzz: native  ## Search for faults with random models, programs and files: ARGS="--minutes 60".
+fuzz: native  ## Fuzz with random models, programs and files, e.g. ARGS="--minutes 60".
 	@PYTHONPATH=tests/python $(RUN) -m tests.fuzz $(ARGS)
 
 .PHONY: bench bench-quick
-bench: native  ## Run the benchmarks: hours; an interrupted run goes on where it was.
+bench: native  ## Run the benchmarks (hours); an interrupted run resumes.
 	@$(RUN) -m benchmarks $(ARGS)
-bench-quick: native  ## Compare the speed of single layers on one core: minutes.
+bench-quick: native  ## Benchmark single layers on one core (minutes).
 	@$(RUN) -m benchmarks speed --quick $(ARGS)
 
 .PHONY: lint
-lint: $(STAMP)  ## Run ruff, mypy, clang-format and hadolint.
+lint: $(STAMP)  ## Run all linters: ruff, mypy, clang-format, hadolint and others.
 	@bash ci/lint.sh
 
 .PHONY: docs
@@ -79,7 +79,7 @@ docs: native  ## Write the API pages to build/docs.
 	@echo build/docs/index.html
 
 .PHONY: test-wheel
-test-wheel: native  ## Build a wheel and use it in an environment of its own.
+test-wheel: native  ## Build a wheel and load it from an otherwise empty folder.
 	@bash ci/wheel.sh
 
 .PHONY: test-sanitize
@@ -87,15 +87,15 @@ test-sanitize: build-sanitize  ## Run the native tests under the sanitizers.
 	@bash ci/sanitize.sh
 
 .PHONY: docker-check
-docker-check:  ## Build the images and use them, as root; needs buildah and debootstrap.
+docker-check:  ## Build and test the images (root; needs buildah and debootstrap).
 	@bash ci/docker-check.sh $(ARGS)
 
 .PHONY: fresh-check
-fresh-check:  ## Follow the README on bare releases of Debian, as root; needs debootstrap.
+fresh-check:  ## Follow the README on bare Debian releases (root; needs debootstrap).
 	@bash ci/fresh-check.sh $(ARGS)
 
 .PHONY: gpu-check
-gpu-check: native  ## Compile for this machine's GPU and compare with PyTorch.
+gpu-check: native  ## Compile for this machine's GPU, and compare with PyTorch.
 	@bash ci/gpu-check.sh $(ARGS)
 
 .PHONY: native build-sanitize
@@ -105,7 +105,7 @@ build-sanitize: build-sanitize/build.ninja  ## Build them with the sanitizers.
 	@.venv/bin/ninja -C build-sanitize
 build-sanitize/build.ninja: cmake_flags := -DTVM_FIXES_SANITIZE=ON
 
-# ninja runs cmake again when a CMake file changes; here it is for another environment or compiler.
+# ninja reruns cmake if a CMake file changes; this rule does if the environment or compiler changes.
 build/build.ninja build-sanitize/build.ninja: %/build.ninja: $(STAMP)
 	$(require_toolchain)CXX='$(CXX)' .venv/bin/cmake $(fresh) -S . -B $* -G Ninja $(cmake_flags) \
 	  -DPython_EXECUTABLE='$(CURDIR)/$(RUN)' -DCMAKE_MAKE_PROGRAM='$(CURDIR)/.venv/bin/ninja'

@@ -19,13 +19,13 @@ from pathlib import Path
 from pdoc import docstrings, pdoc, render
 
 MODULES = ("tvm_fixes", "tvm_fixes.errors")
-"""Those whose pages are made; the first brings the modules of its ``__all__``."""
+"""The modules to document; ``__all__`` of the first adds its submodules."""
 
 _stock_rst = docstrings.rst
 
 
 def rst(contents: str, source_file: Path | None) -> str:
-    """What pdoc does, for two more forms: references that begin with ~, and literal blocks."""
+    """Extend pdoc's conversion by references that begin with ~, and literal blocks."""
     contents = re.sub(r"(:\w+:`)~", r"\1", contents)
     contents = re.sub(r"::$(?=\n\n +)", ":", contents, flags=re.MULTILINE)
     return str(_stock_rst(contents, source_file))

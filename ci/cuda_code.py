@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Make sure of the code of the kernels in a library: ``python cuda_code.py MODEL.so ARCH``.
+"""Check the CUDA kernels in a library: ``python cuda_code.py MODEL.so ARCH``.
 
-It must be compiled, for that architecture, and its source must not be there.
+The library must contain their compiled code for the architecture, and not their source.
 """
 
 import struct
@@ -24,7 +24,7 @@ _CUDA = 190
 
 
 def cubins(library: bytes) -> list[bytes]:
-    """The ELF files for CUDA inside `library`, each up to its end."""
+    """The CUDA ELF files in `library`."""
     found = []
     start = library.find(b"\x7fELF", 1)
     while start >= 0:
@@ -49,7 +49,7 @@ if __name__ == "__main__":
         if name.startswith(b".text.") and name.endswith(b"_kernel")
     }
     assert kernels, f"{path}: no kernels"
-    assert b"__global__" not in library, f"{path}: it holds the source of its kernels"
+    assert b"__global__" not in library, f"{path}: contains the source of its kernels"
     assert all(arch.encode() in cubin for cubin in code), f"{path}: not for {arch}"
     print(
         f"{path}: code for {arch}: {', '.join(sorted(k.removeprefix('.text.') for k in kernels))}"

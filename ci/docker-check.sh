@@ -11,12 +11,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Builds the images of docker/ without a Docker engine, and uses them: needs root, buildah and
-# debootstrap. An image's base is a Debian made here, in the place of those of the registries.
+# Builds and tests the images of docker/ without a Docker engine; needs root, buildah and debootstrap.
+# The base of the images is a Debian root made here, not an image from a registry.
 #
 #   ci/docker-check.sh [cpu] [cuda]
 #
-# No GPU is needed; what only a GPU can show is in ci/gpu-check.sh.
+# It needs no GPU; ci/gpu-check.sh has the tests that do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source ci/roots.sh
@@ -63,8 +63,8 @@ check() {
 
   container=$(buildah from --pull-never "$image")
   size=$(du -sxm "$(buildah mount "$container")" | cut -f1)
-  printf '==> %s: image of %d MB, %d MB of it the base\n' "$kind" "$size" "$base_size"
-  # Nothing of this machine is in it: what was mounted has left no content.
+  printf '==> %s: image of %d MB, including %d MB of base\n' "$kind" "$size" "$base_size"
+  # Files that were mounted during the build must not remain in the image.
   [[ ! -s $(buildah mount "$container")/etc/pip.conf ]]
   rm -rf "$scratch/work"
   install -d -o 10001 "$scratch/work"
@@ -77,11 +77,11 @@ check() {
   run python /opt/tvm-fixes/share/tiny_model.py tiny.onnx
   run tvm-fixes compile tiny.onnx -o out
   run python /ci/run_alone.py tiny.onnx out/model.so
-  took "$kind: a model compiled, and run with apache-tvm alone"
+  took "$kind: compile a model, and run it with only apache-tvm"
   if [[ $kind == cuda ]]; then
     run tvm-fixes compile tiny.onnx --target cuda/sm_90 --no-compare -o cuda
     run python /ci/cuda_code.py cuda/model.so sm_90
-    took "cuda: a model compiled for sm_90"
+    took "cuda: compile a model for sm_90"
   fi
   buildah rm "$container" >/dev/null
 }

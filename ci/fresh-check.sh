@@ -11,25 +11,25 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Follows the README on fresh machines: for each release of Debian a root with nothing in it, then
-# what the README says to install, then its commands, as a user. Needs root and debootstrap.
+# Follows the README on fresh machines: makes a bare root for each Debian release, installs the
+# packages that the README lists, then runs its commands as a user. Needs root and debootstrap.
 #
-#   ci/fresh-check.sh [RELEASE...]     by default bookworm (Python 3.11) and trixie (Python 3.13)
+#   ci/fresh-check.sh [RELEASE...]     default: bookworm (Python 3.11) and trixie (Python 3.13)
 #   FRESH_COMMANDS="make demo" ci/fresh-check.sh     fewer commands
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source ci/roots.sh
 require debootstrap unshare
-# In a namespace of its own the mounts end with this script.
+# In its own mount namespace, so that the mounts end with this script.
 [[ -n ${FRESH_NAMESPACE:-} ]] || FRESH_NAMESPACE=1 exec unshare --mount "$0" "$@"
 
 packages=$(sed -n 's/^ *sudo apt-get install \([^#]*[^# ]\) *\(#.*\)\?$/\1/p' README.md)
 commands=${FRESH_COMMANDS:-$(sed -n 's/^    \(make [a-z]*\) *#.*/\1/p' README.md)}
-[[ -n $packages && -n $commands ]] || { echo "the README names no packages or no commands" >&2; exit 1; }
+[[ -n $packages && -n $commands ]] || { echo "README.md: no packages or commands found" >&2; exit 1; }
 
 scratch=$(mktemp -d)
 unmount() { awk -v top="$1/" 'index($2, top) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount; }
-# What is mounted is this machine's: nothing is removed before all of it is gone.
+# Unmount the folders of this machine before anything is removed.
 trap 'unmount "$scratch" && rm -rf --one-file-system "$scratch"' EXIT
 
 mount_at() {
@@ -51,7 +51,7 @@ follow_readme() {
 
   inside() { env -i LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" "$@"; }
   inside apt-get update >"$log"
-  # shellcheck disable=SC2086  # the README's packages, one a word
+  # shellcheck disable=SC2086  # one package per word
   inside env DEBIAN_FRONTEND=noninteractive apt-get install --yes $packages >>"$log" 2>&1 ||
     { tail "$log" >&2; exit 1; }
   inside useradd --create-home user

@@ -11,10 +11,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# What only a GPU can show: the examples and a few layers, compiled for the GPU of this machine, give
-# what PyTorch gives. `tvm-fixes compile` compares, and fails where an output differs.
+# Compiles the examples and a few layers for the GPU of this machine, and compares their outputs with
+# PyTorch's: `tvm-fixes compile` fails if an output differs.
 #
-#   ci/gpu-check.sh [MODEL...]    by default every example
+#   ci/gpu-check.sh [MODEL...]    default: all examples
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 status=0
@@ -23,7 +23,7 @@ status=0
 for model; do
   for layout in NCHW NHWC; do
     .venv/bin/tvm-fixes compile --quiet --target cuda --layout "$layout" "examples.$model:factory" ||
-      { echo "$model, $layout: not equal to PyTorch's, or not compiled" >&2; status=1; }
+      { echo "$model, $layout: compilation failed, or outputs differ from PyTorch's" >&2; status=1; }
   done
 done
 exit "$status"

@@ -11,8 +11,8 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Makes .venv, puts the locked dependencies and an editable tvm-fixes into it, and last of all
-# writes .venv/.installed: an install that was interrupted leaves none.
+# Makes .venv with the locked dependencies and an editable tvm-fixes. Writes .venv/.installed last, so
+# that it is missing after an interrupted installation.
 # Usage: install.sh PYTHON [TVM_WHEEL]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,7 +24,7 @@ python_version() { "$1" -c 'import sys; print("python%d.%d" % sys.version_info[:
 previous=$(cat "$stamp" 2>/dev/null || true)
 rm -f "$stamp"
 
-# Scripts in an environment name its place: one that was copied here would run the original's.
+# Scripts in an environment contain its path: those of a copied one would run the original.
 if ! { [[ -x $run && $(python_version "$run") == "$(python_version "$python")" ]] &&
        grep -qF "$(pwd -P)/.venv/" .venv/bin/pip && "$run" -m pip --version >/dev/null; } 2>/dev/null
 then
@@ -47,12 +47,12 @@ if [[ -n $tvm_wheel || -n $own_tvm ]]; then
 else
   cp constraints.txt "$constraints"
 fi
-# pip takes a wheel of the version that is installed for the same thing.
+# pip does not install a wheel of the same version as the installed one.
 if [[ -n $tvm_wheel || $previous == *tvm:/* ]]; then
   "$run" -m pip uninstall --yes apache-tvm
 fi
 
-# The build backend comes from the lock as well, so there is no isolated build environment.
+# Without build isolation, because the lock covers the build backend too.
 "$run" -m pip install -c "$constraints" scikit-build-core cmake ninja
 "$run" -m pip install -c "$constraints" --no-build-isolation ${tvm_wheel:+"$tvm_wheel"} -e '.[dev]'
 

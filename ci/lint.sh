@@ -11,7 +11,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Runs every linter, and fails if one of them did.
+# Runs all linters, and fails if any of them fails.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -23,7 +23,7 @@ status=0
 find src -name '*.cc' -print0 -o -name '*.h' -print0 |
   xargs -0 .venv/bin/clang-format --dry-run -Werror || status=1
 
-# LICENSE and NOTICE are the licence itself, and py.typed must be empty.
+# LICENSE and NOTICE are the license itself, and py.typed must be empty.
 headless=$(git ls-files -z --cached --others --exclude-standard -- \
              ':!LICENSE' ':!NOTICE' ':!*/py.typed' ':!docs/tables' |
   xargs -0 sh -c 'for file; do
@@ -31,7 +31,7 @@ headless=$(git ls-files -z --cached --others --exclude-standard -- \
       echo "$file"
   done' sh)
 if [[ -n $headless ]]; then
-  printf 'without the ASF header:\n%s\n' "$headless" >&2
+  printf 'files without the ASF header:\n%s\n' "$headless" >&2
   status=1
 fi
 exit "$status"

@@ -11,20 +11,20 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Sourced by the checks that run in a root of their own. It gives them
+# Functions for the checks that run in their own root file system:
 #
-#   require TOOL...        end with one sentence if a tool or the rights of root are missing
-#   debian_root RELEASE DIRECTORY PACKAGES   a minimal Debian, with these packages (a,b,c)
-#   registry_mounts DIRECTORY   what of this machine a root must see to reach the package registries
+#   require TOOL...        exit with a message if a tool or root permissions are missing
+#   debian_root RELEASE DIRECTORY PACKAGES   make a minimal Debian with packages (a,b,c)
+#   registry_mounts DIRECTORY   list the files and folders of this machine that pip needs in a root
 #   took WHAT              print the seconds since the last call
 #
-# The mirror of Debian is DEBIAN_MIRROR or, by default, the one in the settings of this machine's apt.
+# The Debian mirror is DEBIAN_MIRROR or, by default, that of this machine's apt.
 mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
   'Origin: Debian' 'Label: Debian' 2>/dev/null | sed -n 1p || true)}
 
 require() {
   local tool
-  [[ $(id -u) == 0 ]] || { echo "$0 needs the rights of root (for chroot)" >&2; exit 1; }
+  [[ $(id -u) == 0 ]] || { echo "$0 must run as root (for chroot)" >&2; exit 1; }
   for tool; do
     command -v "$tool" >/dev/null ||
       { echo "$0 needs $tool (on Debian: apt-get install --no-install-recommends $tool)" >&2; exit 1; }
@@ -33,13 +33,13 @@ require() {
 
 debian_root() {
   [[ -n $mirror ]] ||
-    { echo "$0: apt lists no mirror of Debian here: set DEBIAN_MIRROR, or run apt-get update" >&2; exit 1; }
+    { echo "$0: no Debian mirror known to apt: set DEBIAN_MIRROR or run apt-get update" >&2; exit 1; }
   debootstrap --variant=minbase --include="$3" "$1" "$2" "$mirror" >"$2.log" 2>&1 ||
     { tail "$2.log" >&2; echo "$0: debootstrap of $1 failed" >&2; exit 1; }
 }
 
-# Prints a line FILE:PLACE for each file or folder to be mounted. Certificates and settings of pip are
-# this machine's; a folder that pip's settings name is seen at its own place. Nothing is copied.
+# Prints a line SOURCE:TARGET for each file or folder to mount: certificates, the settings of pip, and
+# the folders in them at the same path. Nothing is copied.
 registry_mounts() { list_mounts "$1" | sort -u; }
 
 list_mounts() {
@@ -54,7 +54,7 @@ settings = {}
 for line in listed.stdout.splitlines():
     name, _, value = line.partition("=")
     words = ast.literal_eval(value).split()
-    # An index in a folder names files beside it.
+    # Skip file: URLs, which do not exist in the root.
     settings[name.rpartition(".")[2]] = [word for word in words if not word.startswith("file:")]
 with open(sys.argv[1], "w") as file:
     print("[global]", file=file)

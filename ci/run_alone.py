@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Run a library with apache-tvm alone: ``python run_alone.py MODEL.onnx MODEL.so``.
+"""Run a library without tvm-fixes: ``python run_alone.py MODEL.onnx MODEL.so``.
 
-The model has one input and one output; ONNX Runtime says what the output must be.
+The model has one input and one output; ONNX Runtime computes the expected output.
 """
 
 import sys
@@ -21,7 +21,7 @@ import numpy as np
 import onnxruntime
 import tvm
 
-# An import of the package would fail.
+# Make imports of the package fail.
 sys.modules["tvm_fixes"] = None  # type: ignore[assignment]
 
 session = onnxruntime.InferenceSession(sys.argv[1])
@@ -31,4 +31,4 @@ vm = tvm.relax.VirtualMachine(tvm.runtime.load_module(sys.argv[2]), tvm.cpu())
 output = vm["main"](tvm.runtime.tensor(data)).numpy()
 [expected] = session.run(None, {spec.name: data})
 np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
-print(f"{sys.argv[2]}: equal to ONNX Runtime's, with apache-tvm {tvm.__version__} alone")
+print(f"{sys.argv[2]}: equal to ONNX Runtime, with only apache-tvm {tvm.__version__}")

@@ -11,27 +11,27 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Runs the native tests on the library that build-sanitize holds, and shows that the sanitizers are
-# awake: a deliberate fault must end the process.
+# Runs the native tests with the library in build-sanitize. First checks that the sanitizers are
+# active: a deliberate fault must end the process.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export TVM_FIXES_LIBRARY=$PWD/build-sanitize/libtvm_fixes.so
-# TVM never frees its registries; a leak report would be of them.
+# TVM never frees its registries, so all leak reports would be about them.
 export ASAN_OPTIONS=detect_leaks=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
-# Without libstdc++ beside it, libasan does not find the exceptions that it must intercept.
+# libasan must find libstdc++ when it loads, to intercept exceptions.
 preload=$(ldd "$TVM_FIXES_LIBRARY" | awk '/libasan|libstdc\+\+/ { printf "%s ", $3 }')
 
 if output=$(LD_PRELOAD=$preload .venv/bin/python -c '
 from tvm_fixes import _ffi
 _ffi.get("tvm_fixes.testing.DeliberateFault")()' 2>&1); then
-  echo "the deliberate fault went unnoticed: the sanitizers are not at work" >&2
+  echo "the deliberate fault was not detected: the sanitizers are not active" >&2
   exit 1
 elif [[ $output != *AddressSanitizer:\ heap-buffer-overflow* ]]; then
-  printf 'the deliberate fault was not what failed:\n%s\n' "$output" >&2
+  printf 'expected a report of the deliberate fault, got:\n%s\n' "$output" >&2
   exit 1
 fi
-echo "The deliberate fault was reported: heap-buffer-overflow."
+echo "The deliberate fault was detected: heap-buffer-overflow."
 
 LD_PRELOAD=$preload .venv/bin/python -m pytest -n auto --dist worksteal -m native "$@"

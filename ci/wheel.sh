@@ -11,8 +11,8 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Builds a wheel as a user's pip does, in an isolated build environment, and loads it from a folder
-# that holds nothing else.
+# Builds a wheel in an isolated build environment, as pip does for a user, and loads it from an
+# otherwise empty folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
@@ -21,11 +21,11 @@ trap 'rm -rf "$scratch"' EXIT
 PIP_CONSTRAINT=constraints.txt .venv/bin/python -m pip wheel --no-deps --wheel-dir "$scratch" .
 .venv/bin/python -m pip install --quiet --no-deps --target "$scratch/site" "$scratch"/*.whl
 
-# Beside the installed tvm_ffi the library must find libtvm_ffi.so by its own run path.
+# Next to an installed tvm_ffi, the library must find libtvm_ffi.so by its run path.
 ln -s "$(.venv/bin/python -c 'import tvm_ffi; print(*tvm_ffi.__path__)')" "$scratch/site/tvm_ffi"
 ldd "$scratch/site/tvm_fixes/lib/libtvm_fixes.so" | grep -F 'lib/../../tvm_ffi/lib/libtvm_ffi.so'
 
-# Without the site module the editable install of this checkout is out of reach.
+# Without the site module, the editable installation of this checkout is not found.
 site_packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 export PYTHONPATH=$scratch/site:${PYTHONPATH:+$PYTHONPATH:}$site_packages
 .venv/bin/python -S - <<'PY'
@@ -44,9 +44,9 @@ assert extension.parent == package / "lib", extension
 PY
 .venv/bin/python -S -m tvm_fixes_cli --version
 
-# The extension module is of one interpreter, the library of none.
+# Only the extension module depends on the interpreter; the library must not.
 if nm -D --undefined-only "$scratch/site/tvm_fixes/lib/libtvm_fixes.so" | grep -E ' _?Py'; then
-  echo "libtvm_fixes.so needs a Python" >&2
+  echo "libtvm_fixes.so depends on Python" >&2
   exit 1
 fi
 .venv/bin/python - "$scratch"/*.whl <<'PY'

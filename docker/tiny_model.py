@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Write a small ONNX model: ``python tiny_model.py FILE.onnx``.
 
-A transposed convolution, which TVM alone computes slowly or not at all, and a linear layer.
+It has a transposed convolution, which stock TVM computes slowly or rejects, and a linear layer.
 """
 
 import sys
@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def tiny_model() -> onnx.ModelProto:
-    """``image`` (1, 3, 8, 8) in, ``scores`` (1, 10) out, both float32."""
+    """Make the model: from ``image`` (1, 3, 8, 8) to ``scores`` (1, 10), both float32."""
     rng = np.random.default_rng(0)
     weights = {
         "kernel": rng.standard_normal((3, 4, 4, 4)),

@@ -50,8 +50,7 @@ def test_nothing_where_all_is_there(compiler):
 def test_a_missing_python(compiler):
     [line] = said("no-such-python", compiler)
     assert line == (
-        "tvm-fixes needs Python 3.11 or newer, but there is no no-such-python "
-        "(PYTHON=... names another)"
+        "tvm-fixes needs Python 3.11 or newer: no-such-python not found; set PYTHON=..."
     )
 
 
@@ -64,18 +63,13 @@ def test_an_old_python(tmp_path, compiler):
         "esac",
     )
     [line] = said(python, compiler)
-    assert line == (
-        f"tvm-fixes needs Python 3.11 or newer, but {python} is 3.10.12 (PYTHON=... names another)"
-    )
+    assert line == (f"tvm-fixes needs Python 3.11 or newer: {python} is 3.10.12; set PYTHON=...")
 
 
 def test_a_python_that_does_not_run(tmp_path, compiler):
     python = program(tmp_path / "broken", "exit 127")
     [line] = said(python, compiler)
-    assert line == (
-        f"tvm-fixes needs Python 3.11 or newer, but {python} does not run "
-        "(PYTHON=... names another)"
-    )
+    assert line == (f"tvm-fixes needs Python 3.11 or newer: {python} does not run; set PYTHON=...")
 
 
 def test_a_python_without_ensurepip(tmp_path, compiler):
@@ -89,8 +83,8 @@ def test_a_python_without_ensurepip(tmp_path, compiler):
     [line] = said(python, compiler)
     version = ".".join(map(str, sys.version_info[:3]))
     assert line == (
-        f"tvm-fixes needs the venv and ensurepip modules, which {python} {version} lacks "
-        "(on Debian they are in python3-venv)"
+        f"tvm-fixes needs the modules venv and ensurepip: not found in {python} {version}; "
+        "on Debian, install python3-venv"
     )
 
 
@@ -104,8 +98,8 @@ def test_a_python_without_headers(tmp_path, compiler):
     )
     [line] = said(python, compiler)
     assert line == (
-        "tvm-fixes needs the headers of Python, but there is no /no/such/include/Python.h "
-        "(on Debian they are in python3-dev)"
+        "tvm-fixes needs the Python headers: /no/such/include/Python.h not found; "
+        "on Debian, install python3-dev"
     )
 
 
@@ -113,18 +107,14 @@ def test_a_python_without_headers(tmp_path, compiler):
 def test_a_missing_compiler(cxx):
     [line] = said(sys.executable, cxx)
     assert line == (
-        "tvm-fixes needs a C++17 compiler, but there is no no-such-compiler "
-        "(install g++, or name another with CXX=...)"
+        "tvm-fixes needs a C++17 compiler: no-such-compiler not found; install g++ or set CXX=..."
     )
 
 
 def test_a_compiler_of_an_older_standard(tmp_path):
     cxx = program(tmp_path / "compiler", COMPILES, "echo 'no <optional>' >&2", "exit 1")
     [line] = said(sys.executable, cxx)
-    assert line == (
-        f"tvm-fixes needs a C++17 compiler, but {cxx} does not compile a C++17 file "
-        "(CXX=... names another)"
-    )
+    assert line == (f"tvm-fixes needs a C++17 compiler: {cxx} does not compile C++17; set CXX=...")
 
 
 if __name__ == "__main__":
