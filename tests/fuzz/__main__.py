@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     for name, found in results.items():
         report.show_faults(console, name, found)
         if arguments.refusals:
-            report.show_refusals(console, name, found)
+            report.show_rejections(console, name, found)
     console.print(report.summary(results))
     return int(any(result.verdict in FAULTS for found in results.values() for result in found))
 

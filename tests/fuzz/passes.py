@@ -75,12 +75,12 @@ def run_case(seed: int) -> str | None:
     rng = np.random.default_rng(seed)
     program = make_program(rng)
     name, target, layout = CONFIGURATIONS[seed % len(CONFIGURATIONS)]
-    refused = check(program, seed, name, target, pipeline(layout=layout))
+    rejected = check(program, seed, name, target, pipeline(layout=layout))
     has_weights = "num_input" in (program.mod["main"].attrs or {})
     passes = [one for one in PASSES if has_weights or one not in _TAKES_WEIGHTS]
     for chosen in rng.choice(passes, 2, replace=False):
-        refused = check_pass(program, seed, str(chosen)) or refused
-    return refused
+        rejected = check_pass(program, seed, str(chosen)) or rejected
+    return rejected
 
 
 def check(

@@ -55,7 +55,9 @@ def show_faults(console: Console, name: str, results: Sequence[Result]) -> None:
         console.print(f"  seeds {seeds}; repeat: make fuzz ARGS='{name} --seed {first.seed}'\n")
 
 
-def show_refusals(console: Console, name: str, results: Sequence[Result], limit: int = 10) -> None:
+def show_rejections(
+    console: Console, name: str, results: Sequence[Result], limit: int = 10
+) -> None:
     """Print the most frequent messages of rejected inputs of the campaign `name`."""
     for group in groups(results, (Verdict.REFUSED,))[:limit]:
         text = group[0].message.splitlines()[0][:150]

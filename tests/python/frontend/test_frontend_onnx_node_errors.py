@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Each refusal names the operator and the node."""
+"""Each rejection names the operator and the node."""
 
 import pytest
 import tvm
@@ -22,7 +22,7 @@ from tvm_fixes.frontend.onnx import from_onnx
 INVALID = tvm.error.OpAttributeInvalid
 MISSING = tvm.error.OpNotImplemented
 
-REFUSED = {
+REJECTED = {
     "an error of TVM's": (
         "(float[2,2] x) => (float[2,2] y) { [node0] y = Transpose <perm = [0, 5]> (x) }",
         INVALID,
@@ -60,9 +60,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_names_the_node(name: str) -> None:
-    text, kind, message = REFUSED[name]
+@pytest.mark.parametrize("name", REJECTED)
+def test_errors_name_the_node(name: str) -> None:
+    text, kind, message = REJECTED[name]
     with pytest.raises(kind, match=message):
         from_onnx(text_model(text, 20))
 

@@ -17,8 +17,8 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``arange`` with a negative step, of a floating-point dtype, with arguments of another dtype
-    than the result, or without elements; ``empty`` of symbolic sizes, which a circular pad fills.
+    ``arange`` with a negative step, of a floating-point dtype, with arguments of a dtype other
+    than that of the result, or empty; ``empty`` of symbolic sizes, which a circular pad fills.
 Symptom
     ``arange(5, -1, -1)`` is rejected, ``arange(5, 0, -1)`` silently has a wrong length unless
     something checks it, and others fail in the builder.
