@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The fixes: each is declared once, here, and switches, probes, ``doctor`` and docs follow from it.
+"""Declarations of the fixes, from which switches, probes, ``doctor`` and docs derive.
 
-A declaration is data: it needs neither TVM nor PyTorch, so that every id is known before an
-importer is loaded, and where TVM has no compiler. The code of a fix imports its id from here.
+A declaration is data and needs neither TVM nor PyTorch.  So all ids are known before an importer is
+loaded, and even without TVM's compiler.  The code of a fix imports its id from here.
 """
 
 import pkgutil
@@ -25,6 +25,6 @@ for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
     import_module(f".{_module}", __name__)
 
 FIXES: tuple[Fix, ...] = tuple(declared.values())
-"""All fixes, by the name of the module that declares them, and in its order."""
+"""All fixes, sorted by the module that declares them, then in the order of declaration."""
 
 __all__ = ["FIXES", "Fix", "Kind", "Symptom"]

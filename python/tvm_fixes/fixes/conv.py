@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Convolutions, transposed ones too."""
+"""Convolutions and transposed convolutions."""
 
 from .fix import Kind, Symptom, declare
 
@@ -69,7 +69,7 @@ CONV_LEGALIZE = declare(
             "output, does not build"
         ),
         Symptom.WRONG: (
-            "a convolution with W before H in its layout gives wrong numbers; "
+            "a convolution with W before H in its layout gives wrong results; "
             "sums of 16-bit floats stop growing"
         ),
         Symptom.COST: "a convolution on a CPU takes about 30 times as long as in PyTorch",

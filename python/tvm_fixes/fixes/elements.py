@@ -23,7 +23,7 @@ REDUCTION_LEGALIZE = declare(
         Symptom.WRONG: (
             "argmax is -1 if every element is the smallest of its dtype, such as "
             "0 of uint8; the maximum of negative infinities is finite, in a "
-            "pooling window too; a NaN is found or not, depending on its position"
+            "pooling window too; a NaN is found or lost, depending on its position"
         ),
     },
 )
@@ -136,7 +136,7 @@ DECOMPOSE_REDUCTION = declare(
     "decompose-reduction",
     family="elements",
     kind=Kind.PASS,
-    summary="gives sums, products and extrema over no elements their value",
+    summary="gives sums, products and extrema over no elements their correct value",
     symptoms={
         Symptom.WRONG: (
             "a sum, product, extremum or matrix product over an axis without "

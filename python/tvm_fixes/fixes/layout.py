@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Conversion of layouts."""
+"""Layout conversion."""
 
 from .fix import Kind, Symptom, declare
 
@@ -81,7 +81,7 @@ LAYOUT_GUARDS = declare(
     "layout-guards",
     family="layout",
     kind=Kind.OPERATOR_ATTRIBUTE,
-    summary="keeps operators right in a converted or packed layout, or leaves the layout",
+    summary="keeps operators correct in a converted or packed layout, or leaves the layout",
     symptoms={
         Symptom.ERROR: (
             "norms, reductions and broadcasts of packed values raise in "
@@ -90,7 +90,7 @@ LAYOUT_GUARDS = declare(
         ),
         Symptom.WRONG: (
             "norms over several axes, and a repeat that flattens, give wrong "
-            "numbers in a converted layout"
+            "results in a converted layout"
         ),
     },
 )

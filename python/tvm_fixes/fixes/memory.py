@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Memory of compiled models, and of the compiler."""
+"""Memory of compiled models and of the compiler."""
 
 from .fix import Kind, Symptom, declare
 
@@ -71,8 +71,8 @@ EMPTY_CONSTANTS = declare(
     "empty-constants",
     family="memory",
     kind=Kind.PASS,
-    summary="stores no constants without elements, which do not load",
+    summary="does not store empty constants, which do not load",
     symptoms={
-        Symptom.ERROR: ("a library with a constant without elements is written, but does not load"),
+        Symptom.ERROR: ("a library with an empty constant is written, but does not load"),
     },
 )

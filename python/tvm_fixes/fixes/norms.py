@@ -19,7 +19,7 @@ NORM_VARIANCE = declare(
     family="norms",
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary=(
-        "computes layer, group and instance norms right for large means, any dtype, axes and flags"
+        "computes layer, group and instance norms accurately, for any mean, dtype, axes and flags"
     ),
     symptoms={
         Symptom.ERROR: "layer, group and instance norms of float64 and bfloat16 do not lower",
@@ -49,7 +49,7 @@ RMS_NORM_LEGALIZE = declare(
     symptoms={
         Symptom.ERROR: "`R.nn.rms_norm` over axes other than the last does not lower",
         Symptom.WRONG: (
-            "`R.nn.rms_norm` over axes out of order gives wrong numbers; float64 "
+            "`R.nn.rms_norm` over axes out of order gives wrong results; float64 "
             "is computed in float32"
         ),
     },

@@ -55,12 +55,10 @@ PAD = declare(
     "onnx-pad",
     family="onnx-importer",
     kind=Kind.IMPORTER,
-    summary=(
-        "rejects a Pad that cannot be reflected, wraps what a cut leaves, and lets layouts pass"
-    ),
+    summary=("rejects a Pad with too wide a reflection, wraps after a cut, and lets layouts pass"),
     symptoms={
         Symptom.WRONG: (
-            "Pad with too wide a reflection, or negative pads in mode wrap, gives wrong numbers"
+            "Pad with too wide a reflection, or negative pads in mode wrap, gives wrong results"
         ),
         Symptom.COST: "layout conversion stops at a Pad",
     },
@@ -97,7 +95,7 @@ RESIZE = declare(
     symptoms={
         Symptom.ERROR: "Resize of older opsets, or with `axes`, is rejected",
         Symptom.WRONG: (
-            "Resize to fractional extents, of N and C, or with `antialias` gives wrong numbers"
+            "Resize to fractional extents, of N and C, or with `antialias` gives wrong results"
         ),
     },
 )
@@ -152,14 +150,13 @@ PARAMETERS = declare(
     "onnx-parameters",
     family="onnx-importer",
     kind=Kind.IMPORTER,
-    summary="imports TopK, OneHot, Range, EyeLike and CumSum by operands of any kind and dtype",
+    summary="imports TopK, OneHot, Range, EyeLike and CumSum with operands of any kind and dtype",
     symptoms={
         Symptom.ERROR: (
-            "OneHot and EyeLike reject dtypes; adding a Range over an extent to "
-            "something does not build"
+            "OneHot and EyeLike reject dtypes; an addition to a Range over an extent does not build"
         ),
         Symptom.WRONG: (
-            "TopK of opset 10, of 0 elements or of more than there are gives wrong numbers"
+            "TopK of opset 10, of 0 elements or of more than exist gives wrong results"
         ),
     },
 )
@@ -196,8 +193,8 @@ IF = declare(
     summary=("imports only the taken branch of an If with a known condition, and others as blocks"),
     symptoms={
         Symptom.ERROR: (
-            "an If with a known condition converts both branches, raises what the "
-            "other one would, and loses its rank"
+            "an If with a known condition converts both branches, raises the "
+            "errors of the other branch, and loses its rank"
         ),
     },
     upstream=(17383,),
@@ -224,7 +221,7 @@ FUNCTIONS = declare(
             "Celu, CenterCropPad, RotaryEmbedding, Swish and others that ONNX "
             "defines by functions, are rejected"
         ),
-        Symptom.WRONG: "a function that has the name of an operator is taken for the operator",
+        Symptom.WRONG: "a function with the name of an operator is mistaken for the operator",
     },
 )
 
@@ -300,7 +297,7 @@ POOLING = declare(
         Symptom.ERROR: "the indices of MaxPool are rejected",
         Symptom.WRONG: (
             "MaxPool with SAME_LOWER, AveragePool with SAME and dilations, and "
-            "LpPool with `ceil_mode` give wrong numbers"
+            "LpPool with `ceil_mode` give wrong results"
         ),
     },
 )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The verifier, and checks when a model runs."""
+"""The verifier and run-time checks."""
 
 from .fix import Kind, Symptom, declare
 
@@ -33,7 +33,7 @@ TYPES = declare(
     "verify-types",
     family="verifier",
     kind=Kind.PASS,
-    summary="infers the types of values again, from the bottom up, and compares them by symbol",
+    summary="infers the types of values again, bottom-up, and compares them symbolically",
     symptoms={
         Symptom.WRONG: (
             "types of tuples, fields, constants, branches and results that differ "
@@ -51,8 +51,8 @@ FUNCTIONS = declare(
     summary="checks a call of a function against that function, and that names are unique",
     symptoms={
         Symptom.WRONG: (
-            "a call is checked against the function that had the name before; two "
-            "functions of a library may share a name"
+            "a call is checked against a replaced function; two functions of a "
+            "library may share a name"
         ),
     },
     upstream=(17446,),

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Constants, and parameters that are prepared once."""
+"""Constants, and weights that are prepared once."""
 
 from .fix import Kind, Symptom, declare
 
@@ -48,16 +48,15 @@ LIFT_TRANSFORM_PARAMS = declare(
     "lift-transform-params",
     family="weights",
     kind=Kind.PASS,
-    summary="lifts weights without growth, and keeps callers and shared transforms right",
+    summary="lifts weights without growth, and keeps callers and shared transforms correct",
     symptoms={
         Symptom.CRASH: (
             "LiftTransformParams crashes if `num_input` exceeds the number of parameters"
         ),
         Symptom.WRONG: (
             "LiftTransformParams does not update functions that call the lifted "
-            "one, and makes an ill-formed module of an output that only depends "
-            "on weights, or of an expression that stands twice in one of two "
-            "functions"
+            "one, and makes an ill-formed module if an output depends only on "
+            "weights, or if one of two functions has the same expression twice"
         ),
         Symptom.COST: "LiftTransformParams dequantizes int8 weights: 4 times their size",
     },

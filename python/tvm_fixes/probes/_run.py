@@ -22,7 +22,7 @@ def run(
     *inputs: np.ndarray,
     relax_pipeline: str | tvm.transform.Pass = "default",
 ) -> np.ndarray:
-    """Build `module` for the CPU, by TVM's default pipeline or another, and run its ``main``."""
+    """Build `module` for the CPU with `relax_pipeline`, and run its ``main``."""
     executable = relax.build(module, tvm.target.Target("llvm"), relax_pipeline=relax_pipeline)
     vm = relax.VirtualMachine(executable, tvm.cpu())
     return vm["main"](*map(tvm.runtime.tensor, inputs)).numpy()

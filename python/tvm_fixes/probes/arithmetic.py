@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Probes of arithmetic on the elements of tensors."""
+"""Probes of elementwise arithmetic, index arithmetic and sorting."""
 
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
@@ -103,7 +103,7 @@ class _Sort:
         return out
 
 
-def _softplus_far_out() -> None:
+def _softplus_of_negative() -> None:
     got = run(_Softplus, np.array([-25], "float32"))
     np.testing.assert_allclose(got, [1.3887944e-11], rtol=1e-6)
 
@@ -190,8 +190,8 @@ register(
 register(
     ARITHMETIC_LEGALIZE,
     Probe(
-        stock=_softplus_far_out,
-        fixed=_softplus_far_out,
+        stock=_softplus_of_negative,
+        fixed=_softplus_of_negative,
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Probes of convolutions, most of them transposed."""
+"""Probes of convolutions and transposed convolutions."""
 
 import re
 
@@ -64,7 +64,7 @@ def _run_conv_transpose() -> None:
 
 
 def _check_pads(lowering: tvm.transform.Pass) -> None:
-    """Whether a kernel pads the data of a convolution."""
+    """Check that no kernel pads the data of a convolution."""
     x = relax.Var("x", relax.TensorType((1, 8, 6, 6), "float32"))
     w = relax.Var("w", relax.TensorType((8, 8, 3, 3), "float32"))
     builder = relax.BlockBuilder()
@@ -76,10 +76,10 @@ def _check_pads(lowering: tvm.transform.Pass) -> None:
     with tvm.target.Target("llvm"):
         lowered = lowering(builder.get())
     names = [variable.name_hint for variable in lowered.get_global_vars()]
-    assert "pad" not in names, "the data is copied to pad it"
+    assert "pad" not in names, "a kernel pads the data"
 
 
-def _pad_alone() -> None:
+def _pad_stock() -> None:
     _check_pads(relax.transform.LegalizeOps())
 
 
@@ -105,9 +105,9 @@ def _run_conv() -> None:
 
 
 def _convert_to_packed(operator: str, requests: list[tuple[list[str], int, bool]]) -> None:
-    """Convert a call of 8 input channels.
+    """Convert a convolution with 8 input channels to packed layouts.
 
-    A request is layouts, the output channels and whether these layouts are possible.
+    A request consists of layouts, the number of output channels, and whether packing is possible.
     """
     for layouts, channels, possible in requests:
         rank = len(layouts[0].rstrip("4c"))
@@ -195,9 +195,9 @@ register(
 register(
     FOLD_PAD_INTO_CONV,
     Probe(
-        stock=_pad_alone,
+        stock=_pad_stock,
         fixed=_pad_in_conv,
-        symptom=re.compile(r"AssertionError: the data is copied to pad it"),
+        symptom=re.compile(r"AssertionError: a kernel pads the data"),
     ),
 )
 

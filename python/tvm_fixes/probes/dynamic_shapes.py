@@ -30,7 +30,7 @@ from .probe import Probe, register
 
 @I.ir_module
 class _Positions:
-    """A position is added to each element: Shape, Gather, Range and Add in ONNX."""
+    """Adds its position to each element: Shape, Gather, Range and Add in ONNX."""
 
     @R.function
     def main(x: R.Tensor(("n",), "int64")) -> R.Tensor(dtype="int64", ndim=1):
@@ -47,7 +47,7 @@ class _Positions:
 
 @I.ir_module
 class _Fifths:
-    """What a convolution of symbolic extents gives, reshaped to [5, -1]."""
+    """A pooling with symbolic extents, reshaped to [5, -1]."""
 
     @R.function
     def main(x: R.Tensor(("n", 3, "k"), "float32")) -> R.Tensor(dtype="float32", ndim=2):

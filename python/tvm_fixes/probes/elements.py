@@ -207,50 +207,50 @@ class _Slice:
         return out
 
 
-def _find_among_equal() -> None:
+def _argmax_of_equal() -> None:
     np.testing.assert_array_equal(run(_Argmax, np.zeros((2, 3), "uint8")), [0, 0])
 
 
-def _multiply_nothing(relax_pipeline: str | tvm.transform.Pass) -> None:
+def _product_of_nothing(relax_pipeline: str | tvm.transform.Pass) -> None:
     got = run(_Product, np.zeros((9, 0), "int64"), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, np.ones(9))
 
 
 def _sum_large_and_small(relax_pipeline: str | tvm.transform.Pass) -> None:
     x = np.ones(65537, "float32")
-    # From here on the next float32 is 2 away.
+    # Above 2**24, adjacent float32 values are 2 apart.
     x[0] = 1 << 24
     got = run(_Sum, x, relax_pipeline=relax_pipeline)
     np.testing.assert_allclose(got, (1 << 24) + 65536, rtol=1e-3)
 
 
-def _sum_in_sequence() -> None:
+def _sum_stock() -> None:
     _sum_large_and_small("default")
 
 
-def _sum_in_lanes() -> None:
+def _sum_scheduled() -> None:
     _sum_large_and_small(pipeline())
 
 
-def _multiply_stock() -> None:
-    _multiply_nothing("default")
+def _product_stock() -> None:
+    _product_of_nothing("default")
 
 
-def _multiply_decomposed() -> None:
-    _multiply_nothing(pipeline())
+def _product_decomposed() -> None:
+    _product_of_nothing(pipeline())
 
 
-def _bend(relax_pipeline: str | tvm.transform.Pass) -> None:
+def _tanh_of_small(relax_pipeline: str | tvm.transform.Pass) -> None:
     small = np.array([1e-6], "float32")
     np.testing.assert_allclose(run(_Tanh, small, relax_pipeline=relax_pipeline), small, rtol=1e-6)
 
 
-def _bend_stock() -> None:
-    _bend("default")
+def _tanh_stock() -> None:
+    _tanh_of_small("default")
 
 
-def _bend_lowered() -> None:
-    _bend(pipeline())
+def _tanh_lowered() -> None:
+    _tanh_of_small(pipeline())
 
 
 def _allocate_for_gelu(relax_pipeline: tvm.transform.Pass) -> None:
@@ -269,34 +269,34 @@ def _gelu_inlined() -> None:
     _allocate_for_gelu(pipeline())
 
 
-def _check_kinds_of_loops(relax_pipeline: tvm.transform.Pass) -> None:
+def _check_loop_kinds(relax_pipeline: tvm.transform.Pass) -> None:
     with tvm.target.Target("llvm"):
         kernel = relax_pipeline(_Transpose)["transpose"]
     kinds: set[int] = set()
     structural_walk(kernel.body, (tirx.For, lambda loop: kinds.add(loop.kind)))
     expected = {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED}
-    assert expected <= kinds, "a large transposition is serial, element by element"
+    assert expected <= kinds, "a large transpose is neither parallel nor vectorized"
 
 
 def _transpose_stock() -> None:
-    _check_kinds_of_loops(relax.transform.LegalizeOps())
+    _check_loop_kinds(relax.transform.LegalizeOps())
 
 
 def _transpose_scheduled() -> None:
-    _check_kinds_of_loops(pipeline())
+    _check_loop_kinds(pipeline())
 
 
-def _share_equally() -> None:
+def _softmax_of_equal() -> None:
     got = run(_Softmax, np.zeros(4096, "float16"))
     np.testing.assert_allclose(got, np.full(4096, 1 / 4096), rtol=1e-3)
 
 
-def _repeat_large_integers() -> None:
+def _upsample_large_integers() -> None:
     data = np.array([[[[2**24 + 1]]]], "int32")
     np.testing.assert_array_equal(run(_Upsample, data), np.full((1, 1, 2, 2), 2**24 + 1))
 
 
-def _elements_in_memory() -> None:
+def _check_padded_size() -> None:
     with tvm.target.Target("llvm"):
         kernel = relax.transform.LegalizeOps()(_Average)["avg_pool2d"]
     padded: list[int] = []
@@ -313,18 +313,18 @@ def _average_few() -> None:
     np.testing.assert_array_equal(run(_AverageFew, x), np.ones((1, 4, 3, 3)))
 
 
-def _count(relax_pipeline: str | tvm.transform.Pass) -> None:
+def _arange(relax_pipeline: str | tvm.transform.Pass) -> None:
     got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, [0, 3, 6, 9])
 
 
-def _count_stock() -> None:
-    # The pipeline named "default" fuses nothing.
-    _count(relax.get_default_pipeline(tvm.target.Target("llvm")))
+def _arange_stock() -> None:
+    # The pipeline named "default" does not fuse.
+    _arange(relax.get_default_pipeline(tvm.target.Target("llvm")))
 
 
-def _count_split() -> None:
-    _count(pipeline())
+def _arange_split() -> None:
+    _arange(pipeline())
 
 
 def _compare_booleans() -> None:
@@ -343,8 +343,8 @@ def _slice_last() -> None:
 register(
     REDUCTION_LEGALIZE,
     Probe(
-        stock=_find_among_equal,
-        fixed=_find_among_equal,
+        stock=_argmax_of_equal,
+        fixed=_argmax_of_equal,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal.*-1", re.DOTALL),
     ),
 )
@@ -352,8 +352,8 @@ register(
 register(
     SOFTMAX_LEGALIZE,
     Probe(
-        stock=_share_equally,
-        fixed=_share_equally,
+        stock=_softmax_of_equal,
+        fixed=_softmax_of_equal,
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
@@ -361,8 +361,8 @@ register(
 register(
     POOL_WINDOW,
     Probe(
-        stock=_elements_in_memory,
-        fixed=_elements_in_memory,
+        stock=_check_padded_size,
+        fixed=_check_padded_size,
         symptom=re.compile(r"AssertionError: 16 elements are padded to \d{4}"),
     ),
 )
@@ -413,7 +413,7 @@ def _pool_rounding_up(relax_pipeline: str | tvm.transform.Pass) -> None:
 
 
 def _pool_rounding_up_stock() -> None:
-    # TVM's pipeline that fuses operators.
+    # TVM's pipelines that fuse operators.
     pipelines = [relax.get_pipeline(name) for name in ("zero", "default")]
     _pool_rounding_up(tvm.transform.Sequential(pipelines))
 
@@ -434,8 +434,8 @@ register(
 register(
     RESIZE_LEGALIZE,
     Probe(
-        stock=_repeat_large_integers,
-        fixed=_repeat_large_integers,
+        stock=_upsample_large_integers,
+        fixed=_upsample_large_integers,
         symptom=re.compile(r"AssertionError: .*16777216", re.DOTALL),
     ),
 )
@@ -461,8 +461,8 @@ register(
 register(
     REDUCTION_SCHEDULE,
     Probe(
-        stock=_sum_in_sequence,
-        fixed=_sum_in_lanes,
+        stock=_sum_stock,
+        fixed=_sum_scheduled,
         symptom=re.compile(r"AssertionError: .*1\.677722e\+07", re.DOTALL),
     ),
 )
@@ -472,15 +472,15 @@ register(
     Probe(
         stock=_transpose_stock,
         fixed=_transpose_scheduled,
-        symptom=re.compile(r"AssertionError: a large transposition is serial"),
+        symptom=re.compile(r"AssertionError: a large transpose is neither parallel"),
     ),
 )
 
 register(
     DECOMPOSE_REDUCTION,
     Probe(
-        stock=_multiply_stock,
-        fixed=_multiply_decomposed,
+        stock=_product_stock,
+        fixed=_product_decomposed,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )
@@ -488,8 +488,8 @@ register(
 register(
     ELEMENTARY_FUNCTIONS,
     Probe(
-        stock=_bend_stock,
-        fixed=_bend_lowered,
+        stock=_tanh_stock,
+        fixed=_tanh_lowered,
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
@@ -497,8 +497,8 @@ register(
 register(
     SPLIT_DATAFLOW,
     Probe(
-        stock=_count_stock,
-        fixed=_count_split,
+        stock=_arange_stock,
+        fixed=_arange_split,
         symptom=re.compile(r"has not been computed|is not defined"),
     ),
 )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The probe of schedules for a GPU, which needs no GPU."""
+"""The probe of GPU schedules; it does not need a GPU."""
 
 import re
 

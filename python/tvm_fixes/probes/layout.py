@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Probes of layout conversion: most count the permutes that ConvertLayout leaves."""
+"""Probes of layout conversion; most count the permutes that ConvertLayout leaves."""
 
-# TVMScript annotates with calls, which are no types to mypy.
+# TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
 
 import re
@@ -66,11 +66,11 @@ def _convert_to_nhwc(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _check_in_nhwc(module: tvm.IRModule, x: np.ndarray, expected: np.ndarray) -> None:
-    """One permute where the activation enters, one where it leaves, and the right numbers."""
-    # The identities that are left are dropped where the fixes are on.
+    """Check the results, and that only the input and the output are permuted."""
+    # With the fixes on, this also removes identities.
     converted = PrepareLayout()(_convert_to_nhwc(module))
     count = len(activation_transforms(converted))
-    assert count == 2, f"{count} permutes of activations where 2 suffice"
+    assert count == 2, f"{count} permutes of activations, expected 2"
     np.testing.assert_allclose(run(converted, x), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -180,7 +180,7 @@ def _after_convolution(emit: Callable[[relax.Expr], relax.Expr]) -> tvm.IRModule
     return builder.get()
 
 
-def _keeps_numbers(emit: Callable[[relax.Expr], relax.Expr]) -> bool:
+def _keeps_results(emit: Callable[[relax.Expr], relax.Expr]) -> bool:
     module = _after_convolution(emit)
     rng = np.random.default_rng(0)
     x, kernel = (rng.standard_normal(shape, "float32") for shape in ((1, 4, 4, 4), (4, 4, 1, 1)))
@@ -218,10 +218,10 @@ def _convert_around_guarded() -> None:
         "max_pool2d": lambda x: op.nn.max_pool2d(x, 2, layout="NHWC"),
         "dropout": lambda x: op.nn.dropout(x),
     }
-    wrong = [name for name, emit in in_nhwc.items() if not _keeps_numbers(emit)]
+    wrong = [name for name, emit in in_nhwc.items() if not _keeps_results(emit)]
     raising = [name for name, emit in in_blocks.items() if not _converts(emit)]
     assert not wrong + raising, (
-        f"wrong numbers: {', '.join(wrong)}; ConvertLayout raises: {', '.join(raising)}"
+        f"wrong results: {', '.join(wrong)}; ConvertLayout raises: {', '.join(raising)}"
     )
 
 
@@ -269,7 +269,7 @@ def _convert_packed_norm(prepare: Callable[[tvm.IRModule], tvm.IRModule]) -> Non
     layouts = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
     converted = relax.transform.ConvertLayout(layouts)(PrepareLayout()(prepare(Module)))
     count = len(activation_transforms(PrepareLayout()(converted)))
-    assert count == 2, f"{count} transforms of activations where 2 suffice"
+    assert count == 2, f"{count} transforms of activations, expected 2"
     convolved = _convolve_1x1(x, weight)
     centered = convolved - convolved.mean((2, 3), keepdims=True)
     deviation = np.sqrt((centered**2).mean((2, 3), keepdims=True) + 1e-5)
@@ -278,7 +278,7 @@ def _convert_packed_norm(prepare: Callable[[tvm.IRModule], tvm.IRModule]) -> Non
     np.testing.assert_allclose(run(converted, x), expected, rtol=1e-4, atol=1e-5)
 
 
-def _convert_norm_alone() -> None:
+def _convert_norm_stock() -> None:
     _convert_packed_norm(lambda module: module)
 
 
@@ -286,7 +286,7 @@ def _decompose_and_convert() -> None:
     _convert_packed_norm(DecomposeChannelwise())
 
 
-def _convert_alone() -> None:
+def _convert_unprepared() -> None:
     _convert_bias_and_dead_code(lambda module: module)
 
 
@@ -311,12 +311,12 @@ def _convert_ends(fold: Callable[[tvm.IRModule], tvm.IRModule]) -> None:
 
     folded = relax.transform.DeadCodeElimination()(fold(_convert_to_nhwc(Module)))
     count = len(activation_transforms(folded))
-    assert count == 0, f"{count} transforms of what convolutions can read and write as it lies"
+    assert count == 0, f"{count} transforms around convolutions, expected 0"
     expected = _convolve_1x1(np.maximum(_convolve_1x1(x, weight), 0), weight)
     np.testing.assert_allclose(run(folded, x), expected, rtol=1e-5, atol=1e-5)
 
 
-def _convert_ends_alone() -> None:
+def _convert_ends_stock() -> None:
     _convert_ends(lambda module: module)
 
 
@@ -371,7 +371,7 @@ register(
     Probe(
         stock=_convert_around_squeeze,
         fixed=_convert_around_squeeze,
-        # A write out of bounds: what comes of it is not certain.
+        # The effect of a write out of bounds varies.
         symptom=re.compile(r"bad_alloc|InternalError|SIG\w+: crashed"),
     ),
 )
@@ -399,9 +399,9 @@ register(
     Probe(
         stock=_convert_around_guarded,
         fixed=_convert_around_guarded,
-        # Without the layer norm where norm-variance takes its axes in any order.
+        # With norm-variance, layer_norm accepts its axes in any order.
         symptom=re.compile(
-            r"AssertionError: wrong numbers: (layer_norm, )?repeat, scatter_nd; "
+            r"AssertionError: wrong results: (layer_norm, )?repeat, scatter_nd; "
             r"ConvertLayout raises: add, group_norm, split, max_pool2d, dropout"
         ),
     ),
@@ -410,15 +410,15 @@ register(
 register(
     DECOMPOSE_CHANNELWISE,
     Probe(
-        stock=_convert_norm_alone,
+        stock=_convert_norm_stock,
         fixed=_decompose_and_convert,
-        # With the guards, what TVM's rule raises at is a way back to the original layout.
+        # With layout-guards, a norm goes back to the original layout instead of raising.
         symptom=re.compile(r"ValueError: .*instance_norm|AssertionError: \d transforms", re.DOTALL),
     ),
 )
 
 
-def _count_blocked(convert: tvm.transform.Pass) -> None:
+def _check_blocked(convert: tvm.transform.Pass) -> None:
     first, second = (relax.const(np.ones((16, n, 1, 1), "float32")) for n in (3, 16))
 
     @I.ir_module
@@ -442,19 +442,19 @@ def _count_blocked(convert: tvm.transform.Pass) -> None:
     assert layouts[1] == "NCHW16c", f"the second convolution reads {layouts[1]}"
 
 
-def _layout_as_it_is() -> None:
-    # TVM's own pipeline converts none.
-    _count_blocked(relax.transform.FoldConstant())
+def _layout_kept() -> None:
+    # TVM's own pipeline does not convert layouts.
+    _check_blocked(relax.transform.FoldConstant())
 
 
 def _layout_chosen() -> None:
-    _count_blocked(ChooseLayout())
+    _check_blocked(ChooseLayout())
 
 
 register(
     CHOOSE_LAYOUT,
     Probe(
-        stock=_layout_as_it_is,
+        stock=_layout_kept,
         fixed=_layout_chosen,
         symptom=re.compile(r"AssertionError: the second convolution reads NCHW"),
     ),
@@ -463,7 +463,7 @@ register(
 register(
     PREPARE_LAYOUT,
     Probe(
-        stock=_convert_alone,
+        stock=_convert_unprepared,
         fixed=_prepare_and_convert,
         symptom=re.compile(r"AssertionError: \d permutes"),
     ),
@@ -472,7 +472,7 @@ register(
 register(
     FOLD_LAYOUT_INTO_CONV,
     Probe(
-        stock=_convert_ends_alone,
+        stock=_convert_ends_stock,
         fixed=_convert_and_fold_ends,
         symptom=re.compile(r"AssertionError: \d transforms"),
     ),

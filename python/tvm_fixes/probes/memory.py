@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Probes of what is wrong in memory, of compiled models and of the compiler."""
+"""Probes of memory errors in compiled models and in the compiler."""
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
 
@@ -54,7 +54,7 @@ class _Branches:
 
 
 @I.ir_module
-class _Kept:
+class _KeepTensor:
     @R.function(pure=False)
     def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
         first = R.exp(x)
@@ -103,8 +103,8 @@ class _UnknownWeight:
         return w
 
 
-def _unroll() -> None:
-    # The loops are marked instead of unrolled, which would take all memory.
+def _check_unrolling() -> None:
+    # Only mark loops: unrolling this one would exhaust memory.
     config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
     with tvm.target.Target("llvm"), tvm.transform.PassContext(config=config):
         function = tirx.transform.UnrollLoop()(GuardLongLoops()(_LongLoop))["main"]
@@ -116,7 +116,9 @@ def _unroll() -> None:
 register(
     LONG_LOOPS,
     Probe(
-        stock=_unroll, fixed=_unroll, symptom=re.compile("AssertionError: .*iterations is unrolled")
+        stock=_check_unrolling,
+        fixed=_check_unrolling,
+        symptom=re.compile("AssertionError: .*iterations is unrolled"),
     ),
 )
 
@@ -149,7 +151,7 @@ def _keep(relax_pipeline: str | tvm.transform.Pass) -> None:
     kept: list[tvm.runtime.Tensor] = []
     tvm.register_global_func("tvm_fixes.probes.keep", kept.append, override=True)
     x = np.random.default_rng(0).standard_normal((2, 4), "float32")
-    run(_Kept, x, relax_pipeline=relax_pipeline)
+    run(_KeepTensor, x, relax_pipeline=relax_pipeline)
     np.testing.assert_allclose(kept[0].numpy(), np.exp(x), rtol=1e-5, atol=1e-6)
 
 

@@ -49,11 +49,11 @@ from .probe import Probe, register
 
 _FromOnnx: TypeAlias = Callable[..., tvm.IRModule]
 _Node: TypeAlias = tuple[str, list[str], str, dict[str, Any]]
-"""Operator, operands, results (apart by spaces) and attributes."""
+"""Operator, operands, results (separated by spaces) and attributes."""
 
 
 def _register(fix_id: str, program: Callable[[_FromOnnx], None], symptom: str) -> None:
-    """A probe that runs `program` with TVM's importer and with ours."""
+    """Register a probe that runs `program` with TVM's importer and with ours."""
 
     def stock() -> None:
         from tvm.relax.frontend.onnx import from_onnx
@@ -77,9 +77,9 @@ def _import_and_run(
     constants: Mapping[str, np.ndarray] | None = None,
     opset: int = 17,
 ) -> np.ndarray:
-    """The result ``y`` of `nodes` on `x`.
+    """Import a model of `nodes`, run it on `x`, and return its output ``y``.
 
-    `shape` is what the model says of the shape of `x`.
+    `shape` is the declared shape of `x`.
     """
     from onnx import helper, numpy_helper
 
@@ -104,8 +104,8 @@ def _conv_transpose_with_output_shape(from_onnx: _FromOnnx) -> None:
     weight = rng.standard_normal((2, 3, 2, 2), "float32")
     node: _Node = ("ConvTranspose", ["x", "w"], "y", {"strides": [2, 2], "output_shape": [3, 3]})
     got = _import_and_run(from_onnx, [node], x, constants={"w": weight})
-    # The kernel is as large as the stride, so the windows do not overlap; the one row and column
-    # that output_shape leaves out are the first (ONNX specification, auto_pad NOTSET).
+    # The kernel is as large as the stride, so the windows do not overlap.  output_shape omits the
+    # first row and column (ONNX specification, auto_pad NOTSET).
     whole = np.einsum("nihw,ioab->nohawb", x, weight).reshape(1, 3, 4, 4)
     expected = whole[:, :, 1:, 1:]
     assert got.shape == expected.shape, f"expected shape {expected.shape}, got {got.shape}"
@@ -120,20 +120,20 @@ def _conv_with_auto_pad_of_any_width(from_onnx: _FromOnnx) -> None:
     np.testing.assert_array_equal(got, [[[1 + 2 + 3, 3 + 4]]])
 
 
-def _sum_many_halves(from_onnx: _FromOnnx) -> None:
+def _gemm_of_float16(from_onnx: _FromOnnx) -> None:
     count = 2049
     x = np.ones((1, count), "float16")
     constants = {"w": np.ones((count, 1), "float16"), "c": np.ones((1, 1), "float16")}
     got = _import_and_run(from_onnx, [("Gemm", ["x", "w", "c"], "y", {})], x, constants=constants)
-    # In float16, 2048 + 1 is 2048: what is added is rounded together with the products.
+    # In float16, 2048 + 1 is 2048: the addend must be rounded together with the products.
     assert got.item() == count + 1, f"expected {count + 1}, got {got.item()}"
 
 
-def _wrap_what_is_cut(from_onnx: _FromOnnx) -> None:
+def _pad_with_cut_and_wrap(from_onnx: _FromOnnx) -> None:
     x = np.arange(1, 7, dtype="float32")
     node: _Node = ("Pad", ["x", "pads"], "y", {"mode": "wrap"})
     got = _import_and_run(from_onnx, [node], x, constants={"pads": np.array([-1, 2])}, opset=19)
-    # What is cut off is cut off first, as in ONNX Runtime.
+    # Negative pads apply first, as in ONNX Runtime.
     np.testing.assert_array_equal(got, [2, 3, 4, 5, 6, 2, 3])
 
 
@@ -183,7 +183,7 @@ def _resize_by_one_and_a_half(from_onnx: _FromOnnx) -> None:
     node: _Node = ("Resize", ["x", "", "scales"], "y", attributes)
     constants = {"scales": np.array([1, 1, 1.5], "float32")}
     got = _import_and_run(from_onnx, [node], x, constants=constants)
-    # x / scale (ONNX specification, asymmetric), and the data is its own index.
+    # x / scale (ONNX specification, asymmetric); each element equals its index.
     np.testing.assert_allclose(got[0, 0], np.arange(7) / 1.5, rtol=1e-6)
 
 
@@ -307,7 +307,7 @@ def _running_mean(from_onnx: _FromOnnx) -> None:
         }
     """)
     got = run(from_onnx(model), np.array([[3], [5]], "float32"))
-    # momentum is the weight of what was there before: 0.75 * 0 + 0.25 * 4.
+    # momentum is the weight of the old mean: 0.75 * 0 + 0.25 * 4.
     np.testing.assert_allclose(got, [1], rtol=1e-6)
 
 
@@ -330,7 +330,7 @@ def _regions_of_scaled_half_pixels(from_onnx: _FromOnnx) -> None:
         attributes | {"coordinate_transformation_mode": "half_pixel"},
     )
     got = _import_and_run(from_onnx, [node], x, constants=constants)
-    # From 0.5 to 4.5 in two bins, whose middles are 1.5 and 3.5; each pixel is its own column.
+    # From 0.5 to 4.5 in two bins with centers 1.5 and 3.5; each pixel equals its column.
     np.testing.assert_allclose(got, [[[[1.5, 3.5]]]], rtol=1e-6)
 
 
@@ -362,9 +362,9 @@ _register(
     r"|OpAttributeInvalid: .*Cannot use and / or / not",
 )
 
-_register(DTYPE, _sum_many_halves, r"AssertionError: expected 2050, got 2048")
+_register(DTYPE, _gemm_of_float16, r"AssertionError: expected 2050, got 2048")
 
-_register(PAD, _wrap_what_is_cut, r"AssertionError: .*Arrays are not equal")
+_register(PAD, _pad_with_cut_and_wrap, r"AssertionError: .*Arrays are not equal")
 
 _register(PRELU, _prelu_of_any_width, r"ValueError: Expect value to be constant int")
 

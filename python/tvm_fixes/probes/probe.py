@@ -24,17 +24,17 @@ class Probe:
     Attributes
     ----------
     stock : callable
-        Runs the program through TVM's own entry point; raises, crashes or hangs where TVM has the
-        fault.  Every fix is switched off while it runs.
+        Runs the program through TVM's own entry point, with all fixes off; raises, crashes or hangs
+        if TVM has the fault.
     fixed : callable
-        Runs it through this project's entry point with every fix on; returns where the answer is
-        right.  The two are one function where the fix has no entry point of its own.
+        Runs it through this project's entry point, with all fixes on; returns if the result is
+        right.  The two are the same function if the fix has no entry point of its own.
     symptom : re.Pattern
-        Found in ``type: message`` of the stock way's failure (``SIGSEGV: crashed`` for a crash), so
-        that a probe which fails for a reason of its own is not mistaken for the fault.  It begins
-        with ``AssertionError`` where an assertion of the probe fails, and only there.
+        Matches ``type: message`` of the failure on stock TVM (``SIGSEGV: crashed`` for a crash), so
+        that unrelated failures of the probe are not mistaken for the fault.  It begins with
+        ``AssertionError`` if and only if an assertion of the probe fails.
     modules : tuple of str
-        Optional modules without which the probe can't run.
+        Optional modules that the probe needs.
     """
 
     stock: Callable[[], None]
@@ -48,12 +48,12 @@ registered: dict[str, Probe] = {}
 
 
 def register(fix_id: str, probe: Probe) -> None:
-    """Make `probe` that of the fix `fix_id`.
+    """Register `probe` for the fix `fix_id`.
 
     Raises
     ------
     ValueError
-        If the fix has one.
+        If the fix has a probe already.
     """
     if fix_id in registered:
         raise ValueError(f"fix {fix_id!r} has two probes")

@@ -46,7 +46,7 @@ from .probe import Probe, register
 
 
 def _register(fix_id: str, program: Callable[[ModuleType], None], symptom: str) -> None:
-    """A probe that is given TVM's module of importers, or this project's."""
+    """Register a probe that runs `program` with TVM's importers and with ours."""
 
     def stock() -> None:
         from tvm.relax.frontend import torch as importers
@@ -86,7 +86,7 @@ def _import_conv_transpose3d(importers: ModuleType) -> None:
     x = torch.ones(1, 2, 2, 2, 2)
     program = torch.export.export(layer, (x,))
     got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x.numpy())
-    # The kernel is as large as the stride: each element gives a block of its own.
+    # The kernel is as large as the stride: the blocks of the elements do not overlap.
     expected = np.tile(layer.weight.detach().numpy().sum(axis=0), (1, 1, 2, 2, 2))
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
 
@@ -198,7 +198,7 @@ def _import_linear_of_transposed(importers: ModuleType) -> None:
     assert "broadcast_to" not in mod.script(show_meta=False), "the weight is broadcast"
 
 
-def _import_integers_by_a_half(importers: ModuleType) -> None:
+def _import_integers_times_half(importers: ModuleType) -> None:
     import torch
 
     class Halve(torch.nn.Module):
@@ -211,7 +211,7 @@ def _import_integers_by_a_half(importers: ModuleType) -> None:
     np.testing.assert_array_equal(got, x.astype("float32") / 2)
 
 
-def _import_size_of_a_maximum(importers: ModuleType) -> None:
+def _import_maximum_of_sizes(importers: ModuleType) -> None:
     import torch
 
     class Rows(torch.nn.Module):
@@ -240,8 +240,8 @@ def _import_attention_and_view(importers: ModuleType) -> None:
     np.testing.assert_allclose(run(mod, x.numpy()), Attend()(x), rtol=1e-5, atol=1e-6)
 
 
-def _exported(importers: ModuleType, module: object, *inputs: np.ndarray) -> np.ndarray:
-    """What an exported module gives."""
+def _export_and_run(importers: ModuleType, module: object, *inputs: np.ndarray) -> np.ndarray:
+    """Export and import `module`, and run it on `inputs`."""
     import torch
 
     program = torch.export.export(module, tuple(map(torch.from_numpy, inputs)))
@@ -257,14 +257,14 @@ def _import_diagonal(importers: ModuleType) -> None:
             return x[:, both, both]
 
     x = np.arange(8, dtype="float32").reshape(2, 2, 2)
-    np.testing.assert_array_equal(_exported(importers, Diagonal(), x), x[:, [0, 1], [0, 1]])
+    np.testing.assert_array_equal(_export_and_run(importers, Diagonal(), x), x[:, [0, 1], [0, 1]])
 
 
 def _import_selu(importers: ModuleType) -> None:
     import torch
 
     x = np.array([-2, -0.5, 0, 1, 30], "float32")
-    got = _exported(importers, torch.nn.SELU(), x)
+    got = _export_and_run(importers, torch.nn.SELU(), x)
     expected = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
@@ -273,7 +273,7 @@ def _import_divisor(importers: ModuleType) -> None:
     import torch
 
     x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
-    got = _exported(importers, torch.nn.AvgPool2d(2, divisor_override=3), x)
+    got = _export_and_run(importers, torch.nn.AvgPool2d(2, divisor_override=3), x)
     expected = x.reshape(2, 2, 2, 2).sum((1, 3)) / 3
     np.testing.assert_allclose(got[0, 0], expected, rtol=1e-6)
 
@@ -286,9 +286,9 @@ def _import_grid_sample(importers: ModuleType) -> None:
             return torch.nn.functional.grid_sample(x, grid, align_corners=True)
 
     x = np.arange(6, dtype="float32").reshape(1, 1, 2, 3)
-    # Each element of the upper row, and the middle of the lower one.
+    # The three elements of the upper row, and the middle of the lower one.
     grid = np.array([[[[-1, -1], [0, -1], [1, -1], [0, 1]]]], "float32")
-    np.testing.assert_allclose(_exported(importers, Sample(), x, grid)[0, 0], [[0, 1, 2, 4]])
+    np.testing.assert_allclose(_export_and_run(importers, Sample(), x, grid)[0, 0], [[0, 1, 2, 4]])
 
 
 def _import_maximum_of_nan(importers: ModuleType) -> None:
@@ -299,17 +299,17 @@ def _import_maximum_of_nan(importers: ModuleType) -> None:
             return x.max(1)[0]
 
     x = np.array([[1, np.nan, 3], [5, 4, 3]], "float32")
-    np.testing.assert_array_equal(_exported(importers, Largest(), x), [np.nan, 5])
+    np.testing.assert_array_equal(_export_and_run(importers, Largest(), x), [np.nan, 5])
 
 
-def _import_falling_numbers(importers: ModuleType) -> None:
+def _import_descending_arange(importers: ModuleType) -> None:
     import torch
 
     class Fall(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * torch.arange(2, -1, -1)
 
-    got = _exported(importers, Fall(), np.ones(3, "float32"))
+    got = _export_and_run(importers, Fall(), np.ones(3, "float32"))
     np.testing.assert_array_equal(got, [2, 1, 0])
 
 
@@ -335,11 +335,11 @@ _register(PRELU, _import_prelu, r"AssertionError: a PReLU is imported as")
 
 _register(LINEAR, _import_linear_of_transposed, r"AssertionError: the weight is broadcast")
 
-_register(PROMOTION, _import_integers_by_a_half, r"AssertionError: .*Arrays are not equal")
+_register(PROMOTION, _import_integers_times_half, r"AssertionError: .*Arrays are not equal")
 
 _register(
     DYNAMIC_SHAPES,
-    _import_size_of_a_maximum,
+    _import_maximum_of_sizes,
     r"Unsupported function types .*sym_max"
     r"|OpNotImplemented: unsupported operator sym_max",
 )
@@ -368,7 +368,7 @@ _register(REDUCTIONS, _import_maximum_of_nan, r"AssertionError: .*Arrays are not
 
 _register(
     CREATION,
-    _import_falling_numbers,
+    _import_descending_arange,
     r"ValueError: .*relax.multiply"
     r"|OpNotImplemented: aten.arange.* imported as int64",
 )

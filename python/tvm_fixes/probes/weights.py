@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Probes of what makes a library larger than the parameters of its model."""
+"""Probes of growing constants, and of lifted weights."""
 
 import math
 import re
@@ -52,7 +52,7 @@ def _constant_elements(mod: tvm.IRModule) -> int:
 
 
 def _largest_result(mod: tvm.IRModule) -> int:
-    """The elements of the largest result of a call."""
+    """The number of elements of the largest value in the module."""
     types = [
         binding.var.ty
         for _, function in mod.functions_items()
@@ -66,7 +66,7 @@ def _largest_result(mod: tvm.IRModule) -> int:
 def _module(
     x: tuple[int, ...], weight: tuple[int, ...], wide: tuple[int, ...], op: str
 ) -> tvm.IRModule:
-    """``op(x, broadcast_to(weight))`` with a constant weight."""
+    """A module of ``op(x, broadcast_to(weight))`` with a constant weight."""
     builder = relax.BlockBuilder()
     data = relax.Var("x", relax.TensorType(x, "float32"))
     values = np.random.default_rng(0).standard_normal(weight, "float32")
@@ -78,18 +78,18 @@ def _module(
     return builder.get()
 
 
-def _multiply_by_repeated(relax_pipeline: tvm.transform.Pass) -> None:
+def _matmul_with_repeated_weight(relax_pipeline: tvm.transform.Pass) -> None:
     mod = _lower(_module((16, 7, 64), (64, 96), (16, 64, 96), "matmul"), relax_pipeline)
     largest = max(_largest_result(mod), _constant_elements(mod))
-    assert largest <= 16 * 7 * 96, f"the weight takes {largest} elements, and has {64 * 96}"
+    assert largest <= 16 * 7 * 96, f"the weight takes {largest} elements instead of {64 * 96}"
 
 
 register(
     BROADCAST_FREE_MATMUL,
     Probe(
-        stock=lambda: _multiply_by_repeated(relax.get_pipeline("zero")),
-        fixed=lambda: _multiply_by_repeated(pipeline()),
-        symptom=re.compile("AssertionError: the weight takes 98304 elements, and has 6144"),
+        stock=lambda: _matmul_with_repeated_weight(relax.get_pipeline("zero")),
+        fixed=lambda: _matmul_with_repeated_weight(pipeline()),
+        symptom=re.compile("AssertionError: the weight takes 98304 elements instead of 6144"),
     ),
 )
 
@@ -97,7 +97,7 @@ register(
 def _add_repeated(relax_pipeline: tvm.transform.Pass) -> None:
     mod = _lower(_module((256, 64, 64), (64, 64), (256, 64, 64), "add"), relax_pipeline)
     constants = _constant_elements(mod)
-    assert constants <= 64 * 64, f"the constants have {constants} elements, of {64 * 64}"
+    assert constants <= 64 * 64, f"the constants have {constants} elements instead of {64 * 64}"
 
 
 register(
@@ -105,13 +105,13 @@ register(
     Probe(
         stock=lambda: _add_repeated(relax.get_pipeline("zero")),
         fixed=lambda: _add_repeated(pipeline()),
-        symptom=re.compile("AssertionError: the constants have 1048576 elements, of 4096"),
+        symptom=re.compile("AssertionError: the constants have 1048576 elements instead of 4096"),
     ),
 )
 
 
-def _call_from_within(lift: tvm.transform.Pass) -> None:
-    """``caller`` calls ``main``, whose weight is transposed ahead."""
+def _call_lifted_function(lift: tvm.transform.Pass) -> None:
+    """``caller`` calls ``main``, which lifts the transpose of its weight."""
     builder = relax.BlockBuilder()
     matrix = relax.TensorType((2, 2), "float32")
     x, w = relax.Var("x", matrix), relax.Var("w", matrix)
@@ -133,14 +133,14 @@ def _call_from_within(lift: tvm.transform.Pass) -> None:
 register(
     LIFT_TRANSFORM_PARAMS,
     Probe(
-        stock=lambda: _call_from_within(relax.transform.LiftTransformParams()),
-        fixed=lambda: _call_from_within(transform.LiftTransformParams()),
+        stock=lambda: _call_lifted_function(relax.transform.LiftTransformParams()),
+        fixed=lambda: _call_lifted_function(transform.LiftTransformParams()),
         symptom=re.compile("AssertionError: the caller is wrong by 40"),
     ),
 )
 
 
-def _bundle_what_was_lifted(bundle: tvm.transform.Pass) -> None:
+def _bundle_lifted_weights(bundle: tvm.transform.Pass) -> None:
     builder = relax.BlockBuilder()
     x, w = (relax.Var(name, relax.TensorType((2, 2), "float32")) for name in "xw")
     with builder.function("main", [x, w], attrs={"num_input": 1}):
@@ -158,8 +158,8 @@ def _bundle_what_was_lifted(bundle: tvm.transform.Pass) -> None:
 register(
     LIFTED_PARAMS,
     Probe(
-        stock=lambda: _bundle_what_was_lifted(relax.transform.BundleModelParams()),
-        fixed=lambda: _bundle_what_was_lifted(transform.BundleModelParams()),
+        stock=lambda: _bundle_lifted_weights(relax.transform.BundleModelParams()),
+        fixed=lambda: _bundle_lifted_weights(transform.BundleModelParams()),
         symptom=re.compile("TypeError"),
     ),
 )

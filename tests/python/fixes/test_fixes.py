@@ -50,16 +50,16 @@ def test_the_declaration_is_complete(fix):
     assert SpecifierSet(fix.versions).contains(tvm.__version__, prereleases=True)
 
 
-def test_a_second_declaration_of_an_id_is_refused():
+def test_a_second_declaration_of_an_id_is_rejected():
     with pytest.raises(ValueError, match="fix 'torch-dtype' is declared twice"):
         declare("torch-dtype", family="a", kind=Kind.PASS, summary="a", symptoms={})
 
 
 def test_a_declaration_has_what_its_kind_asks_for():
     code = next(fix for fix in FIXES if fix.kind is Kind.PASS)
-    with pytest.raises(ValueError, match="kind pass and requirement do not agree"):
+    with pytest.raises(ValueError, match="kind pass and requirement do not match"):
         replace(code, requirement="apache-tvm-ffi<0.1.15")
-    with pytest.raises(ValueError, match="kind environment and requirement do not agree"):
+    with pytest.raises(ValueError, match="kind environment and requirement do not match"):
         replace(code, kind=Kind.ENVIRONMENT)
 
 
