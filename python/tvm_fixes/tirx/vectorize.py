@@ -270,6 +270,8 @@ def vectorize_elementwise(
         The size of a vector in bytes.
     outer : int
         The number of outermost loops to keep.
+    intermediates : collection of tirx.Var
+        The buffers that the kernel allocates: see :func:`~.loop_nest.run_of`.
 
     Returns
     -------
