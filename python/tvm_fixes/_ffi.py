@@ -103,7 +103,7 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
 
 @cache
 def artifact_extension() -> ModuleType:
-    """Return the extension module ``_artifact``, a file beside the native library.
+    """Return the extension module ``_artifact``, a file next to the native library.
 
     Raises
     ------

@@ -21,7 +21,7 @@ class CompileError(RuntimeError):
     Parameters
     ----------
     message : str
-        The problem in one line: what was expected, and what was found.  Unprintable characters
+        The problem in one line, with the expected and the actual value.  Unprintable characters
         are escaped.
     stage : str, optional
         The step that failed, such as ``"import"`` or ``"Legalize"``.
@@ -53,7 +53,7 @@ class UsageError(CompileError, ValueError):
 
 @tvm_ffi.register_error("tvm_fixes.UnsupportedOperatorError")
 class UnsupportedOperatorError(CompileError):
-    """An operator of the model has no conversion or no lowering; the message names its node."""
+    """An operator of the model cannot be imported or lowered; the message names its node."""
 
 
 @tvm_ffi.register_error("tvm_fixes.VerifyError")
@@ -62,7 +62,7 @@ class VerifyError(CompileError, ValueError):
 
 
 class UntrustedError(CompileError):
-    """A file holds code, or may hold it, and is not declared trusted; it was not read."""
+    """An untrusted file may run code, so it is not read."""
 
 
 class ArtifactError(CompileError):

@@ -93,7 +93,7 @@ def lift(
 
     Notes
     -----
-    Memory holds both the weights and the prepared weights.
+    The weights stay in memory in addition to the prepared weights.
     """
     main = _function(mod, function, params)
     mod = _extract(_replace_function(mod, function, main), function)

@@ -47,8 +47,8 @@ PLAN_MEMORY_ESCAPE = declare(
     summary="does not reuse the memory of tensors that a call with effects keeps",
     symptoms={
         Symptom.WRONG: (
-            "later tensors overwrite what a packed function with effects has "
-            "kept: `set_item` of LazyTransformParams stores the last weight "
+            "later tensors overwrite tensors that a packed function with effects "
+            "keeps: `set_item` of LazyTransformParams stores the last weight "
             "everywhere"
         ),
     },

@@ -66,7 +66,7 @@ _collected: ContextVar[set[str] | None] = ContextVar("tvm_fixes_collected", defa
 
 
 def note(fix_id: str) -> None:
-    """Record that the fix `fix_id` has acted in place of TVM's own code."""
+    """Record that the fix `fix_id` replaced TVM's own behavior."""
     collected = _collected.get()
     if collected is not None:
         collected.add(fix_id)
@@ -74,7 +74,7 @@ def note(fix_id: str) -> None:
 
 @contextmanager
 def collect() -> Iterator[set[str]]:
-    """Collect the ids of the fixes that act within the ``with`` block.
+    """Collect the ids of the fixes applied within the ``with`` block.
 
     Yields
     ------
