@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.compile: comparison, targets, what it refuses, and what it leaves behind."""
+"""tvm_fixes.compile: comparison, targets, what it rejects, and what it leaves behind."""
 
 import ctypes
 import errno
@@ -78,11 +78,11 @@ def left_in(directory) -> list[str]:
 
 class TestComparison:
     def test_reference_that_fails(self, monkeypatch):
-        def refuse(_values):
+        def reject(_values):
             raise RuntimeError("no")
 
         monkeypatch.setattr(
-            "tvm_fixes.source.torch.TorchSource.reference", lambda self: ("one", refuse)
+            "tvm_fixes.source.torch.TorchSource.reference", lambda self: ("one", reject)
         )
         message = fails(conv_net())
         assert "the reference fails with inputs" in message and message.endswith("no")
@@ -546,13 +546,13 @@ def test_float64_in_a_child(monkeypatch, end):
         return ctypes.string_at(0) if end == "crash" else threading.Event().wait()
 
     monkeypatch.setattr(OnnxSource, "_run_in_float64", run)
-    monkeypatch.setattr(base, "_SECONDS_IN_FLOAT64", 0.2 if end == "time" else 60)
+    monkeypatch.setattr(base, "_MAX_FLOAT64_SECONDS", 0.2 if end == "time" else 60)
     source = OnnxSource(onnx_cancelling()[1], "m")
     assert source.float64_outputs([np.zeros((2, 8), "float32")]) is None
 
 
 def test_a_result_that_is_closer_than_the_reference_is_equal(monkeypatch):
-    """The reference here loses digits; a wrong result is still refused."""
+    """The reference here loses digits; a wrong result is still rejected."""
     _, model = onnx_cancelling()
     right = OnnxSource.reference
 
