@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/artifact/elf.cc
- * \brief The parts of a 64-bit little-endian ELF file that tell where its bytes are.
+ * \brief Reader of section headers and dynamic symbols of 64-bit little-endian ELF files.
  */
 #include "elf.h"
 
@@ -26,7 +26,7 @@
 namespace tvm_fixes::artifact {
 namespace {
 
-// Longer than any name that a compiler gives a section.
+// Longer than any section name a compiler emits.
 constexpr uint64_t kMaxName = 256;
 
 /*! \brief The structure at `offset` of `range`. */
@@ -37,7 +37,7 @@ T ReadAt(const Range& range, uint64_t offset, const std::string& what) {
   return value;
 }
 
-/*! \brief The string at `offset` of a table of strings, each of which ends with a zero. */
+/*! \brief The zero-terminated string at `offset` of a string table. */
 std::string ReadName(const Range& table, uint64_t offset) {
   const Range rest = table.Part(offset, table.size - std::min(offset, table.size), "section name");
   const uint64_t limit = std::min(rest.size, kMaxName);
@@ -55,11 +55,11 @@ void CheckIdentification(const Range& bytes) {
   }
   const int width = bytes.data[EI_CLASS];
   const int order = bytes.data[EI_DATA];
-  if (width == ELFCLASS32) throw FormatError("a 32-bit ELF file; expected a 64-bit one");
+  if (width == ELFCLASS32) throw FormatError("expected a 64-bit ELF file, got a 32-bit one");
   if (order == ELFDATA2MSB)
-    throw FormatError("a big-endian ELF file; expected a little-endian one");
+    throw FormatError("expected a little-endian ELF file, got a big-endian one");
   if (width != ELFCLASS64 || order != ELFDATA2LSB) {
-    throw FormatError("an ELF file of unknown class " + std::to_string(width) + " or byte order " +
+    throw FormatError("ELF file of unknown class " + std::to_string(width) + " or byte order " +
                       std::to_string(order));
   }
 }
@@ -71,13 +71,13 @@ uint64_t Section::file_size() const { return type == SHT_NOBITS ? 0 : size; }
 ElfFile::ElfFile(Range bytes) : bytes_(bytes) {
   CheckIdentification(bytes_);
   const auto header = ReadAt<Elf64_Ehdr>(bytes_, 0, "ELF header");
-  if (header.e_shoff == 0) throw FormatError("an ELF file without sections");
+  if (header.e_shoff == 0) throw FormatError("ELF file has no sections");
   if (header.e_shentsize != sizeof(Elf64_Shdr)) {
     throw FormatError("ELF header: expected section headers of " +
                       std::to_string(sizeof(Elf64_Shdr)) + " bytes, got " +
                       std::to_string(header.e_shentsize));
   }
-  // Numbers that do not fit the header are in the header of the first section.
+  // Counts that do not fit in the ELF header are stored in the first section header.
   const auto first = ReadAt<Elf64_Shdr>(bytes_, header.e_shoff, "section headers");
   const uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
   const uint64_t names = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/artifact/elf.h
- * \brief The parts of a 64-bit little-endian ELF file that tell where its bytes are.
+ * \brief Reader of section headers and dynamic symbols of 64-bit little-endian ELF files.
  */
 #ifndef TVM_FIXES_ARTIFACT_ELF_H_
 #define TVM_FIXES_ARTIFACT_ELF_H_
@@ -32,15 +32,15 @@ namespace tvm_fixes::artifact {
 struct Section {
   std::string name;
   uint32_t type;
-  /*! \brief Its address when it is loaded; 0 if it is not loaded. */
+  /*! \brief The load address, or 0 if the section is not loaded. */
   uint64_t address;
   uint64_t offset;
-  /*! \brief Its size when it is loaded. */
+  /*! \brief The size in memory. */
   uint64_t size;
-  /*! \brief The section that this one refers to: of symbols, their names. */
+  /*! \brief The index of the linked section: for a symbol table, its string table. */
   uint32_t link;
 
-  /*! \brief How many bytes of the file it takes: none for one that is zeros. */
+  /*! \brief The number of bytes in the file: 0 for a zero-initialized section. */
   uint64_t file_size() const;
 };
 
@@ -48,17 +48,17 @@ struct Section {
 class ElfFile {
  public:
   /*!
-   * \brief Read the headers of its sections.
+   * \brief Read the section headers.
    * \param bytes The file, which must outlive this object.
-   * \throws FormatError if it is not such a file, or is truncated.
+   * \throws FormatError if the file is truncated or not a 64-bit little-endian ELF file.
    */
   explicit ElfFile(Range bytes);
 
   const std::vector<Section>& sections() const { return sections_; }
 
   /*!
-   * \brief The bytes of a dynamic symbol with data; nothing if no symbol has this name.
-   * \throws FormatError if what the symbol says does not fit the file.
+   * \brief The bytes of a dynamic data symbol, or std::nullopt if no symbol has this name.
+   * \throws FormatError if the symbol's address or size lies outside of the file.
    */
   std::optional<Range> FindData(std::string_view name) const;
 

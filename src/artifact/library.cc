@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/artifact/library.cc
- * \brief What TVM's ``export_library`` packs into a library: modules, and their constants.
+ * \brief Reader of the modules and constants that TVM's ``export_library`` packs into a library.
  */
 #include "library.h"
 
@@ -31,10 +31,10 @@ constexpr std::string_view kOwnCode = "_lib";
 constexpr std::string_view kExecutable = "relax.VMExecutable";
 constexpr std::string_view kExecutableVersion = "0.14";
 constexpr uint64_t kExecutableMagic = 0xD225DE2F4214151D;
-// This one has memory scopes as well.
+// This version also stores memory scopes.
 constexpr uint64_t kExecutableMagic2 = 0xD225DE2F4214151E;
 constexpr uint64_t kTensorMagic = 0xDD5E40F096B4A13F;
-// More than any kind of module has, and more than an array that a person made.
+// Larger than any module kind in use, and than any rank written by hand.
 constexpr uint64_t kMaxKind = 256;
 constexpr int32_t kMaxRank = 64;
 
@@ -44,15 +44,15 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-/*! \brief The size of a tensor's elements as TVM writes them. */
+/*! \brief The number of bytes in which TVM writes a tensor's elements. */
 uint64_t CheckedBytes(const Constant& tensor, const std::string& what) {
   uint64_t bytes = (tensor.dtype.bits + 7U) / 8U;
   for (int64_t extent : tensor.shape) {
     if (extent < 0) {
-      throw FormatError(what + ": expected no negative extent, got " + std::to_string(extent));
+      throw FormatError(what + ": expected non-negative extents, got " + std::to_string(extent));
     }
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes)) {
-      throw FormatError(what + ": expected a size of 64 bits, got more");
+      throw FormatError(what + ": the size does not fit in 64 bits");
     }
   }
   return bytes;
@@ -60,7 +60,7 @@ uint64_t CheckedBytes(const Constant& tensor, const std::string& what) {
 
 std::vector<int64_t> ToShape(const Range& extents) {
   std::vector<int64_t> shape(extents.size / sizeof(int64_t));
-  // A scalar has no extents to copy, and nowhere to copy them to.
+  // A scalar has no extents, and the data pointers may be null.
   if (!shape.empty()) std::memcpy(shape.data(), extents.data, extents.size);
   return shape;
 }
@@ -142,7 +142,7 @@ Constant ReadConstant(Reader* reader, const std::string& what) {
   return constant;
 }
 
-/*! \brief Pass over the table of functions: their kinds, names, extents and parameters. */
+/*! \brief Skip the function table: kinds, names, extents and parameters. */
 void SkipFunctions(Reader* reader) {
   const auto count = reader->Read<uint64_t>("number of functions");
   for (uint64_t index = 0; index < count; ++index) {
@@ -156,7 +156,7 @@ void SkipFunctions(Reader* reader) {
   }
 }
 
-/*! \brief Read an executable of the virtual machine, and add its constants to `constants`. */
+/*! \brief Read a VM executable and append its constants to `constants`. */
 void ReadExecutable(Range bytes, std::vector<Constant>* constants) {
   Reader reader(bytes, "Relax VM executable");
   const auto magic = reader.Read<uint64_t>("magic number");
@@ -167,7 +167,7 @@ void ReadExecutable(Range bytes, std::vector<Constant>* constants) {
   const std::string_view version = reader.ReadString("version");
   if (version != kExecutableVersion) {
     throw FormatError("Relax VM executable: expected version " + std::string(kExecutableVersion) +
-                      ", got another of " + std::to_string(version.size()) + " characters");
+                      ", got a different one of " + std::to_string(version.size()) + " characters");
   }
   SkipFunctions(&reader);
   if (magic == kExecutableMagic2) {

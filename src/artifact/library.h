@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/artifact/library.h
- * \brief What TVM's ``export_library`` packs into a library: modules, and their constants.
+ * \brief Reader of the modules and constants that TVM's ``export_library`` packs into a library.
  */
 #ifndef TVM_FIXES_ARTIFACT_LIBRARY_H_
 #define TVM_FIXES_ARTIFACT_LIBRARY_H_
@@ -28,7 +28,7 @@
 
 namespace tvm_fixes::artifact {
 
-/*! \brief A module that is serialized within the library. */
+/*! \brief A module serialized in the library. */
 struct PackedModule {
   /*! \brief Such as ``relax.VMExecutable``; ``_lib``, the library's own code, has no bytes. */
   std::string kind;
@@ -49,10 +49,10 @@ struct Constant {
   uint64_t size;
 };
 
-/*! \brief The contents of the symbol that holds the packed modules. */
+/*! \brief The packed modules and their constants. */
 struct Contents {
   std::vector<PackedModule> modules;
-  /*! \brief In the order of the virtual machine's pool, executable by executable. */
+  /*! \brief In constant pool order, executable by executable. */
   std::vector<Constant> constants;
 };
 
@@ -60,15 +60,15 @@ struct Contents {
 inline constexpr const char* kPackedSymbol = "__tvm_ffi__library_bin";
 
 /*!
- * \brief Read what the symbol ``kPackedSymbol`` holds.
+ * \brief Read the contents of the symbol ``kPackedSymbol``.
  *
- * Its format: the size of what follows, as 8 bytes; the import tree, as two arrays of 8-byte
- * indices (the children of module i are ``children[begin[i]]`` to ``children[begin[i + 1]]``, the
- * last one not among them); then for each module its kind and, unless that is ``_lib``, its bytes.
- * An array or a string is its length, as 8 bytes, and its elements.  All numbers are little-endian.
+ * The symbol starts with its size in 8 bytes. The import tree follows as two arrays of 8-byte
+ * indices: the children of module i are ``children[begin[i]:begin[i + 1]]``. Then come the kind of
+ * each module and, unless the kind is ``_lib``, its bytes. An array or a string is its length in 8
+ * bytes, followed by its elements.  All numbers are little-endian.
  *
- * \throws FormatError if it is not in this format, or a virtual machine's executable in it is not
- *         of a version that is known.
+ * \throws FormatError if the symbol is not in this format, or holds a VM executable of an unknown
+ *        version.
  */
 Contents ReadContents(Range symbol);
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/artifact/mapped_file.cc
- * \brief A file in the address space of the process, without a copy of it.
+ * \brief Read-only memory mapping of a file.
  */
 #include "mapped_file.h"
 
@@ -42,7 +42,7 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-  // Without O_NONBLOCK a pipe would be waited for.
+  // Without O_NONBLOCK, opening a pipe would block.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.number < 0) Fail("open");
   struct stat status;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/artifact/mapped_file.h
- * \brief A file in the address space of the process, without a copy of it.
+ * \brief Read-only memory mapping of a file.
  */
 #ifndef TVM_FIXES_ARTIFACT_MAPPED_FILE_H_
 #define TVM_FIXES_ARTIFACT_MAPPED_FILE_H_
@@ -25,7 +25,7 @@
 
 namespace tvm_fixes::artifact {
 
-/*! \brief A regular file, mapped to be read for as long as this object lives. */
+/*! \brief A regular file, mapped read-only for the lifetime of this object. */
 class MappedFile {
  public:
   /*!

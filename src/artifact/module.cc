@@ -14,9 +14,9 @@
  */
 /*!
  * \file src/artifact/module.cc
- * \brief The Python module ``_artifact``: what lies where in a library.
+ * \brief The Python module ``_artifact``: the layout of an exported library.
  *
- * It returns plain values; whoever wants the bytes of a tensor maps the file.
+ * It returns offsets and sizes; a caller that needs the bytes of a tensor maps the file.
  */
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -74,7 +74,8 @@ py::tuple ReadLibrary(const std::string& path) {
     elf.emplace(file->bytes());
     const std::optional<Range> packed = elf->FindData(kPackedSymbol);
     if (!packed.has_value()) {
-      throw FormatError(std::string("not a library of TVM's: it has no symbol ") + kPackedSymbol);
+      throw FormatError(std::string("not a library exported by TVM: missing symbol ") +
+                        kPackedSymbol);
     }
     contents = ReadContents(*packed);
   }
@@ -86,7 +87,7 @@ py::tuple ReadLibrary(const std::string& path) {
 
 PYBIND11_MODULE(_artifact, module) {
   using tvm_fixes::artifact::FormatError;
-  // The newest translator is asked first, and hands on what it does not know.
+  // pybind11 tries the newest translator first; other exceptions fall through to the older ones.
   py::register_exception_translator([](std::exception_ptr raised) {
     try {
       if (raised) std::rethrow_exception(raised);
@@ -97,7 +98,7 @@ PYBIND11_MODULE(_artifact, module) {
       PyErr_SetFromErrno(PyExc_OSError);
     }
   });
-  module.doc() = "What lies where in a library that TVM exported.";
+  module.doc() = "The layout of a library that TVM exported.";
   module.def("read_library", &tvm_fixes::artifact::ReadLibrary, py::arg("path"),
              R"(Read the headers of a library that TVM exported.
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/artifact/reader.h
- * \brief Reading of untrusted bytes, in order and with every step checked.
+ * \brief Bounds-checked sequential reader of untrusted bytes.
  */
 #ifndef TVM_FIXES_ARTIFACT_READER_H_
 #define TVM_FIXES_ARTIFACT_READER_H_
@@ -29,24 +29,24 @@
 
 namespace tvm_fixes::artifact {
 
-/*! \brief A file is not what it should be; the message says what was expected where. */
+/*! \brief Error for a malformed file; the message names the offset and the expected content. */
 class FormatError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/*! \brief Bytes of a file, which the caller keeps mapped, and where in it they lie. */
+/*! \brief A byte range of a mapped file and its offset. The caller keeps the file mapped. */
 struct Range {
   const uint8_t* data = nullptr;
   uint64_t offset = 0;
   uint64_t size = 0;
 
   /*!
-   * \brief A part of these bytes.
-   * \param begin Its distance from the first of them.
-   * \param length Its size.
-   * \param what What it is, for the message.
-   * \throws FormatError if they do not hold it.
+   * \brief A subrange of this range.
+   * \param begin The offset from the start of this range.
+   * \param length The size in bytes.
+   * \param what The name to use in an error message.
+   * \throws FormatError if it exceeds this range.
    */
   Range Part(uint64_t begin, uint64_t length, const std::string& what) const {
     if (begin > size || length > size - begin) {
@@ -59,18 +59,18 @@ struct Range {
 };
 
 /*!
- * \brief Reads little-endian values one after the other.
+ * \brief Sequential reader of little-endian values.
  *
- * A size in the file never allocates memory before it is compared with the number of bytes left.
+ * A size read from the file is compared with the number of bytes left before memory is allocated.
  */
 class Reader {
  public:
   Reader(Range range, std::string what) : range_(range), what_(std::move(what)) {}
 
   /*!
-   * \brief The next number.
-   * \param what What it is, for the message.
-   * \throws FormatError if the bytes end before it does.
+   * \brief Read the next number.
+   * \param what The name to use in an error message.
+   * \throws FormatError if too few bytes are left.
    */
   template <typename T>
   T Read(const char* what) {
@@ -80,14 +80,16 @@ class Reader {
     return value;
   }
 
-  /*! \brief Pass over `size` bytes, and return them. */
+  /*! \brief Skip `size` bytes and return them. */
   Range Skip(uint64_t size, const char* what) {
     Range part = range_.Part(position_, size, what_ + ": " + what);
     position_ += size;
     return part;
   }
 
-  /*! \brief Pass over a number of elements and the elements, of `item` bytes each; return them. */
+  /*!
+   * \brief Skip an array: its length, then its elements of `item` bytes each. Returns the elements.
+   */
   Range SkipArray(uint64_t item, const char* what) {
     const auto count = Read<uint64_t>(what);
     if (count > left() / item) {
@@ -98,22 +100,22 @@ class Reader {
     return Skip(count * item, what);
   }
 
-  /*! \brief The next string, which lies in the file. */
+  /*! \brief Read the next string, as a view of the mapped file. */
   std::string_view ReadString(const char* what) {
     const Range characters = SkipArray(1, what);
     return {reinterpret_cast<const char*>(characters.data), characters.size};
   }
 
-  /*! \brief How many bytes are left. */
+  /*! \brief The number of bytes left. */
   uint64_t left() const { return range_.size - position_; }
-  /*! \brief Where in the file the next byte lies. */
+  /*! \brief The file offset of the next byte. */
   uint64_t offset() const { return range_.offset + position_; }
 
-  /*! \brief Make sure that nothing is left. */
+  /*! \brief Check that no bytes are left. */
   void Finish() const {
     if (left() != 0) {
-      throw FormatError(what_ + ": expected its end at offset " + std::to_string(offset()) +
-                        ", got " + std::to_string(left()) + " bytes more");
+      throw FormatError(what_ + ": " + std::to_string(left()) +
+                        " bytes left at the expected end, offset " + std::to_string(offset()));
     }
   }
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/ffi/init.cc
- * \brief The entry points of the library.
+ * \brief Entry points of the library.
  */
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -79,10 +79,10 @@ constexpr const char* kLayoutFunction = "tvm_fixes.ffi.Layout";
 
 /*!
  * \brief Check TVM's layout, then register everything; a second call changes nothing.
- * \param tvm_version The version to name in a refusal.
+ * \param tvm_version The TVM version to name in an error.
  * \param size_overrides See NodeLayout::Bind.
- * \throws RuntimeError naming each type, field and operator attribute that does not fit; nothing
- *         is registered then.
+ * \throws RuntimeError naming each type, field and operator attribute that does not match; then
+ *        nothing is registered.
  */
 void Init(const String& tvm_version, const Map<String, int64_t>& size_overrides) {
   if (Function::GetGlobal(kLayoutFunction).has_value()) return;
@@ -94,7 +94,7 @@ void Init(const String& tvm_version, const Map<String, int64_t>& size_overrides)
     std::string text;
     for (const std::string& problem : problems) text += "\n  " + problem;
     TVM_FFI_THROW(RuntimeError) << "the layout of apache-tvm " << std::string(tvm_version)
-                                << " does not fit this build of tvm-fixes:" << text;
+                                << " does not match this build of tvm-fixes:" << text;
   }
   for (void (*block)() : InitBlocks()) block();
   // Registered last: its presence shows that everything else is registered.
@@ -102,9 +102,10 @@ void Init(const String& tvm_version, const Map<String, int64_t>& size_overrides)
 }
 
 #ifdef TVM_FIXES_SANITIZE
-/*! \brief Read one element past a heap array: what the address sanitizer must report. */
+/*! \brief Read one element past a heap array, which the address sanitizer must report. */
 int DeliberateFault() {
-  // The other sanitizer would catch a size that the compiler knows.
+  // volatile: with a constant size, the undefined-behaviour sanitizer would report the access
+  // first.
   volatile size_t size = 4;
   std::unique_ptr<volatile int[]> array(new volatile int[size]());
   return array[size];

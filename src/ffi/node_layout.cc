@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/ffi/node_layout.cc
- * \brief Binding of field offsets by name.
+ * \brief Looks up field offsets by name.
  */
 #include "node_layout.h"
 
@@ -32,7 +32,9 @@ std::vector<Kind> kind_of_type_index;
 
 namespace {
 
-/*! \brief The layouts of the library; a function's static, since the layouts are globals. */
+/*!
+ * \brief All layouts. A function-local static, because the layouts register in static initializers.
+ */
 std::vector<NodeLayout*>& AllLayouts() {
   static std::vector<NodeLayout*> layouts;
   return layouts;
@@ -57,7 +59,7 @@ const TVMFFIFieldInfo* FindField(const TVMFFITypeInfo* info, std::string_view na
   return found;
 }
 
-/*! \brief Whether TVM declares the field as an object of some class. */
+/*! \brief Whether TVM declares the field with an object type. */
 bool IsDeclaredAsObject(const TVMFFIFieldInfo* field) {
   return field->field_static_type_index >= kTVMFFIStaticObjectBegin;
 }
@@ -82,12 +84,12 @@ std::string FieldLayout::Bind(const TVMFFITypeInfo* info, int64_t size_of_tvm_ov
     field = FindField(info, name);
     if (field != nullptr) break;
   }
-  if (field == nullptr) return "there is no such field";
+  if (field == nullptr) return "no such field";
   const int64_t found_size = size_of_tvm_override >= 0 ? size_of_tvm_override : field->size;
   if (found_size != size_) {
     return "expected " + std::to_string(size_) + " bytes, got " + std::to_string(found_size);
   }
-  // A field declared as a nullable or variant reference reports the index of Any.
+  // A field declared as Optional or Variant has the type index of Any.
   const bool may_be_object = IsDeclaredAsObject(field) || field->field_static_type_index < 0;
   if (is_object_ && !may_be_object) return "expected an object, got a plain value";
   if (!is_object_ && size_ <= 8 && IsDeclaredAsObject(field)) {
@@ -114,7 +116,7 @@ bool NodeLayout::BindType() {
     TVMFFIByteArray key_array{key, std::char_traits<char>::length(key)};
     int32_t index = 0;
     if (TVMFFITypeKeyToIndex(&key_array, &index) != 0) {
-      // The look-up of an unknown name leaves an error raised; take it off.
+      // Looking up an unknown name sets an error; clear it.
       TVMFFIObjectHandle error = nullptr;
       TVMFFIErrorMoveFromRaised(&error);
       TVMFFIObjectDecRef(error);
@@ -131,7 +133,7 @@ std::vector<std::string> NodeLayout::Bind(const Map<String, int64_t>& size_overr
   std::vector<std::string> problems;
   for (NodeLayout* layout : AllLayouts()) {
     if (!layout->BindType()) {
-      problems.push_back(Join(layout->type_keys_) + ": there is no such type");
+      problems.push_back(Join(layout->type_keys_) + ": no such type");
       continue;
     }
     for (FieldLayout* field : layout->fields_) {

@@ -14,12 +14,12 @@
  */
 /*!
  * \file src/ffi/node_layout.h
- * \brief Where the fields of TVM's node classes lie, found by name when the library is loaded.
+ * \brief Field offsets of TVM's node classes, looked up by name when the library is loaded.
  *
- * The wheel of TVM ships no compiler headers. But its reflection tables give the offset and
- * the size of every field by name, so that a node can be read with one load and no assumption
- * about the order of its fields. A class declares what it needs, in any file of the library, and a
- * global of that class, which registers itself when the library is loaded:
+ * The TVM wheel ships no compiler headers, but its reflection tables give the offset and size of
+ * every field by name. With them, reading a field is one load and does not depend on the field
+ * order. Any file may declare the fields it needs as a class with one global instance, which
+ * registers itself when the library is loaded:
  *
  *     struct PadAttrsNode : NodeLayout {
  *       PadAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PadAttrs"}) {}
@@ -29,8 +29,8 @@
  *     inline PadAttrsNode pad_attrs;
  *
  * `init` calls NodeLayout::Bind before it registers anything with TVM. Bind fills in the offsets of
- * all layouts, or says which class or field does not fit. The names in a list are aliases: the
- * first one that TVM knows is taken.
+ * all layouts, or reports which class or field does not match. The names in a list are aliases: the
+ * first one that TVM knows is used.
  */
 #ifndef TVM_FIXES_FFI_NODE_LAYOUT_H_
 #define TVM_FIXES_FFI_NODE_LAYOUT_H_
@@ -54,7 +54,7 @@ using tvm::ffi::Object;
 using tvm::ffi::ObjectRef;
 using tvm::ffi::String;
 
-/*! \brief What a node is, for dispatch by table instead of a chain of type tests. */
+/*! \brief The kind of a node, for table dispatch instead of a chain of type tests. */
 enum class Kind : uint8_t {
   kOther,
   kVar,
@@ -78,7 +78,10 @@ enum class Kind : uint8_t {
 
 class NodeLayout;
 
-/*! \brief A field of a node class: its names, what it must be, and, once bound, its offset. */
+/*!
+ * \brief A field of a node class: its aliases, its expected size and kind, and, once bound, its
+ *        offset.
+ */
 class FieldLayout {
  public:
   FieldLayout(const FieldLayout&) = delete;
@@ -98,7 +101,9 @@ class FieldLayout {
  private:
   friend class NodeLayout;
 
-  /*! \brief Find the field in TVM's reflection table; an empty string, or what does not fit. */
+  /*!
+   * \brief Look up the field in TVM's reflection table. Returns an error message, empty on success.
+   */
   std::string Bind(const TVMFFITypeInfo* info, int64_t size_of_tvm_override);
 
   std::vector<const char*> names_;
@@ -108,8 +113,8 @@ class FieldLayout {
 };
 
 /*!
- * \brief A field of type T. Reading it is one load: no reference is counted.
- * \tparam T An ObjectRef, String, Any, DLDataType or number, whose size is checked at load.
+ * \brief A field of type T. Reading it is one load without reference counting.
+ * \tparam T An ObjectRef, String, Any, DLDataType or number. Its size is checked at load time.
  */
 template <typename T>
 class Field : public FieldLayout {
@@ -123,7 +128,7 @@ class Field : public FieldLayout {
 /*!
  * \brief The layout of one node class of TVM.
  *
- * Instances are globals and not const: one that is made after Bind, such as a static of a function,
+ * Instances are non-const globals: an instance created after Bind, such as a function-local static,
  * is never bound.
  */
 class NodeLayout {
@@ -134,19 +139,19 @@ class NodeLayout {
   /*! \brief Whether `node` is of this class or of one derived from it; false for null. */
   bool IsInstance(const Object* node) const;
 
-  /*! \brief The name of the class in the loaded TVM. */
+  /*! \brief The type key in the loaded TVM. */
   const std::string& type_key() const { return type_key_; }
   const TVMFFITypeInfo* type_info() const { return info_; }
 
   /*!
    * \brief Bind all layouts of the library.
-   * \param size_overrides Sizes to use instead of TVM's own, by "type_key.field", for tests of a
-   * TVM that does not fit.
-   * \return What does not fit, one entry per class or field; empty if everything fits.
+   * \param size_overrides Sizes to use instead of TVM's own, by "type_key.field", to test a layout
+   *        mismatch.
+   * \return One message per class or field that does not match; empty on success.
    */
   static std::vector<std::string> Bind(const Map<String, int64_t>& size_overrides);
 
-  /*! \brief A row [type key, field, offset, size] for every field that is bound. */
+  /*! \brief A row [type key, field, offset, size] for each bound field. */
   static Array<Array<Any>> Describe();
 
  protected:
@@ -155,7 +160,7 @@ class NodeLayout {
  private:
   friend class FieldLayout;
 
-  /*! \brief Take the first alias that TVM knows; false if it knows none. */
+  /*! \brief Bind to the first alias that TVM knows; false if there is none. */
   bool BindType();
 
   Kind kind_;
@@ -165,10 +170,10 @@ class NodeLayout {
   const TVMFFITypeInfo* info_ = nullptr;
 };
 
-/*! \brief The name of a node's class, "null" for null. */
+/*! \brief The type key of a node, "null" for null. */
 std::string TypeKeyOf(const Object* node);
 
-/*! \brief The kind of every type index that has one; empty until the layouts are bound. */
+/*! \brief The kind by type index; empty until the layouts are bound. */
 extern std::vector<Kind> kind_of_type_index;
 
 /*! \brief The kind of `node`; kOther for null and for a class that no layout describes. */

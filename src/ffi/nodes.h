@@ -14,9 +14,9 @@
  */
 /*!
  * \file src/ffi/nodes.h
- * \brief The core IR classes of TVM, with the fields that the library reads and their aliases.
+ * \brief Layouts of TVM's core IR classes: the fields that the library reads, with their aliases.
  *
- * The attributes of operators are declared beside the rules that read them: src/relax/op.
+ * Operator attributes are declared next to the rules that read them, in src/relax/op.
  */
 #ifndef TVM_FIXES_FFI_NODES_H_
 #define TVM_FIXES_FFI_NODES_H_
@@ -90,7 +90,7 @@ struct StringImmNode : NodeLayout {
   Field<String> value{this, {"value"}};
 };
 
-/*! \brief Base of all types; a type of exactly this class stands for a missing type. */
+/*! \brief Base of all types. An instance of exactly this class stands for a missing type. */
 struct TypeNode : NodeLayout {
   TypeNode() : NodeLayout(Kind::kOther, {"ir.Type"}) {}
   Field<ObjectRef> span{this, {"span"}};
@@ -104,9 +104,9 @@ struct TupleTypeNode : NodeLayout {
 struct OpNode : NodeLayout {
   OpNode() : NodeLayout(Kind::kOp, {"ir.Op"}) {}
   Field<String> name{this, {"name"}};
-  /*! \brief Empty for an operator that has no attributes, or does not declare them. */
+  /*! \brief Empty for an operator without declared attributes. */
   Field<String> attrs_type_key{this, {"attrs_type_key"}};
-  /*! \brief -1 for any number. */
+  /*! \brief -1 for a variable number. */
   Field<int32_t> num_inputs{this, {"num_inputs"}};
 };
 
@@ -210,7 +210,7 @@ struct DictAttrsNode : NodeLayout {
   Field<Map<String, Any>> dict{this, {"__dict__"}};
 };
 
-/*! \brief The type of a tensor that lies on several devices. */
+/*! \brief The type of a distributed tensor. */
 struct DTensorTypeNode : NodeLayout {
   DTensorTypeNode() : NodeLayout(Kind::kOther, {"relax.DTensorType", "relax.DTensorStructInfo"}) {}
   Field<ObjectRef> tensor_ty{this, {"tensor_ty", "tensor_sinfo"}};

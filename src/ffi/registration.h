@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/ffi/registration.h
- * \brief What a file registers with TVM, and how it calls TVM's global functions.
+ * \brief Registration with TVM, and calls of TVM's global functions.
  */
 #ifndef TVM_FIXES_FFI_REGISTRATION_H_
 #define TVM_FIXES_FFI_REGISTRATION_H_
@@ -33,8 +33,8 @@ using tvm::ffi::Function;
 /*!
  * \brief Blocks to run once, after the layouts are bound.
  *
- * A registration in a static initializer could not be rejected or reported: an error there ends the
- * process.
+ * An error in a static initializer would end the process, so registration waits until the layouts
+ * have been checked.
  */
 std::vector<void (*)()>& InitBlocks();
 
@@ -42,7 +42,7 @@ struct InitBlock {
   explicit InitBlock(void (*block)()) { InitBlocks().push_back(block); }
 };
 
-/*! \brief Something in TVM that the library needs. Instances are statics. */
+/*! \brief Something that the library needs from TVM. Instances are statics. */
 class Requirement {
  public:
   Requirement();
@@ -50,7 +50,7 @@ class Requirement {
   Requirement(const Requirement&) = delete;
   Requirement& operator=(const Requirement&) = delete;
 
-  /*! \brief Look it up; an empty string, or what is missing. */
+  /*! \brief Look it up. Returns an error message, empty on success. */
   virtual std::string Bind() = 0;
 };
 
@@ -59,7 +59,7 @@ std::vector<Requirement*>& Requirements();
 #define TVM_FIXES_CONCAT_IMPL(a, b) a##b
 #define TVM_FIXES_CONCAT(a, b) TVM_FIXES_CONCAT_IMPL(a, b)
 
-/*! \brief `TVM_FIXES_INIT_BLOCK() { … }`: run the body when the library has passed its checks. */
+/*! \brief `TVM_FIXES_INIT_BLOCK() { … }`: run the body once the layout checks have passed. */
 #define TVM_FIXES_INIT_BLOCK()                                                   \
   static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)();                     \
   static const ::tvm_fixes::InitBlock TVM_FIXES_CONCAT(                          \
@@ -69,8 +69,8 @@ std::vector<Requirement*>& Requirements();
 /*!
  * \brief A global function of TVM, looked up at its first call.
  *
- * The reference is never dropped: when the statics of this library are destroyed, the table that
- * it comes from may be gone.
+ * The reference is never released: TVM's table may already be destroyed when this library's statics
+ * are.
  */
 class GlobalFunction {
  public:
@@ -89,7 +89,10 @@ class GlobalFunction {
   mutable std::atomic<const Function*> function_{nullptr};
 };
 
-/*! \brief Whether `TVM_FIXES_DISABLE` leaves a fix enabled (tvm_fixes/support/switches.py). */
+/*!
+ * \brief Whether a fix is enabled, that is, not listed in `TVM_FIXES_DISABLE`
+ *        (tvm_fixes/support/switches.py).
+ */
 bool IsEnabled(const char* fix_id);
 
 /*! \brief Record that a fix was applied, for the report of a compilation. */

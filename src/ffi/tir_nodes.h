@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/ffi/tir_nodes.h
- * \brief The node classes of TVM's scalar expressions and primitive functions, with their fields.
+ * \brief Layouts of TVM's scalar expressions, statements and PrimFuncs.
  */
 #ifndef TVM_FIXES_FFI_TIR_NODES_H_
 #define TVM_FIXES_FFI_TIR_NODES_H_
@@ -130,7 +130,7 @@ struct ForNode : NodeLayout {
   Field<ObjectRef> min{this, {"min"}};
   Field<ObjectRef> extent{this, {"extent"}};
   Field<ObjectRef> body{this, {"body"}};
-  /*! \brief The IterVar of the threads that the loop is spread over, or null. */
+  /*! \brief The IterVar of the threads that the loop is bound to, or null. */
   Field<ObjectRef> thread_binding{this, {"thread_binding"}};
   /*! \brief Null for 1. */
   Field<ObjectRef> step{this, {"step"}};
@@ -187,7 +187,7 @@ struct WhileNode : NodeLayout {
   Field<ObjectRef> body{this, {"body"}};
 };
 
-/*! \brief A statement whose fields are not read. */
+/*! \brief A statement class without fields of interest. */
 struct StmtNode : NodeLayout {
   StmtNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
 };

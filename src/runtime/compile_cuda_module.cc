@@ -14,16 +14,15 @@
  */
 /*!
  * \file src/runtime/compile_cuda_module.cc
- * \brief Compiled code instead of CUDA source, where TVM has no CUDA runtime.
+ * \brief Compiles CUDA source at build time where TVM has no CUDA runtime.
  *
  * TVM: seen in 0.27. Trigger: relax.build for CUDA on a machine without a GPU driver, such as a
- * build server or `docker build`. Symptom: the library holds CUDA source, which is compiled each
- * time that the library is loaded, and cannot be loaded without a CUDA compiler. Mechanism: the
- * placeholder that TVM's code generator makes of the source, libtvm_runtime_cuda.so not being
- * loaded, knows no compiler.
+ * build server or `docker build`. Symptom: the library contains CUDA source, which is compiled at
+ * every load and needs a CUDA compiler there. Mechanism: without libtvm_runtime_cuda.so, TVM's code
+ * generator wraps the source in a placeholder module that cannot compile.
  *
- * A module of CUDA is written as a format, the signatures of its kernels, and code; here the first
- * and the last are exchanged, and the signatures are taken over as the bytes that they are.
+ * A CUDA module is serialized as a format, the signatures of its kernels, and code. This file
+ * replaces the format and the code, and copies the bytes of the signatures.
  *
  * Removal: delete this file, and its caller python/tvm_fixes/target/cuda.py, once TVM's placeholder
  * compiles.
@@ -57,7 +56,7 @@ std::string_view View(const Text& text) {
   return {text.data(), text.size()};
 }
 
-/*! \brief A string as TVM's streams write it: its size in eight bytes, then itself. */
+/*! \brief A string in TVM's stream format: its size in eight bytes, then its characters. */
 std::string Framed(std::string_view text) {
   const uint64_t size = text.size();
   std::string framed(sizeof(size), '\0');
@@ -73,7 +72,7 @@ bool EndsWith(std::string_view text, std::string_view suffix) {
   return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
 }
 
-/*! \brief Kernels that can be saved; TVM's CUDA runtime makes a module of its own of the bytes. */
+/*! \brief A serializable module of compiled kernels, which TVM's CUDA runtime can load. */
 class CompiledCudaModule : public ModuleObj {
  public:
   CompiledCudaModule(std::string bytes, String source)
@@ -87,7 +86,7 @@ class CompiledCudaModule : public ModuleObj {
   }
   Optional<Function> GetFunction(const String& name) final {
     TVM_FFI_THROW(RuntimeError) << "the CUDA kernel " << std::string(name)
-                                << " cannot run here: TVM's CUDA runtime is not loaded";
+                                << " cannot run: TVM's CUDA runtime is not loaded";
     TVM_FFI_UNREACHABLE();
   }
 
@@ -99,10 +98,10 @@ class CompiledCudaModule : public ModuleObj {
 /*!
  * \brief Compile a module that holds CUDA source.
  * \param module A module of kind "cuda".
- * \param format Of the compiled code, such as "cubin".
- * \param compile The compiler: source to code.
- * \return A module with the same kernels and the compiled code, or `module` if it holds no source.
- * \throws ValueError if `module` is not written as a module of CUDA is.
+ * \param format The format of the compiled code, such as "cubin".
+ * \param compile Compiles source to code.
+ * \return A module with the compiled kernels, or `module` itself if it contains no source.
+ * \throws ValueError if `module` is not a serialized CUDA module.
  */
 Module CompileCudaModule(const Module& module, const String& format,
                          const tvm::ffi::TypedFunction<Bytes(String)>& compile) {
@@ -114,7 +113,7 @@ Module CompileCudaModule(const Module& module, const String& format,
   if (std::string_view(module->kind()) != kSource ||
       (StartsWith(bytes, head) &&
        (!EndsWith(bytes, tail) || bytes.size() < head.size() + tail.size()))) {
-    TVM_FFI_THROW(ValueError) << "expected a module of CUDA as TVM 0.27 writes it, got kind "
+    TVM_FFI_THROW(ValueError) << "expected a CUDA module as serialized by TVM 0.27, got kind "
                               << module->kind() << " in " << bytes.size() << " bytes";
   }
   if (!StartsWith(bytes, head)) return module;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/axis_permutation.cc
- * \brief The permutation of axes that a permute_dims or a layout_transform is.
+ * \brief Converts permute_dims and layout_transform to axis permutations.
  */
 #include "axis_permutation.h"
 
@@ -53,13 +53,15 @@ struct Digit {
 
 using Digits = std::vector<Digit>;
 
-/*! \brief The product of two factors, nothing if one is not positive or the product too large. */
+/*!
+ * \brief The product of two positive factors, or std::nullopt for other factors and on overflow.
+ */
 std::optional<int64_t> Multiply(int64_t lhs, int64_t rhs) {
   if (lhs <= 0 || rhs <= 0 || lhs > std::numeric_limits<int64_t>::max() / rhs) return std::nullopt;
   return lhs * rhs;
 }
 
-/*! \brief Whether the digits, innermost last, count from 0 up without a gap. */
+/*! \brief Whether the digits, innermost last, cover a range from 0 without gaps. */
 bool IsDense(const Digits& digits) {
   std::optional<int64_t> scale = 1;
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
@@ -71,13 +73,13 @@ bool IsDense(const Digits& digits) {
   return true;
 }
 
-/*! \brief Reads the indices of an index map as sums of digits of the indices that it takes. */
+/*! \brief Decomposes the final indices of an index map into digits of its initial indices. */
 class IndexReader {
  public:
   IndexReader(const Array<ObjectRef>& indices, const Array<ObjectRef>& shape)
       : indices_(indices), shape_(shape) {}
 
-  /*! \brief The digits of an index, outermost first, that count without a gap; or nothing. */
+  /*! \brief The digits of an index, outermost first, or std::nullopt if they leave gaps. */
   std::optional<Digits> ReadDense(const ObjectRef& index) const {
     auto digits = Read(index);
     if (!digits) return std::nullopt;
@@ -129,13 +131,16 @@ class IndexReader {
     return digits;
   }
 
-  /*! \brief The digits of at least the scale `divisor`, where one begins there or can be split. */
+  /*!
+   * \brief The digits of scale `divisor` and above, or std::nullopt if `divisor` cannot split a
+   *        digit.
+   */
   static std::optional<Digits> Quotient(const Digits& digits, int64_t divisor) {
     Digits quotient;
     for (Digit digit : digits) {
       if (digit.scale < divisor) {
         auto extent = AsInt(digit.extent);
-        // All of it is below, or its inner part.
+        // The digit, or its inner part, is below the divisor.
         if (extent && *extent <= divisor / digit.scale) continue;
         const int64_t inner = divisor / digit.scale;
         if (!extent || divisor % digit.scale != 0 || *extent % inner != 0) return std::nullopt;
@@ -172,8 +177,8 @@ class IndexReader {
   const Array<ObjectRef>& shape_;
 };
 
-/*! \brief Whether the digits, outermost first, are all of an axis of extent `dim`, each once. */
-bool MakeUp(const Digits& digits, const ObjectRef& dim) {
+/*! \brief Whether the digits, outermost first, make up exactly an axis of extent `dim`. */
+bool CoversAxis(const Digits& digits, const ObjectRef& dim) {
   if (digits.empty()) return IsOne(dim);
   if (digits.size() == 1 && digits[0].lower == 1) return StructuralEqual(digits[0].extent, dim);
   std::optional<int64_t> lower = 1;
@@ -210,7 +215,7 @@ std::optional<AxisPermutation> PermutationOf(const Array<ObjectRef>& indices,
       permutation.axes[place] = static_cast<int64_t>(permutation.shape.size());
       permutation.shape.push_back(digits[place].extent);
     }
-    if (!MakeUp(split, shape[axis])) return std::nullopt;
+    if (!CoversAxis(split, shape[axis])) return std::nullopt;
   }
   return permutation;
 }

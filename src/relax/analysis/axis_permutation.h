@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/axis_permutation.h
- * \brief The permutation of axes that a permute_dims or a layout_transform is.
+ * \brief Converts permute_dims and layout_transform to axis permutations.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_AXIS_PERMUTATION_H_
 #define TVM_FIXES_RELAX_ANALYSIS_AXIS_PERMUTATION_H_
@@ -26,17 +26,17 @@
 
 namespace tvm_fixes {
 
-/*! \brief A tensor viewed in a shape with the same number of elements, and then permuted. */
+/*! \brief A reshape of a tensor, followed by a permutation of its axes. */
 struct AxisPermutation {
   Array<ObjectRef> shape;
-  /*! \brief For each axis of the result, the axis of `shape` that it is. */
+  /*! \brief For each axis of the result, the corresponding axis of `shape`. */
   std::vector<int64_t> axes;
 };
 
 /*!
  * \brief A permute_dims or a layout_transform as a permutation of axes.
- * \return Nothing for any other call, for a shape that is not known dim by dim, and for a
- *         layout_transform that pads, or whose map is not made of splits and merges of axes.
+ * \return std::nullopt for any other call, for a shape that is not known dim by dim, and for a
+ *         layout_transform that pads or does more than split, merge and permute axes.
  */
 std::optional<AxisPermutation> AsAxisPermutation(const CallView& call);
 

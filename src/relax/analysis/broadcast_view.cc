@@ -55,7 +55,7 @@ Axes Broadcast(const Scalars& scalars, const BroadcastView& operand, const Array
   return axes;
 }
 
-/*! \brief A tile; the shapes determine its repetitions, which are not negative. */
+/*! \brief The axes after a tile. The shapes determine the non-negative repeat counts. */
 Axes Tile(const BroadcastView& operand, const Array<ObjectRef>& from, const Array<ObjectRef>& to) {
   if (to.size() < from.size()) return std::nullopt;
   std::vector<AxisParts> axes(to.size());
@@ -106,7 +106,7 @@ Axes Reshape(const BroadcastView& operand, const Array<ObjectRef>& to) {
 std::optional<BroadcastStep> Permute(const BroadcastView& operand,
                                      const std::vector<int64_t>& permuted) {
   BroadcastStep step;
-  // The parts that vary: for each axis, their positions among all of them.
+  // For each axis, the positions of its varying parts among all varying parts.
   std::vector<std::vector<int64_t>> places(operand.axes.size());
   int64_t num_varying = 0;
   for (size_t axis = 0; axis < operand.axes.size(); ++axis) {

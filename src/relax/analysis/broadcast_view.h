@@ -28,7 +28,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief A factor of an axis, other than 1, along which the elements vary or are the same. */
+/*! \brief A factor of an axis, other than 1, along which the elements either vary or repeat. */
 struct AxisPart {
   ObjectRef extent;
   bool is_repeated;
@@ -38,7 +38,7 @@ using AxisParts = std::vector<AxisPart>;
 /*!
  * \brief The axes of a value in terms of a smaller tensor, its source.
  *
- * The parts that are not repeated, outermost first, are the source in the order of its elements.
+ * The parts that are not repeated, outermost first, enumerate the elements of the source in order.
  */
 struct BroadcastView {
   std::vector<AxisParts> axes;
@@ -50,25 +50,25 @@ struct BroadcastView {
 
 bool IsRepeated(const AxisParts& parts);
 
-/*! \brief What one operator makes of a view. */
+/*! \brief The effect of one operator on a view. */
 struct BroadcastStep {
   BroadcastView view;
-  /*! \brief How the source has to be permuted for it; nothing where the order stays. */
+  /*! \brief The permutation that the source needs, or std::nullopt if its order is kept. */
   std::optional<AxisPermutation> permutation;
 };
 
 /*! \brief A tensor of this shape as the view of itself. */
 BroadcastView ViewOfShape(const Array<ObjectRef>& shape);
 
-/*! \brief Neighbours of one kind as one part; the last that is left has the extent `whole`. */
+/*! \brief Merge adjacent parts of one kind. If one part is left, its extent is `whole`. */
 AxisParts MergeParts(const Scalars& scalars, const AxisParts& parts, const ObjectRef& whole);
 
-/*! \brief Whether a call makes a view of its first operand: it moves or repeats elements. */
+/*! \brief Whether a call only moves or repeats the elements of its first operand. */
 bool IsBroadcastStep(const CallView& call);
 
 /*!
  * \brief The result of a call whose first argument is the view `operand`.
- * \return Nothing if it is not a view, or if the extents leave that open.
+ * \return std::nullopt if the result is not a view, or symbolic extents leave that undecided.
  */
 std::optional<BroadcastStep> FollowStep(const Scalars& scalars, const BroadcastView& operand,
                                         const CallView& call);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/count_operators.cc
- * \brief How often a function calls each operator, branches and inner functions included.
+ * \brief Counts the calls of each operator in a function, including branches and inner functions.
  */
 #include <tvm/ffi/reflection/registry.h>
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/integer_division.h
- * \brief Division of int64 that rounds down, without what the processor traps on or overflows at.
+ * \brief Floor division of int64 that never traps.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_INTEGER_DIVISION_H_
 #define TVM_FIXES_RELAX_ANALYSIS_INTEGER_DIVISION_H_
@@ -23,18 +23,23 @@
 
 namespace tvm_fixes {
 
-/*! \brief Whether the processor divides: it traps on 0, and on the least integer divided by -1. */
+/*!
+ * \brief Whether the division is defined: processors trap on division by 0 and on INT64_MIN / -1.
+ */
 inline bool CanDivide(int64_t lhs, int64_t rhs) {
   return rhs != 0 && !(rhs == -1 && lhs == INT64_MIN);
 }
 
-/*! \brief The quotient, where CanDivide. */
+/*! \brief The quotient, rounded down. Requires CanDivide. */
 inline int64_t FloorQuotient(int64_t lhs, int64_t rhs) {
   const int64_t quotient = lhs / rhs;
   return lhs % rhs != 0 && (lhs < 0) != (rhs < 0) ? quotient - 1 : quotient;
 }
 
-/*! \brief The remainder, where CanDivide. The product of quotient and divisor may overflow. */
+/*!
+ * \brief The remainder of FloorQuotient. Requires CanDivide. Not computed from the quotient, since
+ *        the product with the divisor may overflow.
+ */
 inline int64_t FloorRemainder(int64_t lhs, int64_t rhs) {
   const int64_t remainder = lhs % rhs;
   return remainder != 0 && (lhs < 0) != (rhs < 0) ? remainder + rhs : remainder;

@@ -44,7 +44,7 @@ std::optional<std::vector<CommonFactor>> CommonFactors(const Array<ObjectRef>& i
       }
       continue;
     }
-    // Many become many: no extent is symbolic then, and the products of both sides are the same.
+    // Many-to-many: all extents are static here, and both sides have the same product.
     int64_t in_left = 1;
     int64_t out_left = 1;
     for (auto i = group.in.begin(), j = group.out.begin(); i != group.in.end();) {
@@ -93,7 +93,7 @@ bool Rearrangement::Permute(const AxisPermutation& permutation, const Array<Obje
   auto factors = FactorAtoms(permutation.shape);
   if (!factors) return false;
   std::vector<std::vector<ObjectRef>> parts(atoms_.size());
-  // The atom and the part of it, by axis.
+  // By axis, the index of the atom and of the part within it.
   std::vector<std::vector<std::pair<size_t, size_t>>> factors_of(permutation.shape.size());
   for (const Factor& factor : *factors) {
     factors_of[factor.axis].emplace_back(factor.atom, parts[factor.atom].size());
@@ -135,7 +135,7 @@ AxisPermutation Rearrangement::Join(const Array<ObjectRef>& result) const {
   static const GlobalFunction multiply("prim._OpMul");
   std::vector<size_t> place(atoms_.size());
   for (size_t i = 0; i < order_.size(); ++i) place[order_[i]] = i;
-  // Atoms that stay neighbours are one axis, unless they are of two axes of the source.
+  // Adjacent atoms form one axis, unless they come from two axes of the source.
   const auto starts_axis = [&](size_t atom) {
     return atom == 0 || atoms_[atom].axis != atoms_[atom - 1].axis ||
            place[atom] != place[atom - 1] + 1;
@@ -166,7 +166,7 @@ AxisPermutation Rearrangement::Join(const Array<ObjectRef>& result) const {
   for (size_t moved : order_) {
     if (starts_axis(moved)) others.push_back(axis_of[moved]);
   }
-  // Axes of extent 1 can stand anywhere.
+  // Axes of extent 1 can go anywhere.
   auto one = ones.begin();
   auto other = others.begin();
   for (const ObjectRef& dim : result) {

@@ -27,7 +27,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief A factor that an axis of one shape and an axis of another have in common. */
+/*! \brief A common factor of an axis of one shape and an axis of another. */
 struct CommonFactor {
   size_t in;
   size_t out;
@@ -35,9 +35,9 @@ struct CommonFactor {
 };
 
 /*!
- * \brief The common factors of the axes of two shapes with equally many elements, in order.
+ * \brief The common factors of the axes of two shapes with the same number of elements, in order.
  * \param in Extents other than 1.
- * \return Nothing if there are none, or if symbolic extents leave that open.
+ * \return std::nullopt if there is no common factorization, or symbolic extents leave it undecided.
  */
 std::optional<std::vector<CommonFactor>> CommonFactors(const Array<ObjectRef>& in,
                                                        const Array<ObjectRef>& out);
@@ -46,8 +46,8 @@ std::optional<std::vector<CommonFactor>> CommonFactors(const Array<ObjectRef>& i
  * \brief The order of the elements of a value, in terms of an earlier one, its source.
  *
  * The axes of the source are split into atoms: every axis of every value in the sequence is a
- * product of them. A reshape leaves the order of the atoms, and a permute changes nothing else. A
- * symbolic extent is an atom, or a product of atoms that some shape in the sequence spells out.
+ * product of them. A reshape keeps the order of the atoms; a permute changes only their order. A
+ * symbolic extent is an atom, or a product of atoms that some shape in the sequence names.
  */
 class Rearrangement {
  public:
@@ -55,41 +55,41 @@ class Rearrangement {
   explicit Rearrangement(const ObjectRef& source);
 
   /*!
-   * \brief Permute the value next.
-   * \return Whether the axes by which it is permuted are products of atoms, and the result can be
-   *         seen in the shape `result`; if not, nothing has changed.
+   * \brief Append a permute.
+   * \return Whether the permuted axes are products of atoms and the result can be viewed in shape
+   *         `result`. On false, this object is unchanged.
    */
   bool Permute(const AxisPermutation& permutation, const Array<ObjectRef>& result);
 
-  /*! \brief By axis of a shape, the atoms that it is the product of, outermost first. */
+  /*! \brief For each axis of a shape, its atoms, outermost first. */
   using AtomsByAxis = std::vector<std::vector<size_t>>;
   AtomsByAxis AtomsOfSource() const;
   /*!
-   * \brief As above, of the value seen in a shape.
-   * \return Nothing if an atom would have to be split.
+   * \brief The atoms of each axis of the value viewed in `shape`.
+   * \return std::nullopt if an atom would have to be split.
    */
   std::optional<AtomsByAxis> AtomsOfResult(const Array<ObjectRef>& shape) const;
   const ObjectRef& extent(size_t atom) const { return atoms_[atom].extent; }
 
   const ObjectRef& source() const { return source_; }
-  /*! \brief How many permutes there were. */
+  /*! \brief The number of permutes appended. */
   size_t num_permutes() const { return num_permutes_; }
-  /*! \brief Whether all elements are in the order of the source. */
+  /*! \brief Whether the element order is that of the source. */
   bool IsIdentity() const;
 
   /*!
-   * \brief All permutes as one of the source, split no further than needed.
-   * \param result The shape that is wanted, which the permuted axes have if they can.
+   * \brief All permutes as a single permute of the source, with as few axes as possible.
+   * \param result The preferred shape of the permuted axes, used where possible.
    */
   AxisPermutation Join(const Array<ObjectRef>& result) const;
 
  private:
-  /*! \brief A factor of an axis of the source; 1 is none. */
+  /*! \brief A factor, other than 1, of an axis of the source. */
   struct Atom {
     size_t axis;
     ObjectRef extent;
   };
-  /*! \brief A factor of an atom and of an axis of a shape. */
+  /*! \brief A common factor of an atom and an axis of a shape. */
   struct Factor {
     size_t atom;
     size_t axis;
@@ -99,7 +99,10 @@ class Rearrangement {
   /*! \brief The extents of the atoms, in the order of the value. */
   Array<ObjectRef> Extents() const;
 
-  /*! \brief The common factors of atoms and axes of `shape`, in order; nothing without any. */
+  /*!
+   * \brief The common factors of atoms and axes of `shape`, in order, or std::nullopt if there are
+   *        none.
+   */
   std::optional<std::vector<Factor>> FactorAtoms(const Array<ObjectRef>& shape) const;
 
   ObjectRef source_;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/scalars.cc
- * \brief Arithmetic on scalar expressions, simplified as they are made.
+ * \brief Arithmetic on scalar expressions with simplification.
  */
 #include "scalars.h"
 
@@ -36,12 +36,14 @@ namespace {
 
 constexpr DLDataType kUnknownDType = {kDLOpaqueHandle, 0, 0};
 
-/*! \brief Expressions of more parts are not followed: each may double TVM's time. */
+/*!
+ * \brief The maximum size of a tracked expression: each part may double the time of TVM's analyzer.
+ */
 constexpr size_t kMaxParts = 40;
 
 ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
 
-/*! \brief Whether an expression is a scalar of int64, the type of extents. */
+/*! \brief Whether an expression is an int64 scalar, the type of extents. */
 bool IsInt64(const ObjectRef& expr) {
   const DLDataType dtype = DTypeOf(TypeOf(expr));
   return dtype.code == kDLInt && dtype.bits == 64 && dtype.lanes == 1;
@@ -51,7 +53,7 @@ bool IsBool(const ObjectRef& expr) {
   return expr.defined() && KindOfDType(DTypeOf(TypeOf(expr))) == ScalarKind::kBool;
 }
 
-/*! \brief Two integers, or two floats, that are literals. */
+/*! \brief Two integer literals or two float literals. */
 template <typename T>
 struct Literals {
   T lhs;
@@ -70,7 +72,9 @@ std::optional<Literals<double>> AsFloats(const ObjectRef& lhs, const ObjectRef& 
   return Literals<double>{*left, *right};
 }
 
-/*! \brief Whether `op` can be applied: TVM's constructors reject operands of unequal types. */
+/*!
+ * \brief Whether both operands are int64: TVM's constructors reject operands of different types.
+ */
 bool AreInt64(const ObjectRef& lhs, const ObjectRef& rhs) { return IsInt64(lhs) && IsInt64(rhs); }
 
 /*! \brief The operands of an expression; empty if it has none. */
@@ -92,15 +96,18 @@ std::vector<ObjectRef> OperandsOf(const Object* node) {
   return {call->args().begin(), call->args().end()};
 }
 
-/*! \brief Whether an expression has more parts than are followed, or a part that `is_refused`. */
-template <typename IsRefused>
-bool IsLargeOr(const ObjectRef& expr, IsRefused is_refused) {
+/*!
+ * \brief Whether an expression has more than kMaxParts parts, or a part that `is_rejected` holds
+ *        for.
+ */
+template <typename IsRejected>
+bool IsLargeOr(const ObjectRef& expr, IsRejected is_rejected) {
   std::vector<ObjectRef> open = {expr};
   for (size_t num_parts = 0; !open.empty(); ++num_parts) {
     if (num_parts == kMaxParts) return true;
     const ObjectRef part = open.back();
     open.pop_back();
-    if (is_refused(part.get())) return true;
+    if (is_rejected(part.get())) return true;
     const std::vector<ObjectRef> operands = OperandsOf(part.get());
     open.insert(open.end(), operands.begin(), operands.end());
   }
@@ -141,7 +148,7 @@ void Scalars::MarkNonNegative(const ObjectRef& expr) {
   static const GlobalFunction update("sym.AnalyzerConstIntBoundUpdate");
   static const GlobalFunction const_int_bound("sym.ConstIntBound");
   if (!VarView::Is(expr.get()) || !IsInt64(expr)) return;
-  // The greatest integer stands for infinity.
+  // TVM represents infinity by the greatest integer.
   constexpr int64_t kInfinity = std::numeric_limits<int64_t>::max();
   update(analyzer_, expr, const_int_bound(0, kInfinity).cast<ObjectRef>(), true);
 }
@@ -149,7 +156,7 @@ void Scalars::MarkNonNegative(const ObjectRef& expr) {
 ObjectRef Scalars::Simplify(const ObjectRef& expr) const {
   static const GlobalFunction simplify("sym.AnalyzerSimplify");
   if (!expr.defined() || AsInt(expr) || VarView::Is(expr.get()) || IsLarge(expr)) return expr;
-  // The analyzer rejects what it has no rules for.
+  // The analyzer throws on expressions it has no rules for.
   try {
     return Ref(simplify(analyzer_, expr, 2));
   } catch (const tvm::ffi::Error&) {
@@ -157,7 +164,7 @@ ObjectRef Scalars::Simplify(const ObjectRef& expr) const {
   }
 }
 
-ObjectRef Scalars::Follow(const ObjectRef& expr) const {
+ObjectRef Scalars::SimplifyIfSmall(const ObjectRef& expr) const {
   return IsLarge(expr) ? ObjectRef(nullptr) : Simplify(expr);
 }
 
@@ -216,7 +223,7 @@ ObjectRef Scalars::Add(const ObjectRef& lhs, const ObjectRef& rhs) const {
     return __builtin_add_overflow(of->lhs, of->rhs, &sum) ? ObjectRef(nullptr) : Int(sum);
   }
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs + of->rhs);
-  return AreInt64(lhs, rhs) ? Follow(Ref(add(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? SimplifyIfSmall(Ref(add(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Subtract(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -227,7 +234,8 @@ ObjectRef Scalars::Subtract(const ObjectRef& lhs, const ObjectRef& rhs) const {
     return Int(difference);
   }
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs - of->rhs);
-  return AreInt64(lhs, rhs) ? Follow(Ref(subtract(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? SimplifyIfSmall(Ref(subtract(lhs, rhs, nullptr)))
+                            : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Multiply(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -237,7 +245,8 @@ ObjectRef Scalars::Multiply(const ObjectRef& lhs, const ObjectRef& rhs) const {
     return __builtin_mul_overflow(of->lhs, of->rhs, &product) ? ObjectRef(nullptr) : Int(product);
   }
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs * of->rhs);
-  return AreInt64(lhs, rhs) ? Follow(Ref(multiply(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? SimplifyIfSmall(Ref(multiply(lhs, rhs, nullptr)))
+                            : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::FloorDivide(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -245,7 +254,7 @@ ObjectRef Scalars::FloorDivide(const ObjectRef& lhs, const ObjectRef& rhs) const
   if (auto of = AsInts(lhs, rhs))
     return CanDivide(of->lhs, of->rhs) ? Int(FloorQuotient(of->lhs, of->rhs)) : ObjectRef();
   if (!AreInt64(lhs, rhs) || !ProvesAtLeast(rhs, 1)) return ObjectRef(nullptr);
-  return Follow(Ref(divide(lhs, rhs, nullptr)));
+  return SimplifyIfSmall(Ref(divide(lhs, rhs, nullptr)));
 }
 
 ObjectRef Scalars::FloorModulo(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -254,7 +263,7 @@ ObjectRef Scalars::FloorModulo(const ObjectRef& lhs, const ObjectRef& rhs) const
     return CanDivide(of->lhs, of->rhs) ? Int(FloorRemainder(of->lhs, of->rhs)) : ObjectRef();
   }
   if (!AreInt64(lhs, rhs) || !ProvesAtLeast(rhs, 1)) return ObjectRef(nullptr);
-  return Follow(Ref(modulo(lhs, rhs, nullptr)));
+  return SimplifyIfSmall(Ref(modulo(lhs, rhs, nullptr)));
 }
 
 ObjectRef Scalars::TruncDivide(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -276,7 +285,7 @@ ObjectRef Scalars::Minimum(const ObjectRef& lhs, const ObjectRef& rhs) const {
   if (auto of = AsFloats(lhs, rhs)) return Float(std::min(of->lhs, of->rhs));
   if (Proves(LessEqual(lhs, rhs))) return lhs;
   if (Proves(LessEqual(rhs, lhs))) return rhs;
-  return AreInt64(lhs, rhs) ? Follow(Ref(minimum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? SimplifyIfSmall(Ref(minimum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Maximum(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -285,10 +294,10 @@ ObjectRef Scalars::Maximum(const ObjectRef& lhs, const ObjectRef& rhs) const {
   if (auto of = AsFloats(lhs, rhs)) return Float(std::max(of->lhs, of->rhs));
   if (Proves(LessEqual(lhs, rhs))) return rhs;
   if (Proves(LessEqual(rhs, lhs))) return lhs;
-  return AreInt64(lhs, rhs) ? Follow(Ref(maximum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? SimplifyIfSmall(Ref(maximum(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
-ObjectRef Scalars::Settle(const ObjectRef& condition) const {
+ObjectRef Scalars::FoldIfDecided(const ObjectRef& condition) const {
   if (IsLarge(condition)) return ObjectRef(nullptr);
   const auto value = Decide(condition);
   return value ? Bool(*value) : condition;
@@ -298,28 +307,29 @@ ObjectRef Scalars::Equal(const ObjectRef& lhs, const ObjectRef& rhs) const {
   static const GlobalFunction equal("prim._OpEQ");
   if (auto of = AsInts(lhs, rhs)) return Bool(of->lhs == of->rhs);
   if (auto of = AsFloats(lhs, rhs)) return Bool(of->lhs == of->rhs);
-  return AreInt64(lhs, rhs) ? Settle(Ref(equal(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? FoldIfDecided(Ref(equal(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Less(const ObjectRef& lhs, const ObjectRef& rhs) const {
   static const GlobalFunction less("prim._OpLT");
   if (auto of = AsInts(lhs, rhs)) return Bool(of->lhs < of->rhs);
   if (auto of = AsFloats(lhs, rhs)) return Bool(of->lhs < of->rhs);
-  return AreInt64(lhs, rhs) ? Settle(Ref(less(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? FoldIfDecided(Ref(less(lhs, rhs, nullptr))) : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::LessEqual(const ObjectRef& lhs, const ObjectRef& rhs) const {
   static const GlobalFunction less_equal("prim._OpLE");
   if (auto of = AsInts(lhs, rhs)) return Bool(of->lhs <= of->rhs);
   if (auto of = AsFloats(lhs, rhs)) return Bool(of->lhs <= of->rhs);
-  return AreInt64(lhs, rhs) ? Settle(Ref(less_equal(lhs, rhs, nullptr))) : ObjectRef(nullptr);
+  return AreInt64(lhs, rhs) ? FoldIfDecided(Ref(less_equal(lhs, rhs, nullptr)))
+                            : ObjectRef(nullptr);
 }
 
 ObjectRef Scalars::Not(const ObjectRef& condition) const {
   static const GlobalFunction negate("prim.Not");
   if (!IsBool(condition)) return ObjectRef(nullptr);
   if (auto value = AsInt(condition)) return Bool(*value == 0);
-  return Follow(Ref(negate(condition, nullptr)));
+  return SimplifyIfSmall(Ref(negate(condition, nullptr)));
 }
 
 ObjectRef Scalars::And(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -328,7 +338,7 @@ ObjectRef Scalars::And(const ObjectRef& lhs, const ObjectRef& rhs) const {
     if (Decide(operand) == false) return Bool(false);
   }
   if (!IsBool(lhs) || !IsBool(rhs)) return ObjectRef(nullptr);
-  return Settle(Ref(both(lhs, rhs, nullptr)));
+  return FoldIfDecided(Ref(both(lhs, rhs, nullptr)));
 }
 
 ObjectRef Scalars::Or(const ObjectRef& lhs, const ObjectRef& rhs) const {
@@ -337,7 +347,7 @@ ObjectRef Scalars::Or(const ObjectRef& lhs, const ObjectRef& rhs) const {
     if (Decide(operand) == true) return Bool(true);
   }
   if (!IsBool(lhs) || !IsBool(rhs)) return ObjectRef(nullptr);
-  return Settle(Ref(either(lhs, rhs, nullptr)));
+  return FoldIfDecided(Ref(either(lhs, rhs, nullptr)));
 }
 
 ObjectRef Scalars::Cast(const ObjectRef& value, DLDataType dtype) const {
@@ -352,7 +362,7 @@ ObjectRef Scalars::Cast(const ObjectRef& value, DLDataType dtype) const {
     case ScalarKind::kInt: {
       if (integer) return Int(*integer);
       if (!real) return IsBool(value) ? ObjectRef(nullptr) : value;
-      // Beyond this, the result of a conversion depends on the processor.
+      // Beyond this, the result of the conversion is processor-dependent.
       if (!(std::abs(*real) < 0x1p62)) return ObjectRef(nullptr);
       return Int(static_cast<int64_t>(*real));
     }
@@ -365,7 +375,7 @@ ObjectRef Scalars::Cast(const ObjectRef& value, DLDataType dtype) const {
   }
 }
 
-ObjectRef Scalars::Hold(const ObjectRef& value, DLDataType dtype) {
+ObjectRef Scalars::IfRepresentable(const ObjectRef& value, DLDataType dtype) {
   if (!value.defined()) return value;
   const bool is_bool = IsBool(value);
   switch (KindOfDType(dtype)) {
@@ -384,7 +394,8 @@ ObjectRef Scalars::Hold(const ObjectRef& value, DLDataType dtype) {
     case ScalarKind::kFloat: {
       const auto real = AsFloat(value);
       if (!real || !std::isfinite(*real)) return ObjectRef(nullptr);
-      // Sums, products, quotients and square roots of float32 are rounded twice to no harm.
+      // For sums, products, quotients and square roots, rounding to double first does not change
+      // the float32 result.
       if (dtype.bits == 64) return value;
       const auto rounded = static_cast<float>(*real);
       return std::isfinite(rounded) ? Float(rounded) : ObjectRef(nullptr);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/scalars.h
- * \brief Arithmetic on scalar expressions, simplified as they are made.
+ * \brief Arithmetic on scalar expressions with simplification.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_SCALARS_H_
 #define TVM_FIXES_RELAX_ANALYSIS_SCALARS_H_
@@ -28,7 +28,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief The kinds of elements that are followed. */
+/*! \brief The kinds of tracked elements. */
 enum class ScalarKind : uint8_t { kInt, kBool, kFloat, kOther };
 
 ScalarKind KindOfDType(DLDataType dtype);
@@ -36,27 +36,27 @@ ScalarKind KindOfDType(DLDataType dtype);
 /*! \brief The data type of a scalar expression or of a tensor type; kDLOpaqueHandle if unknown. */
 DLDataType DTypeOf(const ObjectRef& type);
 
-/*! \brief The value of a float literal, nothing for any other expression. */
+/*! \brief The value of a float literal, or std::nullopt for any other expression. */
 std::optional<double> AsFloat(const ObjectRef& expr);
 
 /*!
- * \brief Scalars: int64 expressions over the extents of tensors, conditions on them, and literals
- *        of floats.
+ * \brief Arithmetic on scalars: int64 expressions over tensor extents, conditions on them, and
+ *        float literals.
  *
- * A null reference stands for a scalar that is not known, as an operand and as a result. What
- * would overflow int64, divide by what may be zero, or round otherwise than the operator does, is
- * not known, nor is an expression of more than 40 parts. A symbolic expression is taken not to
- * overflow, as TVM does with indices.
+ * A null reference stands for an unknown scalar, as an operand and as a result. A result is unknown
+ * if it overflows int64, divides by an expression that may be zero, rounds differently from the
+ * operator, or has more than 40 parts. Symbolic expressions are assumed not to overflow, as TVM
+ * assumes for indices.
  */
 class Scalars {
  public:
   Scalars();
 
-  /*! \brief Record that `expr` is not negative, if that says something about a variable. */
+  /*! \brief Record that `expr` is not negative, if that constrains a variable. */
   void MarkNonNegative(const ObjectRef& expr);
 
   ObjectRef Simplify(const ObjectRef& expr) const;
-  /*! \brief Whether a condition holds, or fails, for all values of its variables. */
+  /*! \brief The truth value of a condition, if it is the same for all values of its variables. */
   std::optional<bool> Decide(const ObjectRef& condition) const;
   bool Proves(const ObjectRef& condition) const { return Decide(condition) == true; }
   /*! \brief Whether `condition` holds wherever `premise` does. */
@@ -66,9 +66,9 @@ class Scalars {
   bool ProvesNegative(const ObjectRef& expr) const;
 
   /*!
-   * \brief Whether an expression may stand in the place of a symbol that is bound to it.
+   * \brief Whether an expression may replace a symbol that is bound to it.
    *
-   * A choice may not: each use would repeat all of its parts.
+   * A select may not: each use would duplicate all of its parts.
    */
   static bool IsRepeatable(const ObjectRef& expr);
 
@@ -95,19 +95,18 @@ class Scalars {
   ObjectRef And(const ObjectRef& lhs, const ObjectRef& rhs) const;
   ObjectRef Or(const ObjectRef& lhs, const ObjectRef& rhs) const;
 
-  /*! \brief `value`, of elements of one kind, as an element of `dtype`. */
+  /*! \brief `value` cast to `dtype`. */
   ObjectRef Cast(const ObjectRef& value, DLDataType dtype) const;
   /*!
-   * \brief `value` if a tensor of `dtype` can hold it unchanged; null if not, or if that is not
-   *        known.
+   * \brief `value` if `dtype` represents it exactly; null if not, or if that is unknown.
    */
-  static ObjectRef Hold(const ObjectRef& value, DLDataType dtype);
+  static ObjectRef IfRepresentable(const ObjectRef& value, DLDataType dtype);
 
  private:
-  /*! \brief An expression that was made, simplified; null if it is too large to be followed. */
-  ObjectRef Follow(const ObjectRef& expr) const;
-  /*! \brief A condition with its truth value in place of it where that is known. */
-  ObjectRef Settle(const ObjectRef& condition) const;
+  /*! \brief The simplified expression, or null if it is too large to track. */
+  ObjectRef SimplifyIfSmall(const ObjectRef& expr) const;
+  /*! \brief A condition, replaced by a literal if its truth value is known. */
+  ObjectRef FoldIfDecided(const ObjectRef& condition) const;
 
   Any analyzer_;
 };

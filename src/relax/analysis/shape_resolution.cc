@@ -14,8 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_resolution.cc
- * \brief Shapes, reshapes, slices and squeezes of one call, from values that are known at compile
- *        time.
+ * \brief Resolves the shape of a single reshape, slice or squeeze from compile-time values.
  */
 #include "shape_resolution.h"
 
@@ -32,8 +31,8 @@ namespace {
 
 using Dims = std::optional<Array<ObjectRef>>;
 
-/*! \brief A bound that no extent reaches: exporters write it for "to the end". */
-constexpr int64_t kBeyondAllExtents = int64_t{1} << 62;
+/*! \brief A bound greater than any extent. Exporters use it for "to the end". */
+constexpr int64_t kMaxBound = int64_t{1} << 62;
 
 ObjectRef MakeOpCall(const char* name, const Array<ObjectRef>& args, const ObjectRef& attrs,
                      const CallView& like) {
@@ -41,10 +40,10 @@ ObjectRef MakeOpCall(const char* name, const Array<ObjectRef>& args, const Objec
   return MakeCall(get_op(name).cast<ObjectRef>(), args, attrs, {}, nodes.expr.span(like.get()));
 }
 
-/*! \brief A part of a tensor along one axis. */
+/*! \brief A slice along one axis. */
 struct AxisSlice {
   size_t axis;
-  /*! \brief As given, null where unknown. */
+  /*! \brief The bound as given, or null if unknown. */
   ObjectRef begin;
   ObjectRef end;
   int64_t step;
@@ -55,9 +54,8 @@ struct AxisSlice {
 };
 
 /*!
- * \brief A bound counted from the start and brought into the range of its axis: 0 to the extent,
- *        or -1 to one less for steps backwards. Null where that depends on the values of symbols
- *        in a way that a minimum and a maximum cannot say.
+ * \brief Normalize a bound and clamp it to its axis: to [0, extent], or to [-1, extent - 1] for
+ *        negative steps. Null if min and max over the symbols cannot express the result.
  */
 ObjectRef Clamp(const Scalars& scalars, const ObjectRef& bound, const ObjectRef& extent,
                 bool is_backwards) {
@@ -65,15 +63,15 @@ ObjectRef Clamp(const Scalars& scalars, const ObjectRef& bound, const ObjectRef&
   const ObjectRef least = Scalars::Int(is_backwards ? -1 : 0);
   const ObjectRef greatest = is_backwards ? scalars.Subtract(extent, Scalars::Int(1)) : extent;
   if (auto literal = AsInt(bound)) {
-    if (*literal >= kBeyondAllExtents) return greatest;
-    if (*literal <= -kBeyondAllExtents) return least;
+    if (*literal >= kMaxBound) return greatest;
+    if (*literal <= -kMaxBound) return least;
   }
   ObjectRef from_start = bound;
   if (scalars.ProvesNegative(bound)) {
     from_start = scalars.Add(bound, extent);
   } else if (!scalars.ProvesAtLeast(bound, 0)) {
-    // A bound that is negative only where it reaches beyond the start when counted from the end
-    // means the start then.
+    // If the bound can be negative only when it also reaches past the start, it then means the
+    // start.
     const ObjectRef from_end = scalars.Add(bound, extent);
     const ObjectRef is_negative = scalars.Less(bound, Scalars::Int(0));
     if (!scalars.ProvesUnder(is_negative, scalars.LessEqual(from_end, least))) {
@@ -83,7 +81,7 @@ ObjectRef Clamp(const Scalars& scalars, const ObjectRef& bound, const ObjectRef&
   return scalars.Minimum(scalars.Maximum(from_start, least), greatest);
 }
 
-/*! \brief Fill in the length, and the bounds of a slice forwards; false where they are unknown. */
+/*! \brief Fill in the length, and the bounds of a forward slice; false if they are unknown. */
 bool Resolve(const Scalars& scalars, AxisSlice* slice) {
   const bool is_backwards = slice->step < 0;
   const ObjectRef begin = Clamp(scalars, slice->begin, slice->extent, is_backwards);
@@ -95,7 +93,7 @@ bool Resolve(const Scalars& scalars, AxisSlice* slice) {
   slice->length =
       scalars.FloorDivide(scalars.Add(distance, Scalars::Int(stride - 1)), Scalars::Int(stride));
   if (!slice->length.defined()) return false;
-  // TVM counts the elements of a slice backwards as if its bounds never crossed.
+  // TVM computes the length of a backward slice as if its bounds never crossed.
   if (is_backwards && !AsInt(slice->length) && !scalars.ProvesAtLeast(span, 0)) return false;
   if (AsInt(slice->length) == 0) {
     slice->begin = slice->end = zero;
@@ -106,7 +104,7 @@ bool Resolve(const Scalars& scalars, AxisSlice* slice) {
   return slice->end.defined();
 }
 
-/*! \brief The slices of a call by axis, with their bounds as given. */
+/*! \brief The slices of a call by axis, with bounds as given. */
 std::optional<std::vector<AxisSlice>> SlicesOf(const ShapeValues& values, const CallView& call) {
   const bool is_dynamic = call.IsOp("relax.dynamic_strided_slice");
   if (!is_dynamic && !call.IsOp("relax.strided_slice")) return std::nullopt;
@@ -136,7 +134,7 @@ std::optional<std::vector<AxisSlice>> SlicesOf(const ShapeValues& values, const 
   for (size_t i = 0; i < operands.front().size(); ++i) {
     const auto given = is_dynamic ? static_cast<int64_t>(i) : AsInt(operands[0][i]);
     const auto step = operands.size() > first + 2 ? AsInt(operands[first + 2][i]) : int64_t{1};
-    if (!given || !step || *step == 0 || std::abs(*step) >= kBeyondAllExtents) return std::nullopt;
+    if (!given || !step || *step == 0 || std::abs(*step) >= kMaxBound) return std::nullopt;
     const int64_t axis = NormalizeAxis(*given, shape->size());
     if (axis < 0 || axis >= static_cast<int64_t>(shape->size())) return std::nullopt;
     slices.push_back({static_cast<size_t>(axis), operands[first][i], operands[first + 1][i], *step,
@@ -145,8 +143,8 @@ std::optional<std::vector<AxisSlice>> SlicesOf(const ShapeValues& values, const 
   return slices;
 }
 
-/*! \brief Whether the promise that the bounds lie within the operand is proved to be false. */
-bool BreaksPromise(const Scalars& scalars, const std::vector<AxisSlice>& slices) {
+/*! \brief Whether assume_inbound is proven false. */
+bool IsProvablyOutOfBounds(const Scalars& scalars, const std::vector<AxisSlice>& slices) {
   return std::any_of(slices.begin(), slices.end(), [&](const AxisSlice& slice) {
     auto is_outside = [&](const ObjectRef& bound) {
       return scalars.ProvesNegative(bound) || scalars.Proves(scalars.Less(slice.extent, bound));
@@ -155,7 +153,7 @@ bool BreaksPromise(const Scalars& scalars, const std::vector<AxisSlice>& slices)
   });
 }
 
-/*! \brief The slices with known lengths; nothing where the call is to stay as it is. */
+/*! \brief The slices with their lengths, or std::nullopt if the call must stay unchanged. */
 std::optional<std::vector<AxisSlice>> ResolveSlices(const ShapeValues& values,
                                                     const CallView& call) {
   auto slices = SlicesOf(values, call);
@@ -163,7 +161,7 @@ std::optional<std::vector<AxisSlice>> ResolveSlices(const ShapeValues& values,
   const Scalars& scalars = values.scalars();
   const Object* attrs = call.attrs().get();
   if (strided_slice_attrs.IsInstance(attrs) && strided_slice_attrs.assume_inbound(attrs) &&
-      !BreaksPromise(scalars, *slices)) {
+      !IsProvablyOutOfBounds(scalars, *slices)) {
     return std::nullopt;
   }
   const Dims inferred = ShapeOf(call.ref());
@@ -171,7 +169,7 @@ std::optional<std::vector<AxisSlice>> ResolveSlices(const ShapeValues& values,
   for (AxisSlice& slice : *slices) {
     if (!Resolve(scalars, &slice)) return std::nullopt;
     if (inferred && scalars.ProvesEqual((*inferred)[slice.axis], slice.length)) continue;
-    // The bounds of a backward slice stay as given: there is nothing to gain.
+    // Rewriting the bounds of a backward slice gains nothing.
     if (inferred && slice.step < 0 && !AsInt(slice.length)) return std::nullopt;
     is_right = false;
   }
@@ -204,7 +202,7 @@ Dims ResolveShape(const ShapeValues& values, const CallView& call) {
   }
   if (!value || value->shape.size() != 1 || !value->IsKnown()) return std::nullopt;
   for (const ObjectRef& dim : value->elements) {
-    // Not an extent: what reads the shape knows its meaning.
+    // Not an extent: only the reader of the shape knows its meaning.
     if (values.scalars().ProvesNegative(dim)) return std::nullopt;
   }
   return Array<ObjectRef>(value->elements.begin(), value->elements.end());
@@ -218,7 +216,7 @@ std::optional<ObjectRef> ResolveReshape(const ShapeValues& values, const CallVie
   if (!shape || shape->shape.size() != 1 || !shape->IsKnown()) return std::nullopt;
   int num_open = 0;
   for (const ObjectRef& dim : shape->elements) {
-    // For the operator's function a literal 0 is the extent of the operand.
+    // In relax.reshape, a literal 0 means the extent of the operand.
     if (AsInt(dim) == 0) return std::nullopt;
     if (!values.scalars().ProvesNegative(dim)) continue;
     if (AsInt(dim) != -1) return std::nullopt;
@@ -241,7 +239,7 @@ std::optional<ObjectRef> ResolveSlice(const ShapeValues& values, const CallView&
     steps.push_back(Scalars::Int(slice.step));
     is_forwards &= slice.step > 0;
   }
-  // If all is literal, TVM computes the same bounds, and it can express -1 only by clamping.
+  // With literal bounds, TVM computes the same result, and only its clamping can express -1.
   const bool is_static =
       IsLiteral(begins) && IsLiteral(ends) && IsLiteral(*ShapeOf(call.args()[0]));
   const ObjectRef attrs =
@@ -262,7 +260,7 @@ Dims ShapeOfSqueezed(const Scalars& scalars, const ObjectRef& data, const Object
   for (int64_t given : axes) {
     const int64_t axis = NormalizeAxis(given, dims.size());
     if (axis < 0 || axis >= static_cast<int64_t>(dims.size())) return std::nullopt;
-    // An extent that is a literal other than 1 is kept, as in PyTorch.
+    // As in PyTorch, a literal extent other than 1 is kept.
     if (AsInt(dims[axis])) continue;
     is_proved &= scalars.ProvesEqual(dims[axis], Scalars::Int(1));
     dims[axis] = Scalars::Int(1);

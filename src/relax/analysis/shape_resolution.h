@@ -14,8 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_resolution.h
- * \brief Shapes, reshapes, slices and squeezes of one call, from values that are known at compile
- *        time.
+ * \brief Resolves the shape of a single reshape, slice or squeeze from compile-time values.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_SHAPE_RESOLUTION_H_
 #define TVM_FIXES_RELAX_ANALYSIS_SHAPE_RESOLUTION_H_
@@ -26,27 +25,27 @@
 
 namespace tvm_fixes {
 
-/*! \brief The extents that the type of a tensor or of a shape names; nothing if it names none. */
+/*! \brief The extents in a tensor or shape type, or std::nullopt if it has none. */
 std::optional<Array<ObjectRef>> DimsOfType(const ObjectRef& type);
 
-/*! \brief The extents that a `shape_of` or a `tensor_to_shape` gives, where all are known. */
+/*! \brief The result of a `shape_of` or `tensor_to_shape`, if all extents are known. */
 std::optional<Array<ObjectRef>> ResolveShape(const ShapeValues& values, const CallView& call);
 
-/*! \brief A reshape to a known shape with one extent of -1, with that extent computed. */
+/*! \brief A reshape to a known shape, with an extent of -1 replaced by its value. */
 std::optional<ObjectRef> ResolveReshape(const ShapeValues& values, const CallView& call);
 
 /*!
- * \brief A slice whose bounds are known, with bounds that lie within its operand.
+ * \brief A slice with known bounds, rewritten so that the bounds lie within the operand.
  *
- * A `dynamic_strided_slice` becomes a `strided_slice`. A `strided_slice` keeps its bounds where
- * they are right; `assume_inbound` is a promise, and is believed unless it is proved to be false.
+ * A `dynamic_strided_slice` becomes a `strided_slice`. A `strided_slice` keeps bounds that are
+ * already correct. `assume_inbound` is trusted unless proven false.
  */
 std::optional<ObjectRef> ResolveSlice(const ShapeValues& values, const CallView& call);
 
 /*!
- * \brief The shape that `data` must have for a squeeze to be right: 1 along the axes that it
- *        names, and as it is along the others.
- * \return Nothing where there is nothing to check.
+ * \brief The shape that `data` must have for a valid squeeze: 1 along the squeezed axes, unchanged
+ *        along the others.
+ * \return std::nullopt where there is nothing to check.
  */
 std::optional<Array<ObjectRef>> ShapeOfSqueezed(const Scalars& scalars, const ObjectRef& data,
                                                 const ObjectRef& attrs);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values.cc
- * \brief The compile-time values of small tensors that shapes are computed from.
+ * \brief Compile-time values of small tensors that shapes are computed from.
  */
 #include "shape_values.h"
 
@@ -30,7 +30,7 @@ namespace tvm_fixes {
 
 namespace {
 
-/*! \brief The elements of a constant, as `make` gives them; T is what it holds. */
+/*! \brief The elements of a constant with element type T, converted by `make`. */
 template <typename T, typename Make>
 std::vector<ObjectRef> ReadAs(const tvm::ffi::Tensor& tensor, Make make) {
   const auto* data = reinterpret_cast<const T*>(static_cast<const char*>(tensor.data_ptr()) +
@@ -74,8 +74,10 @@ std::optional<std::vector<ObjectRef>> ReadElements(const tvm::ffi::Tensor& tenso
     case ScalarKind::kInt:
       return ReadInts(tensor);
     case ScalarKind::kFloat: {
-      auto hold = [&](double value) { return Scalars::Hold(Scalars::Float(value), dtype); };
-      return dtype.bits == 32 ? ReadAs<float>(tensor, hold) : ReadAs<double>(tensor, hold);
+      auto convert = [&](double value) {
+        return Scalars::IfRepresentable(Scalars::Float(value), dtype);
+      };
+      return dtype.bits == 32 ? ReadAs<float>(tensor, convert) : ReadAs<double>(tensor, convert);
     }
     default:
       return std::nullopt;
@@ -97,7 +99,7 @@ ShapeValue OfDims(const Array<ObjectRef>& dims) {
   return {{static_cast<int64_t>(dims.size())}, {dims.begin(), dims.end()}};
 }
 
-/*! \brief A tensor without known elements; nothing for what is not followed. */
+/*! \brief A tensor of unknown elements, or std::nullopt if the type is not tracked. */
 std::optional<ShapeValue> UnknownOf(const ObjectRef& type) {
   auto shape = StaticShapeOf(type);
   if (!shape || KindOfDType(DTypeOf(type)) == ScalarKind::kOther) return std::nullopt;
@@ -106,7 +108,7 @@ std::optional<ShapeValue> UnknownOf(const ObjectRef& type) {
   return ShapeValue{*std::move(shape), std::vector<ObjectRef>(num_elements, ObjectRef(nullptr))};
 }
 
-/*! \brief What a type says by itself. */
+/*! \brief The value that a type implies. */
 std::optional<ShapeValue> ValueOfType(const ObjectRef& type) {
   if (!nodes.shape_type.IsInstance(type.get())) return UnknownOf(type);
   const auto dims = Any(nodes.shape_type.values(type.get())).try_cast<Array<ObjectRef>>();
@@ -178,11 +180,12 @@ std::optional<ShapeValue> ShapeValues::ValueOf(const ObjectRef& expr) const {
       break;
   }
   const ObjectRef type = TypeOf(expr);
-  // A scalar: a variable that a shape names, a literal, an expression.
+  // A scalar: a symbolic variable, a literal or an expression.
   if (nodes.prim_type.IsInstance(type.get())) {
-    if (auto value = AsFloat(expr)) return ShapeValue{{}, {Scalars::Hold(expr, DTypeOf(type))}};
+    if (auto value = AsFloat(expr))
+      return ShapeValue{{}, {Scalars::IfRepresentable(expr, DTypeOf(type))}};
     if (auto value = AsInt(expr)) return ShapeValue{{}, {scalars_->Cast(expr, DTypeOf(type))}};
-    return ShapeValue{{}, {Scalars::Hold(expr, DTypeOf(type))}};
+    return ShapeValue{{}, {Scalars::IfRepresentable(expr, DTypeOf(type))}};
   }
   return ValueOfType(type);
 }
@@ -192,7 +195,7 @@ std::optional<ShapeValue> ShapeValues::ValueOfCall(const CallView& call) const {
   const bool is_shape = nodes.shape_type.IsInstance(type.get());
   const auto unknown = ValueOfType(type);
   if (!nodes.op.IsInstance(call.op().get()) || !call.args().defined()) return unknown;
-  // No followed operator gives a tensor of unknown type, or with too many elements.
+  // Tracked operators do not return tensors of unknown type or of too many elements.
   const DLDataType dtype = DTypeOf(type);
   if (!is_shape && KindOfDType(dtype) == ScalarKind::kOther) return unknown;
   if (auto shape = StaticShapeOf(type); shape && NumElements(*shape) > kMaxElements) return unknown;
@@ -205,7 +208,7 @@ std::optional<ShapeValue> ShapeValues::ValueOfCall(const CallView& call) const {
     if (!value || (!is_shape && unknown && unknown->shape != value->shape)) return unknown;
     if (NumElements(value->shape) > kMaxElements) return unknown;
     if (is_shape) return value;
-    for (ObjectRef& element : value->elements) element = Scalars::Hold(element, dtype);
+    for (ObjectRef& element : value->elements) element = Scalars::IfRepresentable(element, dtype);
     return value;
   }
   return unknown;

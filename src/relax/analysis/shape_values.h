@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values.h
- * \brief The compile-time values of small tensors that shapes are computed from.
+ * \brief Compile-time values of small tensors that shapes are computed from.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_SHAPE_VALUES_H_
 #define TVM_FIXES_RELAX_ANALYSIS_SHAPE_VALUES_H_
@@ -32,10 +32,10 @@ namespace tvm_fixes {
 /*! \brief The elements of a tensor or of a shape, in row-major order. */
 struct ShapeValue {
   std::vector<int64_t> shape;
-  /*! \brief Null for an element that is not known. */
+  /*! \brief Null for an unknown element. */
   std::vector<ObjectRef> elements;
 
-  /*! \brief The elements as integers, nothing unless each is a literal. */
+  /*! \brief The elements as integers, or std::nullopt unless each is a literal. */
   std::optional<std::vector<int64_t>> AsInts() const;
   bool IsKnown() const;
 };
@@ -44,29 +44,27 @@ struct ShapeValue {
 int64_t NumElements(const std::vector<int64_t>& shape);
 
 /*!
- * \brief The values of the variables of a function: of tensors of integers, booleans and floats
- *        with few elements, and of shapes.
+ * \brief The values of a function's variables: shapes, and small tensors of integers, booleans and
+ *        floats.
  *
- * An element is an expression over the symbols that are in scope where the variable is bound, or a
- * literal: integers of any width are held as int64, floats in double precision. Floats are
- * followed only as literals.
+ * An element is a literal, or an expression over the symbols in scope where the variable is bound.
+ * Integers of any width are stored as int64, floats as double. Floats are tracked only as literals.
  */
 class ShapeValues {
  public:
-  /*! \brief Tensors of more elements are not followed. */
+  /*! \brief Larger tensors are not tracked. */
   static constexpr int64_t kMaxElements = 256;
 
-  /*! \param scalars What decides about scalars; it outlives this object. */
+  /*! \param scalars The scalar arithmetic; must outlive this object. */
   explicit ShapeValues(const Scalars* scalars) : scalars_(scalars) {}
 
   /*!
-   * \brief The value of a variable, a constant, a shape or a scalar; of a call, if it is an
-   *        operator that is followed.
-   * \return Nothing for what has no static shape, or more than kMaxElements elements.
+   * \brief The value of a variable, constant, shape or scalar, or of a call of a tracked operator.
+   * \return std::nullopt if the shape is not static, or has more than kMaxElements elements.
    */
   std::optional<ShapeValue> ValueOf(const ObjectRef& expr) const;
 
-  /*! \brief The values of the fields of a tuple, nothing where the fields are not known. */
+  /*! \brief The values of a tuple's fields, or std::nullopt if the fields are unknown. */
   std::optional<std::vector<std::optional<ShapeValue>>> FieldsOf(const ObjectRef& tuple) const;
 
   /*! \brief Record that `var` is bound to `value`. */
@@ -82,24 +80,24 @@ class ShapeValues {
   std::unordered_map<const Object*, std::vector<std::optional<ShapeValue>>> fields_;
 };
 
-/*! \brief The value of a call of an operator; nothing if it is unknown. */
+/*! \brief Computes the value of a call, or returns std::nullopt if it is unknown. */
 using ShapeEvaluator = std::optional<ShapeValue> (*)(const ShapeValues& values,
                                                      const CallView& call);
 
-/*! \brief The evaluators of operators that compute each element from those at the same index. */
+/*! \brief Evaluators of operators that are element-wise. */
 const std::unordered_map<std::string, ShapeEvaluator>& ElementwiseEvaluators();
 
-/*! \brief The evaluators of reductions, of scans, and of nonzero. */
+/*! \brief Evaluators of reductions, of scans, and of nonzero. */
 const std::unordered_map<std::string, ShapeEvaluator>& ReductionEvaluators();
 
-/*! \brief The evaluators of operators that move, select or make elements. */
+/*! \brief Evaluators of operators that move, select or create elements. */
 const std::unordered_map<std::string, ShapeEvaluator>& TensorEvaluators();
 
-/*! \brief The parts of a split; nothing if they are unknown. */
+/*! \brief The parts of a split, or std::nullopt if they are unknown. */
 std::optional<std::vector<std::optional<ShapeValue>>> EvaluateSplit(const ShapeValues& values,
                                                                     const CallView& call);
 
-/*! \brief The static shape of a type, nothing where an extent is not a literal. */
+/*! \brief The static shape of a type, or std::nullopt if an extent is not a literal. */
 std::optional<std::vector<int64_t>> StaticShapeOf(const ObjectRef& type);
 
 }  // namespace tvm_fixes

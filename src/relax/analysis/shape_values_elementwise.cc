@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values_elementwise.cc
- * \brief The values of operators that compute each element from those at the same index.
+ * \brief Compile-time values of element-wise operators.
  */
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ namespace {
 using Value = std::optional<ShapeValue>;
 using Binary = ObjectRef (Scalars::*)(const ObjectRef&, const ObjectRef&) const;
 
-/*! \brief The shape that two shapes broadcast to, nothing if they do not. */
+/*! \brief The shape that two shapes broadcast to, or std::nullopt if they do not. */
 std::optional<std::vector<int64_t>> Broadcast(const std::vector<int64_t>& lhs,
                                               const std::vector<int64_t>& rhs) {
   std::vector<int64_t> shape(std::max(lhs.size(), rhs.size()));
@@ -59,7 +59,7 @@ Value Zip(const ShapeValue& lhs, const ShapeValue& rhs, Combine combine) {
   return result;
 }
 
-/*! \brief An operator on two tensors; null elements go to `op`, which knows what they mean. */
+/*! \brief Evaluate a binary operator. Unknown elements are passed to `op` as null. */
 template <Binary op>
 Value EvaluateBinary(const ShapeValues& values, const CallView& call) {
   auto lhs = Operand(values, call, 0), rhs = Operand(values, call, 1);
@@ -69,7 +69,7 @@ Value EvaluateBinary(const ShapeValues& values, const CallView& call) {
   });
 }
 
-/*! \brief The same with the operands exchanged: `a > b` is `b < a`. */
+/*! \brief The same with swapped operands: `a > b` is `b < a`. */
 template <Binary op>
 Value EvaluateExchanged(const ShapeValues& values, const CallView& call) {
   auto lhs = Operand(values, call, 0), rhs = Operand(values, call, 1);
@@ -120,7 +120,10 @@ Value EvaluateSquare(const ShapeValues& values, const CallView& call) {
              [](const Scalars& scalars, const ObjectRef& x) { return scalars.Multiply(x, x); });
 }
 
-/*! \brief A function of floats; an integer is its own floor, ceiling and truncation. */
+/*!
+ * \brief Evaluate a function of floats. With `keeps_integers`, such as for floor, integers pass
+ *        through.
+ */
 template <double (*compute)(double), bool keeps_integers>
 Value EvaluateFloat(const ShapeValues& values, const CallView& call) {
   return Map(values, call, [](const Scalars&, const ObjectRef& x) {
@@ -172,7 +175,10 @@ Value EvaluateWhere(const ShapeValues& values, const CallView& call) {
   return result;
 }
 
-/*! \brief An operator that is the logical one on booleans, and is not followed on integers. */
+/*!
+ * \brief Evaluate a bitwise operator on booleans, where it is logical; on integers it is not
+ *        tracked.
+ */
 template <Binary op>
 Value EvaluateBitwise(const ShapeValues& values, const CallView& call) {
   if (KindOfDType(DTypeOf(TypeOf(call.ref()))) != ScalarKind::kBool) return std::nullopt;

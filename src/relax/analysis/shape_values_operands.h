@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values_operands.h
- * \brief What the evaluators of operators share.
+ * \brief Helpers shared by the operator evaluators.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_SHAPE_VALUES_OPERANDS_H_
 #define TVM_FIXES_RELAX_ANALYSIS_SHAPE_VALUES_OPERANDS_H_
@@ -27,26 +27,26 @@
 
 namespace tvm_fixes {
 
-/*! \brief The value of argument `index`, nothing if there is none. */
+/*! \brief The value of argument `index`, or std::nullopt if there is none. */
 inline std::optional<ShapeValue> Operand(const ShapeValues& values, const CallView& call,
                                          size_t index) {
   if (index >= call.args().size()) return std::nullopt;
   return values.ValueOf(call.args()[index]);
 }
 
-/*! \brief The element of a tensor of one element; null for any other. */
+/*! \brief The element of a single-element tensor; null for any other. */
 inline ObjectRef OnlyElement(const ShapeValue& value) {
   return value.elements.size() == 1 ? value.elements[0] : ObjectRef(nullptr);
 }
 
-/*! \brief An axis counted from the start, nothing if there is no such axis. */
+/*! \brief A non-negative axis index, or std::nullopt if the axis does not exist. */
 inline std::optional<size_t> AxisOf(int64_t axis, size_t ndim) {
   axis = NormalizeAxis(axis, ndim);
   if (axis < 0 || axis >= static_cast<int64_t>(ndim)) return std::nullopt;
   return static_cast<size_t>(axis);
 }
 
-/*! \brief The axis of attributes where it may be missing: then the operand counts as flat. */
+/*! \brief The axis of a call. If the attribute is missing, the operand is flattened. */
 inline std::optional<size_t> AxisOrFlatten(const OptionalAxisAttrsNode& layout,
                                            const CallView& call, ShapeValue* value) {
   const Object* attrs = call.attrs().get();
@@ -59,7 +59,7 @@ inline std::optional<size_t> AxisOrFlatten(const OptionalAxisAttrsNode& layout,
   return axis ? AxisOf(*axis, value->shape.size()) : std::nullopt;
 }
 
-/*! \brief The place of an element, by axis, in row-major order. */
+/*! \brief The index of an element along each axis, from its row-major position. */
 inline std::vector<int64_t> Unravel(int64_t place, const std::vector<int64_t>& shape) {
   std::vector<int64_t> index(shape.size());
   for (size_t axis = shape.size(); axis-- > 0;) {
@@ -76,8 +76,8 @@ inline int64_t Ravel(const std::vector<int64_t>& index, const std::vector<int64_
 }
 
 /*!
- * \brief A tensor of `shape` whose elements are those of `value`.
- * \param source_of The index in `value` of the element at an index of the result.
+ * \brief Gather the elements of `value` into a tensor of `shape`.
+ * \param source_of Maps an index of the result to an index of `value`.
  */
 template <typename SourceOf>
 ShapeValue Rearrange(const ShapeValue& value, std::vector<int64_t> shape, SourceOf source_of) {
@@ -90,7 +90,7 @@ ShapeValue Rearrange(const ShapeValue& value, std::vector<int64_t> shape, Source
   return result;
 }
 
-/*! \brief `value` broadcast to a shape that it broadcasts to. */
+/*! \brief Broadcast `value` to a compatible shape. */
 inline ShapeValue BroadcastTo(const ShapeValue& value, const std::vector<int64_t>& shape) {
   if (value.shape == shape) return value;
   const size_t missing = shape.size() - value.shape.size();

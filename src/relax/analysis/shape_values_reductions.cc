@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values_reductions.cc
- * \brief The values of reductions, of scans, and of nonzero.
+ * \brief Compile-time values of reductions, scans and nonzero.
  */
 #include <utility>
 
@@ -45,7 +45,7 @@ ObjectRef Reduce(const Scalars& scalars, Reduction reduction, const ObjectRef& l
   }
 }
 
-/*! \brief Whether elements may be combined in any order: floats are rounded at each step. */
+/*! \brief Whether elements are integers, and may be combined in any order without rounding. */
 bool IsOfInts(const CallView& call) {
   return KindOfDType(DTypeOf(TypeOf(call.ref()))) == ScalarKind::kInt;
 }

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/shape_values_tensor.cc
- * \brief The values of operators that move, select or make elements.
+ * \brief Compile-time values of operators that move, select or create elements.
  */
 #include <algorithm>
 #include <limits>
@@ -46,7 +46,10 @@ Value Reshaped(Value value, const std::optional<Index>& shape) {
   return value;
 }
 
-/*! \brief An operator that keeps the order of the elements; the type gives the new shape. */
+/*!
+ * \brief Evaluate an operator that keeps the element order. The new shape comes from the result
+ *        type.
+ */
 Value EvaluateReshape(const ShapeValues& values, const CallView& call) {
   return Reshaped(Operand(values, call, 0), StaticShapeOf(TypeOf(call.ref())));
 }
@@ -192,8 +195,8 @@ Value EvaluateRepeat(const ShapeValues& values, const CallView& call) {
   });
 }
 
-/*! \brief A position along an axis, nothing where `mode` gives it no meaning. */
-std::optional<int64_t> Locate(int64_t position, int64_t extent, const std::string& mode) {
+/*! \brief A position along an axis, or std::nullopt if it is invalid under `mode`. */
+std::optional<int64_t> ResolveIndex(int64_t position, int64_t extent, const std::string& mode) {
   if (extent > 0 && mode == "clip") return std::clamp<int64_t>(position, 0, extent - 1);
   if (extent > 0 && mode == "wrap") return ((position % extent) + extent) % extent;
   if (position < 0 || position >= extent) return std::nullopt;
@@ -217,7 +220,7 @@ Value EvaluateTake(const ShapeValues& values, const CallView& call) {
     const Index which(source.begin() + split, source.begin() + split + num_axes);
     const auto position = AsInt(indices->elements[Ravel(which, indices->shape)]);
     const auto located =
-        position ? Locate(*position, value->shape[*axis], mode) : std::optional<int64_t>();
+        position ? ResolveIndex(*position, value->shape[*axis], mode) : std::optional<int64_t>();
     source.erase(source.begin() + split, source.begin() + split + num_axes);
     source.insert(source.begin() + split, located.value_or(0));
     result.elements.push_back(located ? value->elements[Ravel(source, value->shape)]
@@ -329,7 +332,7 @@ Value EvaluateStack(const ShapeValues& values, const CallView& call) {
   return result;
 }
 
-/*! \brief The elements from `begin` to before `begin + extent * step` along an axis. */
+/*! \brief Every `step`-th element along an axis, `extent` in number, starting at `begin`. */
 ShapeValue Slice(const ShapeValue& value, size_t axis, int64_t begin, int64_t extent,
                  int64_t step) {
   Index shape = value.shape;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/build.cc
- * \brief Relax nodes, built by TVM's own constructors.
+ * \brief Builds Relax nodes with TVM's own constructors.
  */
 #include "build.h"
 
@@ -37,7 +37,7 @@ Array<ObjectRef> OrEmpty(const Array<ObjectRef>& array) {
   return array.defined() ? array : Array<ObjectRef>();
 }
 
-/*! \brief Memory of this process, for the data of a tensor. */
+/*! \brief Allocator of host memory for the data of a tensor. */
 struct HostMemory {
   void AllocData(DLTensor* tensor) {
     tensor->data = ::operator new(tvm::ffi::GetDataSize(*tensor));
@@ -70,7 +70,7 @@ ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty) {
 
 namespace {
 
-/*! \brief A constant of rank 0 whose payload `write` fills in. */
+/*! \brief A constant of rank 0, filled in by `write`. */
 template <typename Write>
 ObjectRef MakeScalarOf(const char* dtype, Write write) {
   static const GlobalFunction prim_type("ir.PrimType");

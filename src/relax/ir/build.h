@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/build.h
- * \brief Relax nodes, built by TVM's own constructors.
+ * \brief Builds Relax nodes with TVM's own constructors.
  */
 #ifndef TVM_FIXES_RELAX_IR_BUILD_H_
 #define TVM_FIXES_RELAX_IR_BUILD_H_
@@ -27,22 +27,22 @@
 
 namespace tvm_fixes {
 
-/*! \brief A BlockBuilder over `mod` (null for none), which infers the types of new calls. */
+/*! \brief A BlockBuilder for `mod`, which may be null. It infers the types of new calls. */
 ObjectRef MakeBlockBuilder(const ObjectRef& mod);
 
-/*! \brief `expr` with its type inferred, and that of what it holds. */
+/*! \brief `expr` with its type and the types of its parts inferred. */
 ObjectRef Normalize(const ObjectRef& builder, const ObjectRef& expr);
 
 ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow);
 ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty);
-/*! \brief A constant of rank 0, of type float32 or float64. */
+/*! \brief A float32 or float64 constant of rank 0. */
 ObjectRef MakeScalar(double value, const char* dtype);
 ObjectRef MakeInt64Scalar(int64_t value);
 ObjectRef MakeIntImm(const char* dtype, int64_t value);
 ObjectRef MakeShapeExpr(const Array<ObjectRef>& values);
 ObjectRef MakeTuple(const Array<ObjectRef>& fields);
 ObjectRef MakeTupleGetItem(const ObjectRef& tuple, int32_t index);
-/*! \brief A call whose type is still to be inferred by Normalize. */
+/*! \brief A call without a type; Normalize infers it. */
 ObjectRef MakeCall(const ObjectRef& op, const Array<ObjectRef>& args, const ObjectRef& attrs,
                    const Array<ObjectRef>& ty_args, const ObjectRef& span);
 ObjectRef MakeIf(const ObjectRef& cond, const ObjectRef& true_branch, const ObjectRef& false_branch,
@@ -59,26 +59,27 @@ ObjectRef MakeBlock(const std::vector<ObjectRef>& bindings, bool is_dataflow,
 /*! \brief A tensor type of `shape`; dtype and vdevice as in `like`. */
 ObjectRef MakeTensorType(const Array<ObjectRef>& shape, const TensorTypeView& like);
 
-/*! \brief Give a node that was just built its type. */
+/*! \brief Set the type of a newly built node. */
 void SetType(const ObjectRef& expr, const ObjectRef& ty);
 
 bool StructuralEqual(const ObjectRef& lhs, const ObjectRef& rhs);
 
-/*! \brief A copy of a node with some fields replaced. The class must be open to reflection. */
+/*! \brief A copy of a node with some fields replaced. The class must support reflection. */
 ObjectRef WithFields(const ObjectRef& node, const Map<String, Any>& replaced);
 
-/*! \brief A node made by reflection from all of its fields. */
+/*! \brief A node built by reflection from all of its fields. */
 ObjectRef MakeByReflection(const NodeLayout& type, const Map<String, Any>& fields);
 
 /*!
- * \brief A function pass, seen by Sequential, instruments and disabled_pass as TVM's own are.
- * \param transform Takes (function, module) and returns the same object if nothing changes.
+ * \brief A function pass, which Sequential, instruments and disabled_pass treat like TVM's own.
+ * \param transform Maps (function, module) to the new function; returns the same object if nothing
+ *        changes.
  */
 ObjectRef MakeFunctionPass(ObjectRef (*transform)(const ObjectRef& function, const ObjectRef& mod),
                            const char* name);
 
 /*!
- * \brief A module pass, seen in the same way.
+ * \brief A module pass, treated in the same way.
  * \param transform Returns the same object if nothing changes.
  */
 ObjectRef MakeModulePass(ObjectRef (*transform)(const ObjectRef& mod), const char* name);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/dead_code.cc
- * \brief Removal of the bindings that a rewrite of a function made dead.
+ * \brief Removes bindings that a rewrite of a function made dead.
  */
 #include "dead_code.h"
 
@@ -32,15 +32,17 @@ namespace tvm_fixes {
 
 namespace {
 
-/*! \brief How often each variable of a function is read, and what is bound to it. */
+/*! \brief Counts the reads of each variable of a function, and records its value. */
 class UseCounter : public Visitor {
  public:
   explicit UseCounter(const ObjectRef& function) { VisitExpr(function); }
 
   std::unordered_map<const Object*, int> num_uses;
-  /*! \brief By variable; without the checks at run time. */
+  /*! \brief Values by variable, excluding runtime checks. */
   std::unordered_map<const Object*, ObjectRef> bound;
-  /*! \brief In the order of the bindings, so that removal does not depend on pointers. */
+  /*!
+   * \brief The variables in binding order, so that the result does not depend on pointer values.
+   */
   std::vector<const Object*> vars;
 
  protected:
@@ -65,7 +67,7 @@ class UseCounter : public Visitor {
   }
 
  private:
-  /*! \brief A type may name a shape that is bound to a variable. */
+  /*! \brief A type may refer to a shape variable. */
   void CountInType(const ObjectRef& type) {
     if (auto tensor = As<TensorTypeView>(type)) {
       if (auto var = As<VarView>(tensor->shape())) ++num_uses[var->get()];
@@ -77,12 +79,14 @@ class UseCounter : public Visitor {
   }
 };
 
-/*! \brief Whether a binding may be removed: a scalar stays, since any expression may name it. */
-bool CanGo(const ObjectRef& var, const ObjectRef& value) {
+/*!
+ * \brief Whether a binding may be removed. A scalar stays, since any expression may refer to it.
+ */
+bool IsRemovable(const ObjectRef& var, const ObjectRef& value) {
   static const GlobalFunction contains_impure_call("relax.analysis.contains_impure_call");
   const ObjectRef type = TypeOf(var);
   if (!IsTensorOrTuple(type) && !nodes.shape_type.IsInstance(type.get())) return false;
-  // TVM's analysis rejects what is not well-formed.
+  // TVM's analysis throws on malformed expressions.
   try {
     return !contains_impure_call(value, nullptr).cast<bool>();
   } catch (const tvm::ffi::Error&) {
@@ -106,19 +110,19 @@ class Remover : public Mutator {
 
 }  // namespace
 
-ObjectRef RemoveMadeDead(const ObjectRef& rewritten, const ObjectRef& original,
-                         const ObjectRef& mod) {
+ObjectRef RemoveNewlyDead(const ObjectRef& rewritten, const ObjectRef& original,
+                          const ObjectRef& mod) {
   if (rewritten.same_as(original)) return rewritten;
   const UseCounter before(original);
   UseCounter now(rewritten);
   std::unordered_set<const Object*> dead;
-  // A use comes after what it reads, so one walk backwards finds everything that becomes dead.
+  // Definitions precede uses, so one backward walk finds everything that becomes dead.
   for (auto it = now.vars.rbegin(); it != now.vars.rend(); ++it) {
     const Object* var = *it;
     if (now.num_uses[var] != 0) continue;
     const bool was_dead = before.bound.count(var) != 0 && before.num_uses.count(var) == 0;
     const ObjectRef value = now.bound.at(var);
-    if (was_dead || !CanGo(tvm::ffi::GetRef<ObjectRef>(var), value)) continue;
+    if (was_dead || !IsRemovable(tvm::ffi::GetRef<ObjectRef>(var), value)) continue;
     dead.insert(var);
     for (const auto& [read, count] : UseCounter(value).num_uses) now.num_uses[read] -= count;
   }

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/dead_code.h
- * \brief Removal of the bindings that a rewrite of a function made dead.
+ * \brief Removes bindings that a rewrite of a function made dead.
  */
 #ifndef TVM_FIXES_RELAX_IR_DEAD_CODE_H_
 #define TVM_FIXES_RELAX_IR_DEAD_CODE_H_
@@ -24,12 +24,12 @@
 namespace tvm_fixes {
 
 /*!
- * \brief `rewritten` without the bindings that nothing reads.
+ * \brief `rewritten` without the bindings that have become dead.
  *
- * Values with an effect, checks at run time, and values that `original` did not read either, stay.
+ * Keeps values with side effects, runtime checks, and values that were dead in `original` already.
  */
-ObjectRef RemoveMadeDead(const ObjectRef& rewritten, const ObjectRef& original,
-                         const ObjectRef& mod);
+ObjectRef RemoveNewlyDead(const ObjectRef& rewritten, const ObjectRef& original,
+                          const ObjectRef& mod);
 
 }  // namespace tvm_fixes
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/mutator.cc
- * \brief Rewriting of Relax functions.
+ * \brief Rewrites Relax functions.
  */
 #include "mutator.h"
 
@@ -151,7 +151,8 @@ ObjectRef Mutator::RewriteSeqExpr(const SeqExprView& seq) {
   if (IsSame(blocks, seq.blocks()) && body.same_as(seq.body())) return seq.ref();
   const ObjectRef new_seq =
       MakeSeqExpr(Array<ObjectRef>(blocks.begin(), blocks.end()), body, nodes.expr.span(seq.get()));
-  // The old type holds if that of the body does; inferring it again walks the whole expression.
+  // If the type of the body is unchanged, so is that of the sequence; inferring it again would walk
+  // the whole expression.
   if (StructuralEqual(TypeOf(body), TypeOf(seq.body()))) {
     SetType(new_seq, TypeOf(seq.ref()));
     return new_seq;
@@ -258,7 +259,7 @@ ObjectRef Mutator::BoundValue(const ObjectRef& var) const {
 }
 
 bool Mutator::CanReplace(const VarView& var, const ObjectRef& value) const {
-  // The output of a block must be bound in it: the value may be a DataflowVar.
+  // The output of a dataflow block must stay bound, since the value may be a DataflowVar.
   if (in_dataflow_block_ && !var.is_dataflow()) return false;
   if (!IsTensorOrTuple(TypeOf(var.ref()))) return false;
   const Kind kind = KindOf(value.get());

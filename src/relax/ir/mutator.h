@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/mutator.h
- * \brief Rewriting of Relax functions.
+ * \brief Rewrites Relax functions.
  */
 #ifndef TVM_FIXES_RELAX_IR_MUTATOR_H_
 #define TVM_FIXES_RELAX_IR_MUTATOR_H_
@@ -29,49 +29,49 @@ namespace tvm_fixes {
 using tvm::ffi::ObjectPtrEqual;
 using tvm::ffi::ObjectPtrHash;
 
-/*! \brief Whether an expression is a variable of a dataflow block, or a tuple that has one. */
+/*! \brief Whether an expression is a DataflowVar or a tuple that contains one. */
 bool HoldsDataflowVar(const ObjectRef& expr);
 
 /*!
  * \brief Rewrites a function binding by binding, in the order of evaluation.
  *
- * What does not change comes back as the same object, up to the whole function. A call whose
- * arguments change has its type inferred anew, and where that differs, the variable is replaced
- * by one of the new type, in all uses that follow. A variable that is not a tensor or a tuple
- * is never replaced: shapes and types may name it.
+ * Unchanged nodes are returned as the same object, up to the whole function. The type of a call is
+ * inferred again if its arguments change. If the type differs, a variable of the new type replaces
+ * the old one in all later uses. Only tensor and tuple variables are replaced, since shapes and
+ * types may refer to others.
  *
- * A pass overrides RewriteValue for a rewrite of one value, or RewriteBinding for one that
- * drops a binding or emits others.
+ * A pass overrides RewriteValue to rewrite single values, or RewriteBinding to drop a binding or
+ * emit several.
  */
 class Mutator {
  public:
-  /*! \param mod The module of the functions to rewrite, for the types of what they call. */
+  /*! \param mod The module of the functions to rewrite, for the types of their callees. */
   explicit Mutator(const ObjectRef& mod);
   virtual ~Mutator() = default;
 
-  /*! \brief Rewrite a Relax function; anything else comes back as it is. */
+  /*! \brief Rewrite a Relax function; return anything else unchanged. */
   ObjectRef Rewrite(const ObjectRef& function);
 
  protected:
-  /*! \brief `expr` with variables replaced and what it holds rewritten. */
+  /*! \brief Replace the variables of `expr` and rewrite its parts. */
   ObjectRef RewriteExpr(const ObjectRef& expr);
 
   /*!
-   * \brief The hook for one value, after what it holds was rewritten.
+   * \brief The hook for one value, called after its parts were rewritten.
    *
-   * It is not called for a value that is bound under another type than its own: the binding states
-   * something that the value does not.
-   * \return The value to bind: `value` itself if nothing is to change.
+   * It is not called if the bound variable has a type other than the value's, since the binding
+   * then states more than the value.
+   * \return The value to bind, `value` itself if unchanged.
    */
   virtual ObjectRef RewriteValue(const ObjectRef& value) { return value; }
 
-  /*! \brief The hook for a shape, a scalar, or a variable that nothing replaces. */
+  /*! \brief The hook for a shape, a scalar, or a variable that is not replaced. */
   virtual ObjectRef RewriteLeaf(const ObjectRef& leaf) { return leaf; }
 
-  /*! \brief The hook for a type that a binding, a parameter or an argument states. */
+  /*! \brief The hook for the type of a binding, a parameter or a type argument. */
   virtual ObjectRef RewriteType(const ObjectRef& type) { return type; }
 
-  /*! \brief The hook around a branch of an If, which has no parameters, and a function's body. */
+  /*! \brief The hook around a function's body, or a branch of an If, which has no parameters. */
   virtual ObjectRef RewriteScope(const Array<ObjectRef>& /*params*/, const ObjectRef& body) {
     return RewriteExpr(body);
   }
@@ -79,17 +79,20 @@ class Mutator {
   /*! \brief The hook that infers the type of a call whose operands changed. */
   virtual ObjectRef InferCall(const CallView& original, const ObjectRef& call);
 
-  /*! \brief Rewrite one binding of the current block and emit what takes its place. */
+  /*! \brief Rewrite one binding of the current block and emit its replacement. */
   virtual void RewriteBinding(const BindingView& binding);
 
-  /*! \brief What a variable was bound to by this mutator, null if it did not see the binding. */
+  /*!
+   * \brief The value that this mutator bound to a variable, null if it did not visit the binding.
+   */
   ObjectRef BoundValue(const ObjectRef& var) const;
 
   /*!
-   * \brief As BoundValue; null also if the value names something that is out of scope where `var`
-   * is read.
+   * \brief As BoundValue, but null if the value uses variables that are out of scope where `var` is
+   *        read.
    *
-   * The outputs of a dataflow block may be read after the block, where its other values are not.
+   * A dataflow block's outputs may be read after the block, where its other variables are out of
+   * scope.
    */
   ObjectRef ValueInScope(const ObjectRef& var) const;
 
@@ -109,15 +112,15 @@ class Mutator {
   }
 
   /*!
-   * \brief Rewrite a branch and put its blocks into the current sequence, at the current place.
+   * \brief Rewrite a branch and splice its blocks into the current sequence.
    *
-   * The current block must not be a dataflow block: it ends before them, and a new one begins after
-   * them.
-   * \return What the branch evaluates to.
+   * The current block must not be a dataflow block. It ends before the spliced blocks, and a new
+   * one begins after them.
+   * \return The value of the branch.
    */
   ObjectRef Splice(const ObjectRef& branch);
 
-  /*! \brief Whether there is a block that a binding can be emitted to. */
+  /*! \brief Whether there is a current block to emit bindings to. */
   bool in_block() const { return in_block_; }
 
   /*! \brief Whether the current block is a dataflow block, in which every value is pure. */
@@ -130,7 +133,7 @@ class Mutator {
   ObjectRef RewriteCall(const CallView& call);
   ObjectRef RewriteIf(const IfView& if_expr);
   ObjectRef RewriteSeqExpr(const SeqExprView& seq);
-  /*! \brief Rewrite a block and append what it becomes to the current sequence. */
+  /*! \brief Rewrite a block and append the result to the current sequence. */
   void RewriteBlock(const BlockView& block);
   void RewriteMatchCast(const BindingView& binding);
   Array<ObjectRef> RewriteParams(const Array<ObjectRef>& params);
@@ -139,11 +142,11 @@ class Mutator {
   Array<ObjectRef> RewriteAll(const Array<ObjectRef>& exprs);
   /*! \brief Append a binding to the current block. */
   void Append(const ObjectRef& binding);
-  /*! \brief A variable like `var`, of type `ty`, that takes its place. */
+  /*! \brief Replace `var` by a variable of type `ty` and return it. */
   ObjectRef Retype(const VarView& var, const ObjectRef& ty);
 
   ObjectRef builder_;
-  /*! \brief What to read instead of a variable. */
+  /*! \brief Replacements by variable. */
   std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> replacement_;
   /*! \brief The bindings emitted so far, by variable. */
   std::unordered_map<ObjectRef, ObjectRef, ObjectPtrHash, ObjectPtrEqual> bound_;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/rebind.cc
- * \brief Binds variables of a function to other values, for the passes that are written in Python.
+ * \brief Rebinds variables of a function, for passes written in Python.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -31,7 +31,7 @@ class Rebinder : public Mutator {
   Rebinder(const ObjectRef& mod, const Map<ObjectRef, ObjectRef>& values)
       : Mutator(mod), values_(values) {}
 
-  /*! \brief The function without the parameters that have a value. */
+  /*! \brief Rewrite the function, and drop the parameters that are bound to a value. */
   ObjectRef Run(const ObjectRef& function) {
     const Array<ObjectRef>& params = FunctionView(function.get()).params();
     Array<ObjectRef> kept;
@@ -71,7 +71,7 @@ TVM_FIXES_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef().def(
       "tvm_fixes.relax.Rebind",
       [](const ObjectRef& function, const Map<ObjectRef, ObjectRef>& values, const ObjectRef& mod) {
-        return RemoveMadeDead(Rebinder(mod, values).Run(function), function, mod);
+        return RemoveNewlyDead(Rebinder(mod, values).Run(function), function, mod);
       });
 }
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/rewrite_each.h
- * \brief Rewriting of arrays of nodes.
+ * \brief Rewrites arrays of nodes.
  */
 #ifndef TVM_FIXES_RELAX_IR_REWRITE_EACH_H_
 #define TVM_FIXES_RELAX_IR_REWRITE_EACH_H_
@@ -25,7 +25,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief The array with `rewrite` applied to each element; itself if null or none changes. */
+/*! \brief Apply `rewrite` to each element. Returns the array itself if it is null or unchanged. */
 template <typename Rewrite>
 Array<ObjectRef> RewriteEach(const Array<ObjectRef>& elements, const Rewrite& rewrite) {
   if (!elements.defined()) return elements;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/substitution.cc
- * \brief Variables of scalars and of shapes, replaced wherever expressions and types name them.
+ * \brief Substitutes scalar and shape variables in expressions and types.
  */
 #include "substitution.h"
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/substitution.h
- * \brief Variables of scalars and of shapes, replaced wherever expressions and types name them.
+ * \brief Substitutes scalar and shape variables in expressions and types.
  */
 #ifndef TVM_FIXES_RELAX_IR_SUBSTITUTION_H_
 #define TVM_FIXES_RELAX_IR_SUBSTITUTION_H_
@@ -26,24 +26,24 @@
 
 namespace tvm_fixes {
 
-/*! \brief What to read instead of variables that are scalars or shapes. */
+/*! \brief A map from scalar and shape variables to their replacements. */
 class Substitution {
  public:
-  /*! \param simplify What to do to a scalar in which a variable was replaced. */
+  /*! \param simplify Simplifies a scalar after substitution. */
   explicit Substitution(std::function<ObjectRef(const ObjectRef&)> simplify)
       : simplify_(std::move(simplify)) {}
 
   void Set(const ObjectRef& var, const ObjectRef& value) { values_.insert_or_assign(var, value); }
 
   /*!
-   * \brief A scalar, a shape or a type with its variables replaced; anything else, and
-   *        what names none of them, is returned as it is.
+   * \brief Substitute in a scalar, a shape or a type. Other nodes, and nodes without such
+   *        variables, are returned unchanged.
    */
   ObjectRef operator()(const ObjectRef& node) const;
 
  private:
   ObjectRef InType(const ObjectRef& type) const;
-  /*! \brief A node of any class, rebuilt with its variables replaced. */
+  /*! \brief Substitute in a node of any class. */
   ObjectRef InNode(const ObjectRef& node) const;
 
   std::function<ObjectRef(const ObjectRef&)> simplify_;

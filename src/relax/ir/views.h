@@ -18,8 +18,8 @@
  *
  *     if (auto call = As<CallView>(expr)) Use(call->op(), call->args());
  *
- * A view is a pointer: it is valid while a reference holds the node. Any field may be null in a
- * module that is not well-formed; As and TypeOf take null.
+ * A view is a raw pointer, valid while a reference keeps the node alive. Any field may be null in a
+ * malformed module; As and TypeOf accept null.
  */
 #ifndef TVM_FIXES_RELAX_IR_VIEWS_H_
 #define TVM_FIXES_RELAX_IR_VIEWS_H_
@@ -45,7 +45,7 @@ class View {
   const Object* node_;
 };
 
-/*! \brief A view of `node` if it is of the view's class; nothing for null and for others. */
+/*! \brief A view of `node`, or std::nullopt if it is null or of another class. */
 template <typename V>
 std::optional<V> As(const Object* node) {
   if (!V::Is(node)) return std::nullopt;
@@ -73,7 +73,7 @@ class ConstantView : public View {
  public:
   using View::View;
   static bool Is(const Object* node) { return KindOf(node) == Kind::kConstant; }
-  /*! \brief The payload: a Tensor for the constants of a model. */
+  /*! \brief The payload: a Tensor in a Relax constant. */
   const Any& value() const { return nodes.constant.value(node_); }
 };
 
@@ -180,11 +180,11 @@ class TensorTypeView : public View {
   const ObjectRef& shape() const { return nodes.tensor_type.shape(node_); }
   const ObjectRef& dtype() const { return nodes.tensor_type.dtype(node_); }
   const ObjectRef& vdevice() const { return nodes.tensor_type.vdevice(node_); }
-  /*! \brief The rank, or -1 where it is unknown. */
+  /*! \brief The rank, or -1 if unknown. */
   int32_t ndim() const { return nodes.tensor_type.ndim(node_); }
 };
 
-/*! \brief An attribute of a function, from the node `attrs` of its attributes; nothing if unset. */
+/*! \brief An attribute of a function, from its attribute node `attrs`, or std::nullopt if unset. */
 inline std::optional<Any> FunctionAttr(const ObjectRef& attrs, const char* name) {
   if (!nodes.dict_attrs.IsInstance(attrs.get())) return std::nullopt;
   const Map<String, Any>& dict = nodes.dict_attrs.dict(attrs.get());
@@ -194,23 +194,23 @@ inline std::optional<Any> FunctionAttr(const ObjectRef& attrs, const char* name)
   return (*found).second;
 }
 
-/*! \brief The type of an expression, null where none is inferred and for null. */
+/*! \brief The type of an expression; null for null or if none has been inferred. */
 inline ObjectRef TypeOf(const ObjectRef& expr) {
   return expr.defined() ? nodes.expr.ty(expr.get()) : ObjectRef(nullptr);
 }
 
-/*! \brief Whether a type is that of a tensor or a tuple, which shapes and types cannot name. */
+/*! \brief Whether a type is that of a tensor or a tuple, which shapes and types cannot refer to. */
 inline bool IsTensorOrTuple(const ObjectRef& ty) {
   return nodes.tensor_type.IsInstance(ty.get()) || nodes.tuple_type.IsInstance(ty.get());
 }
 
-/*! \brief The value of an integer literal, nothing for any other expression. */
+/*! \brief The value of an integer literal, or std::nullopt for any other expression. */
 inline std::optional<int64_t> AsInt(const ObjectRef& expr) {
   if (!nodes.int_imm.IsInstance(expr.get())) return std::nullopt;
   return nodes.int_imm.value(expr.get()).try_cast<int64_t>();
 }
 
-/*! \brief An axis of `ndim`, counted from the start, that may be counted from the end. */
+/*! \brief Normalize an axis that may be negative. */
 inline int64_t NormalizeAxis(int64_t axis, size_t ndim) {
   return axis < 0 ? axis + static_cast<int64_t>(ndim) : axis;
 }
@@ -218,7 +218,7 @@ inline int64_t NormalizeAxis(int64_t axis, size_t ndim) {
 /*! \brief Whether a dim is known to be 1. */
 inline bool IsOne(const ObjectRef& dim) { return AsInt(dim) == 1; }
 
-/*! \brief The shape of a tensor type where it is known dim by dim, nothing otherwise. */
+/*! \brief The shape of a tensor type if each dim is known, or std::nullopt. */
 inline std::optional<Array<ObjectRef>> ShapeOfType(const ObjectRef& type) {
   auto tensor = As<TensorTypeView>(type);
   if (!tensor) return std::nullopt;
@@ -227,18 +227,18 @@ inline std::optional<Array<ObjectRef>> ShapeOfType(const ObjectRef& type) {
   return shape->values();
 }
 
-/*! \brief The shape of a tensor expression where it is known dim by dim, nothing otherwise. */
+/*! \brief The shape of a tensor expression if each dim is known, or std::nullopt. */
 inline std::optional<Array<ObjectRef>> ShapeOf(const ObjectRef& expr) {
   return ShapeOfType(TypeOf(expr));
 }
 
-/*! \brief Whether an expression is a tensor that is known to have one element. */
+/*! \brief Whether an expression is a tensor with exactly one element. */
 inline bool IsSingleElement(const ObjectRef& expr) {
   auto shape = ShapeOf(expr);
   return shape && std::all_of(shape->begin(), shape->end(), IsOne);
 }
 
-/*! \brief Whether a whole function becomes one kernel: no call may be inserted. */
+/*! \brief Whether a function becomes a single kernel, so that no call may be inserted. */
 inline bool IsKernel(const FunctionView& function) {
   const char* const names[] = {"Primitive", "Composite", "Codegen"};
   return std::any_of(std::begin(names), std::end(names), [&](const char* name) {

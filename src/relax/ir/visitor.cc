@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/visitor.cc
- * \brief A walk over Relax expressions in the order of evaluation.
+ * \brief Visits Relax expressions in evaluation order.
  */
 #include "visitor.h"
 

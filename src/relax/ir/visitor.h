@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/ir/visitor.h
- * \brief A walk over Relax expressions in the order of evaluation.
+ * \brief Visits Relax expressions in evaluation order.
  */
 #ifndef TVM_FIXES_RELAX_IR_VISITOR_H_
 #define TVM_FIXES_RELAX_IR_VISITOR_H_
@@ -28,7 +28,7 @@ namespace tvm_fixes {
  *
  * A variable is passed to VisitVarDef where it is bound and to VisitVarUse where it is read. Types
  * and scalar (TIR) expressions are not entered. Null nodes and nodes of unknown classes are
- * passed over.
+ * skipped.
  */
 class Visitor {
  public:

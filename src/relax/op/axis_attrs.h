@@ -31,7 +31,7 @@ struct AxisAttrsNode : NodeLayout {
 
 struct OptionalAxisAttrsNode : NodeLayout {
   OptionalAxisAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
-  /*! \brief None flattens the argument first. */
+  /*! \brief None means to flatten the argument first. */
   Field<Any> axis{this, {"axis"}};
 };
 

@@ -14,10 +14,9 @@
  */
 /*!
  * \file src/relax/op/axiswise.cc
- * \brief Layouts of operators that act along one axis, which moves with the layout.
+ * \brief Layout rules of operators that act along one axis, which moves with the layout.
  *
- * See follow_layout.h. An axis that the layout splits in blocks has no single place: the original
- * layout is restored.
+ * See follow_layout.h. If the layout splits the axis in blocks, the original layout is restored.
  */
 #include <algorithm>
 #include <vector>
@@ -38,7 +37,7 @@ AxisAttrsNode quantize_attrs{"relax.attrs.QuantizeAttrs"};
 AxisAttrsNode sort_attrs{"relax.attrs.SortAttrs"};
 AxisAttrsNode topk_attrs{"relax.attrs.TopKAttrs"};
 
-/*! \brief The axis along which a call acts; nothing if it flattens its data first. */
+/*! \brief The axis of a call, or std::nullopt if it flattens its data first. */
 template <auto& type>
 std::optional<int64_t> AxisOf(const CallView& call) {
   if (!type.IsInstance(call.attrs().get())) return std::nullopt;
@@ -63,8 +62,8 @@ std::optional<int64_t> RankOf(const ObjectRef& type) {
 /*!
  * \brief Move the axis with the data.
  *
- * The other axes stay as they are, so the rank of the result tells how many axes this one becomes:
- * none for a reduction, the rank of the indices for a take.
+ * The other axes are unchanged, so the rank of the result determines how many axes replace this
+ * one: none for a reduction, the rank of the indices for a take.
  */
 template <auto& type>
 ObjectRef FollowAxis(const CallView& call, const std::string& layout) {

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/broadcast.cc
- * \brief Layouts of operands that are broadcast: of relax.where and relax.broadcast_to.
+ * \brief Layout rules of operators that broadcast: relax.where and relax.broadcast_to.
  *
  * See follow_layout.h.
  */
@@ -43,7 +43,7 @@ std::string WithUnitBlocks(const std::string& layout, const ObjectRef& expr) {
 
 namespace {
 
-/*! \brief Whether a layout splits an axis of a result in blocks of 1 only where its extent is 1. */
+/*! \brief Whether a layout splits an axis of the result in blocks of 1 only if its extent is 1. */
 bool HasBlocksOf(const std::string& layout, const ObjectRef& result) {
   auto shape = ShapeOf(result);
   const std::vector<LayoutAxis> axes = AxesOf(layout);
@@ -52,7 +52,9 @@ bool HasBlocksOf(const std::string& layout, const ObjectRef& result) {
   });
 }
 
-/*! \brief The layouts of operands that broadcast to `layout`; nothing if an operand has none. */
+/*!
+ * \brief The operand layouts that broadcast to `layout`, or std::nullopt if an operand has none.
+ */
 std::optional<std::vector<std::optional<std::string>>> LayoutsOfOperands(
     const CallView& call, const std::string& layout, const VarLayouts& var_layouts) {
   std::vector<std::optional<std::string>> operands;
@@ -76,14 +78,14 @@ ObjectRef FollowOperands(const CallView& call, const VarLayouts& var_layouts) {
   const auto initial = InitialLayoutOf(call.ref());
   if (!initial) return ObjectRef(nullptr);
   std::vector<ObjectRef> args(call.args().begin(), call.args().end());
-  // A packed layout was requested for a convolution; any other may not have been requested.
+  // Prefer packed layouts: they were requested for a convolution, others perhaps not.
   std::stable_partition(args.begin(), args.end(), [&](const ObjectRef& arg) {
     auto layout = LayoutOf(arg, var_layouts);
     return layout && IsPacked(*layout);
   });
   for (const ObjectRef& arg : args) {
     auto layout = LayoutOf(arg, var_layouts);
-    // The layout of an operand of lower rank does not say where the leading axes lie.
+    // An operand of lower rank does not determine where the leading axes go.
     if (InitialLayoutOf(arg) != initial || IsSingleElement(arg)) continue;
     if (!layout || layout == initial || !HasBlocksOf(*layout, call.ref())) continue;
     if (auto operands = LayoutsOfOperands(call, *layout, var_layouts)) {

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/broadcast.h
- * \brief Layouts of operands that are broadcast to one shape.
+ * \brief Layouts of operands that broadcast to a common shape.
  */
 #ifndef TVM_FIXES_RELAX_OP_BROADCAST_H_
 #define TVM_FIXES_RELAX_OP_BROADCAST_H_
@@ -26,16 +26,16 @@
 namespace tvm_fixes {
 
 /*!
- * \brief A layout for a tensor of extent 1 along axes where others have more.
+ * \brief The layout of an operand with extents of 1 along axes that broadcast.
  *
- * Where these are split in blocks of 4, it is in blocks of 1: "ABCD4b", "ABCD1b".
+ * Blocks of such an axis have extent 1: "ABCD4b" becomes "ABCD1b".
  */
 std::string WithUnitBlocks(const std::string& layout, const ObjectRef& expr);
 
 /*!
- * \brief The answer that brings all operands into the layout of one that has the result's rank.
+ * \brief Bring all operands into the layout of an operand that has the result's rank.
  *
- * An operand of one element keeps its original layout, which fits any.
+ * A single-element operand keeps its original layout, which is compatible with any.
  * \return Null if only the original layout is possible.
  */
 ObjectRef FollowOperands(const CallView& call, const VarLayouts& var_layouts);

@@ -14,12 +14,12 @@
  */
 /*!
  * \file src/relax/op/broadcast_guard.cc
- * \brief Guards of the operators that broadcast their operands.
+ * \brief Layout guards of operators that broadcast their operands.
  *
  * See layout_guards.h. TVM's rule raises, or crashes,
  *
  * - for a number, which is not a tensor;
- * - for an operand that has extent 1, or no axis, where the layout of the other splits one;
+ * - for an operand that has extent 1, or no axis, where the other operand's layout splits the axis;
  * - for two operands that are split in different ways.
  */
 #include <algorithm>

@@ -14,26 +14,26 @@
  */
 /*!
  * \file src/relax/op/conv.cc
- * \brief Layouts of relax.nn.conv1d, conv2d, conv3d and their transposes.
+ * \brief Layout rules of relax.nn.conv1d, conv2d, conv3d and their transposes.
  *
  * Upstream: #18629 and #17968. TVM: seen in 0.27. Trigger and symptom, of ConvertLayout:
  *
  * - to a packed layout: "Layouts must have the same size" from conv2d_transpose and
  *   conv3d_transpose, "Axis swap only" from the operators of one spatial axis and from conv3d;
- * - of a model in which a packed value reaches a convolution that is not listed: "Layouts must
+ * - of a model in which a packed value reaches a convolution without desired layouts: "Layouts must
  *   have the same size";
- * - of conv2d to a packed result whose channels are not a multiple of the block: a result of
+ * - of conv2d to a packed result with channels that are not a multiple of the block: the result has
  *   more channels, "should not rewrite or delete any global-scope Var";
- * - of conv2d to blocks that hold channels of two groups, as of every depthwise convolution:
- *   "Divide by zero" from the lowering that TVM has for Adreno.
+ * - of conv2d to blocks with channels of two groups, such as any depthwise convolution: "Divide by
+ *   zero" from TVM's Adreno lowering.
  *
- * Mechanism: each operator has a rule of its own. Those of the transposes compare the primal rank
- * asked for with the present rank, so that 4 equals 4 although the packed layout has five axes;
- * that of conv2d looks only at the extents of data and kernel.
+ * Mechanism: each operator has its own rule. Those of the transposes compare the desired primal
+ * rank with the current rank, so that 4 equals 4 although the packed layout has five axes. The rule
+ * of conv2d checks only the extents of data and kernel.
  *
- * Here one rule serves all six: packed where the blocks of data, kernel and result divide the
- * channels of a group, and otherwise in a plain layout. For a CPU, where this project lowers every
- * combination of layouts, the result is packed even if the data, such as an image, cannot be.
+ * Here one rule serves all six: it packs if the blocks of data, kernel and result divide the
+ * channels of a group, and uses a plain layout otherwise. On a CPU, this project lowers every
+ * combination of layouts, so the result is packed even if the data, such as an image, cannot be.
  *
  * Removal: delete this file once its probes pass on the oldest TVM that is supported.
  */
@@ -64,7 +64,7 @@ struct Convolution {
   const ConvAttrsNode& attrs() const {
     return transposed ? conv_transpose_attrs[spatial_axes - 1] : conv_attrs[spatial_axes - 1];
   }
-  /*! \brief The axis of the kernel that has the channels of all groups. */
+  /*! \brief The kernel axis with the channels of all groups. */
   char kernel_channels() const { return transposed ? 'I' : 'O'; }
 };
 
@@ -77,7 +77,7 @@ Convolution convolutions[] = {
     {{"relax.nn.conv3d_transpose", kAttr}, 3, true},
 };
 
-/*! \brief Layouts of data, kernel and result: by names of axes (NCHW), or relative (ABCD). */
+/*! \brief Layouts of data, kernel and result, by axis names (NCHW) or relative (ABCD). */
 struct Layouts {
   std::string data;
   std::string kernel;
@@ -85,9 +85,10 @@ struct Layouts {
 };
 
 /*!
- * \brief The layouts that the user asks for, relative to the present ones.
- * \return Nothing if the operator is not listed.
- * \throws ValueError if they are not two or three, or not of the operator's axes.
+ * \brief The desired layouts, relative to the current ones.
+ * \return std::nullopt if the operator is not listed.
+ * \throws ValueError if the number of layouts is not two or three, or their axes are not the
+ *        operator's.
  */
 std::optional<Layouts> Desired(const char* op_name, const Layouts& present,
                                const DesiredLayouts& desired_layouts) {
@@ -96,13 +97,13 @@ std::optional<Layouts> Desired(const char* op_name, const Layouts& present,
   const Array<String> layouts = (*it).second;
   if (layouts.size() != 2 && layouts.size() != 3) {
     TVM_FFI_THROW(ValueError) << op_name << ": expected two or three desired layouts (data, kernel "
-                              << "and perhaps out), got " << layouts.size();
+                              << "and optionally out), got " << layouts.size();
   }
   auto relative = [&](const char* of, const std::string& names, const String& desired) {
     auto layout = RelativeLayout(names, desired);
     if (!layout) {
       TVM_FFI_THROW(ValueError) << op_name << ": expected a " << of << " layout with the axes of "
-                                << names << ", in any order and perhaps split as in 4c, got \""
+                                << names << ", in any order and optionally split as in 4c, got \""
                                 << desired << '"';
     }
     return *layout;
@@ -113,8 +114,8 @@ std::optional<Layouts> Desired(const char* op_name, const Layouts& present,
 }
 
 /*!
- * \brief Whether a layout's blocks divide the axes that they split, and lie in one group each.
- * \param channels The axis that has the channels of all groups.
+ * \brief Whether a layout's blocks divide the axes that they split, and each lies in one group.
+ * \param channels The axis with the channels of all groups.
  */
 bool BlocksDivide(const ObjectRef& tensor, const std::string& names, char channels, int64_t groups,
                   const std::string& layout) {
@@ -128,7 +129,7 @@ bool BlocksDivide(const ObjectRef& tensor, const std::string& names, char channe
   return ShapeInLayout(*shape, layout).has_value();
 }
 
-/*! \brief Take data and kernel as they come, unless their axes are split. */
+/*! \brief Accept the current layouts of data and kernel, unless they split axes. */
 Layouts FollowInputs(const Layouts& present, const CallView& call, const VarLayouts& var_layouts) {
   auto follow = [&](const ObjectRef& arg, size_t ndim) {
     auto layout = LayoutOf(arg, var_layouts);
@@ -139,7 +140,7 @@ Layouts FollowInputs(const Layouts& present, const CallView& call, const VarLayo
           present.out == present.data ? data : InitialLayout(present.out.size())};
 }
 
-/*! \brief Whether this project lowers calls for a CPU, in any layouts. */
+/*! \brief Whether this project lowers calls on a CPU in any layouts. */
 bool IsLoweredInAnyLayouts(const Convolution& conv) {
   static const GlobalFunction current("target.TargetCurrent");
   static const GlobalFunction device_type("target.TargetGetDeviceType");
@@ -176,7 +177,7 @@ ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,
   auto decision = Desired(conv.stock.op_name(), present, desired_layouts);
   if (!decision || !can_have(*decision)) {
     const Layouts plain = FollowInputs(present, *call, var_layouts);
-    // The layout of the data decides how a convolution in groups is vectorized.
+    // The data layout determines how a grouped convolution is vectorized.
     const bool packs_out = decision && IsPacked(decision->out) && groups == 1 &&
                            BlocksDivide(call_ref, present.out, 'C', groups, decision->out) &&
                            IsLoweredInAnyLayouts(conv);

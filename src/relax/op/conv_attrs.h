@@ -23,7 +23,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief The attributes of a convolution of 1, 2 or 3 spatial axes. */
+/*! \brief The attributes of a convolution with 1, 2 or 3 spatial axes. */
 struct ConvAttrsNode : NodeLayout {
   ConvAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
   Field<Array<int64_t>> strides{this, {"strides"}};

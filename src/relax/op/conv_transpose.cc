@@ -14,12 +14,11 @@
  */
 /*!
  * \file src/relax/op/conv_transpose.cc
- * \brief Types of relax.nn.conv1d_transpose, conv2d_transpose and conv3d_transpose.
+ * \brief Type inference of relax.nn.conv1d_transpose, conv2d_transpose and conv3d_transpose.
  *
  * Upstream: #19842 (dilation). TVM: seen in 0.27. Trigger: stride <= output_padding < dilation,
- * which PyTorch and ONNX allow. Symptom: a ValueError. Mechanism: the rules require
- * output_padding < stride, but the bound that keeps an output element within reach of an input
- * element is the larger of stride and dilation.
+ * which PyTorch and ONNX allow. Symptom: a ValueError. Mechanism: the rules require output_padding
+ * < stride, but the right bound is the larger of stride and dilation.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
@@ -52,7 +51,7 @@ std::string Text(const Array<int64_t>& values) {
  * \brief TVM's rule, with output_padding moved into padding where TVM would reject it.
  *
  * The extent of the result is (in - 1) * stride - padding + dilation * (kernel - 1) +
- * output_padding + 1: less padding at the end has the effect of more output_padding.
+ * output_padding + 1: reducing the padding at the end is the same as increasing output_padding.
  */
 ObjectRef InferType(size_t spatial_axes, const ObjectRef& call_ref, const ObjectRef& builder) {
   const StockOpAttr& rule = stock_rules[spatial_axes - 1];

@@ -14,8 +14,7 @@
  */
 /*!
  * \file src/relax/op/elementwise.cc
- * \brief Layouts of operators whose elements each depend on the element of the data at the same
- * index.
+ * \brief Layout rules of element-wise operators.
  *
  * See follow_layout.h.
  */

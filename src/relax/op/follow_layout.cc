@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/follow_layout.cc
- * \brief Layouts of the operators for which TVM has no rule.
+ * \brief Layout rules of operators for which TVM has none.
  */
 #include "follow_layout.h"
 

@@ -14,11 +14,11 @@
  */
 /*!
  * \file src/relax/op/follow_layout.h
- * \brief Layouts of the operators for which TVM has no rule.
+ * \brief Layout rules of operators for which TVM has none.
  *
- * TVM: seen in 0.27; #18593, #18637, #18638 and #18643 gave operators like these a rule. Trigger:
- * ConvertLayout of a model with one of them between two convolutions. Symptom: the result is right,
- * but there are two transposes around the operator. Mechanism: an operator without
+ * TVM: seen in 0.27; #18593, #18637, #18638 and #18643 added rules for similar operators. Trigger:
+ * ConvertLayout of a model with one of them between two convolutions. Symptom: the result is
+ * correct, but the operator is surrounded by two transposes. Mechanism: an operator without
  * FRelaxInferLayout gets its arguments in their original layout.
  *
  *     x: layout ACDB (NHWC), R.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2])
@@ -37,18 +37,18 @@
 namespace tvm_fixes {
 
 /*!
- * \brief The answer of an operator, null where it wants its arguments in their original layout.
+ * \brief Infers the layouts of a call; null to keep its arguments in their original layouts.
  *
- * It is asked only if an argument is in another layout, and all ranks are known.
+ * Called only if an argument is in another layout and all ranks are known.
  */
 using LayoutRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
 
-/*! \brief As LayoutRule, for an operator that only looks at the layout of its first argument. */
+/*! \brief As LayoutRule, for an operator that depends only on the layout of its first argument. */
 using DataLayoutRule = ObjectRef (*)(const CallView& call, const std::string& layout);
 
 constexpr const char* kOperatorsInferLayout = "operators-infer-layout";
 
-/*! \brief Give an operator a rule, used while the fix `fix_id` is enabled. */
+/*! \brief Register a rule that is used while the fix `fix_id` is enabled. */
 void RegisterLayoutRule(const char* op_name, LayoutRule rule,
                         const char* fix_id = kOperatorsInferLayout);
 void RegisterLayoutRule(const char* op_name, DataLayoutRule rule,

@@ -25,7 +25,7 @@ namespace tvm_fixes {
 
 struct TakeAttrsNode : OptionalAxisAttrsNode {
   TakeAttrsNode() : OptionalAxisAttrsNode("relax.attrs.TakeAttrs") {}
-  /*! \brief What an index out of range means: "fast", "clip", "wrap" or "nan". */
+  /*! \brief The handling of out-of-range indices: "fast", "clip", "wrap" or "nan". */
   Field<String> mode{this, {"mode"}};
 };
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/infer_layout.cc
- * \brief What ConvertLayout asks an operator, and the answer.
+ * \brief Helpers for FRelaxInferLayout, which ConvertLayout calls for each operator.
  */
 #include "infer_layout.h"
 
@@ -39,7 +39,7 @@ struct LayoutDecisionNode : NodeLayout {
   Field<bool> is_unknown_dim{this, {"is_unknown_dim"}};
 };
 
-/*! \brief What an operator answers. */
+/*! \brief The result of FRelaxInferLayout. */
 struct InferLayoutOutputNode : NodeLayout {
   InferLayoutOutputNode() : NodeLayout(Kind::kOther, {"relax.transform.InferLayoutOutput"}) {}
   Field<ObjectRef> input_layouts{this, {"input_layouts"}};
@@ -52,7 +52,7 @@ SLayoutNode s_layout;
 LayoutDecisionNode layout_decision;
 InferLayoutOutputNode infer_layout_output;
 
-// Unlike those of the C library, these do not depend on the locale.
+// Unlike the C library's, these do not depend on the locale.
 bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
 bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -60,7 +60,7 @@ char ToUpper(char c) { return IsLower(c) ? static_cast<char>(c - 'a' + 'A') : c;
 char ToLower(char c) { return static_cast<char>(c - 'A' + 'a'); }
 
 ObjectRef MakeSLayout(const std::string& layout) {
-  // TVM's constructor gives null for the layout of a scalar, which its passes treat as unknown.
+  // TVM's constructor returns null for a scalar's layout, which its passes treat as unknown.
   if (layout.empty()) {
     return MakeByReflection(s_layout, {{"name", String()}, {"axes", Array<Any>()}});
   }
@@ -75,7 +75,7 @@ ObjectRef MakeLayoutDecision(const std::optional<std::string>& layout) {
                            {"is_unknown_dim", !layout.has_value()}});
 }
 
-/*! \brief What `decide` gives for each type that is not a tuple, nested like the tuples. */
+/*! \brief Apply `decide` to each non-tuple type, keeping the nesting. */
 template <typename Decide>
 Any NestedDecisions(const ObjectRef& type, const Decide& decide) {
   if (!nodes.tuple_type.IsInstance(type.get())) return decide(type);
@@ -92,7 +92,7 @@ std::optional<std::string> InitialLayoutOfType(const ObjectRef& type) {
   return InitialLayout(tensor->ndim());
 }
 
-/*! \brief Whether a layout has the axes A, B, … without a gap, and splits no others. */
+/*! \brief Whether a layout has the axes A, B, … without gaps, and splits no others. */
 bool IsComplete(const std::string& layout) {
   std::string capitals;
   std::copy_if(layout.begin(), layout.end(), std::back_inserter(capitals), IsUpper);
@@ -104,7 +104,7 @@ bool IsComplete(const std::string& layout) {
 
 /*!
  * \brief The layout of a LayoutDecision for a value of tensor type `type`.
- * \return Nothing for any other value, and for a layout that does not fit the type.
+ * \return std::nullopt for any other value, and for a layout that does not fit the type.
  */
 std::optional<std::string> LayoutOfDecision(const Any& value, const ObjectRef& type) {
   auto decision = value.try_cast<ObjectRef>();
@@ -122,7 +122,7 @@ Any MakeInitialDecision(const ObjectRef& type) {
   return MakeLayoutDecision(InitialLayoutOfType(type));
 }
 
-/*! \brief The answer of a call, of layouts that may be nested as its arguments and result are. */
+/*! \brief The result of FRelaxInferLayout, with layouts nested like arguments and result. */
 ObjectRef MakeNestedOutput(const Array<Any>& inputs, const Any& output, const ObjectRef& attrs,
                            const Map<ObjectRef, ObjectRef>& new_args = {}) {
   return MakeByReflection(infer_layout_output, {{"input_layouts", inputs},

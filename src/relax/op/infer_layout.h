@@ -14,11 +14,11 @@
  */
 /*!
  * \file src/relax/op/infer_layout.h
- * \brief What ConvertLayout asks an operator, and the answer.
+ * \brief Helpers for FRelaxInferLayout, which ConvertLayout calls for each operator.
  *
  * ConvertLayout names the axes of a tensor A, B, C, … in their original order. The layout of a
- * value is the order in which they lie after conversion: "ACDB" for an NCHW tensor kept as NHWC.
- * A digit and a lower-case letter stand for an axis split in blocks, as in "ABCD4b".
+ * value is their order after conversion: "ACDB" for an NCHW tensor kept as NHWC. A digit and a
+ * lower-case letter stand for an axis split in blocks, as in "ABCD4b".
  */
 #ifndef TVM_FIXES_RELAX_OP_INFER_LAYOUT_H_
 #define TVM_FIXES_RELAX_OP_INFER_LAYOUT_H_
@@ -34,20 +34,20 @@
 
 namespace tvm_fixes {
 
-/*! \brief The layouts that the user asks for, by operator name: data, kernel and perhaps out. */
+/*! \brief The user's desired layouts by operator name: data, kernel and optionally out. */
 using DesiredLayouts = Map<String, Array<String>>;
-/*! \brief The layouts of the variables so far: a LayoutDecision, or a nested array of them. */
+/*! \brief The layouts of variables decided so far: a LayoutDecision, or a nested array of them. */
 using VarLayouts = Map<ObjectRef, Any>;
 
-/*! \brief The layout of a tensor that was not converted: "ABCD" for rank 4. */
+/*! \brief The layout of an unconverted tensor: "ABCD" for rank 4. */
 std::string InitialLayout(int64_t ndim);
 
-/*! \brief The layout of an expression that was not converted, nothing if its rank is unknown. */
+/*! \brief The layout of an unconverted expression, or std::nullopt if its rank is unknown. */
 std::optional<std::string> InitialLayoutOf(const ObjectRef& expr);
 
 /*!
  * \brief The current layout of `arg`.
- * \return Nothing if `arg` is not a tensor of known rank, or its layout does not fit its type.
+ * \return std::nullopt if `arg` is not a tensor of known rank, or its layout does not fit its type.
  */
 std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_layouts);
 
@@ -55,86 +55,91 @@ std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_
 std::optional<std::string> LayoutOfField(const ObjectRef& tuple, size_t index,
                                          const VarLayouts& var_layouts);
 
-/*! \brief Whether a layout only reorders `ndim` axes, that is, splits none. */
+/*! \brief Whether a layout only reorders `ndim` axes and splits none. */
 bool IsPermutation(const std::string& layout, int64_t ndim);
 
-/*! \brief Whether a layout splits an axis: "ABCD4b" and, of names, "NCHW4c". */
+/*! \brief Whether a layout splits an axis, as "ABCD4b" and "NCHW4c" do. */
 bool IsPacked(const std::string& layout);
 
-/*! \brief One axis as a value lies in memory: "ABCD4b" has A, B, C, D and b of extent 4. */
+/*! \brief One axis of a layout: "ABCD4b" has A, B, C, D, and b of extent 4. */
 struct LayoutAxis {
-  /*! \brief Of an axis that is split, the lower-case letter is the block, the other the blocks. */
+  /*!
+   * \brief For a split axis, a lower-case letter is the position within a block, a capital the
+   *        block index.
+   */
   char letter;
   /*! \brief The extent of a block; 0 for a capital letter. */
   int64_t factor;
-  /*! \brief The axis of the original order that this one is, or is a part of. */
+  /*! \brief The original axis that this one is, or is a part of. */
   size_t primal() const;
 };
 
 /*! \brief The axes of a layout of letters A, B, …, outermost first. */
 std::vector<LayoutAxis> AxesOf(const std::string& layout);
 
-/*! \brief The rank of the original order: that of "ABCD4b" is 4. */
+/*! \brief The rank before splitting: 4 for "ABCD4b". */
 size_t PrimalRank(const std::string& layout);
 
 /*!
  * \brief The layout, in letters A, B, …, that turns axes named `from` into axes named `to`.
  *
  * ("NCHW", "NHWC") gives "ACDB", and ("NCHW", "NCHW4c") gives "ABCD4b".
- * \return Nothing if `from` splits an axis, or `to` neither reorders nor splits the axes of `from`.
+ * \return std::nullopt if `from` splits an axis, or `to` neither reorders nor splits the axes of
+ * `from`.
  */
 std::optional<std::string> RelativeLayout(const std::string& from, const std::string& to);
 
 /*!
- * \brief Axes named `names`, after they were put in `layout`.
+ * \brief The names `names` of axes, rearranged by `layout`.
  *
  * ("NCHW", "ACDB") gives "NHWC", and ("NCHW", "ABCD4b") gives "NCHW4c".
  */
 std::string ApplyLayout(const std::string& names, const std::string& layout);
 
 /*!
- * \brief The shape that a tensor of the original shape `shape` has in `layout`.
- * \return Nothing if an axis that is split is not known to be a multiple of its blocks.
+ * \brief The shape in `layout` of a tensor with the original shape `shape`.
+ * \return std::nullopt if an axis that is split is not known to be a multiple of its blocks.
  */
 std::optional<Array<ObjectRef>> ShapeInLayout(const Array<ObjectRef>& shape,
                                               const std::string& layout);
 
 /*!
- * \brief Where an axis of the original order, counted from the end if negative, lies in memory.
- * \return Nothing if the layout splits the axis or does not have it.
+ * \brief The position in `layout` of an original axis, which may be negative.
+ * \return std::nullopt if the layout splits the axis or does not have it.
  */
 std::optional<int64_t> PositionOf(int64_t axis, const std::string& layout);
 
 /*!
- * \brief A layout after an operator turned each axis into others.
+ * \brief The layout after an operator that replaces each axis by others.
  *
  * ("ABCD4b", {"A", "B", "", "C"}) gives "ABC4b".
- * \param axes For each original axis, the axes of the result that it becomes, in letters.
- * \return Nothing if an axis that is split becomes anything but one axis, or `axes` are too few.
+ * \param axes For each original axis, the letters of the result axes that replace it.
+ * \return std::nullopt if a split axis does not map to exactly one axis, or `axes` has too few
+ *         entries.
  */
 std::optional<std::string> RenameAxes(const std::string& layout,
                                       const std::vector<std::string>& axes);
 
 /*!
- * \brief The layout of only the last `count` axes: for 3, "ACDB" gives "BCA".
- * \return Nothing if these are not the last in memory.
+ * \brief The layout of the last `count` axes only: for 3, "ACDB" gives "BCA".
+ * \return std::nullopt if these axes are not the innermost ones.
  */
 std::optional<std::string> LayoutOfLastAxes(const std::string& layout, size_t count);
 
 /*!
- * \brief Whether ConvertLayout can bring `arg` from the layout in which it lies into `layout`.
+ * \brief Whether ConvertLayout can convert `arg` from its current layout to `layout`.
  *
- * It cannot split an axis that its blocks do not divide, and it cannot turn one way of splitting
- * axes into another.
+ * It cannot split an axis that is not a multiple of the blocks, or convert one packed layout to
+ * another.
  */
 bool IsConvertible(const ObjectRef& arg, const std::string& layout, const VarLayouts& var_layouts);
 
-/*! \brief As above, for a value of tensor type `type` that lies in the layout `present`. */
+/*! \brief As above, for a value of tensor type `type` whose current layout is `present`. */
 bool IsConvertible(const ObjectRef& type, const std::string& present, const std::string& layout);
 
 /*!
- * \brief The answer of an operator of tensors that gives a tensor.
- * \param inputs The layout in which each argument is wanted, nothing for an unknown rank.
+ * \brief The result of FRelaxInferLayout for an operator that maps tensors to a tensor.
+ * \param inputs The required layout of each argument, std::nullopt for an unknown rank.
  * \param output The layout of the result.
  * \param attrs The attributes of the converted call.
  */
@@ -142,15 +147,14 @@ ObjectRef MakeInferLayoutOutput(const std::vector<std::optional<std::string>>& i
                                 const std::string& output, const ObjectRef& attrs);
 
 /*!
- * \brief The answer of an operator that takes its first argument, or the fields of it, in `data`,
- *        and gives every result in `out`. Its other arguments are brought back into their original
- *        layouts.
- * \param new_args Arguments to replace, by position.
+ * \brief Require the first argument, or its fields, in layout `data`, give every result layout
+ *        `out`, and restore the original layouts of the other arguments.
+ * \param new_args Replacement arguments by position.
  */
 ObjectRef FollowData(const CallView& call, const std::string& data, const std::string& out,
                      const ObjectRef& attrs, const Map<ObjectRef, ObjectRef>& new_args = {});
 
-/*! \brief The answer that brings every argument back into its original layout. */
+/*! \brief Restore the original layout of every argument. */
 ObjectRef RestoreLayouts(const CallView& call);
 
 }  // namespace tvm_fixes

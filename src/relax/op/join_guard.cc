@@ -14,15 +14,15 @@
  */
 /*!
  * \file src/relax/op/join_guard.cc
- * \brief Guards of concat, stack and split.
+ * \brief Layout guards of concat, stack and split.
  *
  * See layout_guards.h.
  *
- * - stack names the new axis by a letter that no layout has: ConvertLayout raises.
- * - concat and split count an axis from the end of a layout that splits one, and split treats
- *   positions along a split axis as positions along its blocks: ConvertLayout raises.
- * - split into one section, which is not a tuple: ConvertLayout raises, converted or not.
- * - concat does not know that it can't turn one way of splitting axes into another.
+ * - stack gives the new axis an invalid letter: ConvertLayout raises.
+ * - concat and split resolve a negative axis against the rank of the packed layout, and split
+ *   applies positions along a split axis to its blocks: ConvertLayout raises.
+ * - split into one section does not return a tuple: ConvertLayout raises in any layout.
+ * - concat requests conversions between packed layouts, which are impossible.
  */
 #include <algorithm>
 #include <string>
@@ -44,7 +44,7 @@ struct Part {
   std::string layout;
 };
 
-/*! \brief The tensors that a call joins; nothing if they are not all known. */
+/*! \brief The tensors that a call joins, or std::nullopt if they are not all known. */
 std::optional<std::vector<Part>> PartsOf(const CallView& call, const VarLayouts& var_layouts) {
   const ObjectRef type = TypeOf(call.args()[0]);
   if (!nodes.tuple_type.IsInstance(type.get())) return std::nullopt;
@@ -58,7 +58,7 @@ std::optional<std::vector<Part>> PartsOf(const CallView& call, const VarLayouts&
   return parts;
 }
 
-/*! \brief The first layout of a part into which all parts can be brought. */
+/*! \brief The first layout of a part to which all parts can be converted. */
 std::optional<std::string> CommonLayout(const std::vector<Part>& parts) {
   for (const Part& candidate : parts) {
     const auto is_convertible = [&](const Part& part) {
@@ -69,7 +69,7 @@ std::optional<std::string> CommonLayout(const std::vector<Part>& parts) {
   return std::nullopt;
 }
 
-/*! \brief Where an axis lies, and how many of its elements one step there covers. */
+/*! \brief The position of an axis, and the number of its elements per step there. */
 struct Place {
   int64_t position;
   int64_t elements;
@@ -92,7 +92,7 @@ std::optional<Place> PlaceOf(int64_t axis, const std::string& layout) {
   return place;
 }
 
-/*! \brief The axis of a join, 0 by default. */
+/*! \brief The axis of concat or split, 0 by default. */
 std::optional<int64_t> AxisOf(const OptionalAxisAttrsNode& type, const CallView& call) {
   if (!type.IsInstance(call.attrs().get())) return std::nullopt;
   const Any& axis = type.axis(call.attrs().get());
@@ -136,7 +136,7 @@ ObjectRef Stack(const CallView& call, const VarLayouts& var_layouts) {
 ObjectRef Split(const CallView& call, const VarLayouts& var_layouts) {
   const auto& type = split_attrs;
   const ObjectRef results = TypeOf(call.ref());
-  // One section is the tensor itself, for which TVM's rule raises in any layout.
+  // With one section the result is a tensor, for which TVM's rule raises in any layout.
   auto known = LayoutOf(call.args()[0], var_layouts);
   if (!known || !nodes.tuple_type.IsInstance(results.get())) return RestoreLayouts(call);
   const std::string& layout = *known;

@@ -14,9 +14,9 @@
  */
 /*!
  * \file src/relax/op/last_axes.cc
- * \brief Layouts of operators that act on their last axes; the axes before are a batch.
+ * \brief Layout rules of operators that act on the last axes and treat the others as batch axes.
  *
- * See follow_layout.h. The axes of the batch may lie in any order.
+ * See follow_layout.h. The batch axes may have any order.
  */
 #include "../../ffi/registration.h"
 #include "follow_layout.h"

@@ -14,19 +14,18 @@
  */
 /*!
  * \file src/relax/op/layout_guards.cc
- * \brief How a guard is asked before TVM's rule, and the guards of single operators.
+ * \brief Registration of layout guards, and the guards of individual operators.
  *
  * See layout_guards.h.
  *
- * - dropout gives two tensors and its rule the layout of one: ConvertLayout raises, converted or
- *   not.
- * - repeat without an axis flattens the elements in the order of the layout: wrong numbers.
- * - scatter_nd applies its indices to axes that have moved, and takes the indices in whatever
- *   order they lie: wrong numbers, or ConvertLayout raises.
- * - ccl.allgather grows the first axis, which the layout may have moved: ConvertLayout raises.
- * - strided_slice along axes that are not literal: ConvertLayout raises, converted or not.
- * - softmax gives up every layout that splits an axis, even one that it does not act on.
- * - prelu accepts slopes in blocks: the module does not build.
+ * - dropout returns two tensors, but its rule one layout: ConvertLayout raises in any layout.
+ * - repeat without an axis flattens the elements in layout order: wrong numbers.
+ * - scatter_nd applies its indices to moved axes, and accepts indices in any layout: wrong numbers,
+ *   or ConvertLayout raises.
+ * - ccl.allgather extends the first axis, which the layout may have moved: ConvertLayout raises.
+ * - strided_slice along non-literal axes: ConvertLayout raises in any layout.
+ * - softmax drops every packed layout, even if it does not act on the split axis.
+ * - prelu accepts packed slopes: the module does not build.
  */
 #include "layout_guards.h"
 

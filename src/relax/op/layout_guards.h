@@ -14,15 +14,15 @@
  */
 /*!
  * \file src/relax/op/layout_guards.h
- * \brief Rules for operators whose rules in TVM are wrong in some layouts.
+ * \brief Layout guards of operators whose rules in TVM are wrong in some layouts.
  *
  * TVM: seen in 0.27. Trigger: ConvertLayout of a model in which a converted value reaches one of
- * these operators. Symptom: ConvertLayout raises, or the module does not build, or its numbers are
- * wrong. Mechanism: see the files that include this one; TVM's rules follow layouts in which the
- * operator, its type rule or its code are not right.
+ * these operators. Symptom: ConvertLayout raises, the module does not build, or its numbers are
+ * wrong. Mechanism: TVM's rules accept layouts that the operator, its type inference or its
+ * lowering do not support; see the files that include this one.
  *
- * A guard answers instead of TVM's rule where that is wrong. It follows the layout where it can,
- * and otherwise restores the original layouts.
+ * A guard replaces TVM's rule where that is wrong. It follows the layout if it can, and restores
+ * the original layouts otherwise.
  *
  * Removal: delete this file, layout_guards.cc and the files *_guard.cc once the probe passes on
  * the oldest TVM that is supported.
@@ -37,13 +37,13 @@
 
 namespace tvm_fixes {
 
-/*! \brief The answer of an operator, null where TVM's own rule is right. */
+/*! \brief Infers the layouts of a call; null to use TVM's rule. */
 using GuardRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
 
-/*! \brief As GuardRule, asked only if the layout of the first argument is not the original one. */
+/*! \brief As GuardRule, called only if the first argument is not in its original layout. */
 using DataGuardRule = ObjectRef (*)(const CallView& call, const std::string& layout);
 
-/*! \brief A rule before TVM's own for one operator. Instances are file statics. */
+/*! \brief A rule that takes precedence over TVM's for one operator. Instances are file statics. */
 class LayoutGuard {
  public:
   LayoutGuard(const char* op_name, GuardRule rule);

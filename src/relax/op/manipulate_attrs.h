@@ -38,13 +38,13 @@ struct SqueezeAttrsNode : NodeLayout {
 struct RepeatAttrsNode : NodeLayout {
   RepeatAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.RepeatAttrs"}) {}
   Field<int32_t> repeats{this, {"repeats"}};
-  /*! \brief None flattens the argument first. */
+  /*! \brief None means to flatten the argument first. */
   Field<Any> axis{this, {"axis"}};
 };
 
 struct SplitAttrsNode : AxisAttrsNode {
   SplitAttrsNode() : AxisAttrsNode("relax.attrs.SplitAttrs") {}
-  /*! \brief An IntImm, the number of parts, or an array of them, where the parts begin. */
+  /*! \brief The number of parts as an IntImm, or an array of the positions where parts begin. */
   Field<ObjectRef> indices_or_sections{this, {"indices_or_sections"}};
 };
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/norm_attrs.h
- * \brief Attributes of operators with parameters for the elements of some axes: norms and prelu.
+ * \brief Attributes of norms and prelu.
  */
 #ifndef TVM_FIXES_RELAX_OP_NORM_ATTRS_H_
 #define TVM_FIXES_RELAX_OP_NORM_ATTRS_H_
@@ -32,7 +32,7 @@ struct BatchNormAttrsNode : NodeLayout {
   Field<bool> training{this, {"training"}};
 };
 
-/*! \brief The attributes of a norm over some axes, for each element of another. */
+/*! \brief The attributes of a norm over some axes with a separate channel axis. */
 struct ChannelNormAttrsNode : NodeLayout {
   ChannelNormAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
   Field<int32_t> channel_axis{this, {"channel_axis"}};

@@ -14,14 +14,14 @@
  */
 /*!
  * \file src/relax/op/norm_guard.cc
- * \brief Guards of the norms.
+ * \brief Layout guards of the norms.
  *
  * See layout_guards.h.
  *
- * - layer_norm of axes whose order changes, such as LayerNorm((C, H, W)) in NHWC, reads
- *   scale and offset in their original order: wrong numbers, and reads out of bounds.
- * - rms_norm of axes that are then not the last has no lowering: the build fails.
- * - All of them treat a split axis as only its blocks: ConvertLayout raises, or the
+ * - layer_norm over reordered axes, such as LayerNorm((C, H, W)) in NHWC, reads scale and offset in
+ *   their original order: wrong numbers and out-of-bounds reads.
+ * - rms_norm over axes that are no longer the last has no lowering: the build fails.
+ * - All of them mistake the outer part of a split axis for the axis: ConvertLayout raises, or the
  *   numbers are wrong.
  */
 #include <algorithm>
@@ -33,7 +33,7 @@
 namespace tvm_fixes {
 namespace {
 
-/*! \brief Where `layout` has some axes; nothing if it splits one of them. */
+/*! \brief The positions of axes in `layout`, or std::nullopt if it splits one of them. */
 std::optional<std::vector<int64_t>> PositionsOf(const Array<int64_t>& axes,
                                                 const std::string& layout) {
   std::vector<int64_t> positions;
@@ -45,13 +45,13 @@ std::optional<std::vector<int64_t>> PositionsOf(const Array<int64_t>& axes,
   return positions;
 }
 
-/*! \brief Whether axes lie in ascending order, as scale and offset are read. */
+/*! \brief Whether `layout` has the axes in ascending order, in which scale and offset are read. */
 bool AreAscending(const Array<int64_t>& axes, const std::string& layout) {
   auto positions = PositionsOf(axes, layout);
   return positions && std::is_sorted(positions->begin(), positions->end());
 }
 
-/*! \brief Whether the order of axes is the same in a layout as in the original one. */
+/*! \brief Whether a layout keeps the original order of some axes. */
 bool KeepsOrder(const Array<int64_t>& axes, const std::string& layout) {
   return AreAscending(axes, InitialLayout(PrimalRank(layout))) && AreAscending(axes, layout);
 }

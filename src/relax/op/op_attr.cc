@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/op_attr.cc
- * \brief Operator attributes: TVM's own, and ours in their place.
+ * \brief Access to TVM's operator attributes, and overrides of them.
  */
 #include "op_attr.h"
 
@@ -24,13 +24,13 @@ std::string StockOpAttr::Bind() {
   static const GlobalFunction get_op("ir.GetOp");
   static const GlobalFunction get_attr("ir.OpGetAttr");
   auto function = get_attr(get_op(op_name_), key_).try_cast<Function>();
-  if (!function) return std::string(op_name_) + ": there is no attribute " + key_;
+  if (!function) return std::string(op_name_) + ": missing attribute " + key_;
   function_ = new Function(*std::move(function));
   return "";
 }
 
 void OverrideOpAttr(const char* op_name, const char* key, const Function& function) {
-  // TVM registers its own at level 10, and each level can be used only once.
+  // TVM registers its attributes at level 10, and each level can be used only once.
   constexpr int kLevel = 11;
   static const GlobalFunction register_attr("ir.RegisterOpAttr");
   register_attr(op_name, key, function, kLevel);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/op_attr.h
- * \brief Operator attributes: TVM's own, and ours in their place.
+ * \brief Access to TVM's operator attributes, and overrides of them.
  */
 #ifndef TVM_FIXES_RELAX_OP_OP_ATTR_H_
 #define TVM_FIXES_RELAX_OP_OP_ATTR_H_
@@ -27,10 +27,10 @@
 
 namespace tvm_fixes {
 
-/*! \brief Put a function in the place of TVM's attribute `key` of operator `op_name`. */
+/*! \brief Override attribute `key` of operator `op_name`. */
 void OverrideOpAttr(const char* op_name, const char* key, const Function& function);
 
-/*! \brief TVM's own function for an attribute of an operator. Instances are file statics. */
+/*! \brief TVM's original function for an operator attribute. Instances are file statics. */
 class StockOpAttr : public Requirement {
  public:
   StockOpAttr(const char* op_name, const char* key) : op_name_(op_name), key_(key) {}
@@ -48,7 +48,7 @@ class StockOpAttr : public Requirement {
  private:
   const char* op_name_;
   const char* key_;
-  // Never dropped: at exit, the table that it comes from may be gone before this library.
+  // Never released: at exit, TVM's table may be destroyed before this library.
   const Function* function_ = nullptr;
 };
 

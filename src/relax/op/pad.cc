@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/pad.cc
- * \brief Layouts of relax.nn.pad: the widths move with their axes.
+ * \brief Layout rule of relax.nn.pad: the widths move with their axes.
  *
  * See follow_layout.h.
  */

@@ -14,18 +14,17 @@
  */
 /*!
  * \file src/relax/op/permute_dims.cc
- * \brief Layouts of relax.permute_dims.
+ * \brief Layout rule of relax.permute_dims.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout over a model that permutes a converted
- * value itself, as an attention block in an image model does. Symptom: the permute is carried out,
- * its result has the original order of axes, and all that follows goes back and forth between
- * layouts. Mechanism: TVM's rule keeps the operator as a real transposition. But a permute is only
- * a change of layout, and ConvertLayout already inserts one where an operator needs its argument in
- * another layout.
+ * TVM: seen in 0.27. Trigger: ConvertLayout of a model that permutes a converted value, such as an
+ * attention block in an image model. Symptom: the permute is executed, its result is back in the
+ * original layout, and the following operators convert back and forth. Mechanism: TVM's rule keeps
+ * the permute as a real transpose. But it only changes the layout, and ConvertLayout inserts a
+ * transpose anyway if an operator needs its argument in another layout.
  *
  *     x: layout ACB, R.permute_dims(x, [0, 2, 1])  =>  R.permute_dims(x, [0, 1, 2]), layout ABC
  *
- * PrepareLayout removes the identity that is left.
+ * PrepareLayout removes the remaining identity.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
@@ -82,8 +81,8 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   auto layout = LayoutOf(call->args()[0], var_layouts);
   if (!layout) return stock();
   if (IsPacked(*layout)) {
-    // An operator that follows "ABCD4b" need not follow "ADBC4d".  Unpacking moves the elements
-    // anyway: it may as well move them to where the result has them.
+    // An operator that supports "ABCD4b" may not support "ADBC4d", so unpack. Unpacking moves the
+    // elements anyway, so move them directly into the result's order.
     std::string order;
     for (int64_t axis : *axes) order.push_back(static_cast<char>('A' + axis));
     if (!IsConvertible(call->args()[0], order, var_layouts)) return RestoreLayouts(*call);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/permute_dims.h
- * \brief What a relax.permute_dims does to the axes of its argument.
+ * \brief The axis permutation of a relax.permute_dims.
  */
 #ifndef TVM_FIXES_RELAX_OP_PERMUTE_DIMS_H_
 #define TVM_FIXES_RELAX_OP_PERMUTE_DIMS_H_
@@ -27,8 +27,8 @@
 namespace tvm_fixes {
 
 /*!
- * \brief For each axis of the result, the axis of the argument that it is.
- * \return Nothing if the call is not a permute_dims of a tensor of known rank.
+ * \brief For each axis of the result, the corresponding axis of the argument.
+ * \return std::nullopt if the call is not a permute_dims of a tensor of known rank.
  */
 std::optional<std::vector<int64_t>> PermutedAxes(const CallView& call);
 

@@ -14,12 +14,12 @@
  */
 /*!
  * \file src/relax/op/pool.cc
- * \brief Types of relax.nn.max_pool1d, 2d and 3d, and of avg_pool1d, 2d and 3d.
+ * \brief Type inference of relax.nn.max_pool1d, 2d and 3d, and avg_pool1d, 2d and 3d.
  *
  * TVM: seen in 0.27. Trigger: ceil_mode along a symbolic extent, where the last window may begin
  * beyond the data, for example windows of 2 elements with a stride of 3. Symptom: "Cannot find the
- * FInferType attribute registered to op: prim.if_then_else" in FuseOps. Mechanism: the rules leave
- * such a window out by a call of if_then_else, which Relax treats as one of its own operators.
+ * FInferType attribute registered to op: prim.if_then_else" in FuseOps. Mechanism: the rules
+ * exclude such a window with if_then_else, which Relax treats as a Relax operator.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
@@ -32,7 +32,7 @@
 namespace tvm_fixes {
 namespace {
 
-/*! \brief The attributes of a pooling with windows. */
+/*! \brief The attributes of a windowed pooling. */
 struct PoolWindowAttrsNode : PoolAttrsNode {
   using PoolAttrsNode::PoolAttrsNode;
   Field<Array<int64_t>> pool_size{this, {"pool_size"}};
@@ -50,7 +50,7 @@ PoolWindowAttrsNode pool_window_attrs[3] = {"relax.attrs.Pool1DAttrs", "relax.at
 constexpr const char* kAttr = "FInferType";
 constexpr const char* kFixId = "pool-ceil-mode";
 
-/*! \brief TVM's rules, by the number of spatial axes, minus one; those of maxima first. */
+/*! \brief TVM's rules for max and average pooling, by the number of spatial axes minus one. */
 StockOpAttr stock_rules[2][3] = {{{"relax.nn.max_pool1d", kAttr},
                                   {"relax.nn.max_pool2d", kAttr},
                                   {"relax.nn.max_pool3d", kAttr}},
@@ -66,12 +66,11 @@ bool HasCall(const ObjectRef& type) {
 }
 
 /*!
- * \brief The attributes of a pooling with the same windows that rounds down; null where more is
- * padded than a window reaches.
+ * \brief The attributes of an equivalent pooling without ceil_mode; null if the padding exceeds the
+ *        window.
  *
- * Rounding up gives the same windows as rounding down with stride - 1 more elements of padding at
- * the end. At most as many are kept as a window reaches beyond its first element: each window
- * begins in the data.
+ * ceil_mode gives the same windows as floor mode with stride - 1 more padding at the end. The
+ * padding is capped at the dilated window minus 1, so that each window begins in the data.
  */
 ObjectRef RoundedDown(const ObjectRef& attrs, const PoolWindowAttrsNode& fields, size_t axes) {
   const Array<int64_t>& sizes = fields.pool_size(attrs.get());

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/pool_attrs.h
- * \brief Attributes of pools and resizes, which name the layout of their operand.
+ * \brief Attributes of poolings and resizes, which include a layout.
  */
 #ifndef TVM_FIXES_RELAX_OP_POOL_ATTRS_H_
 #define TVM_FIXES_RELAX_OP_POOL_ATTRS_H_
@@ -33,7 +33,7 @@ struct PoolAttrsNode : LayoutAttrsNode {
   Field<String> out_layout{this, {"out_layout"}};
 };
 
-/*! \brief The pools with windows of 1, 2 and 3 spatial axes, then the adaptive pools. */
+/*! \brief Windowed poolings of 1, 2 and 3 spatial axes, then adaptive poolings. */
 inline PoolAttrsNode pool_attrs[6] = {
     "relax.attrs.Pool1DAttrs",         "relax.attrs.Pool2DAttrs",
     "relax.attrs.Pool3DAttrs",         "relax.attrs.AdaptivePool1DAttrs",

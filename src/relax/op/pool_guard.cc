@@ -14,15 +14,15 @@
  */
 /*!
  * \file src/relax/op/pool_guard.cc
- * \brief Guards of the operators that have a layout among their attributes: pools and resizes.
+ * \brief Layout guards of operators with a layout attribute: poolings and resizes.
  *
  * See layout_guards.h.
  *
- * - The pools of two axes follow a layout that splits what they pool, or that splits an axis which
- *   lies elsewhere in their result; those of one and three axes raise for every layout that splits
- *   one, and all raise where the model itself splits one.
- * - resize2d and resize3d in another layout than channels-first or -last have no lowering, and give
- *   up every layout that splits an axis.
+ * - Poolings of two axes accept layouts that split a pooled axis, or an axis that moves in the
+ *   result. Those of one and three axes raise for every packed layout. All raise if the model
+ *   itself uses a packed layout.
+ * - resize2d and resize3d have lowerings only for channels-first and channels-last, and drop every
+ *   packed layout.
  */
 #include <algorithm>
 #include <string>
@@ -35,7 +35,7 @@
 namespace tvm_fixes {
 namespace {
 
-/*! \brief Whether a layout splits only the channels, of axes with these names. */
+/*! \brief Whether a layout splits only the channel axis of `names`. */
 bool SplitsChannels(const String& names, const std::string& layout) {
   const std::vector<LayoutAxis> axes = AxesOf(layout);
   return std::all_of(axes.begin(), axes.end(), [&](const LayoutAxis& axis) {
@@ -61,7 +61,7 @@ ObjectRef Pool(const CallView& call, const VarLayouts& var_layouts) {
                     WithFields(call.attrs(), {{"layout", applied}, {"out_layout", applied}}));
 }
 
-/*! \brief The attributes of a resize, and its layouts with code besides channel blocks. */
+/*! \brief The attributes of a resize, and the plain layouts that have a lowering. */
 struct Resize {
   const LayoutAttrsNode& type;
   const char* channels_first;

@@ -14,14 +14,14 @@
  */
 /*!
  * \file src/relax/op/reduction_guard.cc
- * \brief Guards of the reductions.
+ * \brief Layout guards of the reductions.
  *
  * See layout_guards.h.
  *
- * - A reduction that keeps an axis which is split has extent 1 there, and so blocks of 1; TVM's
- *   rule says that the blocks are unchanged, and the next operator raises or does not build.
- * - TVM's rule lists the axes of a reduction over all of them, for which its type rule knows less
- *   of a result whose shape is unknown: ConvertLayout raises, converted or not.
+ * - A reduction with keepdims leaves extent 1, and so blocks of 1, in a split axis. TVM's rule
+ *   reports unchanged blocks, and the next operator raises or does not build.
+ * - TVM's rule spells out the axes of a full reduction, for which type inference loses the rank if
+ *   the shape is unknown: ConvertLayout raises in any layout.
  */
 #include <algorithm>
 
@@ -33,7 +33,7 @@
 namespace tvm_fixes {
 namespace {
 
-/*! \brief Where `layout` has the axes that a reduction removes, in all their parts. */
+/*! \brief The positions in `layout` of all parts of the reduced axes. */
 Array<int64_t> PartsOf(const Array<int64_t>& axes, const std::string& layout) {
   const std::vector<LayoutAxis> parts = AxesOf(layout);
   const size_t ndim = PrimalRank(layout);

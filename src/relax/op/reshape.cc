@@ -14,12 +14,12 @@
  */
 /*!
  * \file src/relax/op/reshape.cc
- * \brief Layouts of relax.reshape.
+ * \brief Layout rule of relax.reshape.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout over a reshape that merges or splits
- * neighbouring axes, as the attention block of an image model does. Symptom: the value is
- * transposed back before the reshape and again after it. Mechanism: the operator has no
- * FRelaxInferLayout, so that ConvertLayout restores the original order of its argument.
+ * TVM: seen in 0.27. Trigger: ConvertLayout of a reshape that merges or splits adjacent axes, such
+ * as in an attention block of an image model. Symptom: the value is transposed back before the
+ * reshape and again after it. Mechanism: the operator has no FRelaxInferLayout, so ConvertLayout
+ * restores the original layout of its argument.
  *
  *     x: layout ACDB (NHWC), R.reshape(x, [n, c, h * w])  =>  R.reshape(x, [n, h * w, c]), ACB
  *
@@ -38,7 +38,7 @@
 namespace tvm_fixes {
 namespace {
 
-/*! \brief How many axes from `first` have the extent `whole` together; 0 if none are known to. */
+/*! \brief The number of axes, starting at `first`, with the product `whole`; 0 if unknown. */
 size_t CountFactors(const ObjectRef& whole, const Array<ObjectRef>& shape, size_t first) {
   static const GlobalFunction multiply("prim._OpMul");
   static const GlobalFunction analyzer("sym.Analyzer");
@@ -107,10 +107,10 @@ std::vector<AxisGroup>::const_iterator FindGroup(const std::vector<AxisGroup>& g
 namespace {
 
 /*!
- * \brief The layout of the result, if the argument's keeps each group together and in order.
+ * \brief The layout of the result if the argument's layout keeps each group together and in order.
  *
- * An axis that is split in blocks must be a group of its own, and stay one axis. An axis of the
- * result that no axis of the argument makes, of extent 1, follows the group before it.
+ * A split axis must form its own group and remain a single axis. A new axis of extent 1 follows the
+ * preceding group.
  */
 std::optional<std::string> FollowGroups(const std::string& layout, size_t ndim,
                                         const std::vector<AxisGroup>& groups) {
@@ -134,8 +134,8 @@ std::optional<std::string> FollowGroups(const std::string& layout, size_t ndim,
 /*!
  * \brief The layout nearest to `layout` that keeps each group together and in order.
  *
- * A group takes the place of the first of its axes. Where the argument has to be permuted anyway,
- * the result so stays as near to the layout that its readers want as it can.
+ * A group takes the position of its first axis. If the argument must be permuted anyway, this keeps
+ * the result as close as possible to the layout its users want.
  */
 std::string GatherGroups(const std::string& layout, const std::vector<AxisGroup>& groups) {
   std::string gathered;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/op/reshape.h
- * \brief What a relax.reshape does to the axes of its argument.
+ * \brief The mapping of axes by a relax.reshape.
  */
 #ifndef TVM_FIXES_RELAX_OP_RESHAPE_H_
 #define TVM_FIXES_RELAX_OP_RESHAPE_H_
@@ -26,7 +26,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief Neighbouring axes of the argument that become neighbouring axes of the result. */
+/*! \brief Adjacent axes of the argument that become adjacent axes of the result. */
 struct AxisGroup {
   std::vector<size_t> in;
   std::vector<size_t> out;
@@ -35,13 +35,14 @@ struct AxisGroup {
 /*!
  * \brief Split a reshape into the smallest groups of axes that do not exchange elements.
  *
- * An axis of extent 1 of the argument that the result lacks belongs to no group.
- * \return Nothing if symbolic extents become others, unless one extent is the product of several.
+ * An argument axis of extent 1 that the result drops belongs to no group.
+ * \return std::nullopt if symbolic extents are regrouped, unless one extent is the product of
+ *         several.
  */
 std::optional<std::vector<AxisGroup>> GroupAxes(const Array<ObjectRef>& in,
                                                 const Array<ObjectRef>& out);
 
-/*! \brief The group that has `axis` among its `axes`, which are those of one side; or the end. */
+/*! \brief The group with `axis` in its member `axes` (one side of the reshape), or the end. */
 std::vector<AxisGroup>::const_iterator FindGroup(const std::vector<AxisGroup>& groups,
                                                  std::vector<size_t> AxisGroup::* axes,
                                                  size_t axis);

@@ -14,11 +14,11 @@
  */
 /*!
  * \file src/relax/op/squeeze.cc
- * \brief Layouts of relax.squeeze.
+ * \brief Layout rule of relax.squeeze.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout over a squeeze of an axis counted from the end, which
- * PyTorch's pooling and attention often have. Symptom: std::bad_alloc, or memory overwritten.
- * Mechanism: the rule marks the axis in a string at its index, which is negative.
+ * TVM: seen in 0.27. Trigger: ConvertLayout of a squeeze with a negative axis, common in PyTorch's
+ * pooling and attention. Symptom: std::bad_alloc or memory corruption. Mechanism: the rule indexes
+ * a string with the negative axis.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
@@ -38,7 +38,7 @@ constexpr const char* kFixId = "squeeze-infer-layout";
 
 StockOpAttr stock_infer_layout(kOp, "FRelaxInferLayout");
 
-/*! \brief Which axes of the argument are removed; nothing if that is unknown. */
+/*! \brief Which axes of the argument are removed, or std::nullopt if that is unknown. */
 std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
   auto shape = ShapeOf(call.args()[0]);
   if (!shape) return std::nullopt;
@@ -55,7 +55,7 @@ std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
   for (int64_t axis : axes) {
     const int64_t from_start = NormalizeAxis(axis, ndim);
     if (from_start < 0 || from_start >= ndim) return std::nullopt;
-    // An extent that is a literal other than 1 is kept, as in PyTorch.
+    // As in PyTorch, a literal extent other than 1 is kept.
     removed[from_start] = !AsInt((*shape)[from_start]) || IsOne((*shape)[from_start]);
   }
   return removed;

@@ -14,13 +14,13 @@
  */
 /*!
  * \file src/relax/transform/broadcast_free_matmul.cc
- * \brief A matmul of a tensor that is repeated becomes the matmul of the tensor itself.
+ * \brief Replaces a matmul of a broadcast tensor by a matmul of the tensor itself.
  *
- * TVM: seen in 0.27. Trigger: a linear layer on an input that is not contiguous, a buffer as the
- * left operand of a matmul, `W.expand` before a bmm. Symptom: the weights are written out once for
- * each element of the batch, by FoldConstant into the library or else on every call. Mechanism:
- * PyTorch's decomposition expands both operands for a bmm, and no pass sees that matmul broadcasts
- * itself.
+ * TVM: seen in 0.27. Trigger: a linear layer on a non-contiguous input, a buffer as the left
+ * operand of a matmul, `W.expand` before a bmm. Symptom: the weights are copied for each element of
+ * the batch, into the library by FoldConstant or else on every call. Mechanism: PyTorch's
+ * decomposition expands both operands for a bmm, and no pass exploits that matmul itself
+ * broadcasts.
  *
  *     w1 = R.broadcast_to(w, [16, 64, 96])
  *     y = R.matmul(x, w1)                    =>   y = R.matmul(x, w)
@@ -53,7 +53,7 @@ constexpr const char* kName = "BroadcastFreeMatmul";
 
 using Vars = std::unordered_set<const Object*>;
 
-/*! \brief Record that the extents of a function's parameters are not negative. */
+/*! \brief Mark the extents of a function's parameters as non-negative. */
 void MarkExtents(Scalars* scalars, const Array<ObjectRef>& params) {
   static const GlobalFunction non_negative("relax.analysis.CollectNonNegativeExpressions");
   if (!params.defined()) return;
@@ -65,7 +65,7 @@ void MarkExtents(Scalars* scalars, const Array<ObjectRef>& params) {
   }
 }
 
-/*! \brief Whether an extent is 0, which in the shape of a reshape is not an extent. */
+/*! \brief Whether an extent is 0. In the target shape of a reshape, 0 has another meaning. */
 bool IsEmpty(const Array<ObjectRef>& shape) {
   return std::any_of(shape.begin(), shape.end(),
                      [](const ObjectRef& dim) { return AsInt(dim) == 0; });
@@ -77,18 +77,18 @@ struct Operand {
   Array<ObjectRef> shape;
   bool is_view;
 
-  /*! \brief The number of axes of the batch. */
+  /*! \brief The number of batch axes. */
   size_t num_batch() const { return shape.size() < 2 ? 0 : shape.size() - 2; }
   const AxisParts& axis_from_end(size_t i) const { return view.axes[view.axes.size() - i]; }
 };
 
-/*! \brief The shapes in which small operands are multiplied, and how the result grows again. */
+/*! \brief The operand shapes of a smaller matmul, and the shapes that expand its result. */
 struct SmallMatmul {
   Array<ObjectRef> lhs;
   Array<ObjectRef> rhs;
   /*! \brief The result with an axis for each part, of extent 1 where it is repeated. */
   Array<ObjectRef> parts;
-  /*! \brief The same with those that are repeated at their extents. */
+  /*! \brief The same, with repeated parts at their full extents. */
   Array<ObjectRef> repeated;
   /*! \brief The shape of the result. */
   Array<ObjectRef> shape;
@@ -104,21 +104,24 @@ class Planner {
     plan_.shape = shape;
   }
 
-  /*! \return Nothing if there is nothing to gain, or if it is unknown; `why` says which. */
+  /*!
+   * \return std::nullopt if the matmul does not become smaller, or that is unknown. `why` is the
+   *        reason.
+   */
   std::optional<SmallMatmul> Run(std::string* why) {
     const size_t lhs_rank = lhs_.shape.size(), rhs_rank = rhs_.shape.size();
     if (lhs_rank == 0 || rhs_rank == 0) return std::nullopt;
-    // A sum over equal elements is not the sum over one of them.
-    if (IsRepeated(lhs_.axis_from_end(1))) Pin(&lhs_);
-    if (IsRepeated(rhs_.axis_from_end(rhs_rank == 1 ? 1 : 2))) Pin(&rhs_);
+    // The reduction axis cannot shrink: repeated elements add up.
+    if (IsRepeated(lhs_.axis_from_end(1))) KeepUnchanged(&lhs_);
+    if (IsRepeated(rhs_.axis_from_end(rhs_rank == 1 ? 1 : 2))) KeepUnchanged(&rhs_);
     if (!lhs_.view.IsRepeated() && !rhs_.view.IsRepeated()) {
-      *why = "the sum is over what is repeated";
+      *why = "the reduction axis is repeated";
       return std::nullopt;
     }
     const size_t num_batch = std::max(lhs_.num_batch(), rhs_.num_batch());
     for (size_t axis = 0; axis < num_batch; ++axis) {
       if (!AddBatchAxis(axis, num_batch)) {
-        *why = "the extents of the batch do not tell what is repeated";
+        *why = "the batch extents leave open what is repeated";
         return std::nullopt;
       }
     }
@@ -140,13 +143,13 @@ class Planner {
   }
 
  private:
-  /*! \brief Take an operand as it is. */
-  static void Pin(Operand* operand) {
+  /*! \brief Use an operand unchanged. */
+  static void KeepUnchanged(Operand* operand) {
     operand->view = ViewOfShape(operand->shape);
     operand->is_view = false;
   }
 
-  /*! \brief The parts of an operand along an axis of the batch of the result; it may have none. */
+  /*! \brief The parts of an operand along a batch axis of the result; may be empty. */
   std::optional<AxisParts> PartsOf(const Operand& operand, size_t axis, size_t num_batch) const {
     const ObjectRef& extent = plan_.shape[axis];
     const AxisParts all_repeated = {{extent, true}};
@@ -196,7 +199,7 @@ class Planner {
     plan_.repeated.push_back(extent);
   }
 
-  /*! \brief Rows or columns: `dims` gets those that vary as one axis. */
+  /*! \brief Add the rows or columns: the varying parts become one axis in `dims`. */
   void AddMatrixAxis(const AxisParts& parts, const ObjectRef& extent, Array<ObjectRef>* dims) {
     if (!IsRepeated(parts)) {
       dims->push_back(extent);
@@ -214,10 +217,10 @@ class Planner {
     dims->push_back(varying);
   }
 
-  /*! \brief The leading axes of extent 1 that a matmul does not need of an operand. */
+  /*! \brief Drop leading axes of extent 1, which a matmul does not need. */
   void DropLeadingOnes() {
     for (auto [operand, dims] : {std::pair(&lhs_, &plan_.lhs), std::pair(&rhs_, &plan_.rhs)}) {
-      // One that stays as it is keeps its rank.
+      // An unchanged operand keeps its rank.
       const size_t least = operand->is_view ? 0 : operand->num_batch();
       size_t first = 0;
       while (first < dims->size() - std::min(least, dims->size()) && IsOne((*dims)[first])) ++first;
@@ -232,7 +235,7 @@ class Planner {
   bool gains_ = false;
 };
 
-/*! \brief The matmuls of a function that become smaller, and the views that they read. */
+/*! \brief Collects the matmuls of a function that become smaller, and the views that they read. */
 class Analysis : public Visitor {
  public:
   struct Matmul {
@@ -240,7 +243,7 @@ class Analysis : public Visitor {
     ObjectRef rhs;
     SmallMatmul small;
   };
-  /*! \brief How the source of a view comes from that of its operand. */
+  /*! \brief How the source of a view derives from the source of its operand. */
   struct Link {
     ObjectRef operand;
     std::optional<AxisPermutation> permutation;
@@ -258,7 +261,7 @@ class Analysis : public Visitor {
   }
 
   const std::unordered_map<const Object*, Matmul>& matmuls() const { return matmuls_; }
-  /*! \brief The views that these matmuls read, and those that lead to them, by variable. */
+  /*! \brief The views that these matmuls read, directly or indirectly, by variable. */
   const std::unordered_map<const Object*, Link>& links() const { return links_; }
 
  protected:
@@ -283,15 +286,15 @@ class Analysis : public Visitor {
         !StructuralEqual(TypeOf(binding.var()), TypeOf(binding.value()))) {
       return;
     }
-    if (IsBroadcastStep(*call)) Follow(binding.var(), *call);
+    if (IsBroadcastStep(*call)) RecordView(binding.var(), *call);
     if (call->IsOp("relax.matmul") && call->args().size() == 2) Plan(binding.var(), *call);
   }
 
   void VisitVarUse(const VarView& var) override { readers_[var.get()].push_back(reader_); }
 
  private:
-  void Follow(const ObjectRef& var, const CallView& call) {
-    // An output of a dataflow block may be read where the source of the view is out of scope.
+  void RecordView(const ObjectRef& var, const CallView& call) {
+    // A dataflow block's output may be read where the source of the view is out of scope.
     if (block_ != nullptr && !VarView(var.get()).is_dataflow()) return;
     const ObjectRef& operand = call.args()[0];
     auto known = views_.find(operand.get());
@@ -335,7 +338,7 @@ class Analysis : public Visitor {
     }
   }
 
-  /*! \brief The views that `expr` is made by, from the last one to the first. */
+  /*! \brief The chain of views that produces `expr`, from the last to the first. */
   std::vector<const Object*> ChainOf(const ObjectRef& expr) const {
     std::vector<const Object*> chain;
     for (auto link = links_.find(expr.get()); link != links_.end();
@@ -363,8 +366,9 @@ class Analysis : public Visitor {
   }
 
   /*!
-   * \brief Keep a matmul if it would permute again what is already permuted for another reader.
-   * \return Whether there was one.
+   * \brief Drop a matmul from the rewrite if it would repeat a permute that another user needs
+   *        anyway.
+   * \return Whether a matmul was dropped.
    */
   bool DropRecomputed() {
     const Vars needed = ViewsRead();
@@ -379,7 +383,7 @@ class Analysis : public Visitor {
       }
     }
     for (const Object* var : dropped) {
-      Log(var, "an operand is permuted for another reader as well");
+      Log(var, "an operand is also permuted for another user");
       matmuls_.erase(var);
     }
     return !dropped.empty();
@@ -453,7 +457,7 @@ class Rewriter : public Mutator {
     ObjectRef out =
         Normalize(builder(), MakeCall(call.op(), {View(lhs, small.lhs), View(rhs, small.rhs)},
                                       call.attrs(), call.ty_args(), nodes.expr.span(call.get())));
-    // TVM may forget the shape if extents are equal but written differently.
+    // TVM may lose the shape if equal extents are written differently.
     if (!ShapeOf(out)) return call.ref();
     if (!StructuralEqual(small.parts, small.repeated)) {
       if (!IsBroadcastOf(*ShapeOf(out), small.parts)) out = Reshape(Emit(out), small.parts);
@@ -463,7 +467,7 @@ class Rewriter : public Mutator {
     return StructuralEqual(TypeOf(out), TypeOf(call.ref())) ? out : Reshape(Emit(out), small.shape);
   }
 
-  /*! \brief Whether `shape` is `parts` but for leading axes of extent 1. */
+  /*! \brief Whether `shape` is `parts` up to leading axes of extent 1. */
   static bool IsBroadcastOf(const Array<ObjectRef>& shape, const Array<ObjectRef>& parts) {
     if (shape.size() > parts.size()) return false;
     const size_t added = parts.size() - shape.size();
@@ -476,7 +480,7 @@ class Rewriter : public Mutator {
     return Normalize(builder(), reshape(data, MakeShapeExpr(shape)).cast<ObjectRef>());
   }
 
-  /*! \brief `data` in another shape, bound to a variable. */
+  /*! \brief Reshape `data` and bind the result to a variable. */
   ObjectRef View(const ObjectRef& data, const Array<ObjectRef>& shape) {
     return StructuralEqual(*ShapeOf(data), shape) ? data : Emit(Reshape(data, shape));
   }
@@ -495,7 +499,7 @@ ObjectRef BroadcastFreeMatmul(const ObjectRef& function, const ObjectRef& mod) {
   const Analysis analysis(function, name);
   if (analysis.matmuls().empty()) return function;
   NoteUse(kFixId);
-  return RemoveMadeDead(Rewriter(mod, analysis).Rewrite(function), function, mod);
+  return RemoveNewlyDead(Rewriter(mod, analysis).Rewrite(function), function, mod);
 }
 
 TVM_FIXES_INIT_BLOCK() {

@@ -14,11 +14,11 @@
  */
 /*!
  * \file src/relax/transform/decompose_channelwise.cc
- * \brief Norms and PReLU as arithmetic, for layouts that split the channels.
+ * \brief Decomposes norms and PReLU into arithmetic, for layouts that split the channels.
  *
  * TVM: seen in 0.27. Trigger: ConvertLayout to a packed layout such as NCHW4c. Symptom: the
- * activation goes back to NCHW around each of these operators, or ConvertLayout throws. Mechanism:
- * they name one axis as the channels, but a packed layout splits it.
+ * activation is converted to NCHW around each of these operators, or ConvertLayout throws.
+ * Mechanism: they name a single channel axis, but a packed layout splits it.
  *
  *     y = R.nn.instance_norm(x, gamma, beta,      mean = R.mean(x, [2, 3], keepdims=True)
  *             channel_axis=1, axes=[2, 3])   =>   centered = x - mean
@@ -26,11 +26,12 @@
  *                                                 scale = rsqrt(variance + epsilon) * gamma
  *                                                 y = centered * scale + beta
  *
- * All but x, centered and y is small, with an extent of 1 wherever the activation is large. A
- * group norm averages over the channels of a group there. The variance is that of the centered
- * values: as the difference of two means it would lose the digits that they share.
+ * Only x, centered and y are large; all other values have an extent of 1 along the large axes. A
+ * group norm also averages these over the channels of each group. The variance is computed from the
+ * centered values, since a difference of two means would cancel.
  *
- * Removal: delete this file when TVM's rules and lowerings of them take packed layouts.
+ * Removal: delete this file when TVM's rules and lowerings of these operators support packed
+ * layouts.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -57,19 +58,19 @@ const GlobalFunction kReshape("relax.op.reshape");
 const GlobalFunction kBroadcastTo("relax.op.broadcast_to");
 const GlobalFunction kAstype("relax.op.astype");
 
-/*! \brief Whether shape and dtype of an expression are known. */
+/*! \brief Whether the shape and dtype of an expression are known. */
 bool IsKnown(const ObjectRef& expr) {
   return ShapeOf(expr) &&
          nodes.prim_type.IsInstance(TensorTypeView(TypeOf(expr).get()).dtype().get());
 }
 
-/*! \brief The dtype of a tensor that IsKnown. */
+/*! \brief The dtype of a tensor. Requires IsKnown. */
 DLDataType DtypeOf(const ObjectRef& tensor) {
   const TensorTypeView type(TypeOf(tensor).get());
   return nodes.prim_type.dtype(type.dtype().get());
 }
 
-/*! \brief The data of a norm and its attributes; axes are counted from the start. */
+/*! \brief The data and attributes of a norm, with non-negative axes. */
 struct Norm {
   ObjectRef data;
   Array<ObjectRef> shape;
@@ -78,7 +79,7 @@ struct Norm {
   ObjectRef gamma;
   ObjectRef beta;
 
-  /*! \brief The dtype of sums: 16 bits are too few. */
+  /*! \brief The accumulation dtype: 16 bits are too few. */
   const char* wide() const { return DtypeOf(data).bits == 64 ? "float64" : "float32"; }
   bool is_wide() const { return DtypeOf(data).bits >= 32; }
 };
@@ -104,7 +105,7 @@ class Decomposer : public Mutator {
   }
 
  private:
-  /*! \brief `where(data > 0, data, data * alpha)`, which keeps a NaN. */
+  /*! \brief `where(data > 0, data, data * alpha)`, which propagates NaN. */
   ObjectRef DecomposePRelu(const CallView& call) {
     if (!prelu_attrs.IsInstance(call.attrs().get()) || call.args().size() != 2) {
       return call.ref();
@@ -114,7 +115,7 @@ class Decomposer : public Mutator {
     if (!IsKnown(data) || !slopes || slopes->size() != 1) return call.ref();
     const Array<ObjectRef> shape = *ShapeOf(data);
     const int64_t axis = NormalizeAxis(prelu_attrs.axis(call.attrs().get()), shape.size());
-    // One slope for all channels is a scalar, which every layout takes.
+    // A single slope becomes a scalar, which fits every layout.
     const ObjectRef alpha = IsOne((*slopes)[0]) ? Apply(kReshape, call.args()[1], MakeShapeExpr({}))
                                                 : PerChannel(shape, axis, call.args()[1]);
     const DLDataType dtype = DtypeOf(data);
@@ -159,11 +160,11 @@ class Decomposer : public Mutator {
     return Scale(*norm, centered, mean(Apply(kMultiply, centered, centered)));
   }
 
-  /*! \brief The norm of a call with both gamma and beta and data of known shape. */
+  /*! \brief The norm of a call with gamma, beta and data of known shape. */
   template <typename Attrs>
   std::optional<Norm> NormOf(const CallView& call, const Attrs& attrs, int64_t channel_axis) {
     const Object* node = call.attrs().get();
-    // TVM's lowerings disagree about an operand that is switched off.
+    // TVM's lowerings disagree about disabled gamma and beta.
     if (!IsKnown(call.args()[0]) || !attrs.center(node) || !attrs.scale(node)) return std::nullopt;
     const Array<ObjectRef> shape = *ShapeOf(call.args()[0]);
     return Norm{call.args()[0],      shape,          NormalizeAxis(channel_axis, shape.size()),
@@ -175,7 +176,7 @@ class Decomposer : public Mutator {
     return Emit(op(args...).template cast<ObjectRef>());
   }
 
-  /*! \brief `values` in the dtype of sums. */
+  /*! \brief `values` in the accumulation dtype. */
   ObjectRef Widen(const Norm& norm, const ObjectRef& values) {
     if (norm.is_wide()) return values;
     return Apply(kAstype, values, tvm::ffi::StringToDLDataType(norm.wide()));
@@ -193,7 +194,7 @@ class Decomposer : public Mutator {
     return Widen(norm, PerChannel(norm.shape, norm.channel_axis, vector));
   }
 
-  /*! \brief The mean over the channels of each group, once for each channel. */
+  /*! \brief The mean over the channels of each group, repeated for each channel. */
   ObjectRef MeanOfGroups(const Norm& norm, const ObjectRef& per_channel, int64_t num_groups) {
     const Array<ObjectRef> shape = *ShapeOf(per_channel);
     const auto axis = static_cast<size_t>(norm.channel_axis);

@@ -14,16 +14,16 @@
  */
 /*!
  * \file src/relax/transform/dynamic_to_static.cc
- * \brief Shapes that a model computes with tensors become expressions over the extents of its
+ * \brief Replaces shapes that a model computes with tensors by expressions over the extents of its
  *        inputs.
  *
- * TVM: seen in 0.27. Trigger: a shape that is made by operators (Shape, Gather, Concat, Equal, If
- * in ONNX; x.shape in PyTorch). Symptom: types of unknown shape from there on, "cannot lower", a
- * branch that does not type-check although it is never taken. Mechanism: type inference reads
- * shapes only where they are literal expressions, and no pass follows the values of tensors.
+ * TVM: seen in 0.27. Trigger: a shape computed by operators (Shape, Gather, Concat, Equal, If in
+ * ONNX; x.shape in PyTorch). Symptom: unknown shapes from there on, "cannot lower", a branch that
+ * does not type-check although it is never taken. Mechanism: type inference uses only literal shape
+ * expressions, and no pass tracks the values of tensors.
  *
- * A rewrite uses only what holds for all inputs. What may hold for some inputs is left to run time:
- * unchanged, or as a match_cast that checks it.
+ * A rewrite relies only on facts that hold for all inputs. Everything else is left to run time:
+ * unchanged, or checked by a match_cast.
  *
  * Removal: delete this file, and shape_resolution.* and shape_values* under analysis/, when TVM
  * propagates shapes through tensors of integers.
@@ -54,7 +54,7 @@ constexpr const char* kName = "DynamicToStatic";
 
 using Symbols = std::unordered_set<ObjectRef, ObjectPtrHash, ObjectPtrEqual>;
 
-/*! \brief The variables that the calls of a function take as arguments. */
+/*! \brief Collects the variables that are call arguments in a function. */
 class Operands : public Visitor {
  public:
   explicit Operands(const ObjectRef& function) { VisitExpr(function); }
@@ -78,7 +78,7 @@ class Operands : public Visitor {
   std::unordered_set<ObjectRef, ObjectPtrHash, ObjectPtrEqual> operands_;
 };
 
-/*! \brief Makes the known shapes of a function static. */
+/*! \brief Makes shapes of a function static. */
 class ShapeResolver : public Mutator {
  public:
   ShapeResolver(const ObjectRef& mod, const FunctionView& function, const std::string& name)
@@ -95,7 +95,7 @@ class ShapeResolver : public Mutator {
   ObjectRef RewriteLeaf(const ObjectRef& leaf) override { return substitution_(leaf); }
   ObjectRef RewriteType(const ObjectRef& type) override { return substitution_(type); }
 
-  /*! \brief A symbol that a branch or a local function defines is not in scope after it. */
+  /*! \brief Symbols defined in a branch or a local function go out of scope after it. */
   ObjectRef RewriteScope(const Array<ObjectRef>& params, const ObjectRef& body) override {
     const Symbols outer_defined = defined_;
     const Substitution outer_substitution = substitution_;
@@ -124,13 +124,13 @@ class ShapeResolver : public Mutator {
       return Mutator::InferCall(original, call);
     } catch (const tvm::ffi::Error& error) {
       if (!in_block()) throw;
-      Log("TVM refuses the call with what is known now: " + error.message());
+      Log("TVM rejects the call with the inferred shapes: " + error.message());
     }
     try {
       return Mutator::InferCall(original, ForgetShapes(CallView(call.get())));
     } catch (const tvm::ffi::Error& error) {
       TVM_FFI_THROW(ValueError) << "`" << binding_ << "` in `" << name_
-                                << "` cannot have the shapes that it is given: " << error.message();
+                                << "` is called with invalid shapes: " << error.message();
     }
     return call;
   }
@@ -147,7 +147,7 @@ class ShapeResolver : public Mutator {
     } else {
       CheckSqueeze(binding);
     }
-    Follow(binding.var());
+    RecordValue(binding.var());
     binding_ = outer_binding;
   }
 
@@ -163,8 +163,8 @@ class ShapeResolver : public Mutator {
     for (const ObjectRef& extent : extents) scalars_.MarkNonNegative(extent);
   }
 
-  /*! \brief Record the value of the variable that was just bound in place of `var`. */
-  void Follow(const ObjectRef& var) {
+  /*! \brief Record the value of the variable just bound in place of `var`. */
+  void RecordValue(const ObjectRef& var) {
     const ObjectRef rewritten = RewriteExpr(var);
     const ObjectRef value = BoundValue(rewritten);
     if (!value.defined()) return;
@@ -176,7 +176,10 @@ class ShapeResolver : public Mutator {
     values_.Bind(rewritten, value);
   }
 
-  /*! \brief The call on operands of known rank only: it may be one that never runs. */
+  /*!
+   * \brief The call with operands of known rank but unknown shape, since it may be a call that
+   *        never runs.
+   */
   ObjectRef ForgetShapes(const CallView& call) {
     static const GlobalFunction tensor_type("relax.TensorType");
     std::vector<ObjectRef> args(call.args().begin(), call.args().end());
@@ -211,7 +214,7 @@ class ShapeResolver : public Mutator {
     EmitVarBinding(binding, is_tensor ? value : MakeShapeExpr(*actual));
   }
 
-  /*! \brief A check of a shape reads the variable: TVM cannot lower a check of expressions. */
+  /*! \brief Let a match_cast of a shape read the variable: TVM cannot lower one of expressions. */
   void KeepMatchCast(const BindingView& binding) {
     const ObjectRef original = binding.value();
     auto var = shape_vars_.find(original.get());
@@ -223,9 +226,9 @@ class ShapeResolver : public Mutator {
   }
 
   /*!
-   * \brief Take note of a symbol that a match_cast defines as `value`, null if that is unknown.
+   * \brief Record a symbol that a match_cast defines as `value`, or null if that is unknown.
    *
-   * An expression that would grow with each use keeps its name.
+   * An expression that would be duplicated at each use stays a symbol.
    */
   void Define(const ObjectRef& symbol, const ObjectRef& value, bool is_extent) {
     ObjectRef own = symbol;
@@ -233,10 +236,10 @@ class ShapeResolver : public Mutator {
     if (is_known && !scalars_.ProvesNegative(value)) {
       substitution_.Set(symbol, value);
     } else if (renames_) {
-      // The branch of an If is spliced after code that may define the symbol again.
+      // The spliced branch of an If may follow code that defines the same symbol.
       own = MakeVar(VarView(symbol.get()).name(), TypeOf(symbol), false);
       substitution_.Set(symbol, own);
-      Log("the symbol " + Name(symbol) + " is known at run time only");
+      Log("the symbol " + Name(symbol) + " is known only at run time");
     }
     defined_.insert(symbol);
     defined_.insert(own);
@@ -256,7 +259,7 @@ class ShapeResolver : public Mutator {
         [this](const ObjectRef& x, const ObjectRef& y) { return scalars_.ProvesEqual(x, y); });
   }
 
-  /*! \brief Whether a check of a tensor checks nothing but its shape. */
+  /*! \brief Whether a match_cast of a tensor checks only its shape. */
   static bool KeepsTensor(const TensorTypeView& checked, const ObjectRef& type) {
     auto tensor = As<TensorTypeView>(type);
     if (!tensor) return false;
@@ -272,7 +275,7 @@ class ShapeResolver : public Mutator {
                            ? scalars_.Decide(condition->elements[0])
                            : std::nullopt;
     if (!taken || in_dataflow_block()) {
-      Log("the condition is known at run time only");
+      Log("the condition is known only at run time");
       Mutator::RewriteBinding(binding);
       return Join(binding.var());
     }
@@ -286,7 +289,7 @@ class ShapeResolver : public Mutator {
     EmitVarBinding(binding, result);
   }
 
-  /*! \brief Name the shape of the result of an If, since TVM keeps only its rank. */
+  /*! \brief Give the result of an If a symbolic shape, since TVM keeps only its rank. */
   void Join(const ObjectRef& var) {
     const ObjectRef joined = RewriteExpr(var);
     auto tensor = As<TensorTypeView>(TypeOf(joined));
@@ -294,7 +297,7 @@ class ShapeResolver : public Mutator {
     if (!tensor || tensor->shape().defined() || !if_expr || !operands_.Has(var)) return;
     auto lhs = ShapeOf(if_expr->true_branch()), rhs = ShapeOf(if_expr->false_branch());
     if (!lhs || !rhs || lhs->size() != rhs->size() || lhs->empty()) {
-      return Log("the branches have no rank in common");
+      return Log("the branches have different ranks");
     }
     std::vector<ObjectRef> dims;
     for (size_t i = 0; i < lhs->size(); ++i) {
@@ -325,7 +328,7 @@ class ShapeResolver : public Mutator {
     return true;
   }
 
-  /*! \brief Rewrite a binding; before a squeeze of what may not be 1, check that it is. */
+  /*! \brief Rewrite a binding. Before a squeeze of extents that may not be 1, insert a check. */
   void CheckSqueeze(const BindingView& binding) {
     auto call = As<CallView>(binding.value());
     if (!call || !call->IsOp("relax.squeeze") || !call->args().defined()) {
@@ -336,7 +339,7 @@ class ShapeResolver : public Mutator {
         dims && VarView::Is(data.get())) {
       const ObjectRef type = MakeTensorType(*dims, TensorTypeView(TypeOf(data).get()));
       const ObjectRef original = call->args()[0];
-      // Only for this binding: elsewhere the extent may differ.
+      // For this binding only, since the extent may differ elsewhere.
       Replace(original, EmitMatchCast(String(binding_ + "_squeezed"), data, type));
       Mutator::RewriteBinding(binding);
       return Replace(original, data);
@@ -354,19 +357,18 @@ class ShapeResolver : public Mutator {
   Scalars scalars_;
   Operands operands_;
   ShapeValues values_;
-  /*! \brief The variables of shapes, by what they were before; their values are put in their
-   * places. */
+  /*! \brief The original shape variables and their replacements. */
   std::unordered_map<const Object*, ObjectRef> shape_vars_;
-  /*! \brief The symbols that are in scope. */
+  /*! \brief The symbols in scope. */
   Symbols defined_;
   Substitution substitution_;
-  /*! \brief Whether symbols that are defined here get new names. */
+  /*! \brief Whether symbols defined here are renamed. */
   bool renames_ = false;
   /*! \brief The name of the variable that is being bound. */
   std::string binding_;
 };
 
-/*! \brief The function with the type of its new body as its result type, if that changed. */
+/*! \brief Update the result type of a function if the type of its body changed. */
 ObjectRef RefineResult(const ObjectRef& function, const ObjectRef& original) {
   const FunctionView view(function.get());
   const ObjectRef& body = FunctionView(original.get()).body();
@@ -383,7 +385,7 @@ ObjectRef DynamicToStatic(const ObjectRef& mod) {
     if (auto view = As<FunctionView>(function); view && !IsKernel(*view)) {
       const std::string name(nodes.global_var.name_hint(global_var.get()));
       resolved = ShapeResolver(mod, *view, name).Rewrite(function);
-      resolved = RemoveMadeDead(resolved, function, mod);
+      resolved = RemoveNewlyDead(resolved, function, mod);
       if (!resolved.same_as(function)) resolved = RefineResult(resolved, function);
     }
     changed |= !resolved.same_as(function);

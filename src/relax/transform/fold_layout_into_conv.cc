@@ -14,24 +14,22 @@
  */
 /*!
  * \file src/relax/transform/fold_layout_into_conv.cc
- * \brief Lets convolutions read and write what ConvertLayout transforms in front of and behind
- * them.
+ * \brief Folds layout transforms before and after convolutions into their layouts.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout, at the ends of a model and where it leaves a layout.
- * Symptom: a copy of the activation in front of a convolution or behind it. Mechanism:
- * ConvertLayout asks each convolution for one layout of data and output, and transforms what does
- * not have it. But a convolution reads each element of its data and writes each of its output by
- * index in any case, and data_layout and out_layout may differ.
+ * TVM: seen in 0.27. Trigger: ConvertLayout at the ends of a model and wherever it leaves a layout.
+ * Symptom: a copy of the activation before or after a convolution. Mechanism: ConvertLayout uses
+ * the same layout for the data and output of a convolution, and inserts transforms where needed.
+ * But a convolution accesses data and output by index, and data_layout and out_layout may differ.
  *
  *     lv = R.permute_dims(x, [0, 2, 3, 1])
  *     lv1 = R.nn.conv2d(lv, w,               =>  lv1 = R.nn.conv2d(x, w,
  *             data_layout="NHWC", …)                     data_layout="NCHW", …)
  *
- * TVM itself cannot lower a convolution whose layouts differ: this is for the lowerings of this
- * project. There the layout of the data decides how a grouped convolution is vectorized, so grouped
- * convolutions are not changed.
+ * TVM cannot lower a convolution with different layouts, so this pass requires the lowerings of
+ * this project. There the data layout determines how a grouped convolution is vectorized, so
+ * grouped convolutions are not changed.
  *
- * Removal: delete this file when ConvertLayout chooses the layouts of data and output one by one.
+ * Removal: delete this file when ConvertLayout chooses the layouts of data and output separately.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -60,11 +58,11 @@ char Capital(char letter) {
   return letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
 }
 
-/*! \brief A convolution that is lowered in any layouts. */
+/*! \brief A convolution with a lowering for any layouts. */
 struct Convolution {
   std::string data_layout;
   std::string out_layout;
-  /*! \brief The number of channels of the data. */
+  /*! \brief The number of data channels. */
   int64_t channels;
 };
 
@@ -119,7 +117,7 @@ std::optional<Move> AsMove(const CallView& call) {
   auto result = ShapeOf(call.ref());
   if (!permutation || !result) return std::nullopt;
   Rearrangement order(call.args()[0]);
-  // Permuting by the identity splits atoms until each axis of the result is a product of some.
+  // The identity permute splits atoms until each axis of the result is a product of atoms.
   AxisPermutation identity{*result, std::vector<int64_t>(result->size())};
   std::iota(identity.axes.begin(), identity.axes.end(), 0);
   if (!order.Permute(*permutation, *result) || !order.Permute(identity, *result)) {
@@ -131,7 +129,7 @@ std::optional<Move> AsMove(const CallView& call) {
   return Move{std::move(order), std::move(argument), std::move(*atoms)};
 }
 
-/*! \brief Names the axes on one side of a move after those on the other. */
+/*! \brief Maps axis names from one side of a move to the other. */
 class AxisNames {
  public:
   /*! \param layout The layout of the axes with the atoms `atoms`. */
@@ -140,7 +138,8 @@ class AxisNames {
       : order_(order) {
     const std::vector<LayoutAxis> axes = AxesOf(layout);
     is_valid_ = axes.size() == atoms.size();
-    // The blocks of an axis are its outer part, the inside of a block the inner part.
+    // The outer part of a split axis is the block index, the inner part the position within a
+    // block.
     for (const bool inner : {false, true}) {
       for (size_t i = 0; is_valid_ && i < axes.size(); ++i) {
         if ((axes[i].factor > 0) != inner) continue;
@@ -152,7 +151,8 @@ class AxisNames {
 
   /*!
    * \brief The layout of the axes with the atoms `atoms`.
-   * \return Nothing unless each is an axis, its blocks, or the inside of a block.
+   * \return std::nullopt unless each axis is a whole axis, its block index, or the position within
+   *         a block.
    */
   std::optional<std::string> Name(const Rearrangement::AtomsByAxis& atoms) const {
     if (!is_valid_) return std::nullopt;
@@ -187,7 +187,7 @@ class AxisNames {
     return atoms_of_.emplace_back(letter, std::vector<size_t>()).second;
   }
 
-  /*! \brief The name of an axis with these atoms, empty if it has none. */
+  /*! \brief The name of the axis with these atoms, empty if there is none. */
   std::string NameOf(const std::vector<size_t>& atoms) const {
     for (const auto& [letter, all] : atoms_of_) {
       const auto first = std::find(all.begin(), all.end(), atoms[0]);
@@ -197,7 +197,7 @@ class AxisNames {
         return "";
       }
       if (first == all.begin()) return std::string(1, letter);
-      // In blocks of a spatial axis, neighbours would be found by division.
+      // Blocks of a spatial axis would need divisions to address neighbors.
       return letter == 'C' ? ChannelBlock(atoms) : "";
     }
     return "";
@@ -214,7 +214,10 @@ class AxisNames {
     return extent == 1 ? "" : std::to_string(extent) + 'c';
   }
 
-  /*! \brief Take the axis `one`, of extent 1, for the blocks of channels that are one block. */
+  /*!
+   * \brief If the channels are a single block, use the axis `one`, of extent 1, as their block
+   *        index.
+   */
   bool NameSingleBlock(std::vector<std::string>& names, std::string& one,
                        const Rearrangement::AtomsByAxis& atoms) const {
     auto channels = std::find(names.begin(), names.end(), "C");
@@ -228,28 +231,27 @@ class AxisNames {
 
   const Rearrangement& order_;
   bool is_valid_;
-  /*! \brief By name of the axis, outermost first. */
+  /*! \brief The atoms by axis name, outermost first. */
   std::vector<std::pair<char, std::vector<size_t>>> atoms_of_;
 };
 
-/*! \brief Whether this project lowers these layouts, not TVM, whose lowering is not scheduled. */
+/*! \brief Whether this project lowers these layouts. TVM's lowering would be unscheduled. */
 bool IsLoweredHere(const std::string& data, const std::string& out) {
   return data != out || IsPacked(data);
 }
 
 /*!
- * \brief Whether data is read as fast in a layout as after a transform.
+ * \brief Whether reading data in a layout is as fast as after a transform.
  *
- * The lowering sums over the channels innermost. If they are not innermost in memory, each is in
- * its own cache line, and their distances are often powers of two: a cache holds about eight such
- * lines.
+ * The lowering reduces over the channels innermost. If they are not innermost in memory, each is in
+ * its own cache line, often at power-of-two strides, of which a cache holds only about eight.
  */
 bool IsReadFast(const std::string& layout, int64_t channels) {
   constexpr int64_t kFewChannels = 8;
   return Capital(layout.back()) == 'C' || channels <= kFewChannels;
 }
 
-/*! \brief The data layout in which a convolution reads the argument of a move of its data. */
+/*! \brief The data layout with which a convolution can read the argument of a move directly. */
 std::optional<std::string> FoldedDataLayout(const CallView& call, const CallView& move) {
   auto convolution = AsConvolution(call);
   auto moved = convolution ? AsMove(move) : std::nullopt;
@@ -261,7 +263,7 @@ std::optional<std::string> FoldedDataLayout(const CallView& call, const CallView
   return pays ? layout : std::nullopt;
 }
 
-/*! \brief The output layout in which a convolution writes the result of a move of its own. */
+/*! \brief The output layout with which a convolution can write the result of a following move. */
 std::optional<std::string> FoldedOutLayout(const CallView& call, const CallView& move) {
   auto convolution = AsConvolution(call);
   auto moved = convolution ? AsMove(move) : std::nullopt;
@@ -272,15 +274,15 @@ std::optional<std::string> FoldedOutLayout(const CallView& call, const CallView&
   return pays ? layout : std::nullopt;
 }
 
-/*! \brief Who reads what. */
+/*! \brief Counts the readers of each variable. */
 class Readers : public Visitor {
  public:
   explicit Readers(const ObjectRef& function) { VisitExpr(function); }
 
   bool IsReadOnce(const ObjectRef& var) const { return Count(reads_, var) == 1; }
 
-  /*! \brief Whether all that reads the result of a move are convolutions that can do without it. */
-  bool CanDoWithout(const ObjectRef& var) const {
+  /*! \brief Whether all readers of a move's result are convolutions that can absorb the move. */
+  bool AllReadersCanFold(const ObjectRef& var) const {
     return Count(reads_, var) == Count(foldable_reads_, var);
   }
 
@@ -325,21 +327,22 @@ class Folder : public Mutator {
     if (!before) return value;
     if (readers_.IsReadOnce(read)) {
       if (auto layout = FoldedOutLayout(*before, *call)) {
-        return InPlaceOf(value, *before, before->args()[0], "out_layout", *layout);
+        return ReplaceByConv(value, *before, before->args()[0], "out_layout", *layout);
       }
     }
-    if (readers_.CanDoWithout(read)) {
+    if (readers_.AllReadersCanFold(read)) {
       if (auto layout = FoldedDataLayout(*call, *before)) {
-        return InPlaceOf(value, *call, before->args()[0], "data_layout", *layout);
+        return ReplaceByConv(value, *call, before->args()[0], "data_layout", *layout);
       }
     }
     return value;
   }
 
  private:
-  /*! \brief A convolution of `data` in another layout, if that has the type of `value`. */
-  ObjectRef InPlaceOf(const ObjectRef& value, const CallView& convolution, const ObjectRef& data,
-                      const char* attribute, const std::string& layout) const {
+  /*! \brief A convolution of `data` with another layout, if its type is that of `value`. */
+  ObjectRef ReplaceByConv(const ObjectRef& value, const CallView& convolution,
+                          const ObjectRef& data, const char* attribute,
+                          const std::string& layout) const {
     const ObjectRef attrs = WithFields(convolution.attrs(), {{attribute, String(layout)}});
     const ObjectRef folded =
         Normalize(builder(), MakeCall(convolution.op(), {data, convolution.args()[1]}, attrs,

@@ -14,13 +14,12 @@
  */
 /*!
  * \file src/relax/transform/insert_runtime_checks.cc
- * \brief A model checks at run time what its operators require of their operands, and the verifier
- *        can neither prove nor disprove.
+ * \brief Inserts runtime checks for operator requirements that the verifier can neither prove nor
+ *        disprove.
  *
- * It also checks an index that is disproved: without the verifier, it would be read silently. A
- * check of extents that are known when the function begins stands at its begin, once; any other
- * stands before the call that it is about. It raises an AssertionError that names the call and both
- * values.
+ * It also checks provably wrong indices, which would otherwise be read silently. A check of extents
+ * that are known on entry is placed at the start of the function, once; any other check precedes
+ * its call. A failing check raises an AssertionError that names the call and both values.
  *
  *     lv = R.matmul(x, w)           R.assert_op(k == j, k, j, format="`lv` = R.matmul: … {} … {}")
  *     # x: (4, k), w: (j, 4)   =>   lv = R.matmul(x, w)
@@ -54,16 +53,16 @@ using verifier::Obligation;
 using verifier::Requirement;
 using verifier::Verifier;
 
-/*! \brief A check, and the call that it is about. */
+/*! \brief A check and its call. */
 struct RuntimeCheck {
   Obligation obligation;
-  /*! \brief The call, which outlives the check. */
+  /*! \brief The checked call, which outlives the check. */
   const Object* call;
   /*! \brief The message: "`lv` = relax.matmul: … expected {}, got {}". */
   std::string format;
 };
 
-/*! \brief A text as part of a format string. */
+/*! \brief Escape a text for use in a format string. */
 std::string Escape(const std::string& text) {
   std::string escaped;
   for (char c : text) escaped.append(c == '{' || c == '}' ? 2 : 1, c);
@@ -86,7 +85,7 @@ std::string ExpectedFormat(const Obligation& obligation, bool is_scalar) {
   }
 }
 
-/*! \brief The checks of a function: those at its begin, and those before a binding. */
+/*! \brief The checks of a function: at its start, and before bindings. */
 struct RuntimeChecks {
   std::vector<RuntimeCheck> at_begin;
   std::unordered_map<const Object*, std::vector<RuntimeCheck>> before;
@@ -94,7 +93,7 @@ struct RuntimeChecks {
   bool empty() const { return at_begin.empty() && before.empty(); }
 };
 
-/*! \brief Finds what is to be checked in a function. */
+/*! \brief Collects the required checks of a function. */
 class CheckCollector : public Visitor {
  public:
   CheckCollector(Verifier* verifier, const FunctionView& function) : verifier_(verifier) {
@@ -115,7 +114,7 @@ class CheckCollector : public Visitor {
     --num_ifs_;
   }
 
-  /*! \brief A local function is rewritten where it is lifted. */
+  /*! \brief Local functions are handled after they are lifted. */
   void VisitFunction(const FunctionView& /*function*/) override {}
 
   void VisitBinding(const BindingView& binding) override {
@@ -139,13 +138,13 @@ class CheckCollector : public Visitor {
       call.args.push_back(verifier_->types().Intern(TypeOf(arg)));
     }
     for (Obligation& obligation : verifier::ObligationsOf(verifier_, call)) {
-      if (!IsOpen(obligation) || !CanBeStated(obligation)) continue;
+      if (!NeedsRuntimeCheck(obligation) || !IsExpressible(obligation)) continue;
       const bool is_early = num_ifs_ == 0 && IsKnownAtBegin(obligation);
       const auto key =
           std::make_tuple(obligation.requirement, obligation.actual.dim, obligation.expected.dim);
-      if (is_early && !told_.insert(key).second) continue;
+      if (is_early && !checked_at_begin_.insert(key).second) continue;
       std::string format = FormatOf(var, call, obligation);
-      if (IsThere(obligation, format)) continue;
+      if (IsAlreadyInserted(obligation, format)) continue;
       RuntimeCheck check{std::move(obligation), view.get(), std::move(format)};
       (is_early ? checks.at_begin : checks.before[var.get()]).push_back(std::move(check));
     }
@@ -160,43 +159,49 @@ class CheckCollector : public Visitor {
            ": expected " + ExpectedFormat(obligation, is_scalar);
   }
 
-  /*! \brief The text of a check but for the variable, which passes rename. */
+  /*! \brief The text of a check without the variable name, which passes may change. */
   static std::string WithoutName(const std::string& format) {
     const size_t end = format.find("` = ");
     return end == std::string::npos ? format : format.substr(end);
   }
 
-  /*! \brief Remember a check that was inserted before. */
+  /*! \brief Record a check that is already in the function. */
   void CollectAssertion(const CallView& call) {
     const Array<ObjectRef>& args = call.args();
     if (!args.defined() || args.size() < 4 || !nodes.string_imm.IsInstance(args[1].get())) return;
     const std::string format = nodes.string_imm.value(args[1].get());
     const DimId expected = verifier_->dims().Intern(args[2]);
     const DimId actual = verifier_->dims().Intern(args[3]);
-    there_.insert({WithoutName(format), expected, actual});
+    existing_checks_.insert({WithoutName(format), expected, actual});
   }
 
-  /*! \brief Whether a check is already there; indices are checked before each call. */
-  bool IsThere(const Obligation& obligation, const std::string& format) {
+  /*! \brief Whether the function already has a check. Indices are checked before each call. */
+  bool IsAlreadyInserted(const Obligation& obligation, const std::string& format) {
     const std::string text = WithoutName(format);
     if (obligation.requirement != Requirement::kIndicesOf) {
-      return there_.count({text, obligation.expected.dim, obligation.actual.dim}) != 0;
+      return existing_checks_.count({text, obligation.expected.dim, obligation.actual.dim}) != 0;
     }
-    auto found = there_.lower_bound({text, 0, 0});
-    if (found == there_.end() || std::get<0>(*found) != text) return false;
-    there_.erase(found);
+    auto found = existing_checks_.lower_bound({text, 0, 0});
+    if (found == existing_checks_.end() || std::get<0>(*found) != text) return false;
+    existing_checks_.erase(found);
     return true;
   }
 
-  /*! \brief Whether to check at run time; also a wrong index, which would be read silently. */
-  static bool IsOpen(const Obligation& obligation) {
+  /*!
+   * \brief Whether to check at run time: unproven obligations, and wrong indices, which would be
+   *        read silently.
+   */
+  static bool NeedsRuntimeCheck(const Obligation& obligation) {
     return obligation.relation == verifier::Relation::kUnknown ||
            (obligation.relation == verifier::Relation::kDisproved &&
             obligation.requirement == Requirement::kIndicesOf);
   }
 
-  /*! \brief Whether TVM takes both extents as arguments: a T.if_then_else is a call. */
-  bool CanBeStated(const Obligation& obligation) const {
+  /*!
+   * \brief Whether TVM accepts both extents as arguments; a T.if_then_else, which is a call, is not
+   *        accepted.
+   */
+  bool IsExpressible(const Obligation& obligation) const {
     return verifier_->dims().IsRead(obligation.actual.dim) &&
            verifier_->dims().IsRead(obligation.expected.dim);
   }
@@ -213,13 +218,13 @@ class CheckCollector : public Visitor {
 
   Verifier* verifier_;
   std::set<const Object*> known_at_begin_;
-  std::set<std::tuple<Requirement, DimId, DimId>> told_;
-  /*! \brief The checks that were inserted before: format, expected, actual. */
-  std::multiset<std::tuple<std::string, DimId, DimId>> there_;
+  std::set<std::tuple<Requirement, DimId, DimId>> checked_at_begin_;
+  /*! \brief The checks already in the function: format, expected, actual. */
+  std::multiset<std::tuple<std::string, DimId, DimId>> existing_checks_;
   int num_ifs_ = 0;
 };
 
-/*! \brief Puts checks into a function. */
+/*! \brief Inserts checks into a function. */
 class CheckInserter : public Mutator {
  public:
   CheckInserter(const ObjectRef& mod, Verifier* verifier, RuntimeChecks checks)
@@ -258,7 +263,7 @@ class CheckInserter : public Mutator {
                {expected, actual});
   }
 
-  /*! \brief Compare the least and the greatest index with the extent of the axis. */
+  /*! \brief Emit a comparison of the least and the greatest index with the extent of the axis. */
   void EmitIndexCheck(const RuntimeCheck& check) {
     static const GlobalFunction min("relax.op.min");
     static const GlobalFunction max("relax.op.max");
@@ -343,7 +348,7 @@ class CheckInserter : public Mutator {
   RuntimeChecks checks_;
 };
 
-/*! \brief A function with checks; itself where there is nothing to check. */
+/*! \brief Insert checks into a function. Returns the function itself if there are none. */
 ObjectRef InsertChecks(const ObjectRef& function, const ObjectRef& mod, Verifier* verifier) {
   static const GlobalFunction with_attr("ir.BaseFuncWithAttr");
   auto view = As<FunctionView>(function);
@@ -351,7 +356,7 @@ ObjectRef InsertChecks(const ObjectRef& function, const ObjectRef& mod, Verifier
   CheckCollector collector(verifier, *view);
   if (collector.checks.empty()) return function;
   ObjectRef checked = CheckInserter(mod, verifier, std::move(collector.checks)).Rewrite(function);
-  // An assertion is an effect, but not one that a caller must know about.
+  // An assertion is a side effect, but callers need not know.
   if (!view->is_pure()) return checked;
   return with_attr(tvm::ffi::RValueRef<ObjectRef>(std::move(checked)), String("relax.force_pure"),
                    true)
@@ -367,7 +372,7 @@ ObjectRef InsertRuntimeChecks(const ObjectRef& mod) {
   static const GlobalFunction to_non_dataflow("relax.transform.ToNonDataflow");
   static const GlobalFunction convert_to_dataflow("relax.transform.ConvertToDataflow");
   if (!IsEnabled(kFixId)) return mod;
-  // A check has an effect: it goes between dataflow blocks, which are rebuilt around it.
+  // Checks have side effects, so they go between dataflow blocks, which are rebuilt around them.
   const ObjectRef plain = RunPass(to_non_dataflow().cast<ObjectRef>(), mod);
   Verifier verifier(plain);
   Map<ObjectRef, ObjectRef> functions;

@@ -14,16 +14,16 @@
  */
 /*!
  * \file src/relax/transform/prepare_layout.cc
- * \brief Clears the way for ConvertLayout, which gives up a layout at a reshape of a constant and
- *        transforms values that nobody reads; and clears away the identities that it leaves.
+ * \brief Simplifies a function before and after ConvertLayout, which drops a layout at a reshape of
+ *        a constant, transforms dead values and leaves identities behind.
  *
- * A field taken of a tuple becomes the field; a reshape of a constant becomes a constant that
- * shares its memory; a constant operand of a broadcast gets the rank of the result; a permute or a
- * layout_transform that leaves every element where it is becomes a reshape; permutes and
- * layout_transforms in a row, with reshapes between them, become one permute, and reshapes in a row
- * one reshape; a pixel shuffle becomes reshapes around a permute; an operator that changes nothing
- * is dropped; and so is what a dataflow block no longer needs then. A call that is cast gets a
- * variable, since ConvertLayout raises at a cast of anything else.
+ * A TupleGetItem of a known tuple becomes its field. A reshape of a constant becomes a constant
+ * that shares its memory. A constant operand of a broadcast gets the rank of the result. A permute
+ * or layout_transform that moves no element becomes a reshape. Consecutive permutes and
+ * layout_transforms, with reshapes between them, become one permute, and consecutive reshapes one
+ * reshape. A pixel shuffle becomes reshapes around a permute. Identities and bindings that become
+ * dead are removed. The operand of a match_cast is bound to a variable, since ConvertLayout raises
+ * otherwise.
  *
  *     lv0 = R.reshape(bias, R.shape([1, 8, 1, 1]))          lv1 = R.add(x, bias_1x8x1x1)
  *     lv1 = R.add(x, lv0)                              =>   gv = R.nn.relu(lv1)
@@ -52,27 +52,27 @@ namespace {
 
 constexpr const char* kFixId = "prepare-layout";
 
-/*! \brief Whether a call sees its first argument in another shape. */
+/*! \brief Whether a call is a reshape of its first argument. */
 bool IsReshape(const CallView& call) {
   return !call.args().empty() && (call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") ||
                                   call.IsOp("relax.squeeze"));
 }
 
-/*! \brief Whether a call moves the elements of its first argument, or may do so. */
+/*! \brief Whether a call may move the elements of its first argument. */
 bool IsMove(const CallView& call) {
   return !call.args().empty() &&
          (call.IsOp("relax.permute_dims") || call.IsOp("relax.layout_transform"));
 }
 
-/*! \brief Whether a call is a permute that swaps the last two axes, and nothing else. */
-bool IsMatrixTransposition(const CallView& call) {
+/*! \brief Whether a call is a permute that only swaps the last two axes. */
+bool IsMatrixTranspose(const CallView& call) {
   auto axes = PermutedAxes(call);
   if (!axes || axes->size() < 2) return false;
   std::swap((*axes)[axes->size() - 2], (*axes)[axes->size() - 1]);
   return std::is_sorted(axes->begin(), axes->end());
 }
 
-/*! \brief The variables that a matmul reads as its second operand, which it can read transposed. */
+/*! \brief Collects the second operands of matmuls, which a matmul can read transposed. */
 class SecondOperands : public Visitor {
  public:
   explicit SecondOperands(const ObjectRef& function) { VisitExpr(function); }
@@ -107,7 +107,7 @@ bool IsBroadcastingBinary(const CallView& call) {
          names.count(nodes.op.name(call.op().get())) != 0;
 }
 
-/*! \brief The values of dims that are all static, nothing otherwise. */
+/*! \brief The values of static dims, or std::nullopt if a dim is symbolic. */
 std::optional<std::vector<int64_t>> AsInts(const Array<ObjectRef>& dims) {
   std::vector<int64_t> values;
   for (const ObjectRef& dim : dims) {
@@ -118,7 +118,7 @@ std::optional<std::vector<int64_t>> AsInts(const Array<ObjectRef>& dims) {
   return values;
 }
 
-/*! \brief The dims of a tensor whose shape is static, nothing otherwise. */
+/*! \brief The dims of a tensor of static shape, or std::nullopt. */
 std::optional<std::vector<int64_t>> StaticShape(const ObjectRef& expr) {
   auto shape = ShapeOf(expr);
   return shape ? AsInts(*shape) : std::nullopt;
@@ -132,7 +132,7 @@ bool HasZero(const std::optional<Array<ObjectRef>>& shape) {
 
 /*! \brief A contiguous tensor viewed in another shape with the same number of elements. */
 tvm::ffi::Tensor ViewAs(const tvm::ffi::Tensor& tensor, const std::vector<int64_t>& shape) {
-  // Never empty: the view of a scalar must have pointers too.
+  // One extra element, so that the pointers of a scalar's view are not null.
   std::vector<int64_t> strides(shape.size() + 1, 1);
   for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
   const int64_t* extents = shape.empty() ? strides.data() : shape.data();
@@ -155,7 +155,7 @@ ObjectRef ReshapeConstant(const ObjectRef& expr, const std::vector<int64_t>& sha
   return MakeConstant(ViewAs(*tensor, shape), MakeTensorType(dims, *type));
 }
 
-/*! \brief The rewrites of single values. */
+/*! \brief Rewrites single values. */
 class Simplifier : public Mutator {
  public:
   Simplifier(const ObjectRef& mod, const ObjectRef& function)
@@ -164,7 +164,7 @@ class Simplifier : public Mutator {
  protected:
   void RewriteBinding(const BindingView& binding) override {
     const ObjectRef outer = std::exchange(bound_var_, binding.var());
-    // ConvertLayout knows the layouts of variables, and raises at a cast of anything else.
+    // ConvertLayout tracks the layouts of variables, and raises at a cast of anything else.
     if (binding.is_match_cast() && KindOf(binding.var().get()) == Kind::kDataflowVar &&
         KindOf(binding.value().get()) == Kind::kCall) {
       const ObjectRef cast = MakeMatchCast(binding.var(), Emit(RewriteExpr(binding.value())),
@@ -180,7 +180,7 @@ class Simplifier : public Mutator {
     if (auto get_item = As<TupleGetItemView>(value)) return ForwardField(*get_item);
     auto call = As<CallView>(value);
     if (!call) return value;
-    // TVM's reshape takes an extent of 0 for that of an axis of the data.
+    // In TVM's reshape, an extent of 0 copies an extent of the data.
     if ((IsReshape(*call) || IsMove(*call)) && HasZero(ShapeOf(value))) return value;
     if (IsReshape(*call)) return JoinReshapes(*call);
     if (IsMove(*call)) return JoinMoves(*call);
@@ -202,15 +202,15 @@ class Simplifier : public Mutator {
       return get_item.ref();
     }
     const ObjectRef field = tuple->fields()[index];
-    // A tuple that is an output of its block may be read where the field is out of scope.
+    // An output tuple of a block may be read where the field is out of scope.
     const bool may_escape = KindOf(var.get()) == Kind::kVar && HoldsDataflowVar(field);
     return may_escape || !field.defined() ? get_item.ref() : field;
   }
 
   /*!
-   * \brief Join a permute or layout_transform with the one before it, past reshapes.
+   * \brief Merge a permute or layout_transform with the preceding one, across reshapes.
    *
-   * A transposition that a matmul may read as it lies is left to the matmul.
+   * A transpose that a matmul can absorb is left to the matmul.
    *
    *     b = R.layout_transform(a, …)          c = R.reshape(a, …)
    *     c = R.reshape(b, …)               =>   d = R.permute_dims(c, …)
@@ -227,7 +227,7 @@ class Simplifier : public Mutator {
     if (moves.IsIdentity()) return View(moves.source(), *result);
     if (move.IsIdentity()) return View(move.source(), *result);
     if (moves.num_permutes() < 2 ||
-        (second_operands_.Contains(bound_var_) && IsMatrixTransposition(call))) {
+        (second_operands_.Contains(bound_var_) && IsMatrixTranspose(call))) {
       return call.ref();
     }
     const AxisPermutation joined = moves.Join(*result);
@@ -237,18 +237,18 @@ class Simplifier : public Mutator {
     return HaveSameShape(permuted, call.ref()) ? permuted : View(Emit(permuted), *result);
   }
 
-  /*! \brief How the result of a move comes from the earliest value that leads to it by moves. */
+  /*! \brief The rearrangement from the start of a chain of moves to the result of `call`. */
   Rearrangement Trace(const CallView& call) const {
     std::vector<CallView> steps{call};
-    // The move before is joined with those before it, if possible; a transposition may not be.
+    // A preceding move is already merged with those before it, except possibly a transpose.
     for (bool joined = false; !joined;) {
       auto before = As<CallView>(ValueInScope(steps.back().args()[0]));
       if (!before || !ShapeOf(before->ref())) break;
       if (!IsReshape(*before) && !AsAxisPermutation(*before)) break;
-      joined = IsMove(*before) && !IsMatrixTransposition(*before);
+      joined = IsMove(*before) && !IsMatrixTranspose(*before);
       steps.push_back(*before);
     }
-    // A reshape before the first move would only add axes to respect.
+    // A reshape before the first move would only split more axes.
     while (IsReshape(steps.back()) || !ShapeOf(steps.back().args()[0])) steps.pop_back();
     Rearrangement moves(steps.back().args()[0]);
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
@@ -269,7 +269,7 @@ class Simplifier : public Mutator {
     return reshape && reshape->args()[0].same_as(data) ? call.ref() : view;
   }
 
-  /*! \brief `data` in another shape: itself, a constant, or a single reshape. */
+  /*! \brief `data` in another shape: unchanged, as a constant, or by a single reshape. */
   ObjectRef View(ObjectRef data, const Array<ObjectRef>& shape) const {
     static const GlobalFunction reshape("relax.op.reshape");
     while (auto before = As<CallView>(ValueInScope(data))) {
@@ -285,17 +285,16 @@ class Simplifier : public Mutator {
     return Normalize(builder(), reshape(data, MakeShapeExpr(shape)).cast<ObjectRef>());
   }
 
-  /*! \brief A variable for a call; anything else as it is. */
+  /*! \brief Bind a call to a variable; return anything else unchanged. */
   ObjectRef EmitCall(const ObjectRef& expr) {
     return KindOf(expr.get()) == Kind::kCall ? Emit(expr) : expr;
   }
 
   /*!
-   * \brief A pixel shuffle as the permute that it is, between reshapes, all of which follow
-   * layouts.
+   * \brief Decompose a pixel shuffle into reshapes around a permute, which all have layout rules.
    *
-   * The channels (C, row, column) are split, rows and columns go behind height and width, and are
-   * merged with them.
+   * The channels are split into (C, row, column). Rows and columns move behind height and width and
+   * merge with them.
    */
   ObjectRef SplitPixelShuffle(const CallView& call) {
     static const GlobalFunction permute_dims("relax.op.permute_dims");
@@ -322,9 +321,9 @@ class Simplifier : public Mutator {
   }
 
   /*!
-   * \brief Give constant operands the rank of the result, and a single element the rank 0.
+   * \brief Give constant operands the rank of the result, and single elements rank 0.
    *
-   * A constant that does not reach the second axis, that of the channels, stays as it is:
+   * A constant that does not extend to the channel axis, the second one, is unchanged:
    * ConvertLayout to a packed layout cannot split an axis of extent 1.
    */
   ObjectRef AlignConstants(const CallView& call) const {
@@ -355,28 +354,28 @@ class Simplifier : public Mutator {
   }
 
   SecondOperands second_operands_;
-  /*! \brief The variable whose value is rewritten. */
+  /*! \brief The variable of the current binding. */
   ObjectRef bound_var_;
 };
 
 /*!
  * \brief Whether a binding may be removed if nothing reads its variable.
  *
- * A MatchCast checks, and may bind symbols; a scalar or a shape may be named by shapes and types.
+ * A MatchCast is a check and may bind symbols. Shapes and types may refer to a scalar or a shape.
  */
 bool IsRemovable(const BindingView& binding, bool in_dataflow_block) {
   return in_dataflow_block && !binding.is_match_cast() && IsTensorOrTuple(TypeOf(binding.var()));
 }
 
 /*!
- * \brief The variables that are read, directly or not, by something that must stay: the result,
- *        and every binding that IsRemovable does not name.
+ * \brief Collects live variables: those read, directly or indirectly, by the result or by a binding
+ *        that is not removable.
  */
 class LiveVariables : public Visitor {
  public:
   explicit LiveVariables(const ObjectRef& function) {
     VisitExpr(function);
-    // A chain of bindings can be long: no recursion along it.
+    // A worklist instead of recursion, since chains of bindings can be long.
     while (!pending_.empty()) {
       const ObjectRef value = std::move(pending_.back());
       pending_.pop_back();

@@ -14,15 +14,14 @@
  */
 /*!
  * \file src/relax/transform/refresh_types.cc
- * \brief Gives GlobalVars the types of the functions that they name.
+ * \brief Updates the types of GlobalVars to those of their functions.
  *
  * TVM: seen in 0.27. Trigger: `mod[var] = function`, an import from PyTorch, LiftTransformParams,
- * BundleModelParams, lowering to TIR. Symptom: call_tir is checked against the function that was
- * there before. Mechanism: a GlobalVar is given its type once, and a function that replaces
- * another keeps the same GlobalVar.
+ * BundleModelParams, lowering to TIR. Symptom: call_tir is checked against the previous function.
+ * Mechanism: the type of a GlobalVar is set once, and a replaced function keeps its GlobalVar.
  *
- * A GlobalVar may be in other modules too, and TVM rejects a second type for it: a new one takes
- * its place, as key and in all uses.
+ * A GlobalVar may be shared with other modules, and TVM does not allow changing its type. So a new
+ * GlobalVar replaces it, as key and in all uses.
  *
  * Removal: delete this file when a module keeps the types of its GlobalVars up to date.
  */
@@ -44,16 +43,16 @@ namespace {
 
 using Replacements = std::unordered_map<const Object*, ObjectRef>;
 
-/*! \brief Whether a type is null, or the one that stands for a type that is missing. */
+/*! \brief Whether a type is null or the placeholder for a missing type. */
 bool IsMissing(const ObjectRef& type) {
   return !type.defined() || type->type_index() == nodes.type.type_info()->type_index;
 }
 
-/*! \brief The type of a function of a module, null where a part of it is missing. */
+/*! \brief The type of a module's function, null if a part of it is missing. */
 ObjectRef SignatureOf(const ObjectRef& function) {
   static const GlobalFunction func_type("relax.FuncType");
   auto relax_function = As<FunctionView>(function);
-  // The parameters of a PrimFunc give it its type each time that one is made.
+  // The constructor of PrimFunc computes its type from the parameters.
   if (!relax_function) return IsMissing(TypeOf(function)) ? ObjectRef(nullptr) : TypeOf(function);
   if (!relax_function->params().defined() || IsMissing(relax_function->ret_ty())) {
     return ObjectRef(nullptr);
@@ -68,7 +67,7 @@ ObjectRef SignatureOf(const ObjectRef& function) {
       .cast<ObjectRef>();
 }
 
-/*! \brief A new GlobalVar, of the type of its function, for each that has another. */
+/*! \brief A new GlobalVar of the right type for each stale one. */
 Replacements ReplaceStale(const Map<ObjectRef, ObjectRef>& functions) {
   static const GlobalFunction make_global_var("ir.GlobalVar");
   Replacements replacements;
@@ -83,7 +82,9 @@ Replacements ReplaceStale(const Map<ObjectRef, ObjectRef>& functions) {
   return replacements;
 }
 
-/*! \brief A function, of Relax or TIR, that uses the new GlobalVars; itself if it uses none. */
+/*!
+ * \brief Replace GlobalVars in a Relax or TIR function. Returns the function itself if unchanged.
+ */
 ObjectRef ReplaceUses(const ObjectRef& function, const Replacements& replacements) {
   static const GlobalFunction structural_map("ffi.StructuralMap");
   using Entry = tvm::ffi::Tuple<int32_t, Function>;

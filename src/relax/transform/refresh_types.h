@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/transform/refresh_types.h
- * \brief Gives GlobalVars the types of the functions that they name.
+ * \brief Updates the types of GlobalVars to those of their functions.
  */
 #ifndef TVM_FIXES_RELAX_TRANSFORM_REFRESH_TYPES_H_
 #define TVM_FIXES_RELAX_TRANSFORM_REFRESH_TYPES_H_
@@ -23,7 +23,7 @@
 
 namespace tvm_fixes {
 
-/*! \brief The module with each GlobalVar of its function's type; itself if none changes. */
+/*! \brief Update the types of all GlobalVars. Returns the module itself if none changes. */
 ObjectRef RefreshTypes(const ObjectRef& mod);
 
 }  // namespace tvm_fixes

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/call_effect.cc
- * \brief The effects of operators in TVM that bounds of accesses depend on.
+ * \brief Effects of TIR operators, as far as bounds checks depend on them.
  */
 #include "call_effect.h"
 

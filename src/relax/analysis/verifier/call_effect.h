@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/call_effect.h
- * \brief What runs if a call in a PrimFunc runs.
+ * \brief Evaluation rules of calls in a PrimFunc.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_CALL_EFFECT_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_CALL_EFFECT_H_
@@ -27,19 +27,19 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief What runs if a call of an operator runs. */
+/*! \brief Which arguments a call evaluates, and whether control returns. */
 enum class CallEffect : uint8_t {
-  /*! \brief All arguments are computed. */
+  /*! \brief All arguments are evaluated. */
   kStrict,
-  /*! \brief The first argument is computed. */
+  /*! \brief Only the first argument is certainly evaluated. */
   kConditional,
-  /*! \brief An argument may stand for an address. */
+  /*! \brief An argument may be an address instead of a value. */
   kOpaque,
-  /*! \brief What follows may not run. */
+  /*! \brief Control may not reach the next statement. */
   kJump
 };
 
-/*! \brief What runs if calls run, by their operator, each looked up once. */
+/*! \brief A cache of call effects by operator. */
 class CallEffects {
  public:
   CallEffect Of(const Object* op);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/call_tir.cc
- * \brief Calls of primitive functions: the callee, its buffers, and memory that is written over.
+ * \brief Checks of call_tir: the callee, its buffers, and in-place writes.
  */
 #include <tvm/ffi/cast.h>
 
@@ -36,7 +36,7 @@ struct CallTIRInplaceAttrsNode : NodeLayout {
 
 CallTIRInplaceAttrsNode call_tir_inplace_attrs;
 
-/*! \brief A call of a primitive function, taken apart. */
+/*! \brief The parts of a call_tir. */
 struct PrimCall {
   const Call& call;
   std::string callee;
@@ -44,7 +44,9 @@ struct PrimCall {
   const Array<ObjectRef>& args;
   std::vector<TypeId> arg_types;
   std::vector<TypeId> out_types;
-  /*! \brief For each output the argument whose memory it takes, -1 for memory of its own. */
+  /*!
+   * \brief For each output, the argument that it overwrites, or -1 for a newly allocated output.
+   */
   std::vector<int64_t> inplace;
 
   Path ArgPath(size_t i) const { return call.ArgPath(1).Attr("fields").Item(i); }
@@ -56,12 +58,12 @@ struct PrimCall {
   bool IsInplace(size_t out) const { return out < inplace.size() && inplace[out] >= 0; }
 };
 
-/*! \brief Compare a value with a parameter, and give the parameter's symbols their values. */
+/*! \brief Match a value with a parameter and bind the parameter's symbols. */
 void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param, TypeId actual,
                 const char* rule, const Path& path, const std::string& what, const ObjectRef& value,
                 DimTable::Substitution* symbols) {
   const TypeId expected = verifier->types().Intern(TypeOf(param));
-  // A pointer says nothing about a shape.
+  // A handle parameter carries no shape.
   const TypeClass type_class = verifier->types()[expected].type_class;
   if (type_class != TypeClass::kTensor && type_class != TypeClass::kPrim) return;
   const Fit fit = verifier->types().Match(expected, actual, symbols);
@@ -71,11 +73,11 @@ void CheckParam(Verifier* verifier, const PrimCall& call, const ObjectRef& param
               verifier->types().Text(expected) + ", got " + verifier->types().Text(actual));
   verifier->NoteOrigin(found, value.get());
   if (fit.relation == Relation::kDisproved) {
-    found->Hint("make " + Quote(call.callee) + " anew for these shapes, or mend the caller");
+    found->Hint("regenerate " + Quote(call.callee) + " for these shapes, or fix the caller");
   }
 }
 
-/*! \brief The values of the symbols that are scalars or extents of parameters by themselves. */
+/*! \brief The values of symbols that are scalar parameters or whole extents of parameters. */
 DimTable::Substitution BindSymbols(Verifier* verifier, const PrimCall& call) {
   DimTable::Substitution symbols;
   for (size_t i = 0; i < call.args.size(); ++i) {
@@ -120,19 +122,19 @@ void CheckBuffers(Verifier* verifier, const PrimCall& call) {
       const auto source = static_cast<size_t>(call.inplace[i]);
       const Fit fit = verifier->types().Compare(call.arg_types[source], call.out_types[i]);
       verifier->CheckFit(fit, "call_tir_inplace.type", out_path,
-                         what + " takes the memory of argument " + std::to_string(source));
+                         what + " is written in place of argument " + std::to_string(source));
       continue;
     }
     CheckParam(verifier, call, call.params[param++], call.out_types[i], "call_tir.out", out_path,
                what, ObjectRef(nullptr), &symbols);
   }
-  // The symbols of a call that does not fit say nothing.
+  // The symbols of a mismatched call are meaningless.
   if (verifier->diagnostics().size() == num_found) {
     CheckReachesAt(verifier, call.call.arg(0), symbols, call.call.path);
   }
 }
 
-/*! \brief The outputs that take an argument's memory; false if they are not well-formed. */
+/*! \brief Read the in-place outputs; false if inplace_indices is malformed. */
 bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t num_outputs,
                  std::vector<int64_t>* inplace) {
   const Object* attrs = call.view.attrs().get();
@@ -141,15 +143,15 @@ bool ReadInplace(Verifier* verifier, const Call& call, size_t num_args, size_t n
   const Array<int64_t>& indices = call_tir_inplace_attrs.inplace_indices(attrs);
   if (indices.size() != num_outputs) {
     verifier->Error("call_tir_inplace.index", path,
-                    "the number of indices is " + std::to_string(indices.size()) + ", of results " +
-                        std::to_string(num_outputs));
+                    "expected " + std::to_string(num_outputs) +
+                        " indices, one for each result, got " + std::to_string(indices.size()));
     return false;
   }
   std::vector<bool> is_taken(num_args, false);
   for (int64_t index : indices) {
     if (index < -1 || index >= static_cast<int64_t>(num_args) || (index >= 0 && is_taken[index])) {
       verifier->Error("call_tir_inplace.index", path,
-                      "index " + std::to_string(index) + " is out of range or taken twice, of " +
+                      "index " + std::to_string(index) + " is out of range or repeated, with " +
                           Count(num_args, "argument"));
       return false;
     }
@@ -168,8 +170,8 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
     const Path path = call.ArgPath(index);
     if (variable == nullptr) {
       verifier->Error("call_tir_inplace.target", path,
-                      "argument " + std::to_string(index) + " is overwritten, and is " +
-                          TypeKeyOf(target) + ", not a variable");
+                      "argument " + std::to_string(index) +
+                          " is overwritten: expected a variable, got " + TypeKeyOf(target));
       continue;
     }
     for (size_t i = 0; i < call.args.size(); ++i) {
@@ -180,7 +182,7 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
                                   " shares the memory of argument " + std::to_string(index);
       const auto second = std::find(call.inplace.begin(), call.inplace.end(), i);
       if (second == call.inplace.end()) {
-        // A function that works element by element may read what it overwrites.
+        // An element-wise function may safely read what it overwrites.
         verifier->Warning("call_tir_inplace.alias", call.ArgPath(i),
                           message + ", which is overwritten");
       } else if (static_cast<int64_t>(i) > index) {
@@ -197,14 +199,14 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
   }
 }
 
-/*! \brief What the fit of a call's arguments and results depends on. */
+/*! \brief A cache key of everything that the match of arguments and results depends on. */
 std::string KeyOf(Verifier* verifier, const Call& call, const Array<ObjectRef>& args, TypeId out) {
   std::string key;
   key.reserve(sizeof(const Object*) + 2 * sizeof(TypeId) + args.size() * sizeof(DimId));
   AppendBytes(call.arg(0), &key);
   AppendBytes(call.args[1], &key);
   AppendBytes(out, &key);
-  // Scalars give symbols their values.
+  // Scalar arguments bind symbols.
   for (const ObjectRef& arg : args) AppendBytes(verifier->dims().Intern(arg), &key);
   return key;
 }
@@ -229,20 +231,18 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
         ->Error("call_tir.callee", call.ArgPath(0),
                 Quote(std::string(nodes.global_var.name_hint(callee.get()))) + " is " +
                     TypeKeyOf(function) + ", expected a PrimFunc")
-        .Hint(
-            "a Relax function is called by its name; call_tir would return memory that nobody "
-            "has written");
+        .Hint("call a Relax function by its GlobalVar; call_tir would return uninitialized memory");
     return;
   }
   const Array<ObjectRef>& params = tir_nodes.prim_func.params(function);
   auto args = As<TupleView>(arg_tuple);
   if (!args || !params.defined()) {
     verifier->Error("call_tir.args", call.ArgPath(1),
-                    "expected a tuple written in place, got " + TypeKeyOf(arg_tuple.get()));
+                    "expected a literal tuple, got " + TypeKeyOf(arg_tuple.get()));
     return;
   }
   if (!call.view.ty_args().defined() || call.view.ty_args().size() != 1) {
-    verifier->Error("call_tir.out", call.path.Attr("ty_args"), "expected one type of the result");
+    verifier->Error("call_tir.out", call.path.Attr("ty_args"), "expected one result type");
     return;
   }
   const TypeId out = verifier->types().Intern(call.view.ty_args()[0]);
@@ -266,7 +266,7 @@ void CheckCallTir(Verifier* verifier, const Call& call) {
   }
   CheckBuffers(verifier, prim_call);
   CheckOverwritten(verifier, prim_call);
-  // An in-place call has fewer parameters, and says nothing about other calls of these types.
+  // An in-place call has fewer parameters, so it does not vouch for other calls of these types.
   if (!is_inplace && verifier->diagnostics().size() == num_found) {
     verifier->sound_calls().insert(std::move(key));
   }

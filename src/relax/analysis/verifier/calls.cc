@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/calls.cc
- * \brief Calls of operators and of functions.
+ * \brief Checks of calls of operators and functions.
  */
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/reflection/accessor.h>
@@ -29,21 +29,21 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Whether the attributes of a call are of its operator's class, if that has any. */
+/*! \brief Whether a call's attributes have the class that its operator declares. */
 bool HasAttrs(const CallView& call, const OpInfo& op) {
   const Object* attrs = call.attrs().get();
   return op.attrs_type_index < 0 ||
          (attrs != nullptr && attrs->type_index() == op.attrs_type_index);
 }
 
-/*! \brief The name of a field of its attributes that must be an object, and is null; or null. */
+/*! \brief The name of a non-nullable attribute that is null, or null if there is none. */
 const char* NullField(const CallView& call, const OpInfo& op) {
   if (op.attrs_type_index < 0) return nullptr;
   const Object* attrs = call.attrs().get();
   const char* name = nullptr;
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(attrs->type_index());
   tvm::ffi::reflection::ForEachFieldInfoWithEarlyStop(info, [&](const TVMFFIFieldInfo* field) {
-    // What may be null is declared as Any.
+    // Nullable fields are declared as Any.
     if (field->field_static_type_index < kTVMFFIStaticObjectBegin) return false;
     const Any value = tvm::ffi::reflection::FieldGetter(field)(attrs);
     if (value != nullptr) return false;
@@ -53,7 +53,7 @@ const char* NullField(const CallView& call, const OpInfo& op) {
   return name;
 }
 
-/*! \brief The first line of an error of TVM, which may continue with a trace. */
+/*! \brief The first line of a TVM error, without a trace. */
 std::string FirstLine(const std::string& text) {
   const size_t begin = text.find_first_not_of("\n ");
   if (begin == std::string::npos) return text;
@@ -120,7 +120,7 @@ bool FunctionVerifier::CheckAttrs(const CallView& call, const OpInfo& op, const 
 TypeId FunctionVerifier::TypeOfOpCall(const CallView& call, std::vector<TypeId> args,
                                       const Path& path) {
   const OpInfo& op = verifier_->InfoOf(call.op().get());
-  // The declared inputs of an operator without a rule are ignored: some of TVM's are wrong.
+  // num_inputs is ignored for operators without a rule: some of TVM's values are wrong.
   if (!op.rules.empty() && static_cast<int64_t>(args.size()) < op.num_inputs) {
     verifier_->Error("op.arity", path,
                      Quote(op.name) + ": " + Count(args.size(), "argument") + ", expected " +
@@ -164,18 +164,18 @@ TypeId FunctionVerifier::TypeOfFunctionCall(const CallView& call, const std::vec
     const Object* function = verifier_->FindFunction(callee.get());
     if (auto view = As<FunctionView>(function)) {
       signature = verifier_->SignatureOf(*view);
-      verifier_->CheckFresh(callee, signature, callee_path);
+      verifier_->CheckGlobalVarType(callee, signature, callee_path);
     } else if (tir_nodes.prim_func.IsInstance(function)) {
-      // What call_tir becomes: the memory of the results is passed with the arguments.
+      // The lowered form of call_tir, which passes the outputs as arguments.
       signature = verifier_->SignatureOfPrimFunc(function);
       signature.is_pure = !in_dataflow_block_;
       if (signature.has_params && signature.fields.size() != args.size()) {
         verifier_
             ->Error("call.callee", callee_path,
-                    Quote(name) + " is a PrimFunc of " +
+                    Quote(name) + " is a PrimFunc with " +
                         Count(signature.fields.size(), "parameter") +
-                        ", and called as a Relax function with " + std::to_string(args.size()))
-            .Hint("R.call_tir provides the memory of the result");
+                        ", but is called as a Relax function with " + std::to_string(args.size()))
+            .Hint("call it by R.call_tir, which allocates the result");
         return kUnknownType;
       }
     } else {
@@ -217,9 +217,9 @@ void FunctionVerifier::CheckPurity(bool callee_is_pure, const std::string& calle
   if (callee_is_pure || !(in_dataflow_block_ || must_be_pure_)) return;
   verifier_
       ->Error("purity", path,
-              Quote(callee) + " has effects, and is called in " +
+              Quote(callee) + " is impure, but is called in " +
                   (in_dataflow_block_ ? "a dataflow block" : "a pure function"))
-      .Hint("R.call_pure_packed states that a function has none");
+      .Hint("if it has no side effects, call it by R.call_pure_packed");
 }
 
 }  // namespace verifier

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/diagnostic.cc
- * \brief Places and findings in the terms of TVM and Python.
+ * \brief Conversion of paths and diagnostics to TVM and Python objects.
  */
 #include "diagnostic.h"
 

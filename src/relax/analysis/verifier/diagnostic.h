@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/diagnostic.h
- * \brief The findings of the verifier, and their places in the module.
+ * \brief Diagnostics of the verifier, and their paths in the module.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIAGNOSTIC_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIAGNOSTIC_H_
@@ -33,10 +33,10 @@ namespace tvm_fixes {
 namespace verifier {
 
 /*!
- * \brief A place in a module, as the steps from its root.
+ * \brief A path to a node, as steps from the module's root.
  *
- * Places share their first steps, and cost as much as a pointer until they are reported. A place is
- * valid until the visit of its binding ends; a KeptPath stays valid.
+ * Paths share their prefixes and are as cheap as a pointer until they are reported. A path is valid
+ * until the visit of its binding ends; a KeptPath stays valid.
  */
 class Path {
  public:
@@ -47,12 +47,12 @@ class Path {
   }
   Path Key(const Object* key) const { return Path(Append({node_, nullptr, -1, key})); }
 
-  /*! \brief The place in TVM's own terms. */
+  /*! \brief The path as TVM's AccessPath. */
   tvm::ffi::reflection::AccessPath ToAccessPath() const;
 
-  /*! \brief Where steps are kept while a module is verified; one at a time in a thread. */
+  /*! \brief Storage for steps during verification; at most one per thread. */
   class Arena;
-  /*! \brief Forgets the steps that are made meanwhile, up to those of the last KeptPath. */
+  /*! \brief On destruction, frees the steps added in its scope, except those of KeptPaths. */
   class Scratch;
 
  protected:
@@ -68,7 +68,7 @@ class Path {
   const Node* node_;
 };
 
-/*! \brief A place that is valid as long as the arena. */
+/*! \brief A path that is valid as long as the arena. */
 class KeptPath : public Path {
  public:
   /*! \brief The root. */
@@ -88,7 +88,7 @@ class Path::Arena {
   friend class KeptPath;
   std::vector<std::unique_ptr<Node[]>> chunks_;
   size_t size_ = 0;
-  /*! \brief How many of the steps some KeptPath may be made of. */
+  /*! \brief The number of steps that a KeptPath may use. */
   size_t num_kept_ = 0;
   Arena* previous_;
 };
@@ -104,14 +104,14 @@ class Path::Scratch {
   size_t begin_;
 };
 
-/*! \brief A number of things: "1 field", "2 fields". */
+/*! \brief A count with its noun: "1 field", "2 fields". */
 inline std::string Count(size_t number, const std::string& thing) {
   return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
 }
 
 enum class Severity : uint8_t { kError, kWarning, kNote };
 
-/*! \brief One finding. */
+/*! \brief One diagnostic. */
 struct Diagnostic {
   Severity severity;
   /*! \brief The id of the rule: "call_tir.arg". */
@@ -119,11 +119,11 @@ struct Diagnostic {
   /*! \brief The name of the function. */
   std::string function;
   KeptPath path;
-  /*! \brief One line: what is wrong, expected and got. */
+  /*! \brief One line: the problem, the expected and the actual value. */
   std::string message;
-  /*! \brief More lines: both sides of what disagrees, and where they come from. */
+  /*! \brief Additional lines: both sides of a mismatch, and where they come from. */
   std::vector<std::pair<std::string, std::optional<KeptPath>>> notes;
-  /*! \brief What to do about it; may be empty. */
+  /*! \brief The remedy; may be empty. */
   std::string hint;
 
   Diagnostic& Note(std::string text, std::optional<KeptPath> where = std::nullopt) {
@@ -135,7 +135,7 @@ struct Diagnostic {
     return *this;
   }
 
-  /*! \brief For Python: severity, rule, function, path, message, notes, hint by name. */
+  /*! \brief The fields by name, for Python. */
   Map<String, Any> ToMap() const;
 };
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/dims.cc
- * \brief Arithmetic of extents.
+ * \brief Arithmetic on extents.
  */
 #include "dims.h"
 
@@ -34,13 +34,15 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Deeper expressions are read as one atom, so that reading does not exhaust the stack. */
+/*! \brief Deeper expressions become one atom, to protect the stack. */
 constexpr int kMaxDepth = 200;
 
-/*! \brief Larger extents are not read: products of sums, and shared parts, may explode. */
+/*!
+ * \brief Larger extents become one atom: products of sums and shared subexpressions may explode.
+ */
 constexpr size_t kMaxSize = 500;
 
-/*! \brief Extents of more parts are not given to TVM: each may double its time. */
+/*! \brief Larger extents are not passed to TVM's analyzer: each part may double its time. */
 constexpr size_t kMaxSizeToProve = 40;
 
 bool IsIntegerType(const ObjectRef& ty) {
@@ -49,7 +51,7 @@ bool IsIntegerType(const ObjectRef& ty) {
   return code == kDLInt || code == kDLUInt;
 }
 
-/*! \brief Whether an integer type can hold all extents. */
+/*! \brief Whether an integer type can hold any extent. */
 bool IsWide(const ObjectRef& ty) { return nodes.prim_type.dtype(ty.get()).bits >= 32; }
 
 bool IsUnsigned(const ObjectRef& ty) { return nodes.prim_type.dtype(ty.get()).code == kDLUInt; }
@@ -74,7 +76,7 @@ DimId DimTable::Intern(const ObjectRef& expr) { return Compute(expr, 0); }
 
 DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   const Object* node = expr.get();
-  // A literal of another type too: TVM's arithmetic reads the type without a look at its class.
+  // Also for literals of other types: TVM's arithmetic does not check the class of the type.
   if (!nodes.expr.IsInstance(node) || !IsIntegerType(nodes.expr.ty(node))) return kUnknownDim;
   if (auto value = tvm_fixes::AsInt(expr)) return FromInt(*value);
   if (auto known = id_of_node_.find(node); known != id_of_node_.end()) return known->second;
@@ -84,7 +86,7 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
     const DimId rhs = Compute(layout.b(node), depth + 1);
     if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
     const DimId result = op == Op::kSub ? Subtract(lhs, rhs) : Combine(op, lhs, rhs);
-    // One that is too large is read as an atom.
+    // An expression that is too large becomes an atom.
     return result != kUnknownDim ? result : OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
   };
   if (As<VarView>(node)) {
@@ -110,8 +112,8 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   } else if (tir_nodes.max.IsInstance(node)) {
     id = binary(Op::kMax, tir_nodes.max);
   } else if (tir_nodes.cast.IsInstance(node) && IsWide(nodes.expr.ty(node))) {
-    // A cast among integers keeps what an extent can be; one to 8 or 16 bits may cut an index, and
-    // an unsigned type cannot hold negative values.
+    // A cast to a wide signed integer keeps any extent. 8 or 16 bits may truncate an index, and an
+    // unsigned type cannot hold negative values.
     const ObjectRef& value = tir_nodes.cast.value(node);
     id = Compute(value, depth + 1);
     const bool may_wrap = id != kUnknownDim && IsUnsigned(nodes.expr.ty(node)) &&
@@ -233,7 +235,7 @@ DimId DimTable::Multiply(DimId lhs, DimId rhs) {
 DimId DimTable::FloorDivide(DimId lhs, int64_t divisor) {
   if (lhs == kUnknownDim || divisor <= 0) return kUnknownDim;
   if (divisor == 1) return lhs;
-  // What the divisor divides comes out: (4 n + 3) // 4 is n + 3 // 4.
+  // Pull out the terms that the divisor divides: (4 n + 3) // 4 is n + 3 // 4.
   Polynomial quotient;
   Polynomial rest;
   for (const auto& [monomial, factor] : dims_[lhs].polynomial) {
@@ -267,7 +269,7 @@ std::optional<DimTable::Linear> DimTable::AsLinear(DimId dim, const Object* var)
         ++power;
         continue;
       }
-      // An atom that is not arithmetic may hide any variable.
+      // A non-arithmetic atom may hide any variable.
       if (atom.op == Op::kOther) return std::nullopt;
       for (DimId operand : {atom.lhs, atom.rhs}) {
         const auto& vars = dims_[operand].vars;
@@ -294,7 +296,7 @@ Relation DimTable::Equal(DimId lhs, DimId rhs) {
 Relation DimTable::Decide(DimId lhs, DimId rhs) {
   const DimId difference = Subtract(lhs, rhs);
   if (AsInt(difference)) return Relation::kDisproved;
-  // A sum whose terms have a common divisor that the constant lacks is never 0.
+  // If the terms have a common divisor that does not divide the constant, the sum is never 0.
   int64_t divisor = 0;
   int64_t constant = 0;
   bool has_opaque = false;
@@ -371,7 +373,7 @@ Relation DimTable::Solve(DimId pattern, DimId actual, Substitution* values) {
     values->emplace(var, actual);
     return Relation::kProved;
   }
-  // c * v + rest == actual, for one variable v without a value.
+  // Solve c * v + rest == actual for the only variable v without a value.
   const Object* unsolved = nullptr;
   int64_t coefficient = 0;
   Polynomial rest;
@@ -442,11 +444,11 @@ DimId DimTable::OfAtom(const Atom& atom) {
 bool DimTable::CanProveEqual(DimId lhs, DimId rhs) {
   static const GlobalFunction analyzer("sym.Analyzer");
   static const GlobalFunction can_prove_equal("sym.AnalyzerCanProveEqual");
-  // The analyzer recurses to any depth, and visits a shared part once per use.
+  // The analyzer recurses without a limit, and visits a shared subexpression once per use.
   for (const Dim& dim : {std::cref(dims_[lhs]), std::cref(dims_[rhs])}) {
     if (!dim.is_read || dim.size > kMaxSizeToProve) return false;
   }
-  // The analyzer rejects operands of unequal dtypes.
+  // The analyzer throws on operands of different dtypes.
   try {
     if (analyzer_ == nullptr) analyzer_ = analyzer();
     return can_prove_equal(analyzer_, ToExpr(lhs), ToExpr(rhs)).cast<bool>();

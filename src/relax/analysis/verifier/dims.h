@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/dims.h
- * \brief Extents of tensors as polynomials, compared to: proved equal, disproved, or unknown.
+ * \brief Tensor extents as polynomials. Comparisons are proved, disproved or unknown.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIMS_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_DIMS_H_
@@ -38,16 +38,16 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief What is known about a statement on symbols that may take any value. */
+/*! \brief The truth of a statement over symbols of any value. */
 enum class Relation : uint8_t { kProved, kDisproved, kUnknown };
 
-/*! \brief All of two statements: false if one is, true if both are. */
+/*! \brief The conjunction of two statements. */
 inline Relation Both(Relation lhs, Relation rhs) {
   if (lhs == Relation::kDisproved || rhs == Relation::kDisproved) return Relation::kDisproved;
   return lhs == Relation::kProved ? rhs : lhs;
 }
 
-/*! \brief The opposite of a statement. */
+/*! \brief The negation of a statement. */
 inline Relation Not(Relation relation) {
   if (relation == Relation::kUnknown) return relation;
   return relation == Relation::kProved ? Relation::kDisproved : Relation::kProved;
@@ -55,84 +55,84 @@ inline Relation Not(Relation relation) {
 
 /*! \brief An extent; equal ids are equal extents. */
 using DimId = uint32_t;
-/*! \brief An extent about which nothing is known. */
+/*! \brief An unknown extent. */
 constexpr DimId kUnknownDim = 0;
 
-/*! \brief What a polynomial is made of: a variable, or an operation that is not a polynomial. */
+/*! \brief An atom of a polynomial: a variable or a non-polynomial operation. */
 using AtomId = uint32_t;
 
 /*!
- * \brief The extents of a module, each read once.
+ * \brief The extents of a module, each interned once.
  *
- * An extent is held as a polynomial with integer coefficients over atoms, in normal form, so that
- * `n + n` and `2 * n` have the same id. A division, a remainder, a minimum, or an operation whose
- * coefficients leave 64 bits, is an atom.  The expressions outlive the table.
+ * An extent is stored as a polynomial with integer coefficients over atoms, in normal form, so that
+ * `n + n` and `2 * n` have the same id. Divisions, remainders and minima are atoms, as are
+ * operations whose coefficients overflow 64 bits. The expressions must outlive the table.
  */
 class DimTable {
  public:
   DimTable();
 
-  /*! \brief The id of a scalar expression, kUnknownDim for null and for what is not an integer. */
+  /*! \brief The id of a scalar expression; kUnknownDim for null and for non-integers. */
   DimId Intern(const ObjectRef& expr);
   DimId FromInt(int64_t value);
 
   std::optional<int64_t> AsInt(DimId dim) const;
-  /*! \brief The variable that an extent consists of, null for all other extents. */
+  /*! \brief The variable that an extent is, null for any other extent. */
   const Object* AsVar(DimId dim) const;
-  /*! \brief Whether all of an extent was read: the unread part may hold variables too. */
+  /*! \brief Whether an extent was read completely. An unread part may contain more variables. */
   bool IsRead(DimId dim) const { return dims_[dim].is_read; }
-  /*! \brief The variables that occur in what was read of an extent. */
+  /*! \brief The variables in the part of an extent that was read. */
   const std::vector<const Object*>& Vars(DimId dim) const { return dims_[dim].vars; }
 
   DimId Add(DimId lhs, DimId rhs);
   DimId Subtract(DimId lhs, DimId rhs);
   DimId Multiply(DimId lhs, DimId rhs);
-  /*! \brief Rounded down; the divisor is positive. */
+  /*! \brief The quotient, rounded down. The divisor must be positive. */
   DimId FloorDivide(DimId lhs, int64_t divisor);
 
-  /*! \brief `coefficient * var + rest`; neither mentions the variable. */
+  /*! \brief `coefficient * var + rest`, both free of the variable. */
   struct Linear {
     DimId coefficient;
     DimId rest;
   };
-  /*! \brief `dim` as linear in `var`; nothing if that is squared, or divided. */
+  /*! \brief `dim` as a linear function of `var`, or std::nullopt if it is not linear. */
   std::optional<Linear> AsLinear(DimId dim, const Object* var);
 
   Relation Equal(DimId lhs, DimId rhs);
-  /*! \brief If an extent is a variable, record that this is not negative. */
+  /*! \brief If an extent is a variable, record that it is not negative. */
   void MarkExtent(DimId dim) {
     if (const Object* var = AsVar(dim)) extents_.insert(var);
   }
-  /*! \brief Whether `dim >= bound`, where a variable that is an extent by itself is at least 0. */
+  /*! \brief Whether `dim >= bound`. Variables marked as extents are at least 0. */
   Relation AtLeast(DimId dim, int64_t bound);
 
-  /*! \brief The values of variables. */
+  /*! \brief Values by variable. */
   using Substitution = std::unordered_map<const Object*, DimId>;
-  /*! \brief The value of an extent for numeric values of its variables; nothing if undefined. */
+  /*! \brief Evaluate an extent for numeric values of its variables; std::nullopt if undefined. */
   std::optional<int64_t> Evaluate(DimId dim,
                                   const std::unordered_map<const Object*, int64_t>& numbers) const;
-  /*! \brief The numbers that parts of an extent are divided by, by whatever operation. */
+  /*! \brief All divisors in an extent, of divisions and remainders of any kind. */
   std::set<int64_t> Divisors(DimId dim) const;
-  /*! \brief `dim` with variables replaced; nothing if one of them has no value. */
+  /*! \brief `dim` with variables replaced, or std::nullopt if one of them has no value. */
   std::optional<DimId> Substitute(DimId dim, const Substitution& values);
 
   /*!
    * \brief Solve `pattern == actual` for the variables of the pattern that have no value yet.
    *
-   * A pattern with one such variable, in one linear term, gives it its value.
-   * \return What is known of the equation after that; kUnknown too where it cannot be solved.
+   * It is solved if the pattern has exactly one such variable, in one linear term.
+   * \return The truth of the equation after that; kUnknown if it cannot be solved.
    */
   Relation Solve(DimId pattern, DimId actual, Substitution* values);
 
-  /*! \brief An extent as an expression of int64. */
+  /*! \brief The extent as an int64 expression. */
   tvm::ffi::ObjectRef ToExpr(DimId dim) const;
-  /*! \brief As in TVMScript. */
+  /*! \brief The text as in TVMScript. */
   std::string Text(DimId dim) const;
 
  private:
-  /*! \brief A product of atoms, ordered; empty for 1. */
+  /*! \brief A product of atoms in ascending order; empty for 1. */
   using Monomial = std::vector<AtomId>;
-  /*! \brief Without zero coefficients. */
+  /*! \brief Coefficients by monomial; never 0. */
   using Polynomial = std::map<Monomial, int64_t>;
 
   enum class Op : uint8_t {
@@ -152,10 +152,9 @@ class DimTable {
   struct Dim {
     Polynomial polynomial;
     std::vector<const Object*> vars;
-    /*! \brief The number of its monomials and atoms, and of those that atoms are made of. */
+    /*! \brief The number of monomials and atoms, including those nested in atoms. */
     size_t size = 0;
-    /*! \brief Whether every atom is known for what it is: an expression of another kind may be
-     * deep. */
+    /*! \brief Whether every atom was read. Unread expressions may be deep. */
     bool is_read = true;
   };
 
@@ -173,16 +172,16 @@ class DimTable {
   DimId Compute(const ObjectRef& expr, int depth);
   DimId Combine(Op op, DimId lhs, DimId rhs);
   static std::optional<int64_t> Apply(Op op, int64_t lhs, int64_t rhs);
-  /*! \brief lhs + factor * rhs, nothing where a coefficient leaves 64 bits. */
+  /*! \brief lhs + factor * rhs, or std::nullopt if a coefficient overflows. */
   static std::optional<Polynomial> Sum(const Polynomial& lhs, const Polynomial& rhs,
                                        int64_t factor);
   static std::optional<Polynomial> Product(const Polynomial& lhs, const Polynomial& rhs);
   Relation Decide(DimId lhs, DimId rhs);
-  /*! \brief Ask TVM about extents that are more than polynomials. */
+  /*! \brief Ask TVM's analyzer about extents with non-polynomial atoms. */
   bool CanProveEqual(DimId lhs, DimId rhs);
   std::string AtomText(AtomId atom) const;
 
-  /*! \brief References to an element stay valid when others are added. */
+  /*! \brief A deque, so that references stay valid when elements are added. */
   std::deque<Dim> dims_;
   std::deque<Atom> atoms_;
   std::map<std::tuple<Op, const Object*, DimId, DimId>, AtomId> id_of_atom_;
@@ -190,7 +189,7 @@ class DimTable {
   std::unordered_map<int64_t, DimId> id_of_int_;
   std::unordered_map<const Object*, DimId> id_of_node_;
   std::map<std::pair<DimId, DimId>, Relation> decided_;
-  /*! \brief The variables that are not negative. A scalar may be. */
+  /*! \brief The variables known to be non-negative. A scalar parameter may be negative. */
   std::unordered_set<const Object*> extents_;
   Any analyzer_;
 };

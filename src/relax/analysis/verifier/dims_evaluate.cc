@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/dims_evaluate.cc
- * \brief The values of extents for numeric values of their variables.
+ * \brief Evaluation of extents for numeric values of their variables.
  */
 #include <algorithm>
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/dims_text.cc
- * \brief Extents as expressions and as text.
+ * \brief Conversion of extents to expressions and text.
  */
 #include <tvm/ffi/cast.h>
 
@@ -30,7 +30,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief An operand as text: in parentheses if it is more than a name, a number or a call. */
+/*! \brief An operand, parenthesized unless it is a name, a number or a call. */
 std::string Parenthesized(const std::string& text) {
   int depth = 0;
   for (char c : text) {
@@ -125,7 +125,7 @@ std::string DimTable::Text(DimId dim) const {
   for (const auto& [monomial, factor] : polynomial) {
     if (!monomial.empty()) append(monomial, factor);
   }
-  // The empty monomial is the first; a constant is written last.
+  // The constant term, the empty monomial, sorts first but is printed last.
   if (polynomial.begin()->first.empty()) append({}, polynomial.begin()->second);
   return text;
 }

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/function_verifier.cc
- * \brief Functions, blocks and bindings: what is defined where, and what is bound to it.
+ * \brief Checks of functions, blocks and bindings: scopes and definitions.
  */
 #include "function_verifier.h"
 
@@ -31,7 +31,7 @@ namespace {
 /*! \brief Branches and functions nested deeper are skipped, to protect the stack. */
 constexpr int kMaxBodyDepth = 500;
 
-/*! \brief Whether a function's attributes say to ignore its effects. */
+/*! \brief Whether a function has the attribute relax.force_pure. */
 bool IsForcedPure(const FunctionView& function) {
   const auto value = FunctionAttr(function.attrs(), "relax.force_pure");
   return value && value->try_cast<bool>().value_or(false);
@@ -52,7 +52,7 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
   }
   const Path params_path = path.Attr("params");
   if (function.params().defined()) {
-    // A symbol may be used by a parameter before the one that defines it.
+    // A parameter may use a symbol that a later parameter defines.
     for (size_t i = 0; i < function.params().size(); ++i) {
       const ObjectRef& param = function.params()[i];
       if (As<VarView>(param)) DefineSymbols(types().Intern(TypeOf(param)), params_path.Item(i));
@@ -66,9 +66,8 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
         continue;
       }
       if (VarView(param.get()).is_dataflow()) {
-        verifier_->Error(
-            "scope.dataflow", param_path,
-            "the parameter " + NameOf(param.get()) + " is a variable of a dataflow block");
+        verifier_->Error("scope.dataflow", param_path,
+                         "the parameter " + NameOf(param.get()) + " is a dataflow variable");
       }
       Define(param, nullptr, param_path, param_path);
     }
@@ -77,7 +76,7 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
   }
   const TypeId ret = StatedType(function.ret_ty(), path.Attr("ret_ty"));
   if (ret == kUnknownType && types().Problems(function.ret_ty()).empty()) {
-    verifier_->Error("type.missing", path, "the function states no type of its result");
+    verifier_->Error("type.missing", path, "the function has no result type");
   }
   VisitBody(function.body(), ret, "type.return", "the result", path.Attr("body"));
   LeaveScope(mark);
@@ -114,7 +113,7 @@ std::vector<const Object*> FunctionVerifier::VisitBody(const ObjectRef& body, Ty
   Diagnostic* wrong = verifier_->CheckFit(
       types().Compare(expected, found != kUnknownType ? found : stated), rule, body_path, what);
   verifier_->NoteOrigin(wrong, seq->body().get());
-  // A branch or a local function; the outermost body has nothing outside.
+  // A branch or a local function; the outermost body has no enclosing scope.
   std::vector<const Object*> memory;
   if (depth_ > 1) memory = MemoryFromOutside(seq->body().get(), mark);
   LeaveScope(mark);
@@ -198,7 +197,8 @@ void FunctionVerifier::VisitBinding(const ObjectRef& binding, const Path& path) 
   Diagnostic* wrong = verifier_->CheckFit(fit, "type.binding", path.Attr("var"), what);
   if (wrong != nullptr && fit.narrows) {
     wrong->severity = Severity::kError;
-    wrong->Hint("what a value does not say of itself is stated by R.match_cast, which checks it");
+    wrong->Hint(
+        "use R.match_cast to state what the value's type leaves open; it checks at run time");
   }
 }
 
@@ -208,7 +208,7 @@ void FunctionVerifier::VisitMatchCast(const BindingView& binding, const KeptPath
   const TypeId found = TypeOfValue(binding.value(), value_path);
   const TypeId actual = CheckStated(binding.value(), found, "type.value", value_path);
   const TypeId target = types().Intern(binding.cast_ty());
-  // New symbols take the value that they are matched with; others are compared with it.
+  // New symbols are bound to the matched value; known symbols are compared with it.
   DimTable::Substitution known;
   for (const Object* var : types().Vars(target)) {
     if (verifier_->FindVariable(var) == nullptr) continue;
@@ -226,7 +226,7 @@ void FunctionVerifier::VisitMatchCast(const BindingView& binding, const KeptPath
   Define(binding.var(), binding.value().get(), path.Attr("var"), path);
   const TypeId bound = types().Intern(TypeOf(binding.var()));
   verifier_->CheckFit(types().Compare(bound, target), "type.binding", path.Attr("var"),
-                      NameOf(binding.var().get()) + " cannot hold what the cast gives");
+                      NameOf(binding.var().get()) + " cannot hold the result of the cast");
 }
 
 void FunctionVerifier::CheckReplaced(TypeId target, TypeId actual,
@@ -242,8 +242,8 @@ void FunctionVerifier::CheckReplaced(TypeId target, TypeId actual,
     const std::string symbol = "`" + dims().Text(wanted[i]) + "`";
     verifier_->Error("type.match_cast", path,
                      "dim " + std::to_string(i) + ": `" + dims().Text(given[i]) + "` is cast to " +
-                         symbol + ", of which it is computed: TVM replaces " + symbol +
-                         " by it without end");
+                         symbol + ", which it depends on: TVM would substitute " + symbol +
+                         " endlessly");
   }
 }
 
@@ -260,7 +260,7 @@ void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const P
   if (view.is_dataflow() && !in_dataflow_block_ && value != nullptr) {
     verifier_->Error(
         "scope.dataflow", path,
-        NameOf(var.get()) + " is a variable of a dataflow block, and bound outside of one");
+        NameOf(var.get()) + " is a dataflow variable bound outside of a dataflow block");
   }
   auto [it, is_new] = verifier_->variables_.try_emplace(var.get());
   Variable& variable = it->second;
@@ -268,7 +268,7 @@ void FunctionVerifier::Define(const ObjectRef& var, const Object* value, const P
   variable.is_poisoned = false;
   if (!is_new && !is_symbol) {
     verifier_->Error("scope.redefined", path, NameOf(var.get()) + " is defined more than once")
-        .Note("defined first here", variable.path);
+        .Note("first defined here", variable.path);
     return;
   }
   if (is_new) scope_.push_back(var.get());
@@ -314,7 +314,7 @@ void FunctionVerifier::ClaimForFunction(const Object* var, const Path& path) {
   const auto& [it, is_new] = verifier_->owner_.try_emplace(var, verifier_->function_);
   if (is_new || it->second == verifier_->function_) return;
   verifier_->Error("scope.shared", path,
-                   Quote(std::string(nodes.var.name(var))) + " belongs to two functions, " +
+                   Quote(std::string(nodes.var.name(var))) + " is used by two functions, " +
                        Quote(it->second) + " and this one");
 }
 

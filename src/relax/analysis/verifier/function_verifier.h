@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/function_verifier.h
- * \brief The walk over a function: scopes, forms, and the types of values from the bottom up.
+ * \brief Walks a function: checks scopes and normal form, and infers types bottom-up.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_FUNCTION_VERIFIER_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_FUNCTION_VERIFIER_H_
@@ -32,8 +32,8 @@ namespace verifier {
 /*!
  * \brief Verifies one function of a module.
  *
- * Each finding is reported once: from there on the type that a variable states is trusted, so that
- * one wrong binding gives one error.
+ * After an error, the stated type of a variable is trusted, so that one wrong binding gives one
+ * error.
  */
 class FunctionVerifier {
  public:
@@ -42,40 +42,43 @@ class FunctionVerifier {
   void Run(const FunctionView& function, const Path& path);
 
  private:
-  // Scopes and forms (function_verifier.cc)
-  /*! \return The memory from outside of the body that its result may be. */
+  // Scopes and normal form (function_verifier.cc)
+  /*! \return The memory from outside of the body that its result may alias. */
   std::vector<const Object*> VisitBody(const ObjectRef& body, TypeId expected, const char* rule,
                                        const char* what, const Path& path);
-  /*! \brief The memory of what was defined before `mark` that a result may be, or hold. */
+  /*! \brief The memory, defined before `mark`, that a result may alias or contain. */
   std::vector<const Object*> MemoryFromOutside(const Object* result, size_t mark);
   void VisitBlock(const ObjectRef& block, const Path& path);
   void VisitBinding(const ObjectRef& binding, const Path& path);
   void VisitMatchCast(const BindingView& binding, const KeptPath& path);
-  /*! \brief TVM replaces a symbol of a cast's target by what is cast to it, wherever it is. */
+  /*!
+   * \brief Reject a cast whose target symbol occurs in the value: TVM would substitute it
+   *        endlessly.
+   */
   void CheckReplaced(TypeId target, TypeId actual, const DimTable::Substitution& known,
                      const Path& path);
   void VisitLocalFunction(const BindingView& binding, const FunctionView& function,
                           const KeptPath& path);
   void Define(const ObjectRef& var, const Object* value, const Path& path, const KeptPath& origin);
   void DefineSymbols(TypeId type, const Path& path);
-  /*! \brief Treat a variable that was reported as defined, to report it only once. */
+  /*! \brief Treat an undefined variable as defined, to report it only once. */
   void Poison(const Object* var, const Path& path);
-  /*! \brief Record that a variable is this function's, and no other's. */
+  /*! \brief Record that a variable belongs to this function only. */
   void ClaimForFunction(const Object* var, const Path& path);
-  /*! \brief The expression whose memory a value shares, null if it has its own. */
+  /*! \brief The expression that a value aliases, null if it has its own memory. */
   const Object* SharedWith(const Object* value);
-  /*! \brief Forget what was defined since `mark`. */
+  /*! \brief Drop the definitions since `mark`. */
   void LeaveScope(size_t mark);
 
   // Values (values.cc)
-  /*! \brief The type of a bound value, from its parts; kUnknownType if one is wrong. */
+  /*! \brief Infer the type of a bound value from its parts; kUnknownType if one is wrong. */
   TypeId TypeOfValue(const ObjectRef& value, const Path& path);
-  /*! \brief The same for what may stand as an argument: a leaf, or a tuple of leaves. */
+  /*! \brief The same for a valid argument: a leaf, or a tuple of leaves. */
   TypeId TypeOfLeaf(const ObjectRef& leaf, const Path& path, int depth = 0);
   /*!
-   * \brief The type of a variable without findings; nothing for other expressions.
+   * \brief The type of a variable without diagnostics, or std::nullopt for other expressions.
    *
-   * Most operands are such variables; their places need not be built.
+   * Most operands are such variables, and need no path.
    */
   std::optional<TypeId> TypeInScope(const Object* expr);
   TypeId TypeOfVar(const VarView& var, const Path& path);
@@ -84,9 +87,9 @@ class FunctionVerifier {
   TypeId TypeOfGetItem(const TupleGetItemView& get_item, const Path& path);
   TypeId TypeOfGlobalVar(const Object* global_var, const Path& path);
   void VisitIf(const IfView& if_expr, const Path& path);
-  /*! \brief The type that a node states, after a check of that type by itself. */
+  /*! \brief The stated type of a node, after checking the type itself. */
   TypeId StatedType(const ObjectRef& type, const Path& path);
-  /*! \brief Check that the type that an expression states agrees with its parts. */
+  /*! \brief Check that an expression's stated type agrees with its parts. */
   TypeId CheckStated(const ObjectRef& expr, TypeId found, const char* rule, const Path& path);
 
   // Calls (calls.cc)
@@ -102,17 +105,17 @@ class FunctionVerifier {
 
   Verifier* verifier_;
   bool in_dataflow_block_ = false;
-  /*! \brief Whether the function that is visited promises to have no effects. */
+  /*! \brief Whether the visited function is declared pure. */
   bool must_be_pure_ = false;
-  /*! \brief How many bodies the one that is visited is nested in. */
+  /*! \brief The nesting depth of the visited body. */
   int depth_ = 0;
-  /*! \brief What is in scope, in the order of definition. */
+  /*! \brief The variables in scope, in definition order. */
   std::vector<const Object*> scope_;
-  /*! \brief Memory that the result of the last If may share. */
+  /*! \brief The memory that the result of the last If may alias. */
   std::vector<const Object*> memory_of_if_;
-  /*! \brief The types whose symbols were found in the present scope. */
+  /*! \brief The types whose symbols have been checked in the current scope. */
   std::unordered_set<TypeId> types_in_scope_;
-  /*! \brief The malformed types that were reported. */
+  /*! \brief The malformed types already reported. */
   std::unordered_set<const Object*> reported_types_;
 };
 

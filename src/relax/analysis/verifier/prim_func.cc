@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/prim_func.cc
- * \brief Findings about out-of-bounds accesses, in a PrimFunc and at its calls.
+ * \brief Diagnostics of out-of-bounds accesses, in a PrimFunc and at its calls.
  */
 #include "prim_func.h"
 
@@ -61,17 +61,18 @@ bool IsBelow(DimTable* dims, const Reach& reach) {
   return dims->AtLeast(reach.index.range.least, 0) == Relation::kDisproved;
 }
 
-/*! \brief An error, or a warning where data may exclude it. */
-Diagnostic& Say(Verifier* verifier, const Reach& reach, const Path& path, std::string message) {
+/*! \brief Report an error, or a warning if the access depends on data. */
+Diagnostic& ReportReach(Verifier* verifier, const Reach& reach, const Path& path,
+                        std::string message) {
   if (reach.is_certain) return verifier->Error(RuleOf(reach), path, std::move(message));
   return verifier->Warning(RuleOf(reach), path, std::move(message))
       .Note("under a condition that depends on data, or in a loop of unknown extent");
 }
 
-/*! \brief What goes outside at these values, but for what does so at all. */
-std::vector<Reach> FindOthersAt(Verifier* verifier, const Object* global_var,
-                                const PrimFuncReaches& reaches,
-                                const DimTable::Substitution& values) {
+/*! \brief The accesses that are out of bounds at these values, but not at all values. */
+std::vector<Reach> FindMoreReachesAt(Verifier* verifier, const Object* global_var,
+                                     const PrimFuncReaches& reaches,
+                                     const DimTable::Substitution& values) {
   std::vector<Reach> outside = verifier->FindReachesAt(global_var, values).outside;
   auto is_known = [&](const Reach& reach) {
     return std::any_of(reaches.outside.begin(), reaches.outside.end(), [&](const Reach& known) {
@@ -84,10 +85,10 @@ std::vector<Reach> FindOthersAt(Verifier* verifier, const Object* global_var,
 }
 
 /*!
- * \brief Warn about accesses that go outside at some sizes, however these compare.
+ * \brief Warn about accesses that are out of bounds at sample sizes in every relative order.
  *
- * The sizes that a function is called with are unknown: symbols that are not extents, or extents
- * with an unwritten relation, may never take these values.
+ * A warning, because the sizes at the calls are unknown: symbols that are not extents, or extents
+ * with an unstated relation, may never take these values.
  */
 void CheckReachesAtSizes(Verifier* verifier, const Object* global_var,
                          const PrimFuncReaches& reaches) {
@@ -101,7 +102,7 @@ void CheckReachesAtSizes(Verifier* verifier, const Object* global_var,
     for (size_t i = 0; i < count; ++i) {
       values[reaches.symbols[i]] = dims.FromInt(size + growth * static_cast<int64_t>(i));
     }
-    std::vector<Reach> outside = FindOthersAt(verifier, global_var, reaches, values);
+    std::vector<Reach> outside = FindMoreReachesAt(verifier, global_var, reaches, values);
     if (growth != 0) {
       auto is_not_common = [&](const Reach& reach) {
         return std::none_of(common.begin(), common.end(), [&](const Reach& other) {
@@ -130,9 +131,9 @@ void CheckReaches(Verifier* verifier, const Object* global_var) {
   DimTable& dims = verifier->dims();
   for (const Reach& reach : verifier->ReachesOf(global_var).outside) {
     Diagnostic& found =
-        Say(verifier, reach, reach.path, Explain(dims, reach, IsBelow(&dims, reach)));
+        ReportReach(verifier, reach, reach.path, Explain(dims, reach, IsBelow(&dims, reach)));
     if (reach.kind == Reach::Kind::kIterator) {
-      found.Hint("a domain holds all values of the loops that its iterator is bound to");
+      found.Hint("extend the domain to all values that the iterator is bound to");
     } else {
       found.Note(NameOf(reach.var) + ": " +
                  verifier->types().Text(verifier->types().Intern(nodes.expr.ty(reach.var))));
@@ -152,18 +153,18 @@ void CheckReachesAt(Verifier* verifier, const Object* global_var,
     values.push_back(found == symbols.end() ? kUnknownDim : found->second);
   }
   auto [it, is_new] = reaches.outside_at.try_emplace(values);
-  if (is_new) it->second = FindOthersAt(verifier, global_var, reaches, symbols);
+  if (is_new) it->second = FindMoreReachesAt(verifier, global_var, reaches, symbols);
   const std::string name = Quote(std::string(nodes.global_var.name_hint(global_var)));
   for (const Reach& reach : it->second) {
-    Diagnostic& found = Say(verifier, reach, call,
-                            name + " goes out of bounds at these shapes: " +
-                                Explain(dims, reach, IsBelow(&dims, reach)));
+    Diagnostic& found = ReportReach(verifier, reach, call,
+                                    name + " goes out of bounds at these shapes: " +
+                                        Explain(dims, reach, IsBelow(&dims, reach)));
     found.Note("here in " + name, reach.path);
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i] == kUnknownDim) continue;
       found.Note(NameOf(reaches.symbols[i]) + " is " + dims.Text(values[i]));
     }
-    found.Hint("make " + name + " anew for these shapes, or mend the caller");
+    found.Hint("regenerate " + name + " for these shapes, or fix the caller");
   }
 }
 

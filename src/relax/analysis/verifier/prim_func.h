@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/prim_func.h
- * \brief What the accesses of a PrimFunc reach, in its buffers and in the domains of its blocks.
+ * \brief Bounds of the accesses of a PrimFunc, in its buffers and the domains of its blocks.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_H_
@@ -34,10 +34,10 @@ namespace verifier {
 class Verifier;
 
 /*!
- * \brief The values of an index of a buffer, or of a block's iterator.
+ * \brief The range of a buffer index, or of a block iterator's value.
  *
- * An access under a condition counts in the iterations that meet the condition; if that depends on
- * data, the access may be reached.
+ * A conditional access counts only in the iterations that meet the condition. If the condition
+ * depends on data, the access is not certain.
  */
 struct Reach {
   enum class Kind : uint8_t { kLoad, kStore, kIterator };
@@ -45,37 +45,36 @@ struct Reach {
   Kind kind;
   /*! \brief The buffer, or the iterator. */
   const Object* var;
-  /*! \brief For an iterator, its value is the only index, and the extent of its domain is that
-   * of the axis. */
+  /*! \brief An iterator has one index, its value, and its domain is the axis. */
   IndexReach index;
   KeptPath path;
-  /*! \brief Whether it is reached for all data, which conditions may depend on. */
+  /*! \brief Whether the access runs for all data. */
   bool is_certain = true;
 };
 
-/*! \brief The accesses of a PrimFunc that go outside of their buffers. */
+/*! \brief The out-of-bounds accesses of a PrimFunc. */
 struct PrimFuncReaches {
-  /*! \brief Outside for all values of the symbols that have none. */
+  /*! \brief Out of bounds for all values of the unbound symbols. */
   std::vector<Reach> outside;
   /*! \brief The symbols of the buffers, and the scalar parameters. */
   std::vector<const Object*> symbols;
-  /*! \brief Whether some of these are scalar parameters, which may be any number. */
+  /*! \brief Whether some symbols are scalar parameters, which may have any value. */
   bool has_scalars = false;
-  /*! \brief Whether more may be known where symbols have values. */
+  /*! \brief Whether binding symbols may reveal more. */
   bool may_vary = false;
-  /*! \brief Which are outside, of others than the above, by the values of the symbols at a call. */
+  /*! \brief The other out-of-bounds accesses, by the values of the symbols at a call. */
   std::map<std::vector<DimId>, std::vector<Reach>> outside_at;
 };
 
-/*! \param values Values of symbols of the function; other symbols may take any value. */
+/*! \param values The values of bound symbols; other symbols may take any value. */
 PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path,
                             const DimTable::Substitution& values);
 
-/*! \brief Report the accesses of a PrimFunc that are outside at every call. */
+/*! \brief Report the accesses of a PrimFunc that are out of bounds at every call. */
 void CheckReaches(Verifier* verifier, const Object* global_var);
 
 /*!
- * \brief Report, at a call, the accesses of the callee that its shapes make go outside.
+ * \brief Report, at a call, the accesses of the callee that are out of bounds for its shapes.
  * \param symbols The values of the callee's symbols and scalar parameters.
  */
 void CheckReachesAt(Verifier* verifier, const Object* global_var,

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/prim_func_access.cc
- * \brief What one access of a buffer reaches.
+ * \brief Bounds of a single buffer access.
  */
 #include "prim_func_access.h"
 
@@ -29,7 +29,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The range of a vector of elements that begins at `first`. */
+/*! \brief The range of a vector access that begins at `first`. */
 std::optional<DimRange> RangeOfLanes(DimTable* dims, const LoopNest& nest, DimId first,
                                      DimId stride, int64_t lanes) {
   auto range = nest.Taken(first);
@@ -41,17 +41,17 @@ std::optional<DimRange> RangeOfLanes(DimTable* dims, const LoopNest& nest, DimId
   return range;
 }
 
-/*! \brief A vector, with elements counted over all dims of the buffer. */
+/*! \brief The reach of a vector access, with elements counted over all dims of the buffer. */
 std::optional<IndexReach> ReachOfVector(DimTable* dims, LoopNest* nest, const Object* buffer_type,
                                         const Array<ObjectRef>& indices, size_t axis) {
   const auto& ramp = tir_nodes.ramp;
   const Object* node = indices[axis].get();
   const auto lanes = AsInt(ramp.lanes(node));
   const auto& strides = tir_nodes.buffer_type.strides(buffer_type);
-  // If rows are not contiguous, the elements between them are unknown.
+  // If rows are not contiguous, the gaps between them are unknown.
   const bool has_gaps = indices.size() > 1 && strides.defined() && !strides.empty();
   if (!lanes || *lanes < 1 || has_gaps) return std::nullopt;
-  // A vector may run on into the next row: its elements are counted from the buffer's begin.
+  // A vector may continue into the next row, so count its elements from the start of the buffer.
   DimId first = dims->FromInt(0);
   DimId stride = dims->FromInt(0);
   DimId extent = dims->FromInt(1);
@@ -71,17 +71,17 @@ std::optional<IndexReach> ReachOfVector(DimTable* dims, LoopNest* nest, const Ob
   return IndexReach{axis, indices.size() > 1 ? kAllDims : 0, kUnknownDim, *range, extent};
 }
 
-/*! \brief Lower and upper bounds of a value; nothing where there is none. */
+/*! \brief The lower and upper bound of a value, where known. */
 struct Bounds {
   std::optional<int64_t> least;
   std::optional<int64_t> greatest;
 };
 
-/*! \brief Expressions of more levels, and larger numbers, are not read. */
+/*! \brief Deeper expressions and larger numbers are not read. */
 constexpr int kMaxLevels = 50;
 constexpr int64_t kMaxNumber = int64_t{1} << 60;
 
-/*! \brief The bounds that minima, maxima and sums with numbers give a value for all data. */
+/*! \brief The bounds of a value for all data, from minima, maxima and sums with literals. */
 Bounds BoundsOf(const ObjectRef& expr, int levels = 0) {
   if (const auto number = AsInt(expr)) {
     if (*number > kMaxNumber || *number < -kMaxNumber) return {};
@@ -115,7 +115,7 @@ Bounds BoundsOf(const ObjectRef& expr, int levels = 0) {
   return {};
 }
 
-/*! \brief An index from data that is outside for all data; nothing if it may be inside. */
+/*! \brief The range of a data-dependent index that is always out of bounds, or std::nullopt. */
 std::optional<DimRange> Outside(DimTable* dims, const ObjectRef& index, DimId extent) {
   const auto [least, greatest] = BoundsOf(index);
   const auto size = dims->AsInt(extent);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/prim_func_access.h
- * \brief What one access of a buffer reaches.
+ * \brief Bounds of a single buffer access.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_ACCESS_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_ACCESS_H_
@@ -28,24 +28,24 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief Stands for all axes, with their elements counted in row-major order. */
+/*! \brief Stands for all axes together, with elements counted in row-major order. */
 constexpr size_t kAllDims = SIZE_MAX;
 
-/*! \brief The values that an index of a buffer takes. */
+/*! \brief The range of one index of a buffer access. */
 struct IndexReach {
-  /*! \brief The place of the index among all of the access. */
+  /*! \brief The position among the indices of the access. */
   size_t index;
   /*! \brief The axis of the buffer, or kAllDims. */
   size_t dim;
   /*! \brief The index as written, kUnknownDim for a vector. */
   DimId value;
-  /*! \brief The least and the greatest value, both taken. */
+  /*! \brief The least and the greatest value, both attained. */
   DimRange range;
-  /*! \brief The extent of the axis, or of all; values begin at 0. */
+  /*! \brief The extent of the axis, or of all axes. Valid values begin at 0. */
   DimId extent;
 };
 
-/*! \brief What the indices of an access reach, without those that are unknown. */
+/*! \brief The ranges of an access's indices, except unknown ones. */
 std::vector<IndexReach> ReachesOfAccess(DimTable* dims, LoopNest* nest, const Object* buffer,
                                         const Array<ObjectRef>& indices);
 

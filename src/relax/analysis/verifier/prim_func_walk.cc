@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/prim_func_walk.cc
- * \brief The walk over a PrimFunc that finds what its accesses reach.
+ * \brief Walks a PrimFunc and collects its out-of-bounds accesses.
  */
 #include "prim_func_walk.h"
 
@@ -34,13 +34,13 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Deeper and larger functions are skipped: the walk ends before the stack does. */
+/*! \brief Deeper and larger functions are skipped, to protect the stack. */
 constexpr size_t kMaxDepth = 500;
 constexpr size_t kMaxNodes = 1000000;
 
 }  // namespace
 
-PrimFuncReaches Walk::Run(const Object* function, const DimTable::Substitution& values) {
+PrimFuncReaches PrimFuncWalk::Run(const Object* function, const DimTable::Substitution& values) {
   if (!tir_nodes.prim_func.IsInstance(function)) return {};
   AddSymbols(tir_nodes.prim_func.params(function));
   for (const Object* symbol : found_.symbols) {
@@ -52,7 +52,7 @@ PrimFuncReaches Walk::Run(const Object* function, const DimTable::Substitution& 
   return std::move(found_);
 }
 
-void Walk::AddSymbols(const Array<ObjectRef>& params) {
+void PrimFuncWalk::AddSymbols(const Array<ObjectRef>& params) {
   if (!params.defined()) return;
   for (const ObjectRef& param : params) {
     const Object* type = TypeOf(param).get();
@@ -72,72 +72,79 @@ void Walk::AddSymbols(const Array<ObjectRef>& params) {
   }
 }
 
-void Walk::AddSymbol(const Object* var) {
+void PrimFuncWalk::AddSymbol(const Object* var) {
   nest_.AddSymbol(var);
   auto& symbols = found_.symbols;
   if (std::find(symbols.begin(), symbols.end(), var) == symbols.end()) symbols.push_back(var);
 }
 
-bool Walk::MayVisit(const ObjectRef& node) {
+bool PrimFuncWalk::MayVisit(const ObjectRef& node) {
   if (steps_.size() > kMaxDepth || ++num_visited_ > kMaxNodes) has_jump_ = true;
   return !has_jump_ && node.defined();
 }
 
-const Walk::Handlers& Walk::StmtHandlers() {
+const PrimFuncWalk::Handlers& PrimFuncWalk::StmtHandlers() {
   static const Handlers handlers = {
-      {tir_nodes.seq_stmt.type_info()->type_index, &Walk::VisitSeq},
-      {tir_nodes.for_loop.type_info()->type_index, &Walk::VisitFor},
-      {tir_nodes.if_then_else.type_info()->type_index, &Walk::VisitIf},
-      {tir_nodes.while_loop.type_info()->type_index, &Walk::VisitWhile},
-      {tir_nodes.bind.type_info()->type_index, &Walk::VisitBind},
-      {tir_nodes.attr_stmt.type_info()->type_index, &Walk::VisitAttr},
-      {tir_nodes.evaluate.type_info()->type_index, &Walk::VisitEvaluate},
-      {tir_nodes.buffer_store.type_info()->type_index, &Walk::VisitStore},
-      {tir_nodes.block_realize.type_info()->type_index, &Walk::VisitBlockRealize},
-      {tir_nodes.block.type_info()->type_index, &Walk::VisitBlock},
-      {tir_nodes.alloc_buffer.type_info()->type_index, &Walk::VisitNothing},
-      {tir_nodes.decl_buffer.type_info()->type_index, &Walk::VisitNothing}};
+      {tir_nodes.seq_stmt.type_info()->type_index, &PrimFuncWalk::VisitSeq},
+      {tir_nodes.for_loop.type_info()->type_index, &PrimFuncWalk::VisitFor},
+      {tir_nodes.if_then_else.type_info()->type_index, &PrimFuncWalk::VisitIf},
+      {tir_nodes.while_loop.type_info()->type_index, &PrimFuncWalk::VisitWhile},
+      {tir_nodes.bind.type_info()->type_index, &PrimFuncWalk::VisitBind},
+      {tir_nodes.attr_stmt.type_info()->type_index, &PrimFuncWalk::VisitAttr},
+      {tir_nodes.evaluate.type_info()->type_index, &PrimFuncWalk::VisitEvaluate},
+      {tir_nodes.buffer_store.type_info()->type_index, &PrimFuncWalk::VisitStore},
+      {tir_nodes.block_realize.type_info()->type_index, &PrimFuncWalk::VisitBlockRealize},
+      {tir_nodes.block.type_info()->type_index, &PrimFuncWalk::VisitBlock},
+      {tir_nodes.alloc_buffer.type_info()->type_index, &PrimFuncWalk::VisitNothing},
+      {tir_nodes.decl_buffer.type_info()->type_index, &PrimFuncWalk::VisitNothing}};
   return handlers;
 }
 
-const Walk::Handlers& Walk::ExprHandlers() {
+const PrimFuncWalk::Handlers& PrimFuncWalk::ExprHandlers() {
   static const Handlers handlers = {
-      {tir_nodes.add.type_info()->type_index, &Walk::VisitBinary<&TirNodes::add>},
-      {tir_nodes.sub.type_info()->type_index, &Walk::VisitBinary<&TirNodes::sub>},
-      {tir_nodes.mul.type_info()->type_index, &Walk::VisitBinary<&TirNodes::mul>},
-      {tir_nodes.truncdiv.type_info()->type_index, &Walk::VisitBinary<&TirNodes::truncdiv>},
-      {tir_nodes.truncmod.type_info()->type_index, &Walk::VisitBinary<&TirNodes::truncmod>},
-      {tir_nodes.floordiv.type_info()->type_index, &Walk::VisitBinary<&TirNodes::floordiv>},
-      {tir_nodes.floormod.type_info()->type_index, &Walk::VisitBinary<&TirNodes::floormod>},
-      {tir_nodes.min.type_info()->type_index, &Walk::VisitBinary<&TirNodes::min>},
-      {tir_nodes.max.type_info()->type_index, &Walk::VisitBinary<&TirNodes::max>},
-      {tir_nodes.eq.type_info()->type_index, &Walk::VisitBinary<&TirNodes::eq>},
-      {tir_nodes.ne.type_info()->type_index, &Walk::VisitBinary<&TirNodes::ne>},
-      {tir_nodes.lt.type_info()->type_index, &Walk::VisitBinary<&TirNodes::lt>},
-      {tir_nodes.le.type_info()->type_index, &Walk::VisitBinary<&TirNodes::le>},
-      {tir_nodes.gt.type_info()->type_index, &Walk::VisitBinary<&TirNodes::gt>},
-      {tir_nodes.ge.type_info()->type_index, &Walk::VisitBinary<&TirNodes::ge>},
-      {tir_nodes.logical_and.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_and>},
-      {tir_nodes.logical_or.type_info()->type_index, &Walk::VisitLogical<&TirNodes::logical_or>},
-      {tir_nodes.logical_not.type_info()->type_index, &Walk::VisitNot},
-      {tir_nodes.bitwise_and.type_info()->type_index, &Walk::VisitBinary<&TirNodes::bitwise_and>},
-      {tir_nodes.bitwise_or.type_info()->type_index, &Walk::VisitBinary<&TirNodes::bitwise_or>},
-      {tir_nodes.bitwise_xor.type_info()->type_index, &Walk::VisitBinary<&TirNodes::bitwise_xor>},
-      {tir_nodes.bitwise_not.type_info()->type_index, &Walk::VisitBitwiseNot},
-      {tir_nodes.shift_left.type_info()->type_index, &Walk::VisitBinary<&TirNodes::shift_left>},
-      {tir_nodes.shift_right.type_info()->type_index, &Walk::VisitBinary<&TirNodes::shift_right>},
-      {tir_nodes.cast.type_info()->type_index, &Walk::VisitCast},
-      {tir_nodes.ramp.type_info()->type_index, &Walk::VisitRamp},
-      {tir_nodes.shuffle.type_info()->type_index, &Walk::VisitShuffle},
-      {tir_nodes.broadcast.type_info()->type_index, &Walk::VisitBroadcast},
-      {tir_nodes.select.type_info()->type_index, &Walk::VisitSelect},
-      {tir_nodes.let.type_info()->type_index, &Walk::VisitLet},
-      {tir_nodes.tensor_load.type_info()->type_index, &Walk::VisitLoad},
-      {nodes.call.type_info()->type_index, &Walk::VisitCall}};
+      {tir_nodes.add.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::add>},
+      {tir_nodes.sub.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::sub>},
+      {tir_nodes.mul.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::mul>},
+      {tir_nodes.truncdiv.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::truncdiv>},
+      {tir_nodes.truncmod.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::truncmod>},
+      {tir_nodes.floordiv.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::floordiv>},
+      {tir_nodes.floormod.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::floormod>},
+      {tir_nodes.min.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::min>},
+      {tir_nodes.max.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::max>},
+      {tir_nodes.eq.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::eq>},
+      {tir_nodes.ne.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::ne>},
+      {tir_nodes.lt.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::lt>},
+      {tir_nodes.le.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::le>},
+      {tir_nodes.gt.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::gt>},
+      {tir_nodes.ge.type_info()->type_index, &PrimFuncWalk::VisitBinary<&TirNodes::ge>},
+      {tir_nodes.logical_and.type_info()->type_index,
+       &PrimFuncWalk::VisitLogical<&TirNodes::logical_and>},
+      {tir_nodes.logical_or.type_info()->type_index,
+       &PrimFuncWalk::VisitLogical<&TirNodes::logical_or>},
+      {tir_nodes.logical_not.type_info()->type_index, &PrimFuncWalk::VisitNot},
+      {tir_nodes.bitwise_and.type_info()->type_index,
+       &PrimFuncWalk::VisitBinary<&TirNodes::bitwise_and>},
+      {tir_nodes.bitwise_or.type_info()->type_index,
+       &PrimFuncWalk::VisitBinary<&TirNodes::bitwise_or>},
+      {tir_nodes.bitwise_xor.type_info()->type_index,
+       &PrimFuncWalk::VisitBinary<&TirNodes::bitwise_xor>},
+      {tir_nodes.bitwise_not.type_info()->type_index, &PrimFuncWalk::VisitBitwiseNot},
+      {tir_nodes.shift_left.type_info()->type_index,
+       &PrimFuncWalk::VisitBinary<&TirNodes::shift_left>},
+      {tir_nodes.shift_right.type_info()->type_index,
+       &PrimFuncWalk::VisitBinary<&TirNodes::shift_right>},
+      {tir_nodes.cast.type_info()->type_index, &PrimFuncWalk::VisitCast},
+      {tir_nodes.ramp.type_info()->type_index, &PrimFuncWalk::VisitRamp},
+      {tir_nodes.shuffle.type_info()->type_index, &PrimFuncWalk::VisitShuffle},
+      {tir_nodes.broadcast.type_info()->type_index, &PrimFuncWalk::VisitBroadcast},
+      {tir_nodes.select.type_info()->type_index, &PrimFuncWalk::VisitSelect},
+      {tir_nodes.let.type_info()->type_index, &PrimFuncWalk::VisitLet},
+      {tir_nodes.tensor_load.type_info()->type_index, &PrimFuncWalk::VisitLoad},
+      {nodes.call.type_info()->type_index, &PrimFuncWalk::VisitCall}};
   return handlers;
 }
 
-void Walk::Visit(const ObjectRef& stmt) {
+void PrimFuncWalk::Visit(const ObjectRef& stmt) {
   if (!MayVisit(stmt)) return;
   auto handler = StmtHandlers().find(stmt->type_index());
   if (handler == StmtHandlers().end()) {
@@ -148,23 +155,23 @@ void Walk::Visit(const ObjectRef& stmt) {
   (this->*handler->second)(stmt.get());
 }
 
-void Walk::Visit(const ObjectRef& stmt, const char* attr) {
+void PrimFuncWalk::Visit(const ObjectRef& stmt, const char* attr) {
   At at(this, attr);
   Visit(stmt);
 }
 
-void Walk::VisitExpr(const ObjectRef& expr) {
+void PrimFuncWalk::VisitExpr(const ObjectRef& expr) {
   if (is_conditional_ || !MayVisit(expr)) return;
   auto handler = ExprHandlers().find(expr->type_index());
   if (handler != ExprHandlers().end()) (this->*handler->second)(expr.get());
 }
 
-void Walk::VisitExpr(const ObjectRef& expr, const char* attr) {
+void PrimFuncWalk::VisitExpr(const ObjectRef& expr, const char* attr) {
   At at(this, attr);
   VisitExpr(expr);
 }
 
-void Walk::VisitExprs(const Array<ObjectRef>& exprs, const char* attr) {
+void PrimFuncWalk::VisitExprs(const Array<ObjectRef>& exprs, const char* attr) {
   if (is_conditional_ || !exprs.defined()) return;
   At at(this, attr);
   for (size_t i = 0; i < exprs.size(); ++i) {
@@ -173,7 +180,7 @@ void Walk::VisitExprs(const Array<ObjectRef>& exprs, const char* attr) {
   }
 }
 
-void Walk::VisitSeq(const Object* node) {
+void PrimFuncWalk::VisitSeq(const Object* node) {
   const Array<ObjectRef>& seq = tir_nodes.seq_stmt.seq(node);
   if (!seq.defined()) return;
   At at(this, "seq");
@@ -183,7 +190,7 @@ void Walk::VisitSeq(const Object* node) {
   }
 }
 
-void Walk::VisitFor(const Object* node) {
+void PrimFuncWalk::VisitFor(const Object* node) {
   const auto& layout = tir_nodes.for_loop;
   VisitExpr(layout.min(node), "min");
   VisitExpr(layout.extent(node), "extent");
@@ -197,16 +204,16 @@ void Walk::VisitFor(const Object* node) {
   if (runs == Relation::kUnknown) {
     const auto extent = nest_.Value(layout.extent(node));
     const bool is_read = extent && dims_->IsRead(*extent);
-    Where where(this, {ObjectRef(), true, is_read ? extent : std::nullopt});
+    ConditionScope condition_scope(this, {ObjectRef(), true, is_read ? extent : std::nullopt});
     Visit(layout.body(node), "body");
   } else {
-    Under under(this, runs == Relation::kDisproved);
+    ConditionalScope conditional_scope(this, runs == Relation::kDisproved);
     Visit(layout.body(node), "body");
   }
   nest_.Leave();
 }
 
-void Walk::VisitIf(const Object* node) {
+void PrimFuncWalk::VisitIf(const Object* node) {
   const ObjectRef& condition = tir_nodes.if_then_else.condition(node);
   VisitExpr(condition, "condition");
   VisitWhere(condition, true, [&] { Visit(tir_nodes.if_then_else.then_case(node), "then_case"); });
@@ -214,29 +221,29 @@ void Walk::VisitIf(const Object* node) {
 }
 
 template <typename Visitor>
-void Walk::VisitWhere(const ObjectRef& condition, bool expected, Visitor visit) {
+void PrimFuncWalk::VisitWhere(const ObjectRef& condition, bool expected, Visitor visit) {
   const Relation holds = expected ? nest_.Holds(condition) : Not(nest_.Holds(condition));
   if (holds == Relation::kProved) return visit();
   if (holds == Relation::kUnknown) {
-    Where where(this, {condition, expected});
+    ConditionScope condition_scope(this, {condition, expected});
     return visit();
   }
-  // Even here there may be a statement that keeps others from running.
-  Under under(this, true);
+  // Even dead code is visited: a jump in it makes later accesses uncertain.
+  ConditionalScope conditional_scope(this, true);
   visit();
 }
 
-void Walk::VisitWhile(const Object* node) {
-  Under under(this, true);
+void PrimFuncWalk::VisitWhile(const Object* node) {
+  ConditionalScope conditional_scope(this, true);
   Visit(tir_nodes.while_loop.body(node), "body");
 }
 
-void Walk::VisitBind(const Object* node) {
+void PrimFuncWalk::VisitBind(const Object* node) {
   VisitExpr(tir_nodes.bind.value(node), "value");
   nest_.Define(tir_nodes.bind.var(node).get(), nest_.Value(tir_nodes.bind.value(node)));
 }
 
-void Walk::VisitAttr(const Object* node) {
+void PrimFuncWalk::VisitAttr(const Object* node) {
   const auto& layout = tir_nodes.attr_stmt;
   const auto bound = layout.node(node).try_cast<ObjectRef>();
   const Object* iter_var = bound ? bound->get() : nullptr;
@@ -248,26 +255,26 @@ void Walk::VisitAttr(const Object* node) {
                                     nest_.Value(layout.value(node)), 1,
                                     std::string(tir_nodes.iter_var.thread_tag(iter_var)));
   {
-    Under under(this, runs != Relation::kProved);
+    ConditionalScope conditional_scope(this, runs != Relation::kProved);
     Visit(layout.body(node), "body");
   }
   nest_.Leave();
 }
 
-void Walk::VisitEvaluate(const Object* node) {
+void PrimFuncWalk::VisitEvaluate(const Object* node) {
   const ObjectRef& value = tir_nodes.evaluate.value(node);
   auto call = As<CallView>(value);
   if (call && effects_.Of(call->op().get()) == CallEffect::kJump) has_jump_ = true;
   VisitExpr(value, "value");
 }
 
-void Walk::VisitStore(const Object* node) {
+void PrimFuncWalk::VisitStore(const Object* node) {
   const auto& layout = tir_nodes.buffer_store;
   VisitAccess(Reach::Kind::kStore, layout.buffer(node).get(), layout.indices(node));
   VisitExpr(layout.value(node), "value");
 }
 
-void Walk::VisitBlockRealize(const Object* node) {
+void PrimFuncWalk::VisitBlockRealize(const Object* node) {
   const auto& layout = tir_nodes.block_realize;
   const Object* block = layout.block(node).get();
   if (!tir_nodes.block.IsInstance(block)) return;
@@ -276,7 +283,7 @@ void Walk::VisitBlockRealize(const Object* node) {
   VisitExprs(values, "iter_values");
   const bool is_sound =
       values.defined() && iter_vars.defined() && values.size() == iter_vars.size();
-  Under under(this, !is_sound);
+  ConditionalScope conditional_scope(this, !is_sound);
   VisitWhere(layout.predicate(node), true, [&] {
     size_t num_loops = 0;
     if (!is_conditional_) {
@@ -291,13 +298,13 @@ void Walk::VisitBlockRealize(const Object* node) {
   });
 }
 
-void Walk::VisitBlock(const Object* node) {
-  // The initial value is written where the reduction begins, whatever its iterators are there.
+void PrimFuncWalk::VisitBlock(const Object* node) {
+  // The init statement is visited without the values of the reduction iterators.
   Visit(tir_nodes.block.init(node), "init");
   Visit(tir_nodes.block.body(node), "body");
 }
 
-bool Walk::BindIterator(const Object* iter_var, const ObjectRef& value) {
+bool PrimFuncWalk::BindIterator(const Object* iter_var, const ObjectRef& value) {
   if (!tir_nodes.iter_var.IsInstance(iter_var)) return false;
   const Object* var = tir_nodes.iter_var.var(iter_var).get();
   const std::optional<DimId> bound = nest_.Value(value);
@@ -309,14 +316,15 @@ bool Walk::BindIterator(const Object* iter_var, const ObjectRef& value) {
   const auto range = nest_.Taken(*bound);
   if (!range) return false;
   const Place place =
-      Hold(Reach::Kind::kIterator, var, {0, 0, dims_->Intern(value), *range, *extent});
+      RecordIfOutside(Reach::Kind::kIterator, var, {0, 0, dims_->Intern(value), *range, *extent});
   if (place == Place::kInside || place == Place::kUnknown) return false;
-  // The domain is trusted from here on, so that one fault gives one finding.
+  // From here on, trust the domain, so that one mistake gives one diagnostic.
   nest_.Enter(var, dims_->FromInt(0), extent, 1, "");
   return true;
 }
 
-void Walk::VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices) {
+void PrimFuncWalk::VisitAccess(Reach::Kind kind, const Object* buffer,
+                               const Array<ObjectRef>& indices) {
   if (is_conditional_ || has_jump_ || !indices.defined()) return;
   VisitExprs(indices, "indices");
   At at(this, "indices");
@@ -324,22 +332,23 @@ void Walk::VisitAccess(Reach::Kind kind, const Object* buffer, const Array<Objec
   found_.may_vary |= reaches.size() < indices.size();
   for (const IndexReach& reach : reaches) {
     At item(this, reach.index);
-    Hold(kind, buffer, reach);
+    RecordIfOutside(kind, buffer, reach);
   }
 }
 
-Place Walk::Hold(Reach::Kind kind, const Object* var, const IndexReach& reach) {
+Place PrimFuncWalk::RecordIfOutside(Reach::Kind kind, const Object* var, const IndexReach& reach) {
   const Place place = nest_.Compare(reach.range, reach.extent);
   if (place == Place::kInside) return place;
   found_.may_vary = true;
-  if (!conditions_.empty()) return HoldUnderConditions(kind, var, reach);
+  if (!conditions_.empty()) return RecordUnderConditions(kind, var, reach);
   if (place == Place::kUnknown || !MayRun(dims_, nest_.Extents())) return Place::kUnknown;
   Report(kind, var, reach, true);
   return place;
 }
 
-Place Walk::HoldUnderConditions(Reach::Kind kind, const Object* var, const IndexReach& reach) {
-  // A vector is not followed there.
+Place PrimFuncWalk::RecordUnderConditions(Reach::Kind kind, const Object* var,
+                                          const IndexReach& reach) {
+  // Vector accesses are not tracked under conditions.
   if (reach.value == kUnknownDim) return Place::kUnknown;
   const auto value = nest_.Value(reach.value);
   if (!value) return Place::kUnknown;
@@ -356,79 +365,84 @@ Place Walk::HoldUnderConditions(Reach::Kind kind, const Object* var, const Index
   return Place::kUnknown;
 }
 
-void Walk::Report(Reach::Kind kind, const Object* var, const IndexReach& reach, bool is_certain) {
+void PrimFuncWalk::Report(Reach::Kind kind, const Object* var, const IndexReach& reach,
+                          bool is_certain) {
   const auto key =
       std::make_tuple(var, reach.dim, reach.range.least, reach.range.greatest, reach.extent);
-  if (held_.insert(key).second) {
+  if (reported_.insert(key).second) {
     found_.outside.push_back({kind, var, reach, CurrentPath(), is_certain});
   }
 }
 
 template <BinaryOpNode TirNodes::* layout>
-void Walk::VisitBinary(const Object* node) {
+void PrimFuncWalk::VisitBinary(const Object* node) {
   VisitExpr((tir_nodes.*layout).a(node), "a");
   VisitExpr((tir_nodes.*layout).b(node), "b");
 }
 
 template <BinaryOpNode TirNodes::* layout>
-void Walk::VisitLogical(const Object* node) {
+void PrimFuncWalk::VisitLogical(const Object* node) {
   const ObjectRef& first = (tir_nodes.*layout).a(node);
   VisitExpr(first, "a");
-  VisitAfter(
+  VisitSecondOperand(
       first, layout == &TirNodes::logical_and, [&] { VisitExpr((tir_nodes.*layout).b(node), "b"); },
       0);
 }
 
-void Walk::VisitAfter(const ObjectRef& first, bool expected, const std::function<void()>& visit,
-                      size_t depth) {
-  // LLVM's code computes the second operand in any case, other code where the first one asks for
-  // it: what that says of loops excludes what is not in them, what it says of data nothing.
+void PrimFuncWalk::VisitSecondOperand(const ObjectRef& first, bool expected,
+                                      const std::function<void()>& visit, size_t depth) {
+  // LLVM code evaluates both operands; C-like code short-circuits. A condition on loop variables
+  // therefore narrows the second operand, but one on data does not.
   const BinaryOpNode& layout = expected ? tir_nodes.logical_and : tir_nodes.logical_or;
   if (depth < kMaxDepth && layout.IsInstance(first.get())) {
-    const auto next = [&] { VisitAfter(layout.b(first.get()), expected, visit, depth + 1); };
-    return VisitAfter(layout.a(first.get()), expected, next, depth + 1);
+    const auto next = [&] {
+      VisitSecondOperand(layout.b(first.get()), expected, visit, depth + 1);
+    };
+    return VisitSecondOperand(layout.a(first.get()), expected, next, depth + 1);
   }
   if (!nest_.IsOfLoops(first)) return visit();
   VisitWhere(first, expected, visit);
 }
 
-void Walk::VisitNot(const Object* node) { VisitExpr(tir_nodes.logical_not.a(node), "a"); }
+void PrimFuncWalk::VisitNot(const Object* node) { VisitExpr(tir_nodes.logical_not.a(node), "a"); }
 
-void Walk::VisitBitwiseNot(const Object* node) { VisitExpr(tir_nodes.bitwise_not.a(node), "a"); }
+void PrimFuncWalk::VisitBitwiseNot(const Object* node) {
+  VisitExpr(tir_nodes.bitwise_not.a(node), "a");
+}
 
-void Walk::VisitCast(const Object* node) { VisitExpr(tir_nodes.cast.value(node), "value"); }
+void PrimFuncWalk::VisitCast(const Object* node) { VisitExpr(tir_nodes.cast.value(node), "value"); }
 
-void Walk::VisitRamp(const Object* node) { VisitExpr(tir_nodes.ramp.base(node), "base"); }
+void PrimFuncWalk::VisitRamp(const Object* node) { VisitExpr(tir_nodes.ramp.base(node), "base"); }
 
-void Walk::VisitShuffle(const Object* node) {
+void PrimFuncWalk::VisitShuffle(const Object* node) {
   VisitExprs(tir_nodes.shuffle.vectors(node), "vectors");
 }
 
-void Walk::VisitBroadcast(const Object* node) {
+void PrimFuncWalk::VisitBroadcast(const Object* node) {
   VisitExpr(tir_nodes.broadcast.value(node), "value");
 }
 
-void Walk::VisitSelect(const Object* node) {
+void PrimFuncWalk::VisitSelect(const Object* node) {
   const ObjectRef& condition = tir_nodes.select.condition(node);
   VisitExpr(condition, "condition");
-  // TVM turns a selection between loaded values into an if_then_else.
+  // TVM turns a select of loaded values into an if_then_else.
   VisitWhere(condition, true, [&] { VisitExpr(tir_nodes.select.true_value(node), "true_value"); });
   VisitWhere(condition, false,
              [&] { VisitExpr(tir_nodes.select.false_value(node), "false_value"); });
 }
 
-void Walk::VisitLet(const Object* node) {
+void PrimFuncWalk::VisitLet(const Object* node) {
   VisitExpr(tir_nodes.let.value(node), "value");
   nest_.Define(tir_nodes.let.var(node).get(), nest_.Value(tir_nodes.let.value(node)));
   VisitExpr(tir_nodes.let.body(node), "body");
 }
 
-void Walk::VisitLoad(const Object* node) {
+void PrimFuncWalk::VisitLoad(const Object* node) {
   VisitAccess(Reach::Kind::kLoad, tir_nodes.tensor_load.source(node).get(),
               tir_nodes.tensor_load.indices(node));
 }
 
-void Walk::VisitCall(const Object* node) {
+void PrimFuncWalk::VisitCall(const Object* node) {
   const CallView call(node);
   if (!call.args().defined()) return;
   const CallEffect effect = effects_.Of(call.op().get());
@@ -447,7 +461,7 @@ void Walk::VisitCall(const Object* node) {
   }
 }
 
-Path Walk::CurrentPath() const {
+Path PrimFuncWalk::CurrentPath() const {
   Path path = path_;
   for (const Step& step : steps_) {
     path = step.attr != nullptr ? path.Attr(step.attr) : path.Item(step.index);
@@ -457,7 +471,7 @@ Path Walk::CurrentPath() const {
 
 PrimFuncReaches FindReaches(DimTable* dims, const Object* function, const Path& path,
                             const DimTable::Substitution& values) {
-  return Walk(dims, path).Run(function, values);
+  return PrimFuncWalk(dims, path).Run(function, values);
 }
 
 }  // namespace verifier

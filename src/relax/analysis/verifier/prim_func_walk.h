@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/prim_func_walk.h
- * \brief The walk over a PrimFunc that finds what its accesses reach.
+ * \brief Walks a PrimFunc and collects its out-of-bounds accesses.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_WALK_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_PRIM_FUNC_WALK_H_
@@ -34,15 +34,15 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief Visits what runs at every call of a PrimFunc whose loops run. */
-class Walk {
+/*! \brief Visits the code that runs at every call of a PrimFunc whose loops run. */
+class PrimFuncWalk {
  public:
-  Walk(DimTable* dims, const Path& path) : dims_(dims), nest_(dims), path_(path) {}
+  PrimFuncWalk(DimTable* dims, const Path& path) : dims_(dims), nest_(dims), path_(path) {}
 
   PrimFuncReaches Run(const Object* function, const DimTable::Substitution& values);
 
  private:
-  /*! \brief One step from the function's body to the node that is visited. */
+  /*! \brief One step of the path from the function's body to the visited node. */
   struct Step {
     const char* attr;
     size_t index;
@@ -50,49 +50,50 @@ class Walk {
 
   class At {
    public:
-    At(Walk* walk, const char* attr) : At(walk, Step{attr, 0}) {}
-    At(Walk* walk, size_t index) : At(walk, Step{nullptr, index}) {}
+    At(PrimFuncWalk* walk, const char* attr) : At(walk, Step{attr, 0}) {}
+    At(PrimFuncWalk* walk, size_t index) : At(walk, Step{nullptr, index}) {}
     ~At() { steps_->pop_back(); }
     At(const At&) = delete;
     At& operator=(const At&) = delete;
 
    private:
-    At(Walk* walk, Step step) : steps_(&walk->steps_) { steps_->push_back(step); }
+    At(PrimFuncWalk* walk, Step step) : steps_(&walk->steps_) { steps_->push_back(step); }
     std::vector<Step>* steps_;
   };
 
-  /*! \brief Marks what is visited meanwhile as conditional, if it is. */
-  class Under {
+  /*! \brief RAII scope: marks nodes visited within it as conditional if `is_conditional`. */
+  class ConditionalScope {
    public:
-    Under(Walk* walk, bool is_conditional) : walk_(walk), before_(walk->is_conditional_) {
+    ConditionalScope(PrimFuncWalk* walk, bool is_conditional)
+        : walk_(walk), before_(walk->is_conditional_) {
       walk->is_conditional_ |= is_conditional;
       walk->found_.may_vary |= is_conditional;
     }
-    ~Under() { walk_->is_conditional_ = before_; }
-    Under(const Under&) = delete;
-    Under& operator=(const Under&) = delete;
+    ~ConditionalScope() { walk_->is_conditional_ = before_; }
+    ConditionalScope(const ConditionalScope&) = delete;
+    ConditionalScope& operator=(const ConditionalScope&) = delete;
 
    private:
-    Walk* walk_;
+    PrimFuncWalk* walk_;
     bool before_;
   };
 
-  /*! \brief What is visited meanwhile runs where a condition is met. */
-  class Where {
+  /*! \brief RAII scope: nodes visited within it run only where `condition` is met. */
+  class ConditionScope {
    public:
-    Where(Walk* walk, Condition condition) : conditions_(&walk->conditions_) {
+    ConditionScope(PrimFuncWalk* walk, Condition condition) : conditions_(&walk->conditions_) {
       conditions_->push_back(std::move(condition));
       walk->found_.may_vary = true;
     }
-    ~Where() { conditions_->pop_back(); }
-    Where(const Where&) = delete;
-    Where& operator=(const Where&) = delete;
+    ~ConditionScope() { conditions_->pop_back(); }
+    ConditionScope(const ConditionScope&) = delete;
+    ConditionScope& operator=(const ConditionScope&) = delete;
 
    private:
     std::vector<Condition>* conditions_;
   };
 
-  using Handler = void (Walk::*)(const Object* node);
+  using Handler = void (PrimFuncWalk::*)(const Object* node);
   using Handlers = std::unordered_map<int32_t, Handler>;
   static const Handlers& StmtHandlers();
   static const Handlers& ExprHandlers();
@@ -106,13 +107,15 @@ class Walk {
   void VisitExpr(const ObjectRef& expr, const char* attr);
   void VisitExprs(const Array<ObjectRef>& exprs, const char* attr);
 
-  /*! \brief Visit what runs where a condition is `expected`, unless it never is. */
+  /*! \brief Visit code that runs only where a condition has the value `expected`. */
   template <typename Visitor>
   void VisitWhere(const ObjectRef& condition, bool expected, Visitor visit);
 
-  /*! \brief Visit the second operand of a logical operation whose first is `expected`. */
-  void VisitAfter(const ObjectRef& first, bool expected, const std::function<void()>& visit,
-                  size_t depth);
+  /*!
+   * \brief Visit the second operand of a logical operation, evaluated if the first is `expected`.
+   */
+  void VisitSecondOperand(const ObjectRef& first, bool expected, const std::function<void()>& visit,
+                          size_t depth);
 
   void VisitNothing(const Object*) {}
   void VisitSeq(const Object* node);
@@ -141,13 +144,15 @@ class Walk {
   void VisitLoad(const Object* node);
   void VisitCall(const Object* node);
 
-  /*! \brief Give an iterator its value; true if it stands for a loop over its domain instead. */
+  /*!
+   * \brief Bind an iterator to its value; true if it was entered as a loop over its domain instead.
+   */
   bool BindIterator(const Object* iter_var, const ObjectRef& value);
   void VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices);
-  /*! \brief Hold a range that lies outside; where it was proved to lie is returned. */
-  Place Hold(Reach::Kind kind, const Object* var, const IndexReach& reach);
-  /*! \brief As Hold, for the iterations of the loops that meet the conditions. */
-  Place HoldUnderConditions(Reach::Kind kind, const Object* var, const IndexReach& reach);
+  /*! \brief Record a range that may be out of bounds. Returns its proven placement. */
+  Place RecordIfOutside(Reach::Kind kind, const Object* var, const IndexReach& reach);
+  /*! \brief As RecordIfOutside, restricted to the iterations that meet the conditions. */
+  Place RecordUnderConditions(Reach::Kind kind, const Object* var, const IndexReach& reach);
   void Report(Reach::Kind kind, const Object* var, const IndexReach& reach, bool is_certain);
   Path CurrentPath() const;
 
@@ -158,12 +163,11 @@ class Walk {
   std::vector<Step> steps_;
   size_t num_visited_ = 0;
   bool is_conditional_ = false;
-  /*! \brief What else must hold for what is visited to run: conditions that the loops neither prove
-   * nor disprove. */
+  /*! \brief The conditions on the visited node that the loops neither prove nor disprove. */
   std::vector<Condition> conditions_;
-  /*! \brief Whether some statement may keep others from running, or is not known. */
+  /*! \brief Whether a jump or an unknown statement may keep later statements from running. */
   bool has_jump_ = false;
-  std::set<std::tuple<const Object*, size_t, DimId, DimId, DimId>> held_;
+  std::set<std::tuple<const Object*, size_t, DimId, DimId, DimId>> reported_;
   CallEffects effects_;
 };
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/raise.cc
- * \brief The findings as an error.
+ * \brief Raises diagnostics as an error.
  */
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/visit_error_context.h>
@@ -31,9 +31,9 @@ namespace tvm_fixes {
 namespace {
 
 /*!
- * \brief Raise the findings in a module.
- * \param place The node of a single finding: within a pass, TVM finds it in the module, names the
- *        pass and prints the lines around it. Null if there are several findings.
+ * \brief Raise an error for the diagnostics of a module.
+ * \param place The node of a single diagnostic. Within a pass, TVM locates it in the module, names
+ *        the pass and prints the lines around it. Null if there are several.
  */
 void RaiseVerifyError(const String& text, const ObjectRef& place) {
   std::optional<ObjectRef> context;

@@ -14,8 +14,8 @@
  */
 /*!
  * \file src/relax/analysis/verifier/tir_bounds.cc
- * \brief Ranges of linear expressions, one loop at a time from the innermost outwards; for other
- *        expressions, their values at points.
+ * \brief Ranges of linear expressions, eliminating loops from the innermost outwards; other
+ *        expressions are evaluated at sample points.
  */
 #include "tir_bounds.h"
 
@@ -32,10 +32,10 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The maximum number of points at which a value is computed. */
+/*! \brief The maximum number of sample points. */
 constexpr int64_t kMaxPoints = 256;
 
-/*! \brief Conditions of more parts are not read. */
+/*! \brief Larger conditions are not read. */
 constexpr int kMaxConditions = 100;
 
 }  // namespace
@@ -45,7 +45,7 @@ bool MayRun(DimTable* dims, const std::vector<DimId>& extents) {
     return dims->AtLeast(extent, 1) == Relation::kProved;
   });
   if (always) return true;
-  // A witness: extents are sums and products, so that a few sizes show what may be positive.
+  // Search for a witness: extents are sums and products, so a few sizes suffice.
   for (int64_t size : {1, 2, 8, 64, 1024}) {
     for (int64_t growth : {0, 1, -1}) {
       DimTable::Substitution values;
@@ -85,7 +85,7 @@ Relation LoopNest::Enter(const Object* var, std::optional<DimId> min, std::optio
   if (span && dims_->AtLeast(span->greatest, 1) == Relation::kDisproved) {
     return Relation::kDisproved;
   }
-  if (!RunOnlyWith(*extent)) return Relation::kUnknown;
+  if (!NarrowToPositive(*extent)) return Relation::kUnknown;
   span = Range(*extent);
   if (!span) return Relation::kUnknown;
   Loop& loop = loops_.back();
@@ -130,7 +130,7 @@ LoopNest::Loop* LoopNest::OnlyLoopOf(DimId dim) {
   return only;
 }
 
-bool LoopNest::RunOnlyWith(DimId extent) {
+bool LoopNest::NarrowToPositive(DimId extent) {
   const auto span = Range(extent);
   if (!span || dims_->AtLeast(span->greatest, 1) == Relation::kDisproved) return false;
   if (IsAtLeast(span->least, 1)) return true;
@@ -138,7 +138,7 @@ bool LoopNest::RunOnlyWith(DimId extent) {
     extents_.push_back(span->least);
     return true;
   }
-  // The rounds with c * i + rest >= 1: from the least such i on, or up to the greatest.
+  // Narrow the loop to the iterations with c * i + rest >= 1: raise its start or lower its end.
   Loop* loop = OnlyLoopOf(extent);
   const auto linear = loop ? dims_->AsLinear(extent, loop->var) : std::nullopt;
   const auto factor = linear ? dims_->AsInt(linear->coefficient) : std::nullopt;
@@ -153,8 +153,9 @@ bool LoopNest::RunOnlyWith(DimId extent) {
   }
   narrowed_.push_back({static_cast<size_t>(loop - loops_.data()), *loop->range});
   loop->range = range;
-  // The iterations that are left may depend on the loops around.
-  return RunOnlyWith(dims_->Add(dims_->Subtract(range.greatest, range.least), dims_->FromInt(1)));
+  // The remaining iterations may depend on outer loops.
+  return NarrowToPositive(
+      dims_->Add(dims_->Subtract(range.greatest, range.least), dims_->FromInt(1)));
 }
 
 std::optional<DimId> LoopNest::Value(DimId written) {
@@ -201,7 +202,7 @@ std::vector<int64_t> LoopNest::Ends(const Axis& axis, const std::set<int64_t>& d
   const auto& [var, first, last, step] = axis;
   std::set<int64_t> found = {first, last};
   for (int64_t divisor : divisors) {
-    // The ends of the first and of the last whole block, and what follows it.
+    // The ends of the first and the last full block, and of the remainder.
     if (step != 1 || divisor > last - first) continue;
     const int64_t end = last - FloorRemainder(last, divisor);
     for (int64_t point : {first + divisor - 1 - FloorRemainder(first, divisor), end - 1, end}) {
@@ -239,7 +240,7 @@ std::vector<std::vector<int64_t>> LoopNest::Points(DimId value,
 
 std::optional<DimRange> LoopNest::Taken(DimId value) const {
   if (auto range = Range(value)) return range;
-  // Loops over numbers run through all combinations of their values.
+  // Loops with numeric bounds run through all combinations of their values.
   std::vector<Axis> axes;
   for (const Object* var : dims_->Vars(value)) {
     const auto axis = AxisOf(var);

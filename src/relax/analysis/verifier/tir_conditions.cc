@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/tir_conditions.cc
- * \brief The values of an expression in the loop iterations that meet conditions.
+ * \brief Ranges of expressions in the loop iterations that meet conditions.
  */
 #include <algorithm>
 #include <limits>
@@ -29,10 +29,10 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The maximum number of points at which a value is computed. */
+/*! \brief The maximum number of sample points. */
 constexpr int64_t kMaxPoints = 4096;
 
-/*! \brief Conditions of more parts are not read. */
+/*! \brief Larger conditions are not read. */
 constexpr int kMaxDepth = 100;
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();

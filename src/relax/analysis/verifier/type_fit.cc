@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/type_fit.cc
- * \brief How one type fits another, and the symbols that it gives their values.
+ * \brief Matching of types, and binding of symbols.
  */
 #include <algorithm>
 #include <string>
@@ -28,10 +28,10 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Record that part of two types does not fit. */
+/*! \brief Record a mismatch of part of two types. */
 void Note(Fit* fit, Relation relation, const std::string& where, const std::string& reason) {
   if (relation == Relation::kProved) return;
-  // What is unknown is not listed next to what is wrong.
+  // Proven mismatches replace unknown ones.
   if (relation == Relation::kDisproved && fit->relation == Relation::kUnknown) fit->reasons.clear();
   const bool is_told = relation == Relation::kDisproved || fit->relation != Relation::kDisproved;
   fit->relation = Both(fit->relation, relation);
@@ -92,7 +92,7 @@ void TypeTable::Match(TypeId expected_id, TypeId actual_id, const std::string& w
       return;
     case TypeClass::kFunction: {
       if (expected.is_pure && !actual.is_pure) {
-        Note(fit, Relation::kDisproved, where, "the function is impure, expected a pure one");
+        Note(fit, Relation::kDisproved, where, "expected a pure function, got an impure one");
       }
       if (!expected.has_params || !actual.has_params) return;
       if (expected.fields.size() != actual.fields.size()) {
@@ -100,7 +100,7 @@ void TypeTable::Match(TypeId expected_id, TypeId actual_id, const std::string& w
                     Count(actual.fields.size(), "parameter") + ", expected " +
                         std::to_string(expected.fields.size()));
       }
-      // Parameters bind the symbols of a function's type.
+      // The parameters bind the symbols of a function type.
       DimTable::Substitution symbols;
       for (size_t i = 0; i < expected.fields.size(); ++i) {
         Match(actual.fields[i], expected.fields[i], where + "parameter " + std::to_string(i) + ", ",
@@ -122,7 +122,7 @@ void TypeTable::MatchTensor(const TypeInfo& expected, const TypeInfo& actual,
   }
   if (expected.vdevice != nullptr && actual.vdevice != nullptr &&
       expected.vdevice != actual.vdevice) {
-    Note(fit, Relation::kDisproved, where, "another vdevice");
+    Note(fit, Relation::kDisproved, where, "different vdevice");
   }
   if (expected.shape_var != nullptr && expected.shape_var == actual.shape_var) return;
   MatchDims(expected, actual, where, values, fit);

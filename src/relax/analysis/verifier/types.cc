@@ -35,14 +35,14 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Types nested deeper are malformed, so that reading them cannot exhaust the stack. */
+/*! \brief Types nested deeper count as malformed, to protect the stack. */
 constexpr int kMaxDepth = 200;
-/*! \brief So are types of more parts, which shared parts can lead to. */
+/*! \brief Larger types count as malformed, too. Shared parts can make a type grow exponentially. */
 constexpr size_t kMaxSize = 100000;
 
-/*! \brief Whether the type of an opaque function names a function of TVM's that is null. */
-bool LacksDerivation(const Object* func_type) {
-  bool lacks = false;
+/*! \brief Whether the derive_func of an opaque function type is null. */
+bool HasNullDeriveFunc(const Object* func_type) {
+  bool is_null = false;
   auto read = [](const TVMFFIFieldInfo* field, const Object* node) {
     return tvm::ffi::reflection::FieldGetter(field)(node).try_cast<ObjectRef>().value_or(
         ObjectRef(nullptr));
@@ -57,10 +57,10 @@ bool LacksDerivation(const Object* func_type) {
         if (!derivation.defined()) return;
         tvm::ffi::reflection::ForEachFieldInfo(
             TVMFFIGetTypeInfo(derivation->type_index()), [&](const TVMFFIFieldInfo* inner) {
-              lacks |= named(inner, "func") && !read(inner, derivation.get()).defined();
+              is_null |= named(inner, "func") && !read(inner, derivation.get()).defined();
             });
       });
-  return lacks;
+  return is_null;
 }
 
 }  // namespace
@@ -195,8 +195,8 @@ TypeId TypeTable::ReadShape(const Object* node, std::vector<TypeProblem>* proble
   if (!dims || !ReadDims(*dims, "a shape", &info.dims, problems)) return kUnknownType;
   info.has_dims = true;
   if (info.ndim != static_cast<int32_t>(info.dims.size())) {
-    problems->push_back({"ir.malformed", "a shape of " + Count(info.dims.size(), "extent") +
-                                             " has the rank " + std::to_string(info.ndim)});
+    problems->push_back({"ir.malformed", "a shape with " + Count(info.dims.size(), "extent") +
+                                             " has rank " + std::to_string(info.ndim)});
     return kUnknownType;
   }
   return Intern(std::move(info));
@@ -206,8 +206,8 @@ TypeId TypeTable::ReadFunction(const Object* node, int depth, std::vector<TypePr
   TypeInfo info;
   info.type_class = TypeClass::kFunction;
   info.is_pure = nodes.func_type.purity(node);
-  if (LacksDerivation(node)) {
-    problems->push_back({"ir.malformed", "what derives the result of a function is null"});
+  if (HasNullDeriveFunc(node)) {
+    problems->push_back({"ir.malformed", "the derive_func of a function type is null"});
     return kUnknownType;
   }
   info.ret = ReadPart(nodes.func_type.ret(node), depth, problems);
@@ -220,7 +220,7 @@ TypeId TypeTable::ReadFunction(const Object* node, int depth, std::vector<TypePr
 TypeId TypeTable::ReadPart(const ObjectRef& part, int depth, std::vector<TypeProblem>* problems) {
   const TypeId id = Intern(part, depth + 1);
   for (const TypeProblem& problem : Problems(part)) {
-    // Parts that are one type have its problems in common.
+    // The same type may be several parts; report its problems once.
     const bool is_new = std::none_of(problems->begin(), problems->end(),
                                      [&](const TypeProblem& other) { return other == problem; });
     if (is_new) problems->push_back(problem);
@@ -261,8 +261,8 @@ bool TypeTable::ReadDims(const Array<ObjectRef>& values, const char* what, std::
     dims_->MarkExtent(dim);
     const std::string where = "dim " + std::to_string(i) + " of " + what;
     if (dim == kUnknownDim) {
-      problems->push_back(
-          {"ir.malformed", where + " is no integer expression, but " + TypeKeyOf(value.get())});
+      problems->push_back({"ir.malformed", where + ": expected an integer expression, got " +
+                                               TypeKeyOf(value.get())});
     } else if (dims_->AtLeast(dim, 0) == Relation::kDisproved) {
       problems->push_back({"shape.negative", where + " is " + dims_->Text(dim)});
     }
@@ -284,7 +284,7 @@ TypeId TypeTable::ReadTensor(const Object* node, std::vector<TypeProblem>* probl
     return kUnknownType;
   }
   if (info.ndim < -1) {
-    problems->push_back({"ir.malformed", "a tensor has the rank " + std::to_string(info.ndim)});
+    problems->push_back({"ir.malformed", "a tensor has rank " + std::to_string(info.ndim)});
     return kUnknownType;
   }
   const ObjectRef& shape = nodes.tensor_type.shape(node);
@@ -292,8 +292,8 @@ TypeId TypeTable::ReadTensor(const Object* node, std::vector<TypeProblem>* probl
     if (!ReadDims(known->values(), "a tensor", &info.dims, problems)) return kUnknownType;
     info.has_dims = true;
     if (info.ndim != static_cast<int32_t>(info.dims.size())) {
-      problems->push_back({"ir.malformed", "a tensor of the rank " + std::to_string(info.ndim) +
-                                               " has a shape of " +
+      problems->push_back({"ir.malformed", "a tensor of rank " + std::to_string(info.ndim) +
+                                               " has a shape with " +
                                                Count(info.dims.size(), "extent")});
       return kUnknownType;
     }
@@ -302,7 +302,7 @@ TypeId TypeTable::ReadTensor(const Object* node, std::vector<TypeProblem>* probl
     const TypeId type = Intern(TypeOf(shape));
     if (types_[type].type_class != TypeClass::kShape) {
       problems->push_back(
-          {"ir.malformed", "the shape of a tensor is a variable of the type " + Text(type)});
+          {"ir.malformed", "the shape of a tensor is a variable of type " + Text(type)});
       return kUnknownType;
     }
   } else if (shape.defined()) {
@@ -318,7 +318,7 @@ TypeId TypeTable::ReadBuffer(const Object* node, std::vector<TypeProblem>* probl
   const ObjectRef& dtype = tir_nodes.buffer_type.dtype(node);
   const Array<ObjectRef>& shape = tir_nodes.buffer_type.shape(node);
   if (!nodes.prim_type.IsInstance(dtype.get()) || !shape.defined()) {
-    problems->push_back({"ir.malformed", "a buffer lacks its dtype or its shape"});
+    problems->push_back({"ir.malformed", "a buffer is_null its dtype or its shape"});
     return kUnknownType;
   }
   info.dtype = nodes.prim_type.dtype(dtype.get());

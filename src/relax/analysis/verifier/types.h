@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/types.h
- * \brief The types of a module, read once, and how one fits another.
+ * \brief The interned types of a module, and their comparison.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TYPES_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_TYPES_H_
@@ -34,12 +34,12 @@ inline bool SameDtype(DLDataType lhs, DLDataType rhs) {
   return lhs.code == rhs.code && lhs.bits == rhs.bits && lhs.lanes == rhs.lanes;
 }
 
-/*! \brief Whether a dtype is stated. */
+/*! \brief Whether a dtype is known. */
 inline bool IsKnown(DLDataType dtype) { return dtype.bits != 0; }
 
 /*! \brief A type; equal ids are equal types. */
 using TypeId = uint32_t;
-/*! \brief Stands for a missing or malformed type, about which nothing is reported. */
+/*! \brief A missing or malformed type. Comparisons with it report nothing. */
 constexpr TypeId kUnknownType = 0;
 
 enum class TypeClass : uint8_t {
@@ -53,18 +53,18 @@ enum class TypeClass : uint8_t {
   kOther
 };
 
-/*! \brief What a type says. Fields that its class does not have are empty. */
+/*! \brief The contents of a type. Fields that do not apply to its class are empty. */
 struct TypeInfo {
   TypeClass type_class = TypeClass::kUnknown;
-  /*! \brief The dtype of a tensor or a scalar; its bits are 0 where it is unknown. */
+  /*! \brief The dtype of a tensor or a scalar; its bits are 0 if unknown. */
   DLDataType dtype = {0, 0, 0};
-  /*! \brief The rank of a tensor or a shape, -1 where it is unknown. */
+  /*! \brief The rank of a tensor or a shape, -1 if unknown. */
   int32_t ndim = -1;
-  /*! \brief Whether the extents are known, one by one. */
+  /*! \brief Whether each extent is known. */
   bool has_dims = false;
   /*! \brief The extents of a tensor or a shape. */
   std::vector<DimId> dims;
-  /*! \brief The device of a tensor; null where it is unknown. */
+  /*! \brief The device of a tensor; null if unknown. */
   const Object* vdevice = nullptr;
   /*! \brief The variable that stands for the shape of a tensor; null if there is none. */
   const Object* shape_var = nullptr;
@@ -76,14 +76,14 @@ struct TypeInfo {
   bool is_pure = false;
   /*! \brief A type of an unknown class. */
   const Object* other = nullptr;
-  /*! \brief How deep types are nested in it, and how many there are, itself included. */
+  /*! \brief The nesting depth, and the number of nested types including itself. */
   int depth = 0;
   size_t size = 1;
 
   bool operator==(const TypeInfo& that) const;
 };
 
-/*! \brief What is wrong with a type by itself. */
+/*! \brief A defect of a type itself. */
 struct TypeProblem {
   const char* rule;
   std::string message;
@@ -91,59 +91,62 @@ struct TypeProblem {
   bool operator==(const TypeProblem& that) const { return message == that.message; }
 };
 
-/*! \brief How one type fits another, and where it does not. */
+/*! \brief The result of comparing two types. */
 struct Fit {
   Relation relation = Relation::kProved;
-  /*! \brief One line for each part that is disproved or, if none is, unknown: "dim 0: 1 != 64". */
+  /*!
+   * \brief One line for each disproved part or, if there is none, each unknown part: "dim 0: 1 !=
+   *        64".
+   */
   std::vector<std::string> reasons;
   /*! \brief Whether the expected type states what the actual one leaves open. */
   bool narrows = false;
 };
 
-/*! \brief The types of a module. The nodes outlive the table. */
+/*! \brief The types of a module. The nodes must outlive the table. */
 class TypeTable {
  public:
   explicit TypeTable(DimTable* dims);
 
-  /*! \brief The id of a type, kUnknownType for null, for a missing type and for a malformed one. */
+  /*! \brief The id of a type; kUnknownType for a null, missing or malformed type. */
   TypeId Intern(const ObjectRef& type) { return Intern(type, 0); }
   TypeId Intern(TypeInfo info);
   TypeId Tuple(std::vector<TypeId> fields);
   TypeId Shape(std::vector<DimId> dims);
 
-  /*! \brief What is wrong with a type for which Intern gave kUnknownType, or with a part of it. */
+  /*! \brief The defects of a type, and of its parts, for which Intern returned kUnknownType. */
   const std::vector<TypeProblem>& Problems(const ObjectRef& type) const;
 
   const TypeInfo& operator[](TypeId id) const { return types_[id]; }
 
-  /*! \brief Whether neither a type nor, of a tuple, one of its fields is unknown. */
+  /*! \brief Whether a type is known, for a tuple including all fields. */
   bool IsComplete(TypeId id) const;
 
   /*!
-   * \brief Whether a value of type `actual` may stand where `expected` is wanted.
+   * \brief Whether a value of type `actual` can be used where `expected` is required.
    *
    * Every part is compared, even if others are unknown. A part that `expected` leaves open
    * fits; one that it states and `actual` leaves open is unknown.
    */
   Fit Compare(TypeId expected, TypeId actual);
 
-  /*! \brief As Compare, where symbols of the expected type that have no value are given one. */
+  /*! \brief As Compare, but bind the unbound symbols of the expected type. */
   Fit Match(TypeId expected, TypeId actual, DimTable::Substitution* values);
 
   /*!
-   * \brief Give the symbols that are extents by themselves in the expected type their values.
+   * \brief Bind the symbols that are whole extents of the expected type.
    *
-   * An extent such as n * m may come before those that define n and m.
+   * An extent such as n * m may precede those that define n and m.
    */
   void Bind(TypeId expected, TypeId actual, DimTable::Substitution* values);
 
-  /*! \brief A type with its symbols replaced; what mentions a symbol without a value is open. */
+  /*! \brief Substitute symbols in a type. Parts with an unbound symbol become unknown. */
   TypeId Substitute(TypeId type, const DimTable::Substitution& values);
 
-  /*! \brief The variables of the extents of a type, those of tuples' fields included. */
+  /*! \brief The variables in the extents of a type, including tuple fields. */
   std::vector<const Object*> Vars(TypeId type) const;
 
-  /*! \brief As in TVMScript. */
+  /*! \brief The text as in TVMScript. */
   std::string Text(TypeId id) const;
 
   DimTable& dims() const { return *dims_; }
@@ -157,7 +160,7 @@ class TypeTable {
                 std::vector<TypeProblem>* problems);
   TypeId ReadShape(const Object* node, std::vector<TypeProblem>* problems);
   TypeId ReadFunction(const Object* node, int depth, std::vector<TypeProblem>* problems);
-  /*! \brief Read a type that another one, whose problems these are, consists of. */
+  /*! \brief Read a part of a type and append its problems. */
   TypeId ReadPart(const ObjectRef& part, int depth, std::vector<TypeProblem>* problems);
   TypeId ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
                     std::vector<TypeProblem>* problems);
@@ -173,14 +176,14 @@ class TypeTable {
   };
 
   DimTable* dims_;
-  /*! \brief References to an element stay valid when others are added. */
+  /*! \brief A deque, so that references stay valid when elements are added. */
   std::deque<TypeInfo> types_;
   std::unordered_map<TypeInfo, TypeId, Hash> id_of_type_;
   std::unordered_map<const Object*, TypeId> id_of_node_;
   std::unordered_map<const Object*, std::vector<TypeProblem>> problems_;
 };
 
-/*! \brief As in TVMScript: "float32", "bool". */
+/*! \brief The dtype as in TVMScript: "float32", "bool". */
 std::string DtypeText(DLDataType dtype);
 
 }  // namespace verifier

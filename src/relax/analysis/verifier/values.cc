@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/values.cc
- * \brief The types of values, found from the bottom up and compared with the stated types.
+ * \brief Infers the types of values bottom-up and compares them with the stated types.
  */
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/container/tensor.h>
@@ -29,7 +29,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief Tuples nested deeper are malformed, so that reading them cannot exhaust the stack. */
+/*! \brief Tuples nested deeper count as malformed, to protect the stack. */
 constexpr int kMaxTupleDepth = 200;
 
 }  // namespace
@@ -66,10 +66,10 @@ TypeId FunctionVerifier::CheckStated(const ObjectRef& expr, TypeId found, const 
   }
   if (found == kUnknownType || found == stated) return stated;
   const Fit fit = types().Compare(stated, found);
-  // A stated type that says less than is known is right; one that says more may be.
-  verifier_->CheckFit(
-      fit, rule, path,
-      "the type " + types().Text(stated) + " is not that of the value, " + types().Text(found));
+  // A stated type may be less precise than the inferred one; a more precise one may be right.
+  verifier_->CheckFit(fit, rule, path,
+                      "the stated type " + types().Text(stated) +
+                          " does not match the inferred type " + types().Text(found));
   return stated;
 }
 
@@ -109,8 +109,9 @@ TypeId FunctionVerifier::TypeOfLeaf(const ObjectRef& leaf, const Path& path, int
       for (const ObjectRef& value : ShapeExprView(node).values()) {
         extents.push_back(dims().Intern(value));
         if (extents.back() != kUnknownDim) continue;
-        verifier_->Error("ir.malformed", path.Attr("values").Item(extents.size() - 1),
-                         "an extent is no integer expression, but " + TypeKeyOf(value.get()));
+        verifier_->Error(
+            "ir.malformed", path.Attr("values").Item(extents.size() - 1),
+            "expected an integer expression as an extent, got " + TypeKeyOf(value.get()));
       }
       return CheckStated(leaf, types().Shape(std::move(extents)), "type.shape", path);
     }
@@ -119,19 +120,18 @@ TypeId FunctionVerifier::TypeOfLeaf(const ObjectRef& leaf, const Path& path, int
     case Kind::kSeqExpr:
     case Kind::kFunction:
     case Kind::kTupleGetItem:
-      // A scalar is computed by a call too, and stands where a leaf does.
+      // A scalar may be a call, and is allowed as a leaf.
       if (types()[types().Intern(TypeOf(leaf))].type_class == TypeClass::kPrim) break;
       verifier_
-          ->Error("form.nested", path,
-                  TypeKeyOf(node) + " stands where a variable or a constant is wanted")
-          .Hint("bind it to a variable first: relax.transform.Normalize does");
+          ->Error("form.nested", path, "expected a variable or a constant, got " + TypeKeyOf(node))
+          .Hint("bind it to a variable first, for example by relax.transform.Normalize");
       return kUnknownType;
     default:
       break;
   }
   if (tir_nodes.prim_func.IsInstance(node)) {
-    verifier_->Error("form.nested", path, "a PrimFunc stands where a value is wanted")
-        .Hint("add it to the module, and name it by its GlobalVar");
+    verifier_->Error("form.nested", path, "expected a value, got a PrimFunc")
+        .Hint("add it to the module, and refer to it by its GlobalVar");
     return kUnknownType;
   }
   if (!nodes.expr.IsInstance(node)) {
@@ -161,7 +161,7 @@ TypeId FunctionVerifier::TypeOfVar(const VarView& var, const Path& path) {
     if (var.is_dataflow() && !in_dataflow_block_) {
       verifier_
           ->Error("scope.dataflow", path,
-                  name + " is a variable of a dataflow block, and used outside of it")
+                  name + " is a dataflow variable used outside of its block")
           .Hint("R.output makes a variable visible after its block");
     } else {
       verifier_->Error("scope.undefined", path, name + " is not defined here");
@@ -176,9 +176,9 @@ TypeId FunctionVerifier::TypeOfVar(const VarView& var, const Path& path) {
                 name + (call->is_certain ? " is used after its memory was overwritten"
                                          : " is used after its memory may have been overwritten"))
         ->Note("overwritten by this call", call->path)
-        .Hint("call_tir writes to memory of its own");
+        .Hint("call_tir allocates a new result");
   }
-  // The symbol of a shape has a type, and no memory.
+  // A shape symbol has a type but no memory.
   return variable->memory != nullptr ? variable->type : types().Intern(TypeOf(var.ref()));
 }
 
@@ -188,7 +188,8 @@ TypeId FunctionVerifier::TypeOfConstant(const ConstantView& constant, const Path
   if (!tensor || !tensor->defined()) {
     const TypeId stated = CheckStated(expr, kUnknownType, "type.constant", path);
     if (types()[stated].type_class != TypeClass::kTensor) return stated;
-    verifier_->Error("type.constant", path, types().Text(stated) + " has no data");
+    verifier_->Error("type.constant", path,
+                     "the constant of type " + types().Text(stated) + " has no data");
     return kUnknownType;
   }
   TypeInfo info;
@@ -197,7 +198,7 @@ TypeId FunctionVerifier::TypeOfConstant(const ConstantView& constant, const Path
   info.ndim = static_cast<int32_t>(tensor->shape().size());
   info.has_dims = true;
   for (int64_t extent : tensor->shape()) info.dims.push_back(dims().FromInt(extent));
-  // Only the type of a constant states its device.
+  // Only the stated type of a constant names its device.
   info.vdevice = types()[types().Intern(TypeOf(expr))].vdevice;
   return CheckStated(expr, types().Intern(std::move(info)), "type.constant", path);
 }
@@ -227,9 +228,9 @@ TypeId FunctionVerifier::TypeOfGetItem(const TupleGetItemView& get_item, const P
   const int32_t index = get_item.index();
   if (info.type_class != TypeClass::kTuple || index < 0 ||
       index >= static_cast<int64_t>(info.fields.size())) {
-    Diagnostic& wrong =
-        verifier_->Error("type.get_item", path,
-                         "field " + std::to_string(index) + " is taken of " + types().Text(tuple));
+    Diagnostic& wrong = verifier_->Error(
+        "type.get_item", path,
+        "cannot take field " + std::to_string(index) + " of " + types().Text(tuple));
     verifier_->NoteOrigin(&wrong, get_item.tuple_value().get());
     return kUnknownType;
   }
@@ -241,15 +242,15 @@ TypeId FunctionVerifier::TypeOfGlobalVar(const Object* global_var, const Path& p
     verifier_
         ->Error("global.undefined", path,
                 Quote(std::string(nodes.global_var.name_hint(global_var))) +
-                    " is no function of this module")
-        .Hint("a GlobalVar is found by identity, not by its name: take it of mod.get_global_var");
+                    " is not a function of this module")
+        .Hint("a GlobalVar is matched by identity, not by name: use mod.get_global_var");
   }
   return types().Intern(TypeOf(tvm::ffi::GetRef<ObjectRef>(global_var)));
 }
 
 void FunctionVerifier::VisitIf(const IfView& if_expr, const Path& path) {
   if (in_dataflow_block_) {
-    verifier_->Error("form.if", path, "an If stands in a dataflow block");
+    verifier_->Error("form.if", path, "an If is not allowed in a dataflow block");
   }
   const TypeId cond = TypeOfLeaf(if_expr.cond(), path.Attr("cond"));
   const TypeInfo& info = types()[cond];
@@ -266,7 +267,7 @@ void FunctionVerifier::VisitIf(const IfView& if_expr, const Path& path) {
     verifier_->NoteOrigin(wrong, if_expr.cond().get());
   }
   const TypeId stated = types().Intern(TypeOf(if_expr.ref()));
-  // One branch does not see what the other has overwritten; what follows may see both.
+  // A branch does not see overwrites of the other branch; code after the If sees both.
   const auto before = verifier_->overwritten_;
   auto memory = VisitBody(if_expr.true_branch(), stated, "type.if", "the true branch",
                           path.Attr("true_branch"));

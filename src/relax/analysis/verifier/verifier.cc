@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/verifier.cc
- * \brief What the rules share, and the entry points.
+ * \brief Shared state of the rules, and the entry points.
  */
 #include "verifier.h"
 
@@ -44,8 +44,8 @@ std::unordered_map<std::string, std::vector<Rule>>& Rules() {
 }
 
 /*!
- * \brief The classes of attributes of the operators that read them and do not declare them.
- * Found by calling each operator's constructor in TVM 0.27.
+ * \brief The attribute classes of operators that use attributes without declaring them, as found by
+ *        calling each operator's constructor in TVM 0.27.
  */
 const char* UndeclaredAttrs(const std::string& op_name) {
   static const std::unordered_map<std::string, const char*> classes = {
@@ -118,22 +118,22 @@ TypeInfo Verifier::SignatureOfPrimFunc(const Object* function) {
   if (!signature.has_params) return signature;
   for (const ObjectRef& param : params) {
     const TypeId type = types_.Intern(TypeOf(param));
-    // A pointer takes any tensor.
+    // A handle accepts any tensor.
     const bool is_pointer = types_[type].type_class == TypeClass::kOther;
     signature.fields.push_back(is_pointer ? kUnknownType : type);
   }
   return signature;
 }
 
-void Verifier::CheckFresh(const ObjectRef& global_var, const TypeInfo& signature,
-                          const Path& path) {
+void Verifier::CheckGlobalVarType(const ObjectRef& global_var, const TypeInfo& signature,
+                                  const Path& path) {
   const TypeId stated = types_.Intern(TypeOf(global_var));
   if (stated == kUnknownType) return;
   const Fit fit = types_.Compare(stated, types_.Intern(signature));
   if (fit.relation != Relation::kDisproved) return;
   const std::string name = nodes.global_var.name_hint(global_var.get());
   CheckFit(fit, "global.stale-type", path, "the type of " + Quote(name) + " is out of date")
-      ->Hint("tvm_fixes.transform.RefreshTypes makes it true again");
+      ->Hint("tvm_fixes.transform.RefreshTypes updates it");
 }
 
 Variable* Verifier::FindVariable(const Object* var) {
@@ -142,7 +142,7 @@ Variable* Verifier::FindVariable(const Object* var) {
 }
 
 const Object* Verifier::ValueOf(const Object* expr) {
-  // A variable cannot be bound to itself, but a malformed module may have that too.
+  // The limit guards against cycles in malformed modules.
   for (int steps = 0; steps < 100; ++steps) {
     const Variable* variable = FindVariable(expr);
     if (variable == nullptr || variable->value == nullptr) break;
@@ -195,7 +195,7 @@ std::optional<Verifier::Overwritten> Verifier::OverwrittenAt(const Object* var) 
     if (found == overwritten_.end() || (worst && worst->is_certain)) return;
     worst = Overwritten{found->second.path, is_certain && found->second.is_certain};
   };
-  // Tuples may share their fields: each is looked at once.
+  // Tuples may share fields; visit each once.
   std::vector<const Object*> open = {var};
   std::unordered_set<const Object*> seen = {var};
   while (!open.empty()) {
@@ -265,10 +265,10 @@ Diagnostic* Verifier::CheckFit(const Fit& fit, const char* rule, const Path& pat
 namespace {
 
 /*!
- * \brief What the type of a call depends on besides its operator and attributes.
+ * \brief Append what the type of a call depends on besides its operator and attributes.
  *
- * Of a tensor only the type counts; a scalar literal or variable counts by its value, since the
- * type of an arange or a slice depends on it.
+ * For a tensor that is only the type. For a scalar literal or variable it is the value, which the
+ * type of an arange or a slice depends on.
  */
 void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string* key) {
   const Kind kind = KindOf(arg.get());
@@ -286,7 +286,7 @@ void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string*
   if (kind == Kind::kShapeExpr && info.has_dims) return;
   const DimId literal = types->dims().Intern(arg);
   AppendBytes(literal, key);
-  // Other leaves, such as strings and the variables of shapes, are told apart by identity.
+  // Other leaves, such as strings and shape variables, are compared by identity.
   if (literal == kUnknownDim) AppendBytes(arg.get(), key);
 }
 
@@ -296,7 +296,8 @@ const Object* Verifier::CanonicalAttrs(const Object* attrs) {
   if (attrs == nullptr) return nullptr;
   auto [it, is_new] = canonical_attrs_.try_emplace(attrs, attrs);
   if (!is_new) return it->second;
-  // Most calls have their own attributes. A class that cannot be compared raises.
+  // Most calls have attributes of their own, so compare by structure. Classes without structural
+  // equality throw.
   try {
     const ObjectRef ref = tvm::ffi::GetRef<ObjectRef>(attrs);
     std::vector<const Object*>& alike = attrs_of_hash_[tvm::ffi::StructuralHash::Hash(ref)];
@@ -329,7 +330,7 @@ const Verifier::Inferred& Verifier::InferType(const Call& call) {
   if (!is_new) return result;
   const Array<ObjectRef> ty_args =
       call.view.ty_args().defined() ? call.view.ty_args() : Array<ObjectRef>();
-  // TVM's rule for an operator may raise an error of any class.
+  // TVM's inference rules may throw errors of any class.
   try {
     const ObjectRef fresh =
         MakeCall(call.view.op(), call.view.args(), call.view.attrs(), ty_args, ObjectRef(nullptr));
@@ -377,7 +378,7 @@ void Verifier::VerifySymbols() {
     const Path path = PathOf(global_var).Attr("attrs");
     auto symbol = value->try_cast<String>();
     if (!symbol) {
-      Error("global.symbol", path, "global_symbol is no string");
+      Error("global.symbol", path, "global_symbol is not a string");
       continue;
     }
     if (As<FunctionView>(function) && std::string(*symbol) != function_) {
@@ -395,9 +396,9 @@ void Verifier::VerifySymbols() {
     for (size_t i = 1; i < global_vars.size(); ++i) {
       function_ = nodes.global_var.name_hint(global_vars[i]);
       Error("global.symbol", PathOf(global_vars[i]).Attr("attrs"),
-            "global_symbol " + Quote(symbol) + " is that of " +
-                Quote(std::string(nodes.global_var.name_hint(global_vars[0]))) + " too")
-          .Hint("a library has one function of a name: rename one of them");
+            "global_symbol " + Quote(symbol) + " is also used by " +
+                Quote(std::string(nodes.global_var.name_hint(global_vars[0]))))
+          .Hint("function names are unique in a library: rename one of them");
     }
   }
 }

@@ -14,12 +14,12 @@
  */
 /*!
  * \file src/relax/analysis/verifier/verifier.h
- * \brief What the rules of the verifier share: the module, its types, the values in scope, and the
- *        findings.
+ * \brief State shared by the verifier's rules: the module, its types, the variables in scope, and
+ *        the diagnostics.
  *
- * The walk over a function (function_verifier.cc) visits each binding once, finds the type of its
- * value from the types of what it is made of, and passes calls to the rules. A rule is a function
- * of a call; a file of rules registers them for the operators that they are about:
+ * FunctionVerifier visits each binding once, infers the type of its value from the types of its
+ * parts, and passes calls to the rules. A rule is a function of a call. A file of rules registers
+ * each for its operators:
  *
  *     void CheckMatmul(Verifier* verifier, const Call& call) { … verifier->Error(…) … }
  *
@@ -49,25 +49,25 @@ struct Call;
 /*! \brief A rule for the calls of an operator. */
 using Rule = void (*)(Verifier* verifier, const Call& call);
 
-/*! \brief Run `rule` on every call of an operator whose attributes and arguments are sound. */
+/*! \brief Run `rule` on every well-formed call of an operator. */
 void RegisterRule(const char* op_name, Rule rule);
 
-/*! \brief What is known about an operator. */
+/*! \brief Properties of an operator. */
 struct OpInfo {
   std::string name;
-  /*! \brief The class of its attributes; empty for an operator without. */
+  /*! \brief The type key of its attributes; empty if it has none. */
   std::string attrs_type_key;
   int32_t attrs_type_index = -1;
   int32_t num_inputs = -1;
   bool is_pure = true;
   bool has_infer_type = false;
-  /*! \brief Whether its result is its first argument's memory, where that is planned. */
+  /*! \brief Whether its result may alias its first argument after memory planning. */
   bool is_view = false;
   bool is_call_tir = false;
   std::vector<Rule> rules;
 };
 
-/*! \brief Whether a call has the attributes of its operator, none of them null, and all inputs. */
+/*! \brief Whether a call has all inputs, and attributes of its operator's class without nulls. */
 bool IsWellFormed(const CallView& call, const OpInfo& op);
 
 /*! \brief A call of an operator, as a rule sees it. */
@@ -87,11 +87,11 @@ struct Variable {
   TypeId type = kUnknownType;
   /*! \brief The binding or the parameter. */
   KeptPath path;
-  /*! \brief What it is bound to; null for a parameter and for the symbol of a shape. */
+  /*! \brief The bound value; null for a parameter and for a shape symbol. */
   const Object* value = nullptr;
-  /*! \brief The variable whose memory it shares, itself if it has its own. */
+  /*! \brief The variable whose memory it aliases; itself if it has its own. */
   const Object* memory = nullptr;
-  /*! \brief Whether it is undefined: that is reported once, and then it counts as defined. */
+  /*! \brief Whether it was undefined. That is reported once; then it counts as defined. */
   bool is_poisoned = false;
 };
 
@@ -111,11 +111,11 @@ class Verifier {
   Diagnostic& Warning(const char* rule, const Path& path, std::string message) {
     return Report(Severity::kWarning, rule, path, std::move(message));
   }
-  /*! \brief An error for what is disproved, a warning for what is unknown; null for the proved. */
+  /*! \brief Report an error if disproved, a warning if unknown; return null if proved. */
   Diagnostic* Check(Relation relation, const char* rule, const Path& path, std::string message);
   /*!
-   * \brief Check that a value of the type `actual` can stand where `expected` is wanted.
-   * \param what Begins the message: "argument 0 of `relu`".
+   * \brief Report a mismatch of two types.
+   * \param what The start of the message: "argument 0 of `relu`".
    */
   Diagnostic* CheckFit(const Fit& fit, const char* rule, const Path& path, const std::string& what);
 
@@ -124,41 +124,41 @@ class Verifier {
 
   /*! \brief The function that a GlobalVar names, null if the module has none. */
   const Object* FindFunction(const Object* global_var) const;
-  /*! \brief The type of a function, made of its parameters and its result. */
+  /*! \brief The type of a function, from its parameters and its result. */
   TypeInfo SignatureOf(const FunctionView& function);
-  /*! \brief The same of a PrimFunc, whose parameters are buffers and scalars. */
+  /*! \brief The same for a PrimFunc, whose parameters are buffers and scalars. */
   TypeInfo SignatureOfPrimFunc(const Object* function);
-  /*! \brief Check that the type of a GlobalVar is that of the function that it names. */
-  void CheckFresh(const ObjectRef& global_var, const TypeInfo& signature, const Path& path);
+  /*! \brief Check that the type of a GlobalVar matches its function. */
+  void CheckGlobalVarType(const ObjectRef& global_var, const TypeInfo& signature, const Path& path);
   /*! \brief A variable in scope, null for any other expression. */
   Variable* FindVariable(const Object* var);
   /*! \brief Record what a variable is bound to, in a function that is not verified. */
   void Bind(const Object* var, const Object* value) { variables_[var].value = value; }
-  /*! \brief What an expression is, seen through the variables that it is bound to. */
+  /*! \brief The value of an expression, looking through variables. */
   const Object* ValueOf(const Object* expr);
-  /*! \brief Add to a finding where the value of `expr` comes from. */
+  /*! \brief Add a note on where the value of `expr` comes from. */
   void NoteOrigin(Diagnostic* diagnostic, const Object* expr);
 
-  /*! \brief What the accesses of the PrimFunc that a GlobalVar names reach. */
+  /*! \brief The out-of-bounds accesses of the PrimFunc that a GlobalVar names. */
   PrimFuncReaches& ReachesOf(const Object* global_var);
-  /*! \brief What they reach where symbols of the PrimFunc have these values. */
+  /*! \brief The same for given values of the PrimFunc's symbols. */
   PrimFuncReaches FindReachesAt(const Object* global_var, const DimTable::Substitution& values);
 
-  /*! \brief A call that writes over memory. */
+  /*! \brief A call that overwrites memory. */
   struct Overwritten {
     KeptPath path;
-    /*! \brief Whether it always does, or only under a condition. */
+    /*! \brief Whether it always overwrites, or only under a condition. */
     bool is_certain = true;
   };
   /*! \brief Record that a call writes its result over the memory of a variable. */
   void Overwrite(const Object* var, const Path& path);
-  /*! \brief What has overwritten the memory of a variable, or of a field of a tuple. */
+  /*! \brief The call that overwrote the memory of a variable, or of a tuple field. */
   std::optional<Overwritten> OverwrittenAt(const Object* var);
 
-  /*! \brief The calls that a rule has accepted, by everything that its answer depends on. */
+  /*! \brief The keys of calls that a rule has accepted. */
   std::unordered_set<std::string>& sound_calls() { return sound_calls_; }
 
-  /*! \brief What is known about an operator. */
+  /*! \brief Properties of an operator. */
   const OpInfo& InfoOf(const Object* op);
 
   /*! \brief The type that TVM infers for a call, from the types of its arguments. */
@@ -174,7 +174,7 @@ class Verifier {
 
   Diagnostic& Report(Severity severity, const char* rule, const Path& path, std::string message);
   void VerifySymbols();
-  /*! \brief The first attributes seen that are equal to these. */
+  /*! \brief The representative of all structurally equal attributes. */
   const Object* CanonicalAttrs(const Object* attrs);
 
   ObjectRef mod_;
@@ -182,15 +182,15 @@ class Verifier {
   DimTable dims_;
   TypeTable types_;
   std::vector<Diagnostic> diagnostics_;
-  /*! \brief The name of the function that is visited. */
+  /*! \brief The name of the visited function. */
   std::string function_;
   std::unordered_map<const Object*, const Object*> functions_;
   std::unordered_map<const Object*, Variable> variables_;
   /*! \brief The calls that have overwritten memory, by the variable whose memory it was. */
   std::unordered_map<const Object*, Overwritten> overwritten_;
-  /*! \brief The memory that the result of an If may be, by the variable that it is bound to. */
+  /*! \brief The memory that the result of an If may alias, by bound variable. */
   std::unordered_map<const Object*, std::vector<const Object*>> choices_;
-  /*! \brief The function that a variable is a parameter or a symbol of. */
+  /*! \brief The function that a parameter or symbol belongs to. */
   std::unordered_map<const Object*, std::string> owner_;
   std::unordered_map<const Object*, PrimFuncReaches> reaches_;
   std::unordered_set<std::string> sound_calls_;
@@ -202,15 +202,15 @@ class Verifier {
   std::vector<ObjectRef> kept_;
 };
 
-/*! \brief Add a value, as its bytes, to the key of a table. */
+/*! \brief Append the bytes of a value to a table key. */
 template <typename T>
 void AppendBytes(T value, std::string* key) {
   key->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/*! \brief A name as messages write it: `relu`. */
+/*! \brief A name in backticks, as in messages. */
 inline std::string Quote(const std::string& name) { return "`" + name + "`"; }
-/*! \brief The name of a variable, quoted; the class of anything else. */
+/*! \brief The quoted name of a variable; the type key of anything else. */
 inline std::string NameOf(const Object* var) {
   return As<VarView>(var) ? Quote(std::string(VarView(var).name())) : TypeKeyOf(var);
 }

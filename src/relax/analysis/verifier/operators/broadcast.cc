@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/broadcast.cc
- * \brief Operators on tensors whose shapes broadcast, or are the same.
+ * \brief Obligations of operators whose operands broadcast or have the same shape.
  */
 #include "obligations.h"
 
@@ -30,9 +30,9 @@ std::vector<Extent> DimsOf(Obligations* obligations, size_t arg) {
   return dims;
 }
 
-/*! \brief All arguments broadcast; a scalar does so always. */
+/*! \brief All arguments broadcast; a scalar always does. */
 void Elementwise(Obligations* obligations) {
-  // Most calls have equal types, and there is nothing to prove.
+  // Most calls have operands of one type, which need no proof.
   const std::vector<TypeId>& args = obligations->call().args;
   if (args.size() == 2 && args[0] == args[1]) return;
   std::vector<Extent> all;

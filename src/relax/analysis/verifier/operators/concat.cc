@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/concat.cc
- * \brief Joining tensors and taking them apart.
+ * \brief Obligations of concat, stack and split.
  */
 #include <algorithm>
 
@@ -26,7 +26,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The first field of argument 0 of a known rank, -1 if there is none. */
+/*! \brief The first field of argument 0 with a known rank, or -1 if there is none. */
 int FirstTensor(Obligations* obligations) {
   const size_t count = obligations->NumFields(0);
   for (size_t field = 0; field < count; ++field) {
@@ -74,7 +74,7 @@ void Stack(Obligations* obligations) {
   CheckAgree(obligations, first, std::nullopt);
 }
 
-/*! \brief The parts are as long as the extent divided by their number, rounded up. */
+/*! \brief The extent splits into `count` sections of its quotient, rounded up. */
 void CheckSections(Obligations* obligations, const Extent& extent, int64_t count) {
   if (count < 1) {
     return obligations->Fail(
@@ -84,8 +84,9 @@ void CheckSections(Obligations* obligations, const Extent& extent, int64_t count
   if (!size || *size < 0) return;
   const int64_t length = *size / count + (*size % count != 0 ? 1 : 0);
   if (length == 0 || *size / length >= count - 1) return;
-  obligations->Fail(0, extent.Text() + ": " + std::to_string(*size) + " elements make no " +
-                           std::to_string(count) + " parts of " + std::to_string(length));
+  obligations->Fail(0, extent.Text() + ": " + "cannot split " + std::to_string(*size) +
+                           " elements into " + std::to_string(count) + " parts of " +
+                           std::to_string(length));
 }
 
 void CheckSplitPoints(Obligations* obligations, const Extent& extent,

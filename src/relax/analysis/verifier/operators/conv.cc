@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/conv.cc
- * \brief Convolutions: the channels of the data, of the kernel and of the groups.
+ * \brief Obligations of convolutions: channels, groups and kernel size.
  */
 #include <algorithm>
 #include <cctype>
@@ -33,7 +33,7 @@ struct Conv {
   bool is_transposed;
 };
 
-/*! \brief What the attributes of a convolution are. */
+/*! \brief The layout of a convolution's attributes, or std::nullopt for other attributes. */
 std::optional<Conv> ConvOf(const Object* attrs) {
   for (size_t i = 0; i < 3; ++i) {
     if (conv_attrs[i].IsInstance(attrs)) return Conv{&conv_attrs[i], i + 1, false};
@@ -52,7 +52,7 @@ bool HaveLength(Obligations* obligations, const Array<int64_t>& values, size_t s
   return false;
 }
 
-/*! \brief Whether the attributes have a value for each spatial axis. */
+/*! \brief Require a value of each attribute for every spatial axis. */
 bool HaveSpatialAttrs(Obligations* obligations, const Conv& conv) {
   const Object* attrs = obligations->attrs();
   bool are_sound =
@@ -74,9 +74,9 @@ bool HaveSpatialAttrs(Obligations* obligations, const Conv& conv) {
   return are_sound;
 }
 
-/*! \brief A kernel that is larger than the padded data does not fit. */
-void CheckReach(Obligations* obligations, const Conv& conv, const Layout& data,
-                const Layout& kernel) {
+/*! \brief The padded data must be at least as large as the dilated kernel. */
+void CheckKernelFits(Obligations* obligations, const Conv& conv, const Layout& data,
+                     const Layout& kernel) {
   const Object* attrs = obligations->attrs();
   static constexpr char kSpatial[] = "DHW";
   for (size_t i = 0; i < conv.num_spatial; ++i) {
@@ -90,11 +90,11 @@ void CheckReach(Obligations* obligations, const Conv& conv, const Layout& data,
     const DimId steps = dims.Subtract(reach, dims.FromInt(1));
     const DimId needed = dims.Add(
         dims.Multiply(dims.FromInt(conv.layout->dilation(attrs)[i]), steps), dims.FromInt(1));
-    // Only data that is proved to be too small is an error.
+    // Data of unknown size is accepted.
     if (dims.AtLeast(dims.Subtract(padded, needed), 0) != Relation::kDisproved) continue;
     obligations->Fail(0, std::string("axis ") + axis + " of argument 0, with its padding: " +
                              "expected at least " + dims.Text(needed) +
-                             " (the reach of the kernel), got " + dims.Text(padded));
+                             " (the extent of the dilated kernel), got " + dims.Text(padded));
   }
 }
 
@@ -105,7 +105,7 @@ void CheckConv(Obligations* obligations) {
   const std::string spatial = std::string("DHW").substr(3 - conv->num_spatial);
   const auto data = Layout::Parse(conv->layout->data_layout(attrs), "NC" + spatial);
   const auto kernel = Layout::Parse(conv->layout->kernel_layout(attrs), "OI" + spatial);
-  // TVM rejects what is not a layout.
+  // TVM itself rejects an invalid layout.
   if (!data || !kernel) return;
   const bool has_ranks = HasRankOf(obligations, 0, *data) & HasRankOf(obligations, 1, *kernel);
   const bool has_attrs = HaveSpatialAttrs(obligations, *conv);
@@ -131,7 +131,7 @@ void CheckConv(Obligations* obligations) {
   }
   obligations->Equal(channels, inputs);
   if (groups > 1) obligations->MultipleOf(outputs, group_count);
-  CheckReach(obligations, *conv, *data, *kernel);
+  CheckKernelFits(obligations, *conv, *data, *kernel);
 }
 
 TVM_FIXES_INIT_BLOCK() {

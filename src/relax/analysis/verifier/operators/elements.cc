@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/elements.cc
- * \brief Evaluation of the arithmetic that importers put around constant indices.
+ * \brief Evaluates the arithmetic that importers emit around constant indices.
  */
 #include "elements.h"
 
@@ -33,7 +33,7 @@ namespace {
 using Elements = std::optional<std::vector<DimId>>;
 
 constexpr size_t kMaxElements = 1024;
-/*! \brief A longer chain of values is not evaluated. */
+/*! \brief Longer chains of values are not evaluated. */
 constexpr int kMaxDepth = 50;
 
 template <typename T>
@@ -120,7 +120,7 @@ class Evaluator {
     return (this->*operation->second)(*call, depth + 1);
   }
 
-  /*! \brief Whether the number of elements is the one that the tensor's type states. */
+  /*! \brief Whether the number of elements matches the tensor's type. */
   bool HasSize(const Object* expr, size_t size) {
     const TypeInfo& info =
         verifier_->types()[verifier_->types().Intern(TypeOf(tvm::ffi::GetRef<ObjectRef>(expr)))];
@@ -152,7 +152,10 @@ class Evaluator {
     return Arg(call, 0, depth);
   }
 
-  /*! \brief Two operands element by element; of equal shapes, or one a single element. */
+  /*!
+   * \brief Combine two operands element by element. Shapes must be equal, or one operand a single
+   *        element.
+   */
   template <typename F>
   Elements Zip(const CallView& call, size_t first, int depth, F combine) {
     const Elements lhs = Arg(call, first, depth);
@@ -190,7 +193,7 @@ class Evaluator {
   Elements Where(const CallView& call, int depth) {
     const Elements condition = Arg(call, 0, depth);
     if (!condition) return std::nullopt;
-    // Both sides in pairs: the first of a pair is taken where the condition holds.
+    // Pairs of both operands; the first is selected where the condition holds.
     std::vector<std::pair<DimId, DimId>> pairs;
     const Elements any = Zip(call, 1, depth, [&](DimId a, DimId b) {
       pairs.emplace_back(a, b);
@@ -205,7 +208,7 @@ class Evaluator {
     return elements;
   }
 
-  /*! \brief An element, or some, of a vector. */
+  /*! \brief Selected elements of a vector. */
   Elements Take(const CallView& call, int depth) {
     const Elements data = TypeOfArg(call, 0).ndim == 1 ? Arg(call, 0, depth) : std::nullopt;
     const Elements indices = data ? Arg(call, 1, depth) : std::nullopt;
@@ -219,7 +222,7 @@ class Evaluator {
     return elements;
   }
 
-  /*! \brief A part of a vector, in steps of one. */
+  /*! \brief A slice of a vector with stride 1. */
   Elements Slice(const CallView& call, int depth) {
     const Elements data = TypeOfArg(call, 0).ndim == 1 ? Arg(call, 0, depth) : std::nullopt;
     if (!data || call.args().size() < 4) return std::nullopt;

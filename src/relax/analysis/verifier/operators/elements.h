@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/elements.h
- * \brief The elements of small tensors of integers that are computed from constants and shapes.
+ * \brief Elements of small integer tensors that are computed from constants and shapes.
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_OPERATORS_ELEMENTS_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_OPERATORS_ELEMENTS_H_
@@ -28,11 +28,11 @@ namespace tvm_fixes {
 namespace verifier {
 
 /*!
- * \brief The elements of a tensor or a shape in row-major order, as extents; 0 and 1 for booleans.
+ * \brief The elements of a tensor or a shape in row-major order, as extents. Booleans are 0 and 1.
  *
- * An importer that counts negative indices from the end gives where(i < 0, i + n, i), with n from
- * the shape: for a constant i the result is known in terms of n.
- * \return Nothing for what is not computed here, and for tensors of more than 1024 elements.
+ * An importer normalizes a negative index to where(i < 0, i + n, i), with n from the shape. For a
+ * constant i, the result is known in terms of n.
+ * \return std::nullopt if the elements are unknown or more than 1024.
  */
 std::optional<std::vector<DimId>> ElementsOf(Verifier* verifier, const Object* expr);
 

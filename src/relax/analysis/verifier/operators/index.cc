@@ -14,11 +14,11 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/index.cc
- * \brief Operators that are given indices, which no kernel of TVM checks.
+ * \brief Obligations of operators that take indices, which TVM's kernels do not check.
  *
- * With the fix index-legalize, -1 is the last element for all of them. Otherwise it is what TVM
- * 0.27 computes: scatter_elements and index_put count from the end, the others read before the
- * first element.
+ * With the fix index-legalize, -1 is the last element for all of them. Without it, the rules follow
+ * TVM 0.27: scatter_elements and index_put count from the end, the others read before the first
+ * element.
  */
 #include <algorithm>
 
@@ -54,16 +54,16 @@ void Take(Obligations* obligations) {
   const Object* attrs = obligations->attrs();
   const auto attr = take_attrs.axis(attrs).try_cast<int64_t>();
   if (!attr && data->ndim != 1) {
-    obligations->HasRank(0, 1, ", as no axis is given");
+    obligations->HasRank(0, 1, ", since no axis is given");
     return;
   }
   const auto axis = obligations->Axis(attr.value_or(0), data->ndim);
-  // The other modes clip an index, wrap it, or give a NaN.
+  // The other modes clip the index, wrap it, or return NaN.
   if (!axis || take_attrs.mode(attrs) != "fast") return;
   obligations->Indices(obligations->Dim(0, *axis), 1, -1, AllCountFromEnd());
 }
 
-/*! \brief Indices are not longer than the data, except along the axis that they index. */
+/*! \brief Indices are not longer than the data, except along the indexed axis. */
 void CheckElements(Obligations* obligations, int64_t attr, bool counts_from_end) {
   const TypeInfo* data = obligations->Tensor(0);
   const TypeInfo* indices = obligations->Tensor(1);
@@ -93,7 +93,7 @@ void ScatterElements(Obligations* obligations) {
 /*!
  * \brief The last axis of argument 1 holds the coordinates of an element, or a slice, of argument
  * 0.
- * \return The number of coordinates, nothing if it is unknown or wrong.
+ * \return The number of coordinates, or std::nullopt if it is unknown or wrong.
  */
 std::optional<int> CheckCoordinates(Obligations* obligations, int batch_dims) {
   const int data = obligations->Tensor(0)->ndim;
@@ -111,7 +111,7 @@ std::optional<int> CheckCoordinates(Obligations* obligations, int batch_dims) {
                              std::to_string(*count));
     return std::nullopt;
   }
-  // If the axes of all coordinates have equal extents, one range serves all.
+  // If all indexed axes have the same extent, one range check covers all coordinates.
   bool are_alike = *count > 0;
   for (int i = 1; i < *count; ++i) {
     are_alike &= obligations->Dim(0, batch_dims + i).dim == obligations->Dim(0, batch_dims).dim;
@@ -144,7 +144,7 @@ void ScatterND(Obligations* obligations) {
   if (data == nullptr || indices == nullptr) return;
   const auto count = CheckCoordinates(obligations, 0);
   if (!count) return;
-  // Updates are of the shape of the indices, and then of what a coordinate leaves of the data.
+  // Updates have the outer shape of the indices, followed by the data axes that are not indexed.
   const int outer = indices->ndim - 1;
   const int ndim = outer + data->ndim - *count;
   if (!obligations->HasRank(2, ndim) || obligations->Tensor(2) == nullptr) return;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/layouts.cc
- * \brief Operators whose attributes name the layout of an operand.
+ * \brief Obligations of operators with a layout attribute.
  */
 #include "layouts.h"
 
@@ -28,7 +28,7 @@ namespace tvm_fixes {
 namespace verifier {
 
 std::optional<Layout> Layout::Parse(const std::string& name, const std::string& letters) {
-  // No tensor has a factor of more digits.
+  // Longer than any valid layout.
   constexpr size_t kMaxLength = 64;
   if (name.size() > kMaxLength) return std::nullopt;
   size_t num_digits = 0;
@@ -75,7 +75,7 @@ Extent ExtentOf(Obligations* obligations, size_t arg, const Layout& layout, char
 
 namespace {
 
-/*! \brief The layout that the attributes of an operator of `ndim` plain axes name. */
+/*! \brief The layout attribute of an operator. */
 std::optional<Layout> LayoutOfAttrs(const Object* attrs) {
   static const char* const letters[] = {"NCW", "NCHW", "NCDHW"};
   for (size_t i = 0; i < std::size(pool_attrs); ++i) {
@@ -111,10 +111,10 @@ void PixelShuffle(Obligations* obligations) {
   }
   if (data->shape_var != nullptr && !obligations->HasExtents(0)) return;
   const Extent channels = obligations->Dim(0, data->ndim - 3);
-  // TVM's inference assumes that the channels are a number, and ends the process otherwise.
+  // TVM's inference aborts the process if the number of channels is symbolic.
   if (data->has_dims && !obligations->dims().AsInt(channels.dim)) {
-    return obligations->Fail(
-        0, channels.Text() + ": expected a number, got " + obligations->dims().Text(channels.dim));
+    return obligations->Fail(0, channels.Text() + ": expected a static extent, got " +
+                                    obligations->dims().Text(channels.dim));
   }
   obligations->MultipleOf(channels,
                           obligations->Attribute(factor * factor, "the square of upscale_factor"));

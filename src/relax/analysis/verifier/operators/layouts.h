@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/layouts.h
- * \brief Extents of tensors by the names of their axes, as in "NCHW4c".
+ * \brief Tensor extents by axis name, for layouts such as "NCHW4c".
  */
 #ifndef TVM_FIXES_RELAX_ANALYSIS_VERIFIER_OPERATORS_LAYOUTS_H_
 #define TVM_FIXES_RELAX_ANALYSIS_VERIFIER_OPERATORS_LAYOUTS_H_
@@ -35,17 +35,17 @@ struct Layout {
   std::vector<LayoutAxis> axes;
 
   /*!
-   * \brief A layout of some axes; each may be split in blocks.
-   * \param letters The axes, "NCHW"; order and blocks are free.
-   * \return Nothing if it is not such a layout.
+   * \brief Parse a layout. Each axis may be split in blocks.
+   * \param letters The required axes, such as "NCHW", in any order.
+   * \return std::nullopt if `name` is not such a layout.
    */
   static std::optional<Layout> Parse(const std::string& name, const std::string& letters);
 };
 
-/*! \brief That an argument has the rank of its layout. */
+/*! \brief Require that an argument has the rank of its layout. */
 bool HasRankOf(Obligations* obligations, size_t arg, const Layout& layout);
 
-/*! \brief The extent of an argument along an axis of a layout, all its blocks together. */
+/*! \brief The extent of an argument along an axis of a layout, including its blocks. */
 Extent ExtentOf(Obligations* obligations, size_t arg, const Layout& layout, char axis,
                 const char* what);
 

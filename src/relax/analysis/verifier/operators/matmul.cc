@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/matmul.cc
- * \brief Products of matrices, and attention, which is made of two.
+ * \brief Obligations of matmul and attention.
  */
 #include "obligations.h"
 
@@ -23,7 +23,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The extents of an argument but its last `count` ones. */
+/*! \brief All extents of an argument except the last `count`. */
 std::vector<Extent> BatchDims(Obligations* obligations, size_t arg, int count) {
   std::vector<Extent> dims;
   const int ndim = obligations->Tensor(arg)->ndim;
@@ -31,7 +31,7 @@ std::vector<Extent> BatchDims(Obligations* obligations, size_t arg, int count) {
   return dims;
 }
 
-/*! \brief (…, m, k) x (…, k, n), where one of rank 1 is a row or a column. */
+/*! \brief (…, m, k) x (…, k, n). An operand of rank 1 is a row or a column. */
 void Matmul(Obligations* obligations) {
   for (size_t arg : {0, 1}) {
     const TypeInfo* tensor = obligations->Tensor(arg);
@@ -50,8 +50,8 @@ void Matmul(Obligations* obligations) {
 }
 
 /*!
- * \brief Queries (batch, length, heads, width), keys and values, and perhaps a bias
- *        (batch, heads, queries, keys).
+ * \brief Queries, keys and values (batch, length, heads, width), and an optional bias (batch,
+ *        heads, queries, keys).
  */
 void Attention(Obligations* obligations) {
   const size_t count = obligations->call().args.size();

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/non_max_suppression.cc
- * \brief Suppression of boxes that overlap, for each class.
+ * \brief Obligations of all_class_non_max_suppression.
  */
 #include "obligations.h"
 

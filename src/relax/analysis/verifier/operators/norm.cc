@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/norm.cc
- * \brief Operators with a parameter for each element of some axes: norms and the like.
+ * \brief Obligations of norms and prelu.
  */
 #include <algorithm>
 
@@ -26,7 +26,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The arguments from `begin` on have the extents of argument 0 along `axes`. */
+/*! \brief The arguments from `begin` on have the same extents as argument 0 along `axes`. */
 void CheckParameters(Obligations* obligations, size_t begin, const std::vector<int>& axes) {
   for (size_t arg = begin; arg < obligations->call().args.size(); ++arg) {
     if (!obligations->HasRank(arg, static_cast<int32_t>(axes.size()))) continue;
@@ -55,7 +55,7 @@ void RMSNorm(Obligations* obligations) {
   CheckAxesNorm(obligations, rms_norm_attrs.axes(obligations->attrs()), "axes");
 }
 
-/*! \brief A norm for each channel: it is not taken over the channel axis. */
+/*! \brief A per-channel norm. Its axes must not include the channel axis. */
 std::optional<int> CheckChannelNorm(Obligations* obligations, const ChannelNormAttrsNode& attrs) {
   const TypeInfo* data = obligations->Tensor(0);
   if (data == nullptr) return std::nullopt;
@@ -64,8 +64,7 @@ std::optional<int> CheckChannelNorm(Obligations* obligations, const ChannelNormA
   const auto axes = obligations->Axes(attrs.axes(node), data->ndim);
   if (!channel || !axes) return std::nullopt;
   if (std::find(axes->begin(), axes->end(), *channel) != axes->end()) {
-    obligations->Fail(-1,
-                      "axes: expected none to be channel_axis, got " + std::to_string(*channel));
+    obligations->Fail(-1, "axes: must not include channel_axis, got " + std::to_string(*channel));
     return std::nullopt;
   }
   CheckParameters(obligations, 1, {*channel});
@@ -85,7 +84,7 @@ void GroupNorm(Obligations* obligations) {
                           obligations->Attribute(groups, "num_groups"));
 }
 
-/*! \brief A slope for each channel, or one for all. */
+/*! \brief One slope per channel, or one for all channels. */
 void PRelu(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   const TypeInfo* slope = obligations->Tensor(1);

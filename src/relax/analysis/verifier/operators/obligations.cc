@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/obligations.cc
- * \brief Decides obligations, and reports those that are not proved.
+ * \brief Decides obligations and reports those that are not proved.
  */
 #include "obligations.h"
 
@@ -54,7 +54,10 @@ std::string ExpectedText(Requirement requirement, const std::string& value) {
   }
 }
 
-/*! \brief The least and the greatest element of a constant of integers; nothing for any other. */
+/*!
+ * \brief The least and the greatest element of an integer tensor, or std::nullopt for other
+ *        tensors.
+ */
 std::optional<std::pair<int64_t, int64_t>> RangeOf(const tvm::ffi::Tensor& tensor) {
   const DLDataType dtype = tensor.dtype();
   const bool is_signed = dtype.code == kDLInt;
@@ -82,7 +85,7 @@ std::optional<std::pair<int64_t, int64_t>> RangeOf(const tvm::ffi::Tensor& tenso
   }
 }
 
-/*! \brief The least and the greatest index that an expression has, if it is a literal. */
+/*! \brief The least and the greatest index in an expression, if it is a literal. */
 std::optional<std::pair<int64_t, int64_t>> RangeOf(const Object* expr) {
   if (auto constant = As<ConstantView>(expr)) {
     auto tensor = constant->value().try_cast<tvm::ffi::Tensor>();
@@ -94,7 +97,7 @@ std::optional<std::pair<int64_t, int64_t>> RangeOf(const Object* expr) {
   return std::nullopt;
 }
 
-/*! \brief The same for elements that are all numbers. */
+/*! \brief The same for numeric elements. */
 std::optional<std::pair<int64_t, int64_t>> RangeOf(const std::vector<DimId>& elements,
                                                    const DimTable& dims) {
   std::optional<std::pair<int64_t, int64_t>> range;
@@ -125,7 +128,7 @@ void Report(Verifier* verifier, const Call& call) {
   const Obligation* first = nullptr;
   for (const Obligation& obligation : found) {
     if (obligation.relation != worst) continue;
-    // Most indices depend on data: that is not a reason for a warning.
+    // Most indices depend on data, so unknown indices are not worth a warning.
     if (!is_wrong && obligation.requirement == Requirement::kIndicesOf) continue;
     message += (first == nullptr ? ": " : "; ") + obligation.text;
     if (first == nullptr) first = &obligation;
@@ -216,7 +219,7 @@ Relation Obligations::Decide(Requirement requirement, DimId actual, DimId expect
 }
 
 void Obligations::Require(Requirement requirement, const Extent& actual, const Extent& expected) {
-  // A tensor of unknown shape has nothing to check; the unknown shape is already reported.
+  // Unknown extents were reported before.
   if (actual.dim == kUnknownDim || expected.dim == kUnknownDim || actual.dim == expected.dim)
     return;
   const Relation relation = Decide(requirement, actual.dim, expected.dim);
@@ -282,7 +285,7 @@ void Obligations::Indices(const Extent& indexed, size_t arg, int field, bool cou
     const int64_t needed =
         std::max(std::min(range->second, INT64_MAX - 1) + 1, -std::max(range->first, -INT64_MAX));
     relation = dims().AtLeast(indexed.dim, needed);
-    // An axis usually has an element.
+    // Do not warn that an axis may be empty: it rarely is.
     if (relation == Relation::kUnknown && needed > 1) {
       return AtLeast(indexed,
                      {dims().FromInt(needed), static_cast<int>(arg), field, -1, "for the indices"});
@@ -319,7 +322,7 @@ bool Obligations::HasExtents(size_t arg) {
   const TypeInfo& info = type(call_.args[arg]);
   if (info.type_class != TypeClass::kTensor || info.has_dims) return true;
   Fail(static_cast<int>(arg), "argument " + std::to_string(arg) +
-                                  ": expected a tensor of known extents, got " +
+                                  ": expected a tensor of known shape, got " +
                                   verifier_->types().Text(call_.args[arg]));
   return false;
 }
@@ -339,7 +342,7 @@ std::optional<std::vector<int>> Obligations::Axes(const Array<int64_t>& axes, in
     auto axis = Axis(value, ndim, name);
     if (!axis) return std::nullopt;
     if (std::find(from_start.begin(), from_start.end(), *axis) != from_start.end()) {
-      Fail(-1, std::string(name) + ": " + std::to_string(value) + " is there twice");
+      Fail(-1, std::string(name) + ": " + std::to_string(value) + " is repeated");
       return std::nullopt;
     }
     from_start.push_back(*axis);

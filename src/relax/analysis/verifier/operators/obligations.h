@@ -14,13 +14,13 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/obligations.h
- * \brief What operators require of their operands beyond their types: equal extents, an extent
- *        that divides another, indices in range.
+ * \brief Requirements of operators beyond the types of their operands: equal extents, divisible
+ *        extents, indices in range.
  *
- * TVM's own inference rejects what it can disprove and is silent about what it cannot prove, and a
- * kernel then reads out of bounds. Here an operator states what must hold. Proven violations are
- * errors. What is unknown is a warning, and is listed in a form that a check at run time can be
- * made from. A file states the obligations of some operators and registers them:
+ * TVM's inference rejects proven violations but silently accepts unproven requirements, and a
+ * kernel may then read out of bounds. Here an operator states its obligations. Proven violations
+ * are errors. Unproven obligations are warnings, from which a runtime check can be generated. A
+ * file defines the obligations of some operators and registers them:
  *
  *     void Matmul(Obligations* obligations) { … obligations->Equal(rows, columns); … }
  *
@@ -42,7 +42,7 @@ namespace verifier {
 
 /*! \brief How two extents must relate. */
 enum class Requirement : uint8_t {
-  /*! \brief Not about extents: ranks, axes and attributes are known. */
+  /*! \brief Not about extents, but about ranks, axes or attributes, which are known. */
   kNone,
   kEqual,
   /*! \brief Equal, or one of them 1. */
@@ -53,26 +53,28 @@ enum class Requirement : uint8_t {
   kAtLeast,
   /*! \brief The second divides the first. */
   kMultipleOf,
-  /*! \brief The first, the elements of an argument, are indices into an axis of the second. */
+  /*!
+   * \brief The elements of the first, an argument, are indices into an axis of the second extent.
+   */
   kIndicesOf
 };
 
-/*! \brief An extent that an obligation is about, and its name. */
+/*! \brief An extent in an obligation, with its description. */
 struct Extent {
   DimId dim = kUnknownDim;
-  /*! \brief The argument that it is of, -1 for an attribute. */
+  /*! \brief The argument that it belongs to, -1 for an attribute. */
   int arg = -1;
   /*! \brief The field, where the argument is a tuple. */
   int field = -1;
   /*! \brief The axis; -1 if it is not an axis. */
   int axis = -1;
-  /*! \brief What it is if it is not an axis: "the channels". */
+  /*! \brief The description if it is not an axis: "the channels". */
   const char* what = "";
 
   std::string Text() const;
 };
 
-/*! \brief A requirement of a call that is not proved. */
+/*! \brief An unproven requirement of a call. */
 struct Obligation {
   Requirement requirement;
   Relation relation;
@@ -80,11 +82,11 @@ struct Obligation {
   Extent expected;
   /*! \brief For kIndicesOf: whether -1 is the last element. */
   bool counts_from_end = false;
-  /*! \brief What is expected and what there is. */
+  /*! \brief The expected and the actual value. */
   std::string text;
 };
 
-/*! \brief Collects the obligations of one call, without those that are proved. */
+/*! \brief Collects the unproven obligations of one call. */
 class Obligations {
  public:
   Obligations(Verifier* verifier, const Call& call) : verifier_(verifier), call_(call) {}
@@ -94,14 +96,14 @@ class Obligations {
   DimTable& dims() { return verifier_->dims(); }
   const TypeInfo& type(TypeId id) const { return verifier_->types()[id]; }
 
-  /*! \brief The type of an argument if it is a tensor of a known rank, null otherwise. */
+  /*! \brief The type of an argument if it is a tensor of known rank, null otherwise. */
   const TypeInfo* Tensor(size_t arg) const;
   /*! \brief The same for a field of an argument that is a tuple. */
   const TypeInfo* Tensor(size_t arg, size_t field) const;
   /*! \brief The number of fields of an argument; 0 if it is not a tuple. */
   size_t NumFields(size_t arg) const;
 
-  /*! \brief The extent of an argument, which is a tensor, along an axis counted from its start. */
+  /*! \brief The extent of a tensor argument along a non-negative axis. */
   Extent Dim(size_t arg, int axis) const;
   Extent Dim(size_t arg, int field, int axis) const;
   /*! \brief The value of an attribute. */
@@ -122,29 +124,29 @@ class Obligations {
     Require(Requirement::kBroadcastTo, actual, expected);
   }
   /*!
-   * \brief Two shapes broadcast, aligned at their last axes.
-   * \return The shape of both; the extent of `lhs` where nothing is known.
+   * \brief Require that two shapes broadcast, aligned at their last axes.
+   * \return The broadcast shape, with the extent of `lhs` where it is unknown.
    */
   std::vector<Extent> Broadcast(const std::vector<Extent>& lhs, const std::vector<Extent>& rhs);
-  /*! \brief The elements of an argument are indices into an axis of this extent. */
+  /*! \brief Require that the elements of an argument are indices into an axis of this extent. */
   void Indices(const Extent& indexed, size_t arg, int field, bool counts_from_end);
 
-  /*! \brief Report what is wrong for all extents. */
+  /*! \brief Report a violation that does not depend on extents. */
   void Fail(int arg, std::string text, int field = -1);
-  /*! \brief Require that a tensor has a rank; false if it has another. */
+  /*! \brief Require that a tensor has a given rank; false if it does not. */
   bool HasRank(size_t arg, int32_t ndim, const char* why = "");
   /*!
-   * \brief Require that the extents of a tensor are known, one by one.
+   * \brief Require that each extent of a tensor is known.
    *
-   * For an operator whose inference relies on it: otherwise TVM ends the process.
+   * For operators whose inference in TVM aborts the process otherwise.
    */
   bool HasExtents(size_t arg);
   /*!
-   * \brief An axis, checked, and counted from the start.
-   * \return Nothing if there is no such axis, which is reported.
+   * \brief Validate an axis and normalize it to a non-negative index.
+   * \return std::nullopt, with a diagnostic, if the axis is out of range.
    */
   std::optional<int> Axis(int64_t axis, int32_t ndim, const char* name = "axis");
-  /*! \brief The same for several axes, which must all differ. */
+  /*! \brief The same for several axes, which must be distinct. */
   std::optional<std::vector<int>> Axes(const Array<int64_t>& axes, int32_t ndim,
                                        const char* name = "axes");
 
@@ -162,11 +164,11 @@ class Obligations {
 /*! \brief States the obligations of a call. */
 using Collector = void (*)(Obligations* obligations);
 
-/*! \brief Check the calls of operators, and report findings under this id. */
+/*! \brief Check the obligations of operators, and report violations under the id `rule`. */
 void RegisterObligations(const char* rule, Collector collector,
                          std::initializer_list<const char*> op_names);
 
-/*! \brief The obligations of a call that are not proved; empty for operators without any. */
+/*! \brief The unproven obligations of a call; empty for operators without any. */
 std::vector<Obligation> ObligationsOf(Verifier* verifier, const Call& call);
 
 }  // namespace verifier

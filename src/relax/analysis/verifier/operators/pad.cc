@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/pad.cc
- * \brief Padding.
+ * \brief Obligations of pad.
  */
 #include <algorithm>
 
@@ -36,7 +36,7 @@ void Pad(Obligations* obligations) {
                                      " values, 2 for each axis of argument 0, got " +
                                      std::to_string(widths.size()));
   }
-  // A completely unknown shape is not read.
+  // TVM's inference cannot read an unknown shape.
   if (data->shape_var != nullptr && !obligations->HasExtents(0)) return;
   const String& mode = pad_attrs.pad_mode(attrs);
   const bool reflects = mode == "reflect";
@@ -44,8 +44,8 @@ void Pad(Obligations* obligations) {
   for (int axis = 0; axis < data->ndim; ++axis) {
     const int64_t width = std::max(widths[2 * axis], widths[2 * axis + 1]);
     if (width <= 0) continue;
-    // The padding repeats elements of the axis. A reflection uses them once, without the outermost;
-    // other modes wrap around as often as needed.
+    // The padding repeats elements of the axis. Reflection uses each at most once, without the
+    // edge; the other modes wrap around as often as needed.
     const int64_t needed = reflects ? width + 1 : 1;
     obligations->AtLeast(obligations->Dim(0, axis),
                          obligations->Attribute(needed, "for pad_width"));

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/repeat.cc
- * \brief Repeated elements.
+ * \brief Obligations of repeat.
  */
 #include "../../../op/manipulate_attrs.h"
 #include "obligations.h"
@@ -24,7 +24,7 @@ namespace verifier {
 
 namespace {
 
-/*! \brief TVM has a type, but no kernel, for fewer than one. */
+/*! \brief TVM infers a type for fewer than 1 repeats, but has no kernel. */
 void Repeat(Obligations* obligations) {
   const int64_t repeats = repeat_attrs.repeats(obligations->attrs());
   if (repeats >= 1) return;

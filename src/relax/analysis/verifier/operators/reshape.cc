@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/reshape.cc
- * \brief Operators that keep the elements of a tensor and change its axes.
+ * \brief Obligations of operators that change the axes of a tensor but not its elements.
  */
 #include <algorithm>
 
@@ -34,7 +34,7 @@ struct ExpandDimsAttrsNode : NodeLayout {
 
 ExpandDimsAttrsNode expand_dims_attrs;
 
-/*! \brief The number of elements of a tensor or a shape of these extents. */
+/*! \brief The number of elements of a tensor, or of a tensor with a given shape. */
 Extent Elements(Obligations* obligations, size_t arg, const char* what) {
   const TypeInfo& info = obligations->type(obligations->call().args[arg]);
   const bool is_shaped =
@@ -64,7 +64,10 @@ void PermuteDims(Obligations* obligations) {
   obligations->Axes(axes, data->ndim);
 }
 
-/*! \brief An axis of a known extent other than 1 stays; one of an unknown extent is cut to 1. */
+/*!
+ * \brief An axis of a static extent other than 1 is kept; TVM truncates an axis of symbolic extent
+ *        to 1.
+ */
 void Squeeze(Obligations* obligations) {
   const Array<int64_t>& attr = squeeze_attrs.axis(obligations->attrs());
   const TypeInfo* data = obligations->Tensor(0);

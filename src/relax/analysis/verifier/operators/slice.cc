@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/slice.cc
- * \brief Slices, whose bounds are arguments.
+ * \brief Obligations of slices, whose bounds are arguments.
  */
 #include <algorithm>
 
@@ -26,17 +26,17 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The fields of an argument that is a literal tuple; null for any other. */
+/*! \brief The fields of a literal tuple argument; null for any other argument. */
 const Array<ObjectRef>* FieldsOf(Obligations* obligations, size_t arg) {
   if (arg >= obligations->call().args.size()) return nullptr;
   auto tuple = As<TupleView>(obligations->call().arg(arg));
   return tuple && tuple->fields().defined() ? &tuple->fields() : nullptr;
 }
 
-/*! \brief Begins and ends lie within the axis, as the caller promises. */
+/*! \brief Begins and ends lie within the axis, as assume_inbound promises. */
 void CheckInbound(Obligations* obligations, const Array<ObjectRef>& bounds, size_t arg,
                   const std::vector<int>& axes) {
-  const Extent zero = obligations->Attribute(0, "as assume_inbound is set");
+  const Extent zero = obligations->Attribute(0, "since assume_inbound is set");
   for (size_t i = 0; i < axes.size(); ++i) {
     const Extent bound = {obligations->dims().Intern(bounds[i]), static_cast<int>(arg),
                           static_cast<int>(i), -1, "the bound"};
@@ -45,7 +45,7 @@ void CheckInbound(Obligations* obligations, const Array<ObjectRef>& bounds, size
   }
 }
 
-/*! \brief Axes, begins, ends and perhaps strides are tuples of scalars, one for each axis. */
+/*! \brief Axes, begins, ends and optional strides are tuples with one scalar per axis. */
 void StridedSlice(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   const Array<ObjectRef>* fields = FieldsOf(obligations, 1);
@@ -69,7 +69,8 @@ void StridedSlice(Obligations* obligations) {
   if (!axes) return;
   if (const auto* strides = FieldsOf(obligations, 4)) {
     for (const ObjectRef& stride : *strides) {
-      if (AsInt(stride) == 0) return obligations->Fail(4, "strides: expected none to be 0, got 0");
+      if (AsInt(stride) == 0)
+        return obligations->Fail(4, "strides: expected nonzero strides, got 0");
     }
   }
   if (!strided_slice_attrs.IsInstance(obligations->attrs()) ||
@@ -83,7 +84,7 @@ void StridedSlice(Obligations* obligations) {
   }
 }
 
-/*! \brief Begins, ends and strides are tensors of one element for each axis of argument 0. */
+/*! \brief Begins, ends and strides are tensors with one element per axis of argument 0. */
 void DynamicStridedSlice(Obligations* obligations) {
   const TypeInfo* data = obligations->Tensor(0);
   if (data == nullptr) return;
