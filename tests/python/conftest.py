@@ -30,7 +30,7 @@ _TABLES = pytest.StashKey[CoverageTables]()
 
 _LONGEST = ("test_probes.py", "test_pull_requests.py")
 
-# The same examples at every run, as for every other random choice of the suite.
+# Deterministic examples, like every other random choice of the suite.
 _PROFILE = hypothesis.settings(
     deadline=None,
     derandomize=True,
@@ -58,9 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _stack(context: int = 1) -> list[inspect.FrameInfo]:
-    """``inspect.stack`` without its search of thousands of modules for the source of each frame.
+    """Return ``inspect.stack`` without the slow search for the source of each frame.
 
-    Each decorator of TVMScript takes the stack, which is deep under pytest.
+    Every TVMScript decorator calls ``inspect.stack``, and the stack is deep under pytest.
     """
     return [
         inspect.FrameInfo(
@@ -77,7 +77,7 @@ def _stack(context: int = 1) -> list[inspect.FrameInfo]:
 
 def pytest_configure(config: pytest.Config) -> None:
     inspect.stack = _stack
-    # A job that a script starts in the background ignores the interrupts that some tests send.
+    # Background jobs of a script ignore SIGINT, which some tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tier = config.getoption("tier")
     grids.use_tier(tier)
@@ -86,12 +86,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # At the end of a run, a long test would be alone.
+    # Start long tests first, so that none runs alone at the end.
     items.sort(key=lambda item: item.path.name not in _LONGEST)
 
 
 def pytest_collection_finish() -> None:
-    # What is loaded by now stays: the collector need not walk through it again and again.
+    # Loaded modules stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
 
@@ -109,11 +109,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every fix is on, whatever the caller's environment says."""
+    """Enable every fix, whatever the caller's environment says."""
     monkeypatch.delenv("TVM_FIXES_DISABLE", raising=False)
 
 
 @pytest.fixture(scope="session")
 def coverage_table(pytestconfig: pytest.Config) -> CoverageTables:
-    """Gives the table of a name, to count cases in: see :class:`coverage_tables.CoverageTable`."""
+    """Return a coverage table by name; see :class:`coverage_tables.CoverageTable`."""
     return pytestconfig.stash[_TABLES]

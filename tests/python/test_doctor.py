@@ -172,7 +172,7 @@ def test_report_of_this_installation():
     assert report.versions["apache-tvm-ffi"].startswith("0.1.14")
 
 
-def test_unknown_ids_are_refused(monkeypatch):
+def test_unknown_ids_are_rejected(monkeypatch):
     known = f"known fixes: {', '.join(switches.FIX_IDS)}"
     with pytest.raises(ValueError, match=re.escape(f"unknown fix 'torch_dtype'; {known}")):
         doctor.run(["torch_dtype", "torch-dtype"])

@@ -202,7 +202,7 @@ def test_the_causes_of_faults_are_shown_together(tmp_path, capsys) -> None:
     assert "seeds 0 1 2; repeat: make fuzz ARGS='onnx --seed 0'" in shown
 
 
-def test_an_unknown_campaign_is_refused(capsys) -> None:
+def test_an_unknown_campaign_is_rejected(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["onyx"])
     assert ended.value.code == 2

@@ -70,7 +70,7 @@ def test_table_counts_cases_and_those_that_passed():
     ]
 
 
-def test_table_refuses_other_columns():
+def test_table_rejects_other_columns():
     table = CoverageTable("grid")
     with table.case(kernel="OIHW"):
         pass

@@ -299,7 +299,7 @@ HOSTILE_PT2 = {
 class TestProgramsOfPyTorch:
     @pytest.mark.parametrize("name", HOSTILE_PT2)
     @pytest.mark.parametrize("read", [open_source, read_module])
-    def test_code_is_refused(self, dynamic, tmp_path, name, read):
+    def test_code_is_rejected(self, dynamic, tmp_path, name, read):
         path = rewrite(dynamic, tmp_path / "model.pt2", HOSTILE_PT2[name](tmp_path / "made"))
         with pytest.raises(
             UntrustedError, match=r"rejected: it may run code \(.*\)\. If you trust .*--trust"
@@ -320,7 +320,7 @@ class TestProgramsOfPyTorch:
         assert "does not fit PyTorch's schema" in message
         assert not (tmp_path / "made").exists()
 
-    def test_the_old_format_is_refused(self, tmp_path):
+    def test_the_old_format_is_rejected(self, tmp_path):
         with zipfile.ZipFile(tmp_path / "model.pt2", "w") as archive:
             archive.writestr("version", "8.2")
             archive.writestr("serialized_state_dict.pt", pickled(Payload(tmp_path / "made")))

@@ -53,7 +53,7 @@ def test_tolerances_are_inclusive(rtol, atol, equal):
     assert compare("y", f32(2.5), f32(2), rtol=rtol, atol=atol).equal is equal
 
 
-def test_shape_and_dtype_have_to_agree():
+def test_shape_and_dtype_must_agree():
     result = compare("y", np.zeros((1, 3), "float32"), np.zeros(3, "float32"))
     assert not result.equal
     assert result.problem == "expected shape (3,), got (1, 3)"
@@ -119,7 +119,7 @@ def test_empty_and_scalar():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock whose time passes in the calls alone: call it to let seconds pass."""
+    """A fake clock; call it to advance the time."""
     now = [0.0]
 
     def advance(seconds):
@@ -178,7 +178,7 @@ def judged(ours, theirs, exact):
     return judge(compare("y", ours, theirs), ours, theirs, np.array(exact, "float64"))
 
 
-def test_float64_decides_who_is_off():
+def test_float64_decides_which_result_is_off():
     result = judged(f32(1, 2), f32(1, 2.5), [1, 2.0625])
     assert (result.equal, result.problem) == (True, "")
     assert (result.float64_error, result.reference_float64_error) == (0.0625, 0.4375)
@@ -189,30 +189,30 @@ def test_float64_decides_who_is_off():
 
 
 def test_float64_hides_no_errors():
-    # Off in one element less, but in more of them.
+    # A smaller error in one element, but errors in more elements.
     assert not judged(f32(1.4, 2.4, 3.4), f32(1, 2, 3.5), [1, 2, 3]).equal
-    # Off where the reference is exact: that it is further off elsewhere excuses nothing.
+    # A larger error of the reference elsewhere does not excuse one where it is exact.
     exact = np.ones(1000)
     ours, theirs = np.ones((2, 1000), "float32")
     theirs[0] += 1e-2
     assert judged(ours, theirs, exact).equal
     ours[1:100] += 9e-4
     assert not judged(ours, theirs, exact).equal
-    # What is too far from the reference alone is not held to its errors.
+    # An error relative only to the reference is not compared with float64.
     ours[1:100] = 1 + 9e-5
     theirs[1:100] = 1 - 8e-5
     assert judged(ours, theirs, exact).equal
-    # Not comparable: other shapes, a NaN, integers.
+    # Not comparable: different shapes, NaN, integers.
     assert not judged(f32(1, 2), f32(1, 2.5), [1, 2, 3]).equal
     assert not judged(f32(1, NAN), f32(1, 2.5), [1, 2]).equal
     assert not judged(f32(1, 2), f32(1, 2.5), [1, INF]).equal
     assert not judged(np.array([1]), np.array([2]), [1]).equal
-    # What is equal is not looked at.
+    # Equal results are not examined.
     assert judged(f32(1), f32(1), [5]).float64_error is None
 
 
-def test_rounding_that_a_model_enlarges_is_nobodys_fault():
-    """Most elements of the reference are off, and ours by less as a whole, but not each."""
+def test_amplified_rounding_is_accepted():
+    """Our error is smaller than the reference's overall, but not in every element."""
     rng = np.random.default_rng(0)
     exact = rng.standard_normal(1000)
     theirs = (exact + 0.01 * rng.standard_normal(1000)).astype("float32")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The reference in a process of its own."""
+"""Tests of the reference in a separate process."""
 
 import itertools
 import os
@@ -65,7 +65,7 @@ def test_outputs_and_times():
     assert not is_alive(int(pid))
 
 
-def test_outputs_stay_what_they_are():
+def test_outputs_keep_their_structure():
     calls = itertools.count()
     process = ReferenceProcess(
         lambda: ("", lambda values: [np.full(4, float(next(calls)))]), INPUTS
@@ -86,7 +86,7 @@ def test_without_a_child_nothing_stays_open(monkeypatch):
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_errors_stay_what_they_are():
+def test_errors_keep_their_type():
     def lacking():
         raise UsageError("comparing needs a package")
 
@@ -123,7 +123,7 @@ def test_ctrl_c_ends_it():
     timer.join()
 
 
-def test_what_is_no_tensor():
+def test_output_that_is_not_a_tensor():
     process = ReferenceProcess(lambda: ("", lambda values: [[1, 2]]), INPUTS)
     with pytest.raises(RuntimeError, match="output 0: expected a tensor of numbers, got list"):
         process.outputs()
@@ -131,7 +131,7 @@ def test_what_is_no_tensor():
 
 
 def test_onnx_runtime_divides_the_least_integer():
-    """-2**31 / -1 has no result in int32; ONNX Runtime dies of it."""
+    """-2**31 / -1 overflows int32 and crashes ONNX Runtime."""
     values = [
         helper.make_tensor(name, 6, [2], [value] * 2)
         for name, value in (("a", -(2**31)), ("b", -1))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loading of the native library: what is refused, and that errors keep their types."""
+"""Tests of loading the native library, and of error types across the FFI."""
 
 import shutil
 import subprocess
@@ -65,8 +65,8 @@ print("set:", [not (old.same_as(new) if old and new else old is new) for old, ne
 """
 
 
-def load_alone(sizes: dict[str, int]) -> str:
-    """Load the native library without the package around it; what was registered and set."""
+def load_without_package(sizes: dict[str, int]) -> str:
+    """Load the native library without the package; return what it registered and set."""
     package = str(Path(_ffi.__file__).parent)
     program = LOAD_ALONE.format(package=package, attributes=ATTRIBUTES, sizes=sizes)
     run = subprocess.run(
@@ -76,25 +76,28 @@ def load_alone(sizes: dict[str, int]) -> str:
 
 
 def test_load_sets_the_attributes():
-    assert load_alone({}).splitlines() == ["registered: True", f"set: {[True] * len(ATTRIBUTES)}"]
+    assert load_without_package({}).splitlines() == [
+        "registered: True",
+        f"set: {[True] * len(ATTRIBUTES)}",
+    ]
 
 
-def test_layout_that_does_not_fit_is_refused_and_registers_nothing():
-    output = load_alone({"ir.Call.args": 4, "relax.expr.If.cond": 16})
-    assert f"the layout of apache-tvm {tvm.__version__} does not fit" in output
+def test_layout_mismatch_is_rejected_and_registers_nothing():
+    output = load_without_package({"ir.Call.args": 4, "relax.expr.If.cond": 16})
+    assert f"the layout of apache-tvm {tvm.__version__} does not match" in output
     assert "ir.Call.args: expected 8 bytes, got 4" in output
     assert "relax.expr.If.cond: expected 8 bytes, got 16" in output
     assert "registered: False" in output
     assert f"set: {[False] * len(ATTRIBUTES)}" in output
 
 
-def test_runtime_only_tvm_is_refused(monkeypatch):
+def test_runtime_only_tvm_is_rejected(monkeypatch):
     monkeypatch.setattr(tvm.base, "_RUNTIME_ONLY", True)
     with pytest.raises(ImportError, match=r"needs TVM's compiler.*runtime only"):
         _ffi.load()
 
 
-def test_missing_library_is_refused(monkeypatch, tmp_path):
+def test_missing_library_is_rejected(monkeypatch, tmp_path):
     missing = tmp_path / "missing.so"
     monkeypatch.setenv(_ffi.LIBRARY_VARIABLE, str(missing))
     with pytest.raises(ImportError, match=f"is missing: expected {missing}"):

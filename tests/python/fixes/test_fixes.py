@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Each fix is declared once, has code, and is described in docs/fixes.md."""
+"""Each fix has one declaration, code, and a description in docs/fixes.md."""
 
 import os
 import re

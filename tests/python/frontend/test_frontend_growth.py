@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The work that models take grows about linearly with their blocks."""
+"""Compile work grows roughly linearly with the number of blocks in a model."""
 
 import numpy as np
 import onnx
@@ -33,7 +33,7 @@ WIDTH, POSITIONS = 16, 32
 
 
 class Block(nn.Module):
-    """Attention with a mask, and a perceptron, around which the data go too."""
+    """Masked attention and an MLP, each with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Embeddings with positions, of which there are a number, and blocks."""
+    """Token and position embeddings, followed by blocks."""
 
     def __init__(self, blocks: int) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ IMAGES = (torch.rand(3, 4, 9, 11),)
 
 @pytest.mark.parametrize("exporter", [of_torch, of_onnx])
 def test_encoders(exporter) -> None:
-    """The sequence meets the positions, of which it may have more; and each block reads both."""
+    """The sequence broadcasts against the position table; each block reads both."""
     models = {n: exporter(Encoder(n), TOKENS, 0, 1) for n in BLOCKS}
     import_ = from_onnx if exporter is of_onnx else lambda mod: mod
     assert_grows_linearly(lambda n: import_(models[n]), [transform.DynamicToStatic()])
@@ -112,7 +112,7 @@ def test_convolutions() -> None:
 
 
 def test_the_positions_bound_the_sequence() -> None:
-    """What is added to as many positions as there are has as many, and runs, or is refused."""
+    """Adding the position table requires an equal sequence length; others are rejected."""
     model = program(
         {
             "n": ("Shape", ["x"], {"start": 1, "end": 2}),
@@ -137,7 +137,7 @@ def vector(*elements: int) -> np.ndarray:
 
 
 def branch(operator: str) -> onnx.GraphProto:
-    """Of an operator on `x`, and on `some` if it takes two."""
+    """A branch with one operator on `x`, and on `some` if it is binary."""
     operands = ["x", "some"][: 2 if operator == "Add" else 1]
     result = f"{operator}_result"
     out = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
@@ -145,7 +145,7 @@ def branch(operator: str) -> onnx.GraphProto:
 
 
 def chain(blocks: int) -> onnx.ModelProto:
-    """Operands of three symbols, again and again."""
+    """A chain of operands with three symbolic extents."""
     nodes, last = {}, "x"
     for index in range(blocks):
         nodes[f"a{index}"] = ("Add", [last, "z"])
@@ -157,7 +157,7 @@ def chain(blocks: int) -> onnx.ModelProto:
 
 
 def test_chains_of_broadcasts() -> None:
-    """What two extents broadcast to is named once, and is right whichever of them is 1."""
+    """A broadcast extent gets one name, and is right whichever operand is 1."""
     assert_grows_linearly(lambda n: from_onnx(chain(n)), [transform.DynamicToStatic()])
     kernels = {n: largest_kernel(from_onnx(chain(n))) for n in BLOCKS}
     assert len(set(kernels.values())) == 1
@@ -167,14 +167,14 @@ def test_chains_of_broadcasts() -> None:
 
 
 def test_dynamic_to_static_keeps_the_names_of_choices() -> None:
-    """A symbol that is bound to a choice between extents is not replaced by it."""
+    """A symbol bound to a select of extents is not substituted."""
     mod = from_onnx(chain(2))
     text = transform.DynamicToStatic()(mod).script()
     assert "broadcast" in text
     assert_linear({n: size_of(transform.DynamicToStatic()(from_onnx(chain(n)))) for n in BLOCKS})
 
 
-def test_what_a_branch_requires_holds_in_the_branch() -> None:
+def test_requirements_of_a_branch_apply_only_in_the_branch() -> None:
     model = program(
         {
             "n": ("Shape", ["x"], {"start": 0, "end": 1}),

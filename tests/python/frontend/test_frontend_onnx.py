@@ -37,7 +37,7 @@ def model_of(
     inputs: dict[str, Sequence[int | str]],
     weights: dict[str, np.ndarray] | None = None,
 ) -> onnx.ModelProto:
-    """A model of float32 from `inputs` to ``y``, of the rank of ``x``."""
+    """A float32 model from `inputs` to ``y``, which has the rank of ``x``."""
     values = [(name, FLOAT, shape) for name, shape in inputs.items()]
     return onnx_model(nodes, values, [("y", FLOAT, [None] * len(inputs["x"]))], weights, opset=18)
 
@@ -80,7 +80,7 @@ def test_output_shape_in_a_branch() -> None:
     assert padding == [[0, 1, 1, 1], [1, 1, 0, 1]]
     for taken in (True, False):
         inputs = {"x": random((1, 2, 4, 5), 1), "condition": np.array(taken)}
-        # TVM's own plan of the memory lets a branch use storage that the other one allocates.
+        # TVM's memory planner lets one branch use storage that the other allocates.
         check(model, inputs, pipeline="tvm_fixes")
 
 
@@ -91,7 +91,7 @@ def test_output_shape_with_symbolic_batch() -> None:
 
 
 def upsampling() -> onnx.ModelProto:
-    """A model that no fix is needed for: padding is explicit."""
+    """A model with explicit padding, which needs no fix."""
     node = conv_transpose(strides=[2, 2], pads=[1, 0, 0, 1], output_padding=[1, 0])
     return model_of([node], {"x": (1, 2, 4, 5)}, {"w": random((2, 3, 3, 3), 0)})
 
@@ -108,7 +108,7 @@ def upsampling() -> onnx.ModelProto:
     ),
     ids=str,
 )
-def test_the_rest_is_imported_as_by_tvm(options: dict) -> None:
+def test_other_models_are_imported_as_by_tvm(options: dict) -> None:
     with switches.collect() as acted:
         ours = from_onnx(upsampling(), **options)
     tvm.ir.assert_structural_equal(ours, tvm_onnx.from_onnx(upsampling(), **options))
@@ -123,7 +123,7 @@ def test_signature_is_that_of_tvm() -> None:
     assert parameters(from_onnx) == parameters(tvm_onnx.from_onnx)
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     node = conv_transpose(strides=[2, 2], output_shape=[8, 9])
     model = model_of([node], {"x": (1, 2, 4, 5)}, {"w": random((2, 3, 3, 3), 0)})
     with switches.collect() as acted:
@@ -148,7 +148,7 @@ def test_older_opset_than_the_model_warns() -> None:
         from_onnx(upsampling(), opset=11)
 
 
-def test_what_the_checker_refuses_warns() -> None:
+def test_checker_rejection_is_a_warning() -> None:
     model = upsampling()
     model.graph.name = ""
     with pytest.warns(UserWarning, match="name"):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Activations in every float dtype, of special values, and with symbolic dims."""
+"""Activations in every float dtype, on special values, and with symbolic dims."""
 
 import ml_dtypes
 import numpy as np
@@ -95,7 +95,7 @@ def test_shrink_and_sign_of_integers() -> None:
 
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
 def test_clip(dtype: str) -> None:
-    """NaN passes and is no bound; the upper bound wins."""
+    """NaN propagates from data but not from bounds; the upper bound takes precedence."""
     x = np.array(SPECIAL, dtype)
     bounds = [(-1, 2), (2, -1), (np.nan, 2), (-1, np.nan), (np.nan, np.nan)]
     cases = {}
@@ -143,7 +143,7 @@ def test_hardmax_with_symbolic_dims() -> None:
 @pytest.mark.parametrize("operator", ["LeakyRelu", "HardSigmoid", "Selu"])
 def test_defaults_are_float32(operator: str) -> None:
     x = normal(3, 5, dtype="float64")
-    if operator == "HardSigmoid":  # of which ONNX Runtime has float32 alone
+    if operator == "HardSigmoid":  # ONNX Runtime has only float32
         model = node_model(operator, {"x": x})
         [y] = imported_and_run(from_onnx, model, x)
         np.testing.assert_allclose(y, np.clip(np.float32(0.2) * x + 0.5, 0, 1), rtol=1e-14)

@@ -19,7 +19,7 @@ import tvm
 import tvm.testing
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from helpers.onnx_graphs import assert_refused, imported_and_run, node_model, onnx_runtime
+from helpers.onnx_graphs import assert_rejected, imported_and_run, node_model, onnx_runtime
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 
@@ -56,11 +56,11 @@ def test_negative_scores() -> None:
     assert (boxes()["scores"][tuple(got[:, [0, 1, 2]].T)] < 0).any()
 
 
-def test_computed_threshold_is_refused() -> None:
+def test_computed_threshold_is_rejected() -> None:
     inputs = boxes() | {"count": np.array([5])}
     model = node_model("NonMaxSuppression", inputs, outputs={"y": ("int64", 2)})
     message = "operand max_output_boxes_per_class is count; expected a constant"
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
 def roi_align(**attributes: object):
@@ -86,12 +86,12 @@ def test_roi_align(sampling: int, mode: str) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_largest_samples_are_refused() -> None:
+def test_largest_samples_are_rejected() -> None:
     model, _ = roi_align(mode="max")
-    assert_refused(from_onnx, model, "RoiAlign 'node': attribute mode is max; expected avg")
+    assert_rejected(from_onnx, model, "RoiAlign 'node': attribute mode is max; expected avg")
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = nms(count=np.array([5]), iou=np.array([0.5], "float32")), None
     with switches.collect() as acted:
         ours = from_onnx(model)

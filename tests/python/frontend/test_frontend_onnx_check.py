@@ -43,7 +43,7 @@ def tensor(kind=FLOAT, dims=(4,), size=16):
 
 
 def function(name, calls):
-    """A function of the domain d that calls another twice."""
+    """A function of domain d that calls another function twice."""
     domain = "" if calls == "Relu" else "d"
     nodes = [node(calls, ["a"], ["b"], domain=domain), node(calls, ["b"], ["c"], domain=domain)]
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("d", 1)]
@@ -117,7 +117,7 @@ def test_invalid(name):
 
 @pytest.mark.parametrize("old, where", (("Relu", "graph.node[0].op_type"), ("n1", "graph.name")))
 def test_text_that_is_not_utf8(old, where):
-    """Protobuf reads it as bytes."""
+    """Protobuf reads such text as bytes."""
     valid = model([node("Relu", ["x"], ["y"])])
     valid.graph.name = "n1"
     data = valid.SerializeToString().replace(old.encode(), b"\xff" * len(old))
@@ -128,8 +128,8 @@ def test_text_that_is_not_utf8(old, where):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_looks_odd_is_imported():
-    """An initializer that is an input too, and the longer name of the default domain."""
+def test_unusual_but_valid_models_are_imported():
+    """An initializer that is also an input, and the long name of the default domain."""
     weight = tensor()
     longer = model([node("Add", ["x", "w"], ["y"], domain="ai.onnx")], [value("x"), value("w")])
     longer.graph.initializer.append(weight)

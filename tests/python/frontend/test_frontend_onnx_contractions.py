@@ -16,7 +16,7 @@ import tvm.testing
 
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     integers,
     node_model,
     normal,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*")
     "operator, attributes", (("MatMul", {}), ("Gemm", {}), ("Einsum", {"equation": "ab,bc->ac"}))
 )
 def test_symbolic_extents_that_are_summed_over(operator: str, attributes: dict) -> None:
-    """Another extent than the constant's is an error, but for 1 of an Einsum, which broadcasts."""
+    """Mismatched extents are an error, except 1 in an Einsum, which broadcasts."""
     model = program(
         {"y": (operator, ["x", "c"], attributes)},
         {"x": ("float32", ("n", "k"))},
@@ -43,7 +43,7 @@ def test_symbolic_extents_that_are_summed_over(operator: str, attributes: dict) 
 
 @pytest.mark.parametrize("equation", ("ab,bc->ac", "ab,cb->", "ab,ba->b", "bb,bc->c"))
 def test_extents_of_1_of_an_einsum(equation: str) -> None:
-    """They broadcast, whether they are known or not."""
+    """Extents of 1 broadcast, whether static or symbolic."""
     first, second = equation.partition("->")[0].split(",")
     sizes = {"a": 2, "b": 4, "c": 3}
     x = integers(*(sizes[label] for label in first))
@@ -58,14 +58,14 @@ def test_extents_of_1_of_an_einsum(equation: str) -> None:
         assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
-def test_extents_that_differ_are_refused() -> None:
+def test_extents_that_differ_are_rejected() -> None:
     operands = {"x": normal(2, 4), "c": normal(5, 3)}
     shapes = {"x": ("n", 4), "c": (5, "m")}
     message = "MatMul 'node': extents of the inner axes are [4, 5]; expected equal extents"
-    assert_refused(from_onnx, node_model("MatMul", operands, shapes=shapes), message)
+    assert_rejected(from_onnx, node_model("MatMul", operands, shapes=shapes), message)
     message = "Einsum 'node': extents of 'b' are [4, 5]; expected extents that are equal or 1"
     model = node_model("Einsum", operands, {"equation": "ab,bc"}, shapes=shapes)
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ConvTranspose of ``tvm_fixes.frontend.onnx``: a grid of layers, to the last digit.
+"""ConvTranspose of ``tvm_fixes.frontend.onnx``: a grid of layers, compared exactly.
 
-Data and weights are whole numbers of which sums are exact, so that every right answer is the same.
+Data and weights are small integers with exact sums, so every correct result is identical.
 """
 
 import itertools
@@ -47,16 +47,16 @@ LAYERS_PER_BUILD = 26
 
 @dataclass(frozen=True)
 class Layer:
-    """One ConvTranspose; of tuples the first `rank` elements count.
+    """One ConvTranspose. Only the first `rank` elements of the tuples are used.
 
     Attributes
     ----------
     padding : str
         ``none``, ``pads``, a value of auto_pad, or ``output_shape`` and such a value.
     excess : tuple of int
-        What the whole convolution has more than ``output_shape``.
+        The excess of the uncropped output over ``output_shape``.
     symbolic : str
-        ``static``, ``batch`` or ``spatial``: which dims of the data have no value in the model.
+        ``static``, ``batch`` or ``spatial``: the symbolic dims of the data.
     """
 
     rank: int
@@ -114,7 +114,7 @@ class Layer:
         return attributes
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Data, weight and bias; sums of them are too long for 16 bits and, of float64, for 32."""
+        """Data, weight and bias, with sums too long for 16 bits and, in float64, for 32."""
         rng = np.random.default_rng(0)
         integers = lambda *shape: rng.integers(-4, 5, shape).astype("float64")  # noqa: E731
         kernel = self.kernel[: self.rank]
@@ -153,7 +153,7 @@ class Layer:
         return [arrays["x"], arrays["w"]] if self.weight_is_input else [arrays["x"]]
 
     def expected(self) -> np.ndarray:
-        """By definition; the padding as the ONNX specification of the operator says."""
+        """The result by definition, with padding as in the ONNX specification."""
         begin, end, output_padding = [], [], []
         kind, _, auto_pad = self.padding.partition(" ")
         targets = self.output_shape()
@@ -206,7 +206,7 @@ KINDS = {
     "plain": {},
     "stride-beyond-kernel": {"kernel": (2, 1, 2), "stride": (3, 4, 3), "excess": (-2, -1, 0)},
     "dilated": {"dilation": (3, 2, 4), "stride": (2, 1, 3), "bias": True},
-    # ONNX Runtime refuses it; PyTorch, and the arithmetic, do not.
+    # Valid, and accepted by PyTorch, but rejected by ONNX Runtime.
     "output-padding-beyond-stride": {
         "stride": (1, 2, 1),
         "dilation": (3, 3, 2),
@@ -232,7 +232,7 @@ LAYERS = [
 def run_all(
     importer: Callable[[onnx.ModelProto], tvm.IRModule], layers: Sequence[Layer]
 ) -> list[np.ndarray | Exception]:
-    """What each layer computes, or why not; all in one build, if that succeeds."""
+    """The result or the exception of each layer, in one build if that succeeds."""
     mods: dict[str, tvm.IRModule] = {}
     results: list[np.ndarray | Exception] = [NotImplementedError()] * len(layers)
     for index, layer in enumerate(layers):
@@ -306,7 +306,7 @@ def test_layers(
     coverage_table: CoverageTables,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ours is right where ONNX Runtime is and where it refuses; the table tells TVM's own too."""
+    """Ours is right on every layer; the table also has ONNX Runtime's and TVM's results."""
     layers = [layer for _, layer in chunk]
     ours = run_all(from_onnx, layers)
     with monkeypatch.context() as patch:
@@ -328,7 +328,7 @@ def test_layers(
 
 @st.composite
 def random_layers(draw: st.DrawFn) -> Layer:
-    """Any valid layer of small extents."""
+    """A random valid layer with small extents."""
     triple = lambda low, high: draw(st.tuples(*[st.integers(low, high)] * 3))  # noqa: E731
     stride, dilation, kernel, extent = triple(1, 4), triple(1, 3), triple(1, 4), triple(1, 5)
     limits = [max(s, d) for s, d in zip(stride, dilation, strict=True)]
@@ -454,7 +454,7 @@ def invalid_model(shape: Sequence[int | str], attributes: dict[str, object]) -> 
 
 
 def test_layouts_pass() -> None:
-    """``output_shape`` becomes the operator's own padding, so that its layout can be converted."""
+    """``output_shape`` becomes padding of the operator, so that its layout can be converted."""
     mod = from_onnx(Layer(2, "output_shape SAME_UPPER").model())
     (found,) = calls(mod, "relax.nn.conv2d_transpose")
     assert [int(pad) for pad in found.attrs.padding] == [1, 0, 2, 1]
@@ -468,7 +468,7 @@ def test_layouts_pass() -> None:
         ("onnx-dtype", Layer(1, dtype="float16", bias=True)),
     ),
 )
-def test_switched_off_is_tvm(fix: str, layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(fix: str, layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     model = layer.model()
     with switches.collect() as acted:
         ours = from_onnx(model)
@@ -480,7 +480,7 @@ def test_switched_off_is_tvm(fix: str, layer: Layer, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("padding", PADDINGS[:5])
-def test_what_is_right_is_imported_as_by_tvm(padding: str) -> None:
+def test_correct_imports_are_unchanged(padding: str) -> None:
     layer = Layer(2, padding, bias=True)
     for changed in (layer, replace(layer, dtype="float64"), replace(layer, symbolic="spatial")):
         with switches.collect() as acted:
@@ -493,7 +493,7 @@ def test_what_is_right_is_imported_as_by_tvm(padding: str) -> None:
 
 
 def test_data_of_unknown_extents() -> None:
-    """Where it is not known which operand is broadcast, auto_pad needs no extents."""
+    """auto_pad works for data of unknown extents, as after a broadcast of unknown direction."""
     for operator, weight in (("ConvTranspose", (4, 3, 3, 3)), ("Conv", (3, 4, 3, 3))):
         convolution = helper.make_node(operator, ["sum", "w"], ["y"], auto_pad="SAME_UPPER")
         model = onnx_model(

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elementwise operators, compared with ONNX Runtime, or NumPy where that has no kernel."""
+"""Elementwise operators, compared with ONNX Runtime, or with NumPy where it lacks a kernel."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     node_model,
     normal,
@@ -51,7 +51,7 @@ def test_is_inf() -> None:
 
 
 def test_mod() -> None:
-    """ONNX Runtime computes no floating-point Mod with the sign of the divisor; NumPy does."""
+    """ONNX Runtime lacks a floating-point Mod with the divisor's sign, so compare with NumPy."""
     x, y = (array.ravel() for array in np.meshgrid(EDGES, EDGES))
     [got] = imported_and_run(from_onnx, binary("Mod", x, y)[0], x, y)
     with np.errstate(invalid="ignore"):
@@ -99,15 +99,15 @@ def test_casts() -> None:
     assert_as_onnx_runtime(from_onnx, cases)
 
 
-def test_casts_of_floats_of_8_bits_are_refused() -> None:
+def test_casts_of_floats_of_8_bits_are_rejected() -> None:
     attributes = {"to": TensorProto.FLOAT8E4M3FN}
     model = node_model("Cast", {"x": EDGES}, attributes, opset=19)
-    assert_refused(from_onnx, model, "Cast 'node': cast is float32 to float8_e4m3fn; expected")
+    assert_rejected(from_onnx, model, "Cast 'node': cast is float32 to float8_e4m3fn; expected")
 
 
 @pytest.mark.parametrize("direction", ("LEFT", "RIGHT"))
 def test_bit_shift(direction: str) -> None:
-    """By up to the width: ONNX Runtime leaves more to the processor."""
+    """Shifts of up to the width: in ONNX Runtime larger ones depend on the processor."""
     x, by = np.array([1, 255, 7, 128], "uint8"), np.array([7, 1, 0, 3], "uint8")
     case = binary("BitShift", x, by, {"direction": direction})
     assert_as_onnx_runtime(from_onnx, {"in range": case})
@@ -124,7 +124,7 @@ def test_bit_shift_of_negative_numbers() -> None:
 
 
 def test_space_to_depth_by_channels() -> None:
-    """ONNX operator specification, SpaceToDepth of opset 28; ONNX Runtime has none of it."""
+    """SpaceToDepth of opset 28, by the ONNX specification: ONNX Runtime lacks it."""
     x = normal(2, 3, 4, 6)
     attributes = {"blocksize": 2, "mode": "CRD"}
     [got] = imported_and_run(from_onnx, node_model("SpaceToDepth", {"x": x}, attributes), x)
@@ -139,7 +139,7 @@ def dropout(**constants: np.ndarray):
     return node_model("Dropout", {"x": x}, constants=constants, outputs=outputs), {"x": x}
 
 
-def test_dropout_of_nothing() -> None:
+def test_dropout_of_ratio_zero() -> None:
     cases = {
         "inference": dropout(ratio=np.array(0.3, "float32")),
         "training": dropout(ratio=np.array(0, "float32"), mode=np.array(True)),
@@ -147,13 +147,13 @@ def test_dropout_of_nothing() -> None:
     assert_as_onnx_runtime(from_onnx, cases)
 
 
-def test_dropout_in_training_is_refused() -> None:
+def test_dropout_in_training_is_rejected() -> None:
     model, _ = dropout(ratio=np.array(0.3, "float32"), mode=np.array(True))
     message = "Dropout 'node': operand training_mode is True; expected a constant false"
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = is_inf(0, 1)
     with switches.collect() as acted:
         ours = from_onnx(model)

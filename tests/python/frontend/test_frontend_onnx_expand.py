@@ -19,7 +19,7 @@ from onnx import numpy_helper
 
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     integers,
     node_model,
@@ -43,11 +43,11 @@ def vector(*elements: int) -> np.ndarray:
 
 
 SHAPES = (((3, 4), (3, 4)), ((1, 4), (3, 4)), ((3, 1), (1, 4)), ((0, 4), (1, 4)), ((3, 4), (2, 4)))
-"""Of two operands; the last do not broadcast."""
+"""Shapes of two operands; the last pair does not broadcast."""
 
 
 def test_operands_of_two_symbols() -> None:
-    """Refused where neither dim is 1 and they differ."""
+    """Dims that differ, and of which neither is 1, are rejected."""
     nodes = {
         "sum": ("Add", ["x", "z"]),
         "most": ("Max", ["x", "z", "one"]),
@@ -66,7 +66,7 @@ def test_operands_of_two_symbols() -> None:
 
 
 def test_batches_of_a_product() -> None:
-    """Of symbols, and of a symbol and a number; refused where neither is 1 and they differ."""
+    """Batches of symbols, and of a symbol and a number; incompatible ones are rejected."""
     model = program(
         {"y": ("MatMul", ["x", "z"]), "w": ("MatMul", ["x", "four"])},
         {"x": ("float32", ("n", 1, 2, "k")), "z": ("float32", ("m", 3, "k", 2))},
@@ -79,18 +79,18 @@ def test_batches_of_a_product() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
-def test_operands_that_never_broadcast_are_refused() -> None:
+def test_operands_that_never_broadcast_are_rejected() -> None:
     inputs = {"x": normal(2, 3), "z": normal(2, 4)}
     shapes = {"x": ("n", 3), "z": ("m", 4)}
     message = "Add 'node': shapes of the operands are [[n, 3], [m, 4]]; expected extents that are"
-    assert_refused(from_onnx, node_model("Add", inputs, shapes=shapes), message)
+    assert_rejected(from_onnx, node_model("Add", inputs, shapes=shapes), message)
 
 
 # Expand
 
 
 def test_expand_between_symbols() -> None:
-    """Both ways, to no elements too, and refused where neither dim is 1."""
+    """Expand in both directions and to 0 elements; incompatible dims are rejected."""
     model = program(
         {"shape": ("Shape", ["z"]), "y": ("Expand", ["x", "shape"])},
         {"x": ("float32", ("n", "p")), "z": ("float32", ("m", "q"))},
@@ -110,7 +110,7 @@ def test_expand_between_symbols() -> None:
 
 
 def test_expand_to_constants() -> None:
-    """Also to fewer dims than the data have, and -1, which ONNX Runtime does not take."""
+    """Also to fewer dims than the data has, and to -1, which ONNX Runtime rejects."""
     constants = {"fewer": vector(4), "more": vector(2, 1, 5, 4), "middle": vector(3, 5, 4)}
     nodes = {name + "_y": ("Expand", ["x", name]) for name in constants}
     model = program(nodes, {"x": ("float32", ("n", 1, "w"))}, constants, list(nodes))
@@ -125,7 +125,7 @@ def test_expand_to_constants() -> None:
 
 
 def test_expand_to_dims_is_a_broadcast() -> None:
-    """A mask in front of an attention: of dims that are 1 or equal, nothing is left to check."""
+    """An attention mask: dims that are 1 or equal need no check."""
     model = program(
         {"shape": ("Shape", ["z"]), "y": ("Expand", ["x", "shape"])},
         {"x": ("float32", ("b", 1, 1, "s")), "z": ("float32", ("b", 2, "t", "s"))},
@@ -158,7 +158,7 @@ def test_invalid_expand() -> None:
     model = node_model("Expand", {"x": normal(3, 4)}, constants={"shape": vector(2, 4)})
     reason = "expected a shape that [3, 4] broadcasts to (axis 0"
     message = f"Expand 'node': operand shape is [2, 4]; {reason}"
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
 # Tile
@@ -193,7 +193,7 @@ def test_invalid_tile() -> None:
         ((2, -1), "operand repeats is [2, -1]; expected no negative element"),
     ):
         model = node_model("Tile", {"x": normal(3, 4)}, constants={"repeats": vector(*repeats)})
-        assert_refused(from_onnx, model, f"Tile 'node': {message}")
+        assert_rejected(from_onnx, model, f"Tile 'node': {message}")
 
 
 # ConstantOfShape
@@ -227,7 +227,7 @@ def test_constant_of_shape() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
-def test_static_expansions_are_tvms() -> None:
+def test_static_expansions_use_stock() -> None:
     model = program(
         {
             "a": ("Expand", ["x", "2,3,4"]),
@@ -245,7 +245,7 @@ def test_static_expansions_are_tvms() -> None:
 
 @pytest.mark.parametrize("operator", ["Max", "Mean", "Min", "Sum"])
 def test_empty_and_symbolic_operands_of_any_number(operator: str) -> None:
-    """An extent of 1 is broadcast to one of 0, too."""
+    """An extent of 1 also broadcasts to 0."""
     text = f"""(float[2,0] a, float[n,1] b, float[1] c) => (float[?,?] y0, float[?,?] y1) {{
     y0 = {operator} (a, c, c)
     y1 = {operator} (b, c, c) }}"""

@@ -46,12 +46,12 @@ scaled <factor: float = 2.0> (x) => (y) {
 <domain: "local", opset_import: ["": 18]>
 Relu (x) => (y) { y = Neg (x) }
 """
-"""Functions that call one another, in a branch, and one with the name of an operator."""
+"""Nested functions, in a branch, and a function named like an operator."""
 
 
 def check(model: onnx.ModelProto, *inputs: np.ndarray) -> None:
     [expected] = onnx_runtime(model, *inputs)
-    # TVM's own plan of the memory lets a branch use storage that the other one allocates.
+    # TVM's memory planner lets one branch use storage that the other allocates.
     got = run(from_onnx(model), *inputs, pipeline="tvm_fixes")
     assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
@@ -62,7 +62,7 @@ def test_functions_of_the_model(condition: bool) -> None:
     check(parser.parse_model(NESTED), normal(2, 3), np.array(condition))
 
 
-def test_operators_of_a_function_are_those_of_its_version() -> None:
+def test_operators_of_a_function_use_its_opset() -> None:
     """Axes are an attribute of Squeeze in opset 11, and an operand in opset 18."""
     model = parser.parse_model("""
         <ir_version: 9, opset_import: ["": 18, "local": 1]>
@@ -74,7 +74,7 @@ def test_operators_of_a_function_are_those_of_its_version() -> None:
     np.testing.assert_array_equal(got, normal(2, 3))
 
 
-def test_function_of_a_newer_version_is_refused() -> None:
+def test_function_of_a_newer_version_is_rejected() -> None:
     model = parser.parse_model("""
         <ir_version: 9, opset_import: ["": 18, "local": 1]>
         graph (float[2] x) => (float[2] y) { y = local.gated (x) }
@@ -95,7 +95,7 @@ def likelihoods() -> onnx.ModelProto:
     return model
 
 
-def test_operator_whose_body_is_one_of_constants() -> None:
+def test_operator_with_a_constant_body() -> None:
     check(node_model("Swish", {"x": normal(2, 3)}, {"alpha": 0.5}, opset=24), normal(2, 3))
 
 
@@ -122,7 +122,7 @@ def test_nothing_to_expand() -> None:
     assert acted == set()
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model = likelihoods()
     with switches.collect() as acted:
         from_onnx(model)

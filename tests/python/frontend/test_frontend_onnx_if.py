@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""If of an ONNX model: its taken branch alone where the condition is known, else two blocks."""
+"""ONNX If: only the taken branch if the condition is known, both branches otherwise."""
 
 from functools import partial
 
@@ -34,7 +34,7 @@ _CONSTANTS = """
     int64 zero = {0}, int64[1] first = {0}, int64[1] one = {1}, int64[1] two = {2},
     int64 one0 = {1}, int64 two0 = {2}
 """
-# TVM's own plan of the memory lets a branch use storage that the other one allocates.
+# TVM's memory planner lets one branch use storage that the other allocates.
 assert_follows_onnx_runtime = partial(onnx_graphs.assert_follows_onnx_runtime, pipeline="tvm_fixes")
 
 _TRUE, _FALSE = np.array(True), np.array(False)
@@ -63,12 +63,12 @@ def ifs(mod: tvm.IRModule) -> int:
 @pytest.mark.parametrize("index, unit", (("zero", "one0"), ("first", "one")))
 @pytest.mark.parametrize("n", (1, 2))
 def test_squeeze_where_it_is_possible(n: int, index: str, unit: str) -> None:
-    """What PyTorch exports for ``squeeze(0)``, behind which the rank must be known."""
+    """PyTorch's export of ``squeeze(0)``, after which the rank must be known."""
     body = (
         f"s = Shape(x)  d = Gather(s, {index})  c = Equal(d, {unit})  "
         f"i = If(c) {branches('r = Squeeze(x, first)', 'e = Identity(x)')}  y = Unsqueeze(i, one)"
     )
-    model = model_of(f"float[{n}, 3] x", body)  # ONNX Runtime refuses the branch of 2
+    model = model_of(f"float[{n}, 3] x", body)  # ONNX Runtime rejects the branch of 2
     mod = from_onnx(model)
     assert ifs(mod) == 0
     assert isinstance(mod["main"].body.blocks[0], relax.DataflowBlock)
@@ -145,8 +145,8 @@ def test_several_outputs() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *cases)
 
 
-def test_what_a_branch_emits_is_in_the_branch() -> None:
-    """Where n is 3, the branch that is not taken could not run."""
+def test_code_of_a_branch_stays_in_the_branch() -> None:
+    """For n = 3, the untaken branch could not run."""
     then = "w = Constant<value_ints=[2, -1]>()  q = Reshape(x, w)  v = Neg(q)  r = Reshape(v, s)"
     body = f"s = Shape(x)  y = If(c) {branches(then, 'e = Relu(x)')}"
     model = model_of("float[n, 3] x, bool c", body, "float[n, 3] y")
@@ -164,7 +164,7 @@ def test_what_a_branch_emits_is_in_the_branch() -> None:
 
 @pytest.mark.parametrize("axes", ("first", "f"))
 def test_squeeze_in_a_branch_that_may_be_taken(axes: str) -> None:
-    """That the dim is 1 is checked where the Squeeze runs, not before."""
+    """The check that the dim is 1 runs with the Squeeze, not before."""
     body = (
         "s = Shape(x)  d = Gather(s, first)  f = Sub(one, one)  c = Equal(d, one)  "
         f"y = If(c) {branches(f'r = Squeeze(x, {axes})', 'e = Relu(x)')}"
@@ -188,7 +188,7 @@ def test_known_condition_in_a_branch_and_its_scope() -> None:
 
 
 def test_operator_that_is_not_supported() -> None:
-    """It fails the import where its branch may be taken, and not where it is not."""
+    """It fails the import only if its branch may be taken."""
     body = "y = If(c) " + branches("r = Relu(x)", "e = Unheard(x)")
     may_be_taken = model_of("float[n] x, bool c", body)
     may_be_taken.graph.node[0].attribute[1].g.node[0].name = "node"
@@ -200,7 +200,7 @@ def test_operator_that_is_not_supported() -> None:
     assert count(mod, "relax.nn.relu") == 1
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     body = "y = If(c) " + branches("r = Relu(x)", "e = Neg(x)")
     model = model_of("float[3] x, bool c", body)
     with switches.collect() as acted:

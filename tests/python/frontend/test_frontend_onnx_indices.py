@@ -31,7 +31,7 @@ X = GENERATOR.standard_normal((4, 4, 3)).astype("float32")
 
 
 def model(operator, opset, indices, updates=None, **attributes):
-    """A model that reads, or writes, `X` by indices that are an input."""
+    """A model that reads or writes `X` at indices given as an input."""
     arrays = {"x": X, "i": indices, **({} if updates is None else {"u": updates})}
     inputs = [
         helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)

@@ -28,7 +28,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 
 import tvm_fixes
 from helpers.grids import sample
-from helpers.onnx_graphs import assert_refused, imported_and_run, normal, onnx_runtime
+from helpers.onnx_graphs import assert_rejected, imported_and_run, normal, onnx_runtime
 from tvm_fixes import verify
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
@@ -42,7 +42,7 @@ def graph(text: str, opset: int = 18) -> onnx.ModelProto:
 def assert_as_onnx_runtime(
     model: onnx.ModelProto, *inputs: np.ndarray, others: Sequence[Sequence[np.ndarray]] = ()
 ) -> tvm.IRModule:
-    """`model` gives what ONNX Runtime gives, with `inputs` and, in the same program, `others`."""
+    """Assert equality with ONNX Runtime for `inputs` and, in the same program, `others`."""
     mod = from_onnx(model)
     assert not verify(mod).errors
     vm = relax.VirtualMachine(
@@ -58,7 +58,7 @@ def assert_as_onnx_runtime(
 
 
 def dims(ty: relax.TensorType) -> list[int | str]:
-    """The dimensions of a tensor type, those that are symbolic by name."""
+    """The dims of a tensor type, symbolic ones by name."""
     return [int(d) if isinstance(d, tirx.IntImm) else str(d) for d in ty.shape.values]
 
 
@@ -121,8 +121,8 @@ def test_known_condition(condition: str) -> None:
     assert_as_onnx_runtime(model, normal(3, 3))
 
 
-def test_condition_that_is_given_back() -> None:
-    """It decides whether there is any turn."""
+def test_condition_that_is_passed_through() -> None:
+    """The condition decides whether the loop runs at all."""
     model = graph(
         PREFIX_SUMS.format(
             inputs=", int64 trips, bool start", before="", condition="start", after=FOREVER
@@ -182,8 +182,8 @@ def test_carried_tensor_that_grows() -> None:
     assert dims(mod["main"].ret_ty) == [16, "n"]
 
 
-def test_values_that_are_known_in_each_turn() -> None:
-    """Axes and extents that the number of the turn decides."""
+def test_values_that_are_known_in_each_iteration() -> None:
+    """Axes and extents that depend on the iteration number."""
     model = graph("""
         main (float[2, 3, 4] x) => (float[k] y) {
             trips = Constant<value = int64 {3}>()
@@ -241,7 +241,7 @@ def test_nested_with_an_if(trips: int) -> None:
     assert_as_onnx_runtime(model, normal(3), others=[[normal(12, seed=1)]])
 
 
-def test_if_in_a_loop_that_is_written_out() -> None:
+def test_if_in_an_unrolled_loop() -> None:
     model = graph("""
         main (float[n] x) => (float[n] y) {
             trips = Constant<value = int64 {3}>()
@@ -340,7 +340,7 @@ def test_scan(case) -> None:
 
 
 class Scripted(torch.nn.Module):
-    """Loops of PyTorch over what is known at run time alone."""
+    """PyTorch loops over extents known only at run time."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         total = torch.zeros_like(x[0])
@@ -368,7 +368,7 @@ def test_scripted_module() -> None:
         np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_refused() -> None:
+def test_what_is_rejected() -> None:
     growing = graph("""
         main (float[2, n] x, int64 trips) => (float[m, n] y) {
             y = Loop (trips, , x) <body = turn
@@ -379,14 +379,14 @@ def test_what_is_refused() -> None:
             >
         }
     """)
-    assert_refused(from_onnx, growing, "output w is of type")
+    assert_rejected(from_onnx, growing, "output w is of type")
     before = "trips = Constant<value = int64 {3}>() zero_f = Constant<value = float {0}>()"
     after = "most = ReduceMax<keepdims = 0>(next) go_on = Greater(most, zero_f)"
     model = graph(PREFIX_SUMS.format(inputs="", before=before, condition="", after=after))
-    assert_refused(from_onnx, model, "number of scan outputs is 1; expected none if the cond")
+    assert_rejected(from_onnx, model, "number of scan outputs is 1; expected none if the cond")
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = scan_case(9, 2, (0, 0), (0, 0), (0, 0), (0, 0), False)
     with switches.collect() as acted:
         from_onnx(model)

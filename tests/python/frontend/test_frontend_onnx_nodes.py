@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The backend node tests of the ONNX project, with the corrected importer and with TVM's."""
+"""ONNX's backend node tests, run with the corrected importer and with TVM's."""
 
 import re
 from collections import Counter, defaultdict
@@ -32,12 +32,12 @@ from helpers.onnx_node_tests import (
 from tvm_fixes.frontend.onnx.importer import corrected_operators
 
 EXPECTED_WRONG = {
-    # ONNX Runtime, which is followed, puts out something else.
+    # The importer follows ONNX Runtime, which returns something else.
     r"test_resize_downsample_scales_(cubic|linear)_align_corners": "ONNX Runtime",
-    # Each step rounds to 16 bits: two of 576 elements are off by four units in the last place.
+    # Each step rounds to 16 bits: two of 576 elements are off by 4 ulp.
     r"test_attention_4d_gqa_with_past_and_present_fp16(_expanded)?": "rounding",
 }
-"""Cases in which the numbers differ from what ONNX expects, and why."""
+"""Cases with results other than ONNX expects, and the reasons."""
 
 
 def is_expected(case: Case) -> bool:
@@ -50,7 +50,7 @@ def text(ended: dict[Case, Result], wanted: set[Case]) -> str:
 
 @pytest.mark.skipif("config.getoption('tier') == 'full'", reason="the full tier runs every case")
 def test_sample() -> None:
-    """None is wrong; of each operator that is corrected some pass."""
+    """No case is wrong, and some cases of each corrected operator pass."""
     corrected = corrected_operators()
     by_operator: dict[str, list[Case]] = defaultdict(list)
     others = []
@@ -76,14 +76,14 @@ FULL_TIER_ONLY = pytest.mark.skipif(
 
 @FULL_TIER_ONLY
 def test_operators() -> None:
-    """The record of what TVM does has each operator, and no other."""
+    """The record of TVM's results covers exactly the operators with cases."""
     assert {case.operator for case in cases(costly=True)} == set(operators())
 
 
 @FULL_TIER_ONLY
 @pytest.mark.parametrize("operator", operators() if grids.is_full() else ["every"])
 def test_every_case(operator: str, coverage_table: CoverageTables) -> None:
-    """None that TVM passes is lost, and none is wrong without a reason."""
+    """No case that TVM passes regresses, and wrong results have a known reason."""
     every = [case for case in cases(costly=True) if case.operator == operator]
     ours = dict(zip(every, run_ours(every), strict=True))
     stock = dict(zip(every, stock_verdicts(operator, every), strict=True))
@@ -96,7 +96,7 @@ def test_every_case(operator: str, coverage_table: CoverageTables) -> None:
         for case in every
         if stock[case] is Verdict.PASSED
         and ours[case].verdict is not Verdict.PASSED
-        # TVM does not ask whether it is in training: it is, and by luck nothing is dropped.
+        # TVM ignores training mode; in this case, by chance, nothing is dropped.
         and str(case) != "test_training_dropout_zero_ratio-inputs"
         and not is_expected(case)
     }

@@ -22,7 +22,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     node_model,
     normal,
@@ -52,7 +52,7 @@ def test_mean_and_deviation_of_layer_norm() -> None:
 
 
 def test_batch_norm_in_training() -> None:
-    """ONNX operator specification, BatchNormalization; ONNX Runtime has no kernel for it."""
+    """By the ONNX specification: ONNX Runtime has no kernel for it."""
     x = normal(5, 2, 3)
     constants = {
         name: normal(2, seed=seed) for seed, name in enumerate(("scale", "bias", "mean"), 1)
@@ -84,9 +84,9 @@ def test_lp_norm() -> None:
     assert_as_onnx_runtime(from_onnx, cases, 1e-6)
 
 
-def test_other_lp_norms_are_refused() -> None:
+def test_other_lp_norms_are_rejected() -> None:
     message = "LpNormalization 'node': attribute p is 3; expected 1 or 2"
-    assert_refused(from_onnx, lp_norm(3, 0)[0], message)
+    assert_rejected(from_onnx, lp_norm(3, 0)[0], message)
 
 
 _NORMS = {
@@ -100,7 +100,7 @@ _NORMS = {
 
 
 def norms_in_float64(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int) -> list:
-    """ONNX operator specification: MeanVarianceNormalization, GroupNormalization and LRN."""
+    """MeanVarianceNormalization, GroupNormalization and LRN by the ONNX specification."""
     mean, deviation = x.mean((0, 2, 3), keepdims=True), x.std((0, 2, 3), keepdims=True)
     parts = x.reshape(len(x), groups, -1)
     moments = parts.mean(2, keepdims=True), parts.var(2, keepdims=True)
@@ -153,21 +153,21 @@ def test_rms_norm_of_float64() -> None:
 
 
 def test_equal_elements_have_no_deviation() -> None:
-    """MeanVarianceNormalization of elements whose mean of squares is less than its mean squared."""
+    """MeanVarianceNormalization where rounding makes mean(x)**2 exceed mean(x**2)."""
     x = np.full((1, 2, 1, 6), 0.1, "float32")
     model = text_model(f"(float[1, 2, 1, 6] x) => (float[1, 2, 1, 6] y) {{ y = {_MVN} (x) }}")
     [y] = imported_and_run(from_onnx, model, x)
     np.testing.assert_allclose(y, 0, atol=0.01)
 
 
-def test_channels_that_no_groups_divide_are_refused() -> None:
+def test_channels_that_no_groups_divide_are_rejected() -> None:
     x, pair = normal(2, 5, 3), {"scale": normal(2), "bias": normal(2)}
     model = node_model("GroupNormalization", {"x": x}, {"num_groups": 2}, constants=pair)
     message = "GroupNormalization 'node': attribute num_groups is 2; expected a divisor of the 5"
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = layer_norm(1)
     with switches.collect() as acted:
         ours = from_onnx(model)
@@ -190,8 +190,8 @@ _SYMBOLIC = {
 
 
 @pytest.mark.parametrize("opset", _SYMBOLIC)
-def test_parameters_tell_symbolic_extents(opset: int) -> None:
-    """The shapes of the results are known, and other channels are an error at run time."""
+def test_parameters_determine_symbolic_extents(opset: int) -> None:
+    """Result shapes are known, and mismatched channels are an error at run time."""
     model = text_model(_SYMBOLIC[opset], opset)
     constants = {
         "matrix": normal(6, 4, seed=1),
@@ -213,7 +213,7 @@ def test_parameters_tell_symbolic_extents(opset: int) -> None:
 
 
 def test_scale_of_fewer_axes() -> None:
-    """Its axes are the last ones of the data, not those from the attribute on."""
+    """The scale's axes are the last axes of the data, not those starting at the attribute."""
     x = normal(4, 4, 4)
     constants = {"scale": normal(4, seed=1), "bias": normal(1, 4, seed=2)}
     model = node_model("LayerNormalization", {"x": x}, {"axis": 1}, constants=constants)

@@ -32,7 +32,7 @@ from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     integers,
     node_model,
@@ -76,7 +76,7 @@ def test_conv(rank: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*unknown dimension")
 def test_conv_with_auto_pad_and_symbolic_dims() -> None:
-    """One program for all extents; residual sums of its result can be built."""
+    """One program serves all extents, and residual sums of its result build."""
     models = {}
     for auto_pad, stride in itertools.product(("SAME_UPPER", "SAME_LOWER"), (1, 2, 3)):
         attributes = {"auto_pad": auto_pad, "strides": [stride, 1]}
@@ -98,7 +98,7 @@ def test_conv_with_auto_pad_and_symbolic_dims() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*unknown dimension")
 def test_conv_with_auto_pad_in_a_residual_sum() -> None:
-    """The extents of two branches are found to be equal, though their kernels are not."""
+    """Two branches with different kernels have provably equal extents."""
     conv = {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
     model = onnx_model(
         [
@@ -139,7 +139,7 @@ def test_conv_with_auto_pad_is_one_operator() -> None:
 @pytest.mark.filterwarnings("ignore:.*")
 def test_invalid_conv(changed: dict[str, object], message: str) -> None:
     constants = {"w": normal(4, 3, 3, 3)}
-    assert_refused(
+    assert_rejected(
         from_onnx,
         node_model("Conv", {"x": normal(1, 3, 5, 5)}, changed, constants=constants),
         message,
@@ -150,7 +150,7 @@ def test_invalid_conv(changed: dict[str, object], message: str) -> None:
 
 
 def products(dtype: str) -> dict[str, tuple[onnx.ModelProto, Arrays, np.ndarray]]:
-    """Models of `dtype`, their inputs and results; float32 sums of these data are exact."""
+    """Models of `dtype`, with inputs and results; float32 sums of this data are exact."""
     a, b = integers(3, 40, most=200), integers(40, 5, most=4, seed=1)
     c = integers(5, most=4, seed=2)
     image = integers(2, 6, 5, 4, most=200)
@@ -282,7 +282,7 @@ def test_invalid_prelu() -> None:
     for shape in ((4,), (3, 1), (1, 2, 3, 4, 5)):
         model = node_model("PRelu", {"x": normal(2, 3, 4, 5)}, constants={"s": normal(*shape)})
         dims = ", ".join(map(str, shape))
-        assert_refused(
+        assert_rejected(
             from_onnx, model, f"PRelu 'node': shape of slope is R.shape([{dims}]); expected a"
         )
 
@@ -297,7 +297,7 @@ def test_unnamed_dims() -> None:
         [("0", FLOAT, (None, 3, None, "n")), ("a/b.c", FLOAT, ("n", None, "input_0_0"))],
         [("y", FLOAT, [None] * 4), ("z", FLOAT, [None] * 3)],
     )
-    # Exporters write 0 or -1 where they do not know.
+    # Exporters write 0 or -1 for unknown dims.
     for unknown, axis in ((0, 0), (-1, 2)):
         model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = unknown
     function = from_onnx(model)["main"]
@@ -364,7 +364,7 @@ def switched_models() -> dict[str, onnx.ModelProto]:
 
 @pytest.mark.parametrize("fix", switched_models())
 @pytest.mark.filterwarnings("ignore:.*unknown dimension")
-def test_switched_off_is_tvm(fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = switched_models()[fix]
     with switches.collect() as acted:
         ours = from_onnx(model)

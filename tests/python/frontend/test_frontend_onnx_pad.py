@@ -31,14 +31,14 @@ from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     integers,
     node_model,
     normal,
     onnx_runtime,
     program,
-    refused_by_onnx_runtime,
+    rejected_by_onnx_runtime,
 )
 from helpers.relax_modules import call, calls
 from tvm_fixes.frontend.onnx import from_onnx
@@ -111,17 +111,17 @@ def test_pad_operands() -> None:
     st.lists(st.tuples(*[st.integers(1, 4), *[st.integers(-4, 6)] * 2]), min_size=32, max_size=32)
 )
 def test_random_pads(pads: list[tuple[int, int, int]]) -> None:
-    """Whatever ONNX Runtime refuses is refused, but for empty results; the rest is equal."""
+    """Equal to ONNX Runtime, which also decides what is rejected, except for empty results."""
     cases: dict[str, Case] = {}
     for (index, (extent, before, after)), mode in zip(
         enumerate(pads), itertools.cycle(("constant", "reflect", "edge", "wrap"))
     ):
         x = np.arange(1, extent + 1, dtype="float32")
         model = pad_model(x, [before, after], mode)
-        if not refused_by_onnx_runtime(model, x):
+        if not rejected_by_onnx_runtime(model, x):
             cases[str(index)] = (model, {"x": x})
         elif extent + before + after != 0:
-            assert_refused(from_onnx, model, "Pad 'node': pads (before, after) of each axis are")
+            assert_rejected(from_onnx, model, "Pad 'node': pads (before, after) of each axis are")
     if cases:
         assert_as_onnx_runtime(from_onnx, cases)
 
@@ -228,7 +228,7 @@ def test_pads_that_are_inputs(mode: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*")
 def test_pads_of_dims() -> None:
-    """To a multiple of four, by a number that is an input; the extent is an expression."""
+    """Pads to a multiple of four, and by an input; the extent is an expression."""
     model = program(
         {
             "n": ("Shape", ["x"], {"end": 1}),
@@ -256,10 +256,10 @@ def test_pads_of_dims() -> None:
     "mode, pads, least",
     (("reflect", (2, 1), 3), ("edge", (2, 0), 1), ("wrap", (1, 3), 1), ("constant", (-2, -1), 3)),
 )
-def test_more_is_not_padded_or_cut_off_than_a_symbolic_axis_has(
+def test_pads_are_checked_against_a_symbolic_extent(
     mode: str, pads: tuple[int, int], least: int
 ) -> None:
-    """Data of fewer elements is read beyond its end otherwise."""
+    """Without the check, shorter data would be read out of bounds."""
     before, after = pads
     model = program(
         {"y": ("Pad", ["x", "pads"], {"mode": mode})},
@@ -274,7 +274,7 @@ def test_more_is_not_padded_or_cut_off_than_a_symbolic_axis_has(
 
 
 @pytest.mark.filterwarnings("ignore:.*")
-def test_pads_of_an_operator_that_is_refused() -> None:
+def test_pads_of_an_operator_that_is_rejected() -> None:
     x, pads = normal(2, 3), np.array([0, 1, 1, 0])
     random = helper.make_node("RandomUniform", [], ["r"], shape=[4])
     cast = helper.make_node("Cast", ["r"], ["pads"], to=TensorProto.INT64)
@@ -308,7 +308,7 @@ def test_invalid_pad(attributes: Mapping, constants: Mapping, message: str) -> N
     operands = ["x", "pads", "", "a"] if "a" in arrays else None
     x = normal(2, 3)
     model = node_model("Pad", {"x": x}, attributes, constants=arrays, operands=operands)
-    assert_refused(from_onnx, model, f"Pad 'node': {message}")
+    assert_rejected(from_onnx, model, f"Pad 'node': {message}")
 
 
 if __name__ == "__main__":

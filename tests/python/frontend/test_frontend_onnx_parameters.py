@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators that select and generate, by operands that are constants, computed, or inputs."""
+"""Selecting and generating operators with constant, computed and input operands."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ import tvm.testing
 
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     integers,
     normal,
     program,
@@ -41,7 +41,7 @@ def vector(*elements: int) -> np.ndarray:
 
 @pytest.mark.parametrize("opset", (9, 10, 11, 17))
 def test_top_k(opset: int) -> None:
-    """Of data with many equal elements, of which the first go first."""
+    """Data with ties, where the first elements come first."""
     attributes = {"axis": 1} | ({"k": 3} if opset < 10 else {})
     last = {"axis": -1, "largest": 0, "sorted": 1} if opset > 10 else attributes
     operands = ["x"] if opset < 10 else ["x", "k"]
@@ -56,7 +56,7 @@ def test_top_k(opset: int) -> None:
 
 
 def test_top_k_of_a_computed_number() -> None:
-    """Of a dim, of an input, of none, and of more than there may be, which is refused."""
+    """k from a dim, from an input, 0, and more than the data may have, which is rejected."""
     model = program(
         {
             **DIM,
@@ -107,14 +107,14 @@ def test_invalid_top_k() -> None:
             {"k": vector(*k)},
             {"y": "float32", "i": "int64"},
         )
-        assert_refused(from_onnx, model, f"TopK 'y,i': {message}")
+        assert_rejected(from_onnx, model, f"TopK 'y,i': {message}")
 
 
 # OneHot
 
 
 def test_one_hot() -> None:
-    """Indices from the end, out of range, and of floats, by depths of any form."""
+    """Negative, out-of-range and float indices, with depths of any form."""
     constants = {
         "depth": np.array([4]),
         "scalar": np.array(4, "float32"),
@@ -162,7 +162,7 @@ def test_one_hot_of_dtypes_without_a_kernel_in_onnx_runtime(dtype: str) -> None:
 
 
 def test_range_over_dims() -> None:
-    """What it is added to needs not be compared with it."""
+    """Adding to a range over a dim needs no runtime check."""
     numbers = {str(n): np.array(n) for n in (0, 1, 2, 3, -2)}
     model = program(
         {
@@ -192,7 +192,7 @@ def test_range_of_inputs() -> None:
     model = program(
         {"y": ("Range", ["start", "limit", "delta"])}, scalars, constants, {"y": "int64"}
     )
-    assert_refused(from_onnx, model, "Range 'y': operand delta is 0; expected a nonzero step")
+    assert_rejected(from_onnx, model, "Range 'y': operand delta is 0; expected a nonzero step")
 
 
 def test_eye_like() -> None:
@@ -223,13 +223,13 @@ def test_cum_sum() -> None:
         {"y": ("CumSum", ["x", "axis"])},
         {"x": ("float32", ("n", 3)), "axis": ("int32", ())},
     )
-    assert_refused(from_onnx, model, "CumSum 'y': operand axis is axis; expected a constant")
+    assert_rejected(from_onnx, model, "CumSum 'y': operand axis is axis; expected a constant")
 
 
-# What TVM does right with operands of any kind
+# Operators that TVM handles correctly for operands of any kind
 
 
-def test_triangles_places_and_elements() -> None:
+def test_trilu_nonzero_and_gather() -> None:
     model = program(
         {
             **DIM,
@@ -249,7 +249,7 @@ def test_triangles_places_and_elements() -> None:
 
 
 def test_cum_sum_backwards_between_functions() -> None:
-    """Fused with what is around it."""
+    """The operator fuses with its neighbors."""
     nodes = {"n": ("Neg", ["x"]), "s": ("CumSum", ["n", "0"], {"reverse": 1}), "y": ("Abs", ["s"])}
     model = program(nodes, {"x": ("int32", (5,))}, {"0": vector(0)}, {"y": "int32"})
     x = integers(5, dtype="int32")
@@ -260,7 +260,7 @@ def test_cum_sum_backwards_between_functions() -> None:
 
 
 def test_reverse_sequence() -> None:
-    """Lengths from 0 to all, with either order of the axes."""
+    """Lengths from 0 to the maximum, with either axis order."""
     time_first = {"time_axis": 0, "batch_axis": 1}
     nodes = {
         "y": ("ReverseSequence", ["x", "lengths"], time_first),
@@ -276,18 +276,18 @@ def test_reverse_sequence() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes")
 
 
-def test_reverse_sequence_along_other_axes_is_refused() -> None:
+def test_reverse_sequence_along_other_axes_is_rejected() -> None:
     model = program(
         {"y": ("ReverseSequence", ["x", "lengths"], {"time_axis": 2, "batch_axis": 1})},
         {"x": ("float32", (2, 3, 4))},
         {"lengths": vector(1, 2, 3)},
     )
     message = "ReverseSequence 'y': attributes are {'time_axis': 2, 'batch_axis': 1}; expected 0"
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
 def test_lengths_of_a_reverse_sequence() -> None:
-    """ONNX Runtime refuses those that are more than there is, and negative ones."""
+    """As in ONNX Runtime, too large and negative lengths are rejected."""
     attributes = {"time_axis": 0, "batch_axis": 1}
     for extent in (4, "t"):
         model = program(
@@ -303,7 +303,7 @@ def test_lengths_of_a_reverse_sequence() -> None:
         {"lengths": np.array([2, 5])},
     )
     message = "ReverseSequence 'y': operand sequence_lens is [2 5]; expected 0 to 4"
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from helpers import grids
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     node_model,
     normal,
     onnx_runtime,
-    refused_by_onnx_runtime,
+    rejected_by_onnx_runtime,
 )
 from helpers.relax_modules import run
 from tvm_fixes.frontend.onnx import from_onnx
@@ -63,7 +63,7 @@ GRID = [
     for kernel, strides, padding in product(
         ((3, 2), (2, 3), (1, 1)), ((1, 1), (2, 3), (3, 2)), PADDINGS
     )
-    # ONNX Runtime does not give these the extents that ONNX does: it pads for dilations of 1.
+    # ONNX Runtime computes extents other than ONNX's here: it pads as for a dilation of 1.
     if not (operator == "AveragePool" and "dilations" in more and "auto_pad" in padding)
 ]
 
@@ -74,7 +74,7 @@ def test_windows() -> None:
     chosen = {
         name: (model, inputs)
         for name, (model, inputs) in chosen.items()
-        if not refused_by_onnx_runtime(model, *inputs.values())
+        if not rejected_by_onnx_runtime(model, *inputs.values())
     }
     assert len(chosen) > 20
     assert_as_onnx_runtime(from_onnx, chosen, 1e-5)
@@ -105,7 +105,7 @@ def test_symbolic_extents() -> None:
     [got] = imported_and_run(from_onnx, model, x)
     np.testing.assert_array_equal(got, onnx_runtime(model, x)[0])
     model = node_model("MaxPool", {"x": x}, attributes | {"strides": [2, 2]}, shapes=shapes)
-    assert_refused(from_onnx, model, "attribute auto_pad is SAME_LOWER; expected static spatial")
+    assert_rejected(from_onnx, model, "attribute auto_pad is SAME_LOWER; expected static spatial")
 
 
 @pytest.mark.parametrize("operator", ("MaxPool", "AveragePool", "LpPool"))
@@ -120,7 +120,7 @@ def test_symbolic_extents_that_are_rounded_up(operator: str) -> None:
             np.testing.assert_allclose(got, onnx_runtime(model, x)[0], rtol=1e-5, atol=1e-6)
     attributes = {"kernel_shape": [2, 2], "pads": [0, 0, 2, 2], "ceil_mode": 1}
     model = node_model("LpPool", {"x": normal(1, 1, 4, 4)}, attributes, opset=22, shapes=shapes)
-    assert_refused(from_onnx, model, "expected a static shape for ceil_mode with pads as large")
+    assert_rejected(from_onnx, model, "expected a static shape for ceil_mode with pads as large")
 
 
 def unpool(pads: list[int], **constants: np.ndarray):
@@ -130,7 +130,7 @@ def unpool(pads: list[int], **constants: np.ndarray):
 
 
 @pytest.mark.parametrize("operator", ("MaxPool", "AveragePool", "LpPool"))
-def test_extents_of_a_negative_number_of_windows_are_refused(operator: str) -> None:
+def test_extents_of_a_negative_number_of_windows_are_rejected(operator: str) -> None:
     x = normal(2, 3, 3)
     attributes = {"kernel_shape": [4], "strides": [2]}
     model = node_model(operator, {"x": x}, attributes, shapes={"x": ("n", 3, "h")})
@@ -139,11 +139,11 @@ def test_extents_of_a_negative_number_of_windows_are_refused(operator: str) -> N
     with pytest.raises(RuntimeError, match="match_cast error"):
         imported_and_run(from_onnx, model, normal(0, 3, 1))
     model = node_model(operator, {"x": x[..., :1]}, attributes)
-    assert_refused(from_onnx, model, "expected at least 2 elements on spatial axis 0")
+    assert_rejected(from_onnx, model, "expected at least 2 elements on spatial axis 0")
 
 
 def test_the_last_window_of_valid_padding() -> None:
-    """ONNX Runtime rounds up there, too, if asked for."""
+    """With ceil_mode, ONNX Runtime also rounds up for VALID padding."""
     attributes = {"auto_pad": "VALID", "ceil_mode": 1, "kernel_shape": [3], "strides": [2]}
     small = np.abs(normal(2, 3, 2))
     cases = {}
@@ -163,7 +163,7 @@ def test_max_unpool() -> None:
 
 
 def test_parts_of_a_symbolic_extent() -> None:
-    """What is padded in front is a kernel of its own, in parallel or not by the extent."""
+    """The padding before the data is a separate kernel, parallel depending on the extent."""
     x = np.random.default_rng(0).standard_normal((2, 3, 7, 8)).astype("float32")
     attributes = {"kernel_shape": [1, 2], "pads": [0, 1, 0, 0], "strides": [1, 3]}
     model = node_model("AveragePool", {"x": x}, attributes, shapes={"x": [2, 3, 7, "m"]})
@@ -173,7 +173,7 @@ def test_parts_of_a_symbolic_extent() -> None:
 
 
 def test_max_unpool_to_a_larger_shape() -> None:
-    """Indices count in the smaller one (ONNX operator specification), not so in ONNX Runtime."""
+    """Indices refer to the smaller shape by the ONNX specification, unlike in ONNX Runtime."""
     model, inputs = unpool([0, 0, 0, 0], shape=np.array([1, 1, 5, 6]))
     [got] = imported_and_run(from_onnx, model, *inputs.values())
     expected = np.zeros((1, 1, 4, 4), "float32")
@@ -181,13 +181,13 @@ def test_max_unpool_to_a_larger_shape() -> None:
     np.testing.assert_array_equal(got, np.pad(expected, ((0, 0), (0, 0), (0, 1), (0, 2))))
 
 
-def test_wrong_lengths_are_refused() -> None:
+def test_wrong_lengths_are_rejected() -> None:
     model, _ = pool("MaxPool", kernel_shape=[3, 3], strides=[1])
     message = "MaxPool 'node': attribute strides is [1]; expected 2 elements of at least 1"
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = pool("MaxPool", kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_LOWER")
     with switches.collect() as acted:
         ours = from_onnx(model)

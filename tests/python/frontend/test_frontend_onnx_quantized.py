@@ -62,7 +62,7 @@ def qlinear_conv(dtype: str, weight_dtype: str, *, per_channel: bool, bias: bool
     constants = {
         "x_scale": scale(0.03),
         "x_zero": np.array(3, dtype),
-        # ONNX Runtime adds pairs of products in 16 bits: no larger weights for it.
+        # ONNX Runtime adds pairs of products in 16 bits, so keep the weights small.
         "w": whole(6, 2, 3, 3, dtype=weight_dtype, seed=1) // 2,
         "w_scale": scales,
         "w_zero": np.zeros(scales.shape, weight_dtype),
@@ -110,7 +110,7 @@ def test_qlinear_matmul() -> None:
     assert_as_onnx_runtime(from_onnx, cases)
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = qlinear_matmul("int8", (3, 5))
     with switches.collect() as acted:
         from_onnx(model)

@@ -33,7 +33,7 @@ from helpers.grids import sample
 from helpers.models import onnx_model
 from helpers.onnx_graphs import (
     Arrays,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     normal,
     onnx_runtime,
@@ -53,16 +53,16 @@ TOLERANCES = {"float16": 2e-3, "float32": 3e-6, "float64": 1e-13}
 
 @dataclass(frozen=True)
 class Layer:
-    """A node with random weights, as a model and as what it computes.
+    """A node with random weights, as a model and with its expected result.
 
     Attributes
     ----------
     optional : str
-        The optional operands that it has, apart by spaces.
+        The optional operands, separated by spaces.
     symbolic : bool
-        Whether the model leaves out how many steps and sequences there are.
+        Whether the numbers of steps and sequences are symbolic.
     outputs : str
-        The outputs that it has, apart by spaces; by default all.
+        The outputs, separated by spaces; by default all.
     """
 
     operator: str
@@ -112,7 +112,7 @@ class Layer:
 
     @cached_property
     def inputs(self) -> Arrays:
-        """Of the model; the weights are constants."""
+        """The inputs of the model; the weights are constants."""
         names = ("X", "sequence_lens", "initial_h", "initial_c")
         return {name: self.operands[name] for name in names if name in self.operands}
 
@@ -231,7 +231,7 @@ class Layer:
 
 
 def activation(name, alphas, betas) -> Callable[[np.ndarray], np.ndarray]:
-    """By its name; one that has an alpha or a beta takes the next."""
+    """Look up an activation by name; it takes the next alpha or beta if it has one."""
     one = {
         "relu": lambda x: np.maximum(x, 0),
         "tanh": np.tanh,
@@ -257,7 +257,7 @@ def activation(name, alphas, betas) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def assert_right(layers: list[Layer], in_onnx_runtime: bool = True) -> None:
-    """All `layers`, of one opset, give what they are defined to give, and ONNX Runtime too."""
+    """Assert that all `layers`, of one opset, equal their definitions and ONNX Runtime."""
     names = {f"layer{index}": layer for index, layer in enumerate(layers)}
     model = side_by_side({name: layer.model() for name, layer in names.items()})
     inputs = [array for layer in layers for array in layer.inputs.values()]
@@ -289,7 +289,7 @@ OPTIONAL = (
 
 
 def grid(opset: int) -> list[Layer]:
-    """Each number of steps with each direction and choice of operands; the rest takes turns."""
+    """All combinations of steps, directions and operands; other options alternate."""
     turns = {
         operator: itertools.cycle(itertools.product(variants, ("float32", "float16")))
         for operator, variants in VARIANTS.items()
@@ -326,7 +326,7 @@ def test_layers(layers: list[Layer]) -> None:
 
 
 def test_activations() -> None:
-    """Of each direction, with alphas and betas for those that need them."""
+    """Activations for each direction, with alphas and betas where needed."""
     names = [
         *("Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid"),
         *("Softplus", "Softsign", "Tanh", "ThresholdedRelu"),
@@ -349,15 +349,15 @@ def test_default_alphas_and_betas() -> None:
     names = ["HardSigmoid", "Elu", "LeakyRelu", "sigmoid", "TANH", "Softplus"]
     lstm = Layer("LSTM", direction="bidirectional", attributes={"activations": names})
     assert_right([lstm])
-    # ONNX Runtime's RNN has other defaults than the operators of these names.
+    # ONNX Runtime's RNN uses other defaults than the operators of the same names.
     names = ["ThresholdedRelu", "Affine"]
     rnn = Layer("RNN", direction="bidirectional", attributes={"activations": names})
     assert_right([rnn], in_onnx_runtime=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*")
-def test_what_onnx_runtime_lacks() -> None:
-    """layout 1, float64 and the first opsets."""
+def test_options_missing_in_onnx_runtime() -> None:
+    """layout=1, float64 and the earliest opsets."""
     layouts = [
         Layer(
             operator,
@@ -386,7 +386,7 @@ def test_outputs_left_out() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*")
 def test_symbolic_lengths() -> None:
-    """One program for any number of steps and sequences, many and none included."""
+    """One program for any number of steps and sequences, including zero."""
     layer = Layer("GRU", symbolic=True, direction="bidirectional", optional="B")
     mod = from_onnx(layer.model())
     assert not verify(mod).errors
@@ -409,7 +409,7 @@ def test_long_sequences_make_no_more_code() -> None:
 
 
 class Stacked(nn.Module):
-    """Two layers of `kind`, in both directions, and what a classifier makes of the last state."""
+    """Two bidirectional layers of `kind`, and a classifier on the last state."""
 
     def __init__(self, kind: type[nn.RNNBase], batch_first: bool) -> None:
         super().__init__()
@@ -487,18 +487,18 @@ def test_invalid(changed: dict[str, object], message: str) -> None:
     del node.attribute[:]
     node.attribute.extend(kept)
     node.attribute.extend(helper.make_attribute(name, value) for name, value in changed.items())
-    assert_refused(from_onnx, model, f"GRU 'node': {message}" if " is " in message else message)
+    assert_rejected(from_onnx, model, f"GRU 'node': {message}" if " is " in message else message)
 
 
-def test_sequences_of_another_number_are_refused() -> None:
-    """What is not known at import is checked at run time."""
+def test_sequences_of_another_number_are_rejected() -> None:
+    """Sizes unknown at import are checked at run time."""
     layer = Layer("RNN", symbolic=True, optional="initial_h")
     x = normal(layer.steps, layer.batch + 1, layer.features)
     with pytest.raises((RuntimeError, ValueError), match=r"[Mm]ismatch"):
         imported_and_run(from_onnx, layer.model(), x, layer.operands["initial_h"])
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Layer("LSTM").model()
     with switches.collect() as acted:
         from_onnx(model)

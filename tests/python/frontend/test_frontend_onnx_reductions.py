@@ -24,7 +24,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     imported_and_run,
     node_model,
     normal,
@@ -42,7 +42,7 @@ def reduction(operator: str, x: np.ndarray, axes=(1,), **attributes: int):
     return node_model(operator, {"x": x}, attributes, constants=constants), {"x": x}
 
 
-OF_NONE = {
+EMPTY_RESULTS = {
     "ReduceL1": 0,
     "ReduceL2": 0,
     "ReduceLogSum": -np.inf,
@@ -54,19 +54,19 @@ OF_NONE = {
     "ReduceSum": 0,
     "ReduceSumSquare": 0,
 }
-"""What ONNX says of no elements; infinite is the end of an integer's range."""
+"""ONNX's results for 0 elements; infinity stands for the limit of an integer's range."""
 
 
 @pytest.mark.parametrize("is_known", [False, True])
 def test_of_no_elements(is_known: bool) -> None:
     x = np.ones((2, 0, 3), "float32")
-    models = {operator: reduction(operator, x, keepdims=0)[0] for operator in OF_NONE}
+    models = {operator: reduction(operator, x, keepdims=0)[0] for operator in EMPTY_RESULTS}
     for model in models.values():
         del model.graph.output[0].type.tensor_type.shape.dim[0]
     static = partial(from_onnx, shape_dict={"x": [2, 0, 3]} if is_known else None)
     built = merge({operator: static(model) for operator, model in models.items()})
     vm = relax.VirtualMachine(relax.build(built, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
-    for operator, expected in OF_NONE.items():
+    for operator, expected in EMPTY_RESULTS.items():
         np.testing.assert_array_equal(
             call(vm, operator, x), np.full((2, 3), expected, "float32"), operator
         )
@@ -81,7 +81,7 @@ def test_of_no_integers() -> None:
         np.testing.assert_array_equal(got, np.full((2, 1), expected, "int32"))
     message = "ReduceMean 'node': dtype of X is int32; expected a float dtype: the mean"
     static = partial(from_onnx, shape_dict={"x": [2, 0]})
-    assert_refused(static, reduction("ReduceMean", x)[0], message)
+    assert_rejected(static, reduction("ReduceMean", x)[0], message)
 
 
 @pytest.mark.parametrize("keepdims", (0, 1))
@@ -114,18 +114,18 @@ def test_axes() -> None:
     assert_as_onnx_runtime(from_onnx, cases, 1e-6)
 
 
-def test_computed_axes_are_refused() -> None:
+def test_computed_axes_are_rejected() -> None:
     inputs = {"x": normal(2, 3), "axes": np.array([1])}
     message = "ReduceSum 'node': operand axes is axes; expected a constant"
-    assert_refused(from_onnx, node_model("ReduceSum", inputs), message)
+    assert_rejected(from_onnx, node_model("ReduceSum", inputs), message)
 
 
-def test_axes_that_are_none_are_refused() -> None:
+def test_axes_that_are_none_are_rejected() -> None:
     message = "ReduceSum 'node': axes are [2]; expected axes of X, which has rank 2"
-    assert_refused(from_onnx, reduction("ReduceSum", normal(2, 3), (2,))[0], message)
+    assert_rejected(from_onnx, reduction("ReduceSum", normal(2, 3), (2,))[0], message)
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = reduction("ReduceLogSumExp", normal(2, 3))
     with switches.collect() as acted:
         ours = from_onnx(model)
@@ -165,7 +165,7 @@ def test_arg_reduction_of_a_scalar_and_of_nothing(operator: str) -> None:
     message = (
         f"{operator} 'node': shape of data is [2, 0, 3]; expected at least one element on axis 1"
     )
-    assert_refused(from_onnx, model, message)
+    assert_rejected(from_onnx, model, message)
 
 
 if __name__ == "__main__":

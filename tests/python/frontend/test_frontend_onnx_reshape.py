@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Reshape, Flatten, Squeeze and Unsqueeze by operands that are constants, computed, or inputs."""
+"""Reshape, Flatten, Squeeze and Unsqueeze with constant, computed and input operands."""
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ import tvm.testing
 
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     node_model,
     normal,
     onnx_runtime,
@@ -41,7 +41,7 @@ def vector(*elements: int) -> np.ndarray:
 
 
 def test_reshape_to_dims() -> None:
-    """Targets that copy, infer and move dims, which are proved to fit."""
+    """Targets that copy, infer and move dims, with provably equal element counts."""
     constants = {
         "copy": vector(0, 0, -1),
         "flat": vector(-1),
@@ -98,8 +98,8 @@ def test_reshape_that_may_not_fit(
     assert_follows_onnx_runtime(from_onnx, model, *([normal(n, shape[1])] for n in sizes))
 
 
-def test_reshape_that_fits_where_nothing_is() -> None:
-    """[n, m] to [n]: for m of 1, and for n of 0."""
+def test_reshape_that_fits_empty_data() -> None:
+    """[n, m] to [n], which fits for m = 1 and for n = 0."""
     model = program(
         {"y": ("Reshape", ["x", "shape"])}, {"x": ("float32", ("n", "m"))}, {"shape": vector(0)}
     )
@@ -117,7 +117,7 @@ def test_reshape_to_inputs(zero_is_zero: bool) -> None:
         (2, (0, -1, 2)),
         (3, (-1, 2, 1)),
         (3, (6, 2, 1)),
-        (3, (5, 2, 1)),  # another number of elements
+        (3, (5, 2, 1)),  # different number of elements
         (3, (0, -1, 0)),  # a 0 for no dim
         (3, (-1, -1, 4)),
         (3, (-3, -4, 1)),
@@ -130,7 +130,7 @@ def test_reshape_to_inputs(zero_is_zero: bool) -> None:
 
 
 def test_reshape_of_no_elements() -> None:
-    """A 0 that means zero, which TVM's operator takes for a dim of the data."""
+    """A literal 0, which TVM's operator would replace by a dim of the data."""
     for shape, sizes in (((0, 4), (0,)), (("n", 4), (0, 1))):
         model = program(
             {"y": ("Reshape", ["x", "shape"], {"allowzero": 1})},
@@ -169,7 +169,7 @@ def test_reshape_of_an_old_opset() -> None:
 
 
 def test_reshape_behind_data_of_unknown_extents() -> None:
-    """What comes out of NonZero has symbols, which a Reshape takes."""
+    """The result of NonZero has symbolic extents, which Reshape accepts."""
     model = program(
         {
             "places": ("NonZero", ["x"]),
@@ -196,14 +196,14 @@ def test_reshape_behind_data_of_unknown_extents() -> None:
 def test_invalid_reshape(target: tuple[int, ...], attributes: dict[str, int], message: str) -> None:
     constants = {"shape": vector(*target)}
     model = node_model("Reshape", {"x": normal(3, 4)}, attributes, constants=constants)
-    assert_refused(from_onnx, model, f"Reshape 'node': {message}")
+    assert_rejected(from_onnx, model, f"Reshape 'node': {message}")
 
 
 # Shape
 
 
 def of_branches(x: str, w: str, shape: str = "Shape") -> onnx.ModelProto:
-    """The shape of one of two inputs, by a condition that is an input too."""
+    """The shape of one of two inputs, selected by a condition input."""
     return text_model(
         f"""(bool c, float[{x}] x, float[{w}] w) => (int64[k] y) {{
             either = If (c) <
@@ -226,7 +226,7 @@ def test_shape_of_unknown_rank() -> None:
     message = (
         "Shape 'y': type of data is R.Tensor(dtype=\"float32\"); expected a tensor of known rank"
     )
-    assert_refused(from_onnx, of_branches("n, 3", "m"), message)
+    assert_rejected(from_onnx, of_branches("n, 3", "m"), message)
 
 
 # Flatten
@@ -240,7 +240,7 @@ def test_flatten() -> None:
     runs = [[normal(n, 4, w), normal()] for n, w in ((2, 3), (5, 1), (0, 2), (1, 0))]
     assert_follows_onnx_runtime(from_onnx, model, *runs)
     node = node_model("Flatten", {"x": normal(3, 4)}, {"axis": 3})
-    assert_refused(from_onnx, node, "Flatten 'node': attribute axis is 3; expected from -2 to 2")
+    assert_rejected(from_onnx, node, "Flatten 'node': attribute axis is 3; expected from -2 to 2")
 
 
 # Squeeze and Unsqueeze
@@ -248,7 +248,7 @@ def test_flatten() -> None:
 
 @pytest.mark.parametrize("opset", (11, 13))
 def test_squeeze_of_symbolic_dims(opset: int) -> None:
-    """Whether they are 1 is checked at run time; what follows knows the shape."""
+    """A runtime check proves the dims are 1, so later operators know the shape."""
     axes = ("Squeeze", ["x"], {"axes": [0, -1]}) if opset < 13 else ("Squeeze", ["x", "axes"])
     constants = {} if opset < 13 else {"axes": vector(0, -1)}
     inputs = {"x": ("float32", ("n", 4, "w"))}
@@ -259,7 +259,7 @@ def test_squeeze_of_symbolic_dims(opset: int) -> None:
 
 
 def test_squeeze_of_a_slice() -> None:
-    """The last row of symbolic data, of which there may be none."""
+    """The last row of symbolic data, which may be empty."""
     model = program(
         {"last": ("Slice", ["x", "-1", "end", "1"]), "y": ("Squeeze", ["last", "1"])},
         {"x": ("float32", (2, "n", 3))},
@@ -269,7 +269,7 @@ def test_squeeze_of_a_slice() -> None:
 
 
 def test_squeeze_by_computed_axes() -> None:
-    """One less than the rank of the data, as exporters write it."""
+    """Axes computed as the rank minus 1, as exporters write it."""
     model = program(
         {
             "shape": ("Shape", ["x"]),
@@ -309,10 +309,10 @@ def test_invalid_squeeze() -> None:
     ):
         constants = {"0": vector(0), "2": vector(2)}
         model = program({"y": ("Squeeze", operands)}, {"x": ("float32", shape)}, constants)
-        assert_refused(from_onnx, model, f"Squeeze 'y': {message}")
+        assert_rejected(from_onnx, model, f"Squeeze 'y': {message}")
 
 
-def test_static_shapes_are_tvms() -> None:
+def test_static_shapes_use_stock() -> None:
     model = program(
         {
             "a": ("Reshape", ["x", "shape"]),

@@ -86,9 +86,9 @@ def image(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 
 def grid() -> dict[str, Case]:
-    """Ranks, modes, coordinates, roundings and ways to say the extents, all that may be combined.
+    """All valid combinations of rank, mode, coordinates, rounding and sizes or scales.
 
-    ONNX Runtime has cubic for two spatial axes alone.
+    ONNX Runtime supports cubic only for two spatial axes.
     """
     cases: dict[str, Case] = {}
     for rank, mode, coordinates in itertools.product(
@@ -135,7 +135,7 @@ def chunks(names: list[str]) -> list[list[str]]:
 
 
 def assert_resized(cases: Mapping[str, Case]) -> None:
-    """Of the nearest to the last digit, otherwise to some roundings of float32."""
+    """Assert equality with ONNX Runtime: exact for nearest, within float32 rounding otherwise."""
     for mode, rtol in (("nearest", 0.0), ("linear", 1e-6), ("cubic", 1e-6)):
         chosen = {name: case for name, case in cases.items() if mode in name}
         if chosen:
@@ -148,7 +148,7 @@ def test_resize(names: list[str]) -> None:
 
 
 def test_coordinates_next_to_a_tie() -> None:
-    """The division of 1 by 4 / 14 is 3.4999998 in float32, which ONNX Runtime takes for 3.5."""
+    """1 / (4 / 14) is 3.4999998 in float32, which ONNX Runtime rounds as 3.5."""
     cases = {}
     for (extent, to), rounding, axis in itertools.product(
         ((14, 4), (7, 16), (18, 40), (23, 28)), ROUNDINGS, (1, 2)
@@ -165,7 +165,7 @@ def test_coordinates_next_to_a_tie() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_repetition(dtype: str) -> None:
-    """To the nearest, what grows by integers: each element is repeated as often as others."""
+    """Nearest with integer scales repeats every element equally often."""
     cases: dict[str, Case] = {}
     repeats = 0
     x = image(1, 2, 7, 50, dtype=dtype)
@@ -186,7 +186,7 @@ def test_repetition(dtype: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*unknown dimension")
 def test_symbolic_dims() -> None:
-    """One program for all extents, by scales that give no whole ones too."""
+    """One program for all extents, also for scales with non-integer results."""
     models = {}
     x = image(1, 3, 4, 4)
     for scale, mode, coordinates in itertools.product(
@@ -211,19 +211,19 @@ def test_symbolic_dims() -> None:
 
 
 def test_a_symbolic_batch_that_is_resized() -> None:
-    """Vectors read an intermediate tensor, of which a symbol says where."""
+    """Vectors read an intermediate tensor at symbolic offsets."""
     x = image(3, 1, 7, 4)
     for mode in ("linear", "cubic"):
         model = resize_model(x, {"mode": mode}, sizes=[5, 1, 5, 4], shape=("n", 1, "k", 4))
         executable = relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline())
         vm = relax.VirtualMachine(executable, tvm.cpu())
-        # ONNX Runtime resizes no batch.
+        # ONNX Runtime cannot resize the batch.
         [expected] = ReferenceEvaluator(model).run(None, {"x": x})
         np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_one_symbolic_axis_grows() -> None:
-    """TVM's kernel divides the extent by a multiple of it, which LLVM's front end reads twice."""
+    """TVM's kernel divides the extent by a multiple of itself."""
     model = text_model(
         """(float[m,1,m] x) => (float[?,?,?] y) <float[3] scales = {1, 1, 4}> {
         z = Concat <axis = 1> (x, x, x, x)
@@ -236,7 +236,7 @@ def test_one_symbolic_axis_grows() -> None:
 
 
 def test_an_axis_grows_beside_a_symbolic_one() -> None:
-    """TVM computes both extents in floats, by which it cannot bound the tiles of a softmax."""
+    """TVM computes both extents in floats, and cannot bound the tiles of a softmax by them."""
     model = text_model(
         """(float[m,4,m,n] x) => (float[?,?,?,?] y) <float[4] scales = {1, 1, 1, 4}> {
         grown = Resize <mode = "linear", coordinate_transformation_mode = "asymmetric">
@@ -254,8 +254,8 @@ def test_an_axis_grows_beside_a_symbolic_one() -> None:
         np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_resize_behind_another_one() -> None:
-    """The first reads at an index that is cast from a float, whose region TVM cannot bound."""
+def test_a_resize_after_another_one() -> None:
+    """The first resize reads at an index cast from a float, which TVM cannot bound."""
     model = text_model(
         """(float[m,1,n] x) => (float[?,?,?] y)
         <float[3] scales = {1, 1, 0.5}, int64[3] sizes = {3, 1, 2}> {
@@ -386,7 +386,7 @@ def test_random_axes(drawn: list[tuple[int, int | float, str, str, str]]) -> Non
 
 
 def test_layouts_pass() -> None:
-    """What TVM's operator does right stays that operator."""
+    """Cases that TVM's operator handles correctly stay a single operator."""
     x = image(1, 3, 4, 5)
     for mode, coordinates in itertools.product(("nearest", "linear"), ("asymmetric",)):
         attributes = {
@@ -441,7 +441,7 @@ def test_scales_that_are_no_constant() -> None:
 @pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
 @pytest.mark.filterwarnings("ignore:.*")
 def test_sizes_of_another_tensor(mode: str) -> None:
-    """One program upsamples and downsamples features to those they are to be joined with."""
+    """One program upsamples and downsamples features to the size of another tensor."""
     model = program(
         {
             "batch": ("Shape", ["x"], {"end": 2}),
@@ -461,7 +461,7 @@ def test_sizes_of_another_tensor(mode: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*")
 @pytest.mark.parametrize("dtype", ("float", "float16"))
 def test_a_fraction_of_a_symbol_is_fused(dtype: str) -> None:
-    """With what comes behind, in each dtype by other passes."""
+    """The resize fuses with the following operators, through different passes per dtype."""
     model = onnx.parser.parse_model(f"""
         <ir_version: 9, opset_import: ["": 18]>
         graph ({dtype}[1, 2, h, w] x, {dtype}[2, 2, 1, 1] k) => ({dtype}[1, 2, a, b] y)

@@ -22,7 +22,7 @@ import tvm.testing
 from helpers.grids import sample
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
-    assert_refused,
+    assert_rejected,
     node_model,
     normal,
     program,
@@ -185,7 +185,7 @@ def test_slice_of_an_old_opset() -> None:
 )
 def test_invalid_slice(changed: dict[str, np.ndarray], message: str) -> None:
     constants = {name: vector(1) for name in ("starts", "ends", "axes", "steps")} | changed
-    assert_refused(
+    assert_rejected(
         from_onnx, node_model("Slice", {"x": normal(3, 4)}, constants=constants), message
     )
 
@@ -226,7 +226,7 @@ def test_split_by_inputs() -> None:
 
 
 def test_split_of_an_old_opset() -> None:
-    """Equal parts are equal: an extent that does not divide is refused at run time."""
+    """Equal parts are equal: an extent that does not divide is rejected at run time."""
     nodes = {
         "a,b": ("Split", ["x"], {"axis": 0}),
         "c,d": ("Split", ["x"], {"axis": 1, "split": [1, 3]}),
@@ -247,10 +247,10 @@ def test_invalid_split() -> None:
             {"split": vector(*split)},
             ["a", "b"],
         )
-        assert_refused(from_onnx, model, message)
+        assert_rejected(from_onnx, model, message)
 
 
-def test_static_slices_are_tvms() -> None:
+def test_static_slices_use_stock() -> None:
     model = program(
         {
             "cut": ("Slice", ["x", "1", "2", "0"]),

@@ -289,7 +289,7 @@ def test_initializers_are_known(keep_params_in_input: bool) -> None:
     assert_follows_onnx_runtime(lambda _: mod, model, *([normal(n, 4)] for n in (1, 3)))
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model = text_model(
         "(float[3] x) => (bool[1] y) <int64[1] three = {3}> { s = Shape(x)  y = Equal(s, three) }"
     )
@@ -353,7 +353,7 @@ def test_reflection_pad_and_squeeze_of_torchscript(
 
 @pytest.mark.parametrize("seed", sample(range(2000), 12))
 def test_random_graph(coverage_table: CoverageTables, seed: int) -> None:
-    """What is not refused when it is imported is what ONNX Runtime gives."""
+    """What is not rejected when it is imported is what ONNX Runtime gives."""
     sizes = EMPTY_SIZES if seed % 2 else SIZES
     model, expected = random_shape_graph(seed, sizes)
     refusal = ""

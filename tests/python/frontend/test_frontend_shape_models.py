@@ -84,9 +84,9 @@ def source_of(case: Case) -> onnx.ModelProto | torch.export.ExportedProgram:
 
 
 def expected_of_onnx(model: onnx.ModelProto, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The outputs, or None where the inputs are refused.
+    """The outputs, or None where the inputs are rejected.
 
-    ONNX Runtime refuses models, too, that would fail in a branch that is not taken.
+    ONNX Runtime rejects models, too, that would fail in a branch that is not taken.
     """
     try:
         return onnx_runtime(model, *inputs)
@@ -224,7 +224,7 @@ def test_of_tvm_behind_a_simplifier(
 ) -> None:
     """For the table, where the package is installed."""
     simplifier = pytest.importorskip(package, reason=f"compares with {package}, if it is there")
-    # The shapes of outputs, without which simplifiers refuse a model, are known to exporters alone.
+    # The shapes of outputs, without which simplifiers reject a model, are known to exporters alone.
     cases = [case for case in CASES if case.form in (Form.TORCHSCRIPT, Form.DYNAMO)]
     importers = {onnx.ModelProto: lambda model: tvm_from_onnx(simplify(simplifier, model))}
     run = partial(outcome, importers=importers, pipeline="default")

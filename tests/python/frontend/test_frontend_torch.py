@@ -421,7 +421,7 @@ def test_network(dtype: torch.dtype) -> None:
     torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
 
 
-def test_switched_off_is_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.zeros(2, 4, dtype=torch.float64)
     program = torch.export.export(nn.Linear(4, 3, bias=False).double().eval(), (x,))
     stock = tvm_torch.from_exported_program(program)

@@ -86,7 +86,7 @@ def test_16_bits(dtype: torch.dtype) -> None:
     )
 
 
-def test_dropout_is_refused() -> None:
+def test_dropout_is_rejected() -> None:
     module = Call(lambda q: attention(q, q, q, dropout_p=0.5))
     with pytest.raises(tvm.error.OpAttributeInvalid, match=r"dropout_p is 0\.5; expected 0"):
         import_exported(module, (Q,))

@@ -156,7 +156,7 @@ class OutputSize(nn.Module):
         ((1, 2, 3), r"expected 2 elements, one per spatial axis, or 4"),
     ),
 )
-def test_from_fx_refuses_an_output_size(size: Sequence[int], expected: str) -> None:
+def test_from_fx_rejects_an_output_size(size: Sequence[int], expected: str) -> None:
     """As PyTorch does when it runs."""
     module, x = OutputSize(size), torch.zeros(1, 4, 5, 6)
     with pytest.raises(ValueError, match="output"):
@@ -165,7 +165,7 @@ def test_from_fx_refuses_an_output_size(size: Sequence[int], expected: str) -> N
         import_fx(module, (x,))
 
 
-def test_from_fx_refuses_an_output_size_that_depends_on_a_symbol() -> None:
+def test_from_fx_rejects_an_output_size_that_depends_on_a_symbol() -> None:
     module, x = OutputSize((10, 12)), torch.zeros(1, 4, 5, 6)
     with pytest.raises(
         tvm.error.OpAttributeInvalid, match=r"expected extent2 .* to extent2 .* on spatial axis 0"

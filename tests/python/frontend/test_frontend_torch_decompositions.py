@@ -82,7 +82,7 @@ def test_other_norms(dtype: torch.dtype) -> None:
     )
 
 
-def test_statistics_that_no_converter_gives_are_refused() -> None:
+def test_statistics_that_no_converter_gives_are_rejected() -> None:
     program = torch.export.export(
         Call(lambda x: torch.native_layer_norm(x, (4,), None, None, 1e-5)[1]), (torch.ones(2, 4),)
     )
@@ -158,7 +158,7 @@ def test_norms_of_orders() -> None:
     )
 
 
-def test_an_unknown_operator_is_refused_with_its_node() -> None:
+def test_an_unknown_operator_is_rejected_with_its_node() -> None:
     with pytest.raises(
         tvm.error.OpNotImplemented,
         match=r"^unsupported operator aten.cummax.default at node 'cummax', aten.nextafter.default "
@@ -180,8 +180,8 @@ def test_what_a_converter_fails_with_names_the_node(kind: type[Exception]) -> No
         ExportedProgramImporter().naming_converter(fail)(node)
 
 
-def test_places_of_a_max_pooling_are_refused() -> None:
-    """TVM's converter puts out zeros."""
+def test_places_of_a_max_pooling_are_rejected() -> None:
+    """TVM's converter returns zeros."""
     x = torch.randn(1, 2, 6, 6)
     with pytest.raises(tvm.error.OpNotImplemented, match="reads result 1; expected only result 0"):
         import_exported(Call(lambda x: F.max_pool2d(x, 2, return_indices=True)), (x,))

@@ -278,7 +278,7 @@ def test_switched_off(monkeypatch):
         assert (FIX_ID in used) is not is_off
 
 
-def test_several_masks_are_refused():
+def test_several_masks_are_rejected():
     x = data(2, 3, 4)
     with pytest.raises(Exception, match="only one tensor of booleans"):
         import_exported(Call(lambda x, m, v: x.index_put((m, K[:1]), v)), (x, MASK, data(1)))

@@ -94,7 +94,7 @@ def resizes(draw: st.DrawFn) -> Resize:
         options["recompute_scale_factor"] = draw(st.sampled_from((None, True, False)))
         factor = options["scale_factor"]
         factors_of_axes = factor if isinstance(factor, tuple) else (factor,) * rank
-        # An output without elements is refused.
+        # An output without elements is rejected.
         extents = tuple(
             max(extent, int(np.ceil(1 / f)))
             for extent, f in zip(extents, factors_of_axes, strict=True)
@@ -249,11 +249,15 @@ def test_symbolic_extents_that_tvm_resizes_otherwise(
             r"size is \(8, 8\); expected 1 elements, one per spatial axis",
         ),
         ((1, 2, 4), {}, "size is None; expected a size or a scale_factor"),
-        ((1, 2, 4), {"size": 8, "scale_factor": 2}, "scale_factor is 2; expected None, because size is 8"),
+        (
+            (1, 2, 4),
+            {"size": 8, "scale_factor": 2},
+            "scale_factor is 2; expected None, because size is 8",
+        ),
     ),
     ids=str,
 )
-def test_from_fx_refuses_what_pytorch_refuses(
+def test_from_fx_rejects_what_pytorch_rejects(
     shape: Sequence[int], options: dict[str, Any], expected: str
 ) -> None:
     x = torch.zeros(shape)
@@ -302,7 +306,7 @@ def test_infinity_stays_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", IMPORTERS)
-def test_switched_off_is_tvm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, x = Interpolate(size=(11, 11)), torch.zeros(1, 2, 8, 8)
     stock = IMPORTERS[name](module, (x,), of=tvm_torch)
     with switches.collect() as acted:

@@ -187,7 +187,7 @@ def test_from_fx_padding() -> None:
     check_each(cases, "traced")
 
 
-def test_from_fx_refuses_negative_padding() -> None:
+def test_from_fx_rejects_negative_padding() -> None:
     x = torch.zeros(1, 1, 4, 4)
     expected = r"pad: attribute padding is \(1, -1, 0, 0\); expected no negative elements"
     with pytest.raises(tvm.error.OpAttributeInvalid, match=expected):
@@ -272,7 +272,7 @@ def test_tile_by_numbers(way: str) -> None:
     ),
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_switched_off_it_is_refused(
+def test_disabled_fix_is_rejected(
     fix_id: str,
     importer: Callable[..., tvm.IRModule],
     module: nn.Module,

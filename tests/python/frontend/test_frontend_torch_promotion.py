@@ -172,7 +172,7 @@ def test_what_needs_no_promotion_is_imported_as_tvm_does() -> None:
     tvm.ir.assert_structural_equal(mod, stock)
 
 
-def test_switched_off_it_is_tvms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fix_uses_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     module = Call(lambda x: x * 0.5)
     with switches.collect() as acted:
         import_exported(module, (INTEGERS,))

@@ -149,7 +149,7 @@ def test_numbers_of_elements_that_are_found() -> None:
     )
 
 
-def test_masks_beside_indices_are_refused() -> None:
+def test_masks_beside_indices_are_rejected() -> None:
     with pytest.raises(tvm.error.OpNotImplemented, match="expected integers, or only one tensor"):
         import_exported(Call(lambda x: x[:, x[0] > 0]), (X,))
 
@@ -177,7 +177,7 @@ def halves_and_thirds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def test_multiples() -> None:
-    """Of a symbol that no input has; others are refused when the model runs."""
+    """Of a symbol that no input has; others are rejected when the model runs."""
     rows = torch.export.Dim("rows", min=2, max=9)
     inputs = [
         (
@@ -199,7 +199,7 @@ def test_multiples() -> None:
             vm["main"](*(tvm.runtime.from_dlpack(z.clone()) for z in (x, y)))
 
 
-def test_a_type_that_pytorch_does_not_give_is_refused() -> None:
+def test_a_type_that_pytorch_does_not_give_is_rejected() -> None:
     program = torch.export.export(Call(lambda x: (x.argmax(1), x.relu())), (X,))
     importer = ExportedProgramImporter()
     importer.convert_map["argmax.default"] = importer.typed_converter(

@@ -181,7 +181,7 @@ MODELS = {
     "whisper": Model(whisper, lambda batch: (torch.randn(batch, 4, 16), tokens(batch, 5))),
 }
 
-# What PyTorch's own exporters refuse: a branch on the length of what is padded, and aten::diff.
+# What PyTorch's own exporters reject: a branch on the length of what is padded, and aten::diff.
 _NOT_EXPORTED = {
     ("encodec decoder", Form.EXPORTED),
     ("encodec decoder", Form.DYNAMO),

@@ -110,7 +110,7 @@ def onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray
     return session.run(None, dict(zip(names, inputs, strict=True)))
 
 
-def refused_by_onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> bool:
+def rejected_by_onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> bool:
     try:
         onnx_runtime(model, *inputs)
     except Exception:  # its exceptions have no base of their own
@@ -157,7 +157,7 @@ def assert_as_onnx_runtime(
             np.testing.assert_allclose(got, expected, rtol=0, atol=atol, err_msg=name)
 
 
-def assert_refused(
+def assert_rejected(
     from_onnx: Callable[[onnx.ModelProto], tvm.IRModule], model: onnx.ModelProto, message: str
 ) -> None:
     """Importing `model` fails with a message that contains `message`."""
@@ -220,14 +220,14 @@ def assert_follows_onnx_runtime(
 
     The verifier finds no error in it.
 
-    What ONNX Runtime refuses, an error of a check refuses.
+    What ONNX Runtime rejects, an error of a check rejects.
     """
     mod = from_onnx(model)
     verify(mod).raise_if_errors()
     vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline), tvm.cpu())
     for inputs in runs:
         name = f"of {[array.shape if array.dtype.kind == 'f' else array for array in inputs]}"
-        if refused_by_onnx_runtime(model, *inputs):
+        if rejected_by_onnx_runtime(model, *inputs):
             with pytest.raises(RuntimeError, match="match_cast error"):
                 call(vm, "main", *inputs)
             continue

@@ -33,7 +33,7 @@ def build(inputs: dict[str, tvm.ir.Type], emit: Callable[..., relax.Expr]) -> tv
     inputs : dict of str to Type
         The parameters by name.
     emit : callable
-        Gets the block builder and the parameters; what it returns is put out.
+        Gets the block builder and the parameters; what it returns is returned.
     """
     builder = relax.BlockBuilder()
     params = [relax.Var(name, ty) for name, ty in inputs.items()]

@@ -208,7 +208,7 @@ class Reference:
 
 
 class Batch(nn.Module):
-    """Modules side by side, each with so many of the inputs and one of the outputs."""
+    """Modules side by side, each with that many of the inputs and one of the outputs."""
 
     def __init__(self, modules: Sequence[nn.Module], counts: Sequence[int]) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ def test_each_fix_of_code_has_a_probe():
     assert PROBES.keys() == {fix.id for fix in PROBED}
 
 
-def test_a_second_probe_of_a_fix_is_refused():
+def test_a_second_probe_of_a_fix_is_rejected():
     with pytest.raises(ValueError, match="fix 'torch-dtype' has two probes"):
         register("torch-dtype", PROBES["torch-dtype"])
 

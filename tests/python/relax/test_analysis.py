@@ -101,7 +101,7 @@ def test_a_field_of_a_tuple_that_holds_an_input_is_an_activation():
     assert names(Module) == ["gv"]
 
 
-def test_a_size_known_at_run_time_only():
+def test_a_size_known_only_at_run_time():
     @I.ir_module
     class Module:
         @R.function

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How large constants are against parameters: what is warned of, what is refused, and by name."""
+"""How large constants are against parameters: what is warned of, what is rejected, and by name."""
 
 import math
 import re
@@ -97,7 +97,7 @@ def test_a_weight_that_is_there_twice_counts_once():
     assert "in main of embedding.weight, head.weight" in warning
 
 
-def test_refused_beyond_the_ratio():
+def test_rejected_beyond_the_ratio():
     message = fails(repeated(), compare=False, max_growth=math.inf, max_size_ratio=2)
     assert "in main of row" in message
     assert message.endswith("; the limit is 2 times")

@@ -160,7 +160,7 @@ def test_log_add_exp(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 def test_gates_of_16_bits_are_computed_in_32(dtype: str) -> None:
-    """Up to the last digit of float32, of which 1 + erf(-5) has few."""
+    """Up exactly of float32, of which 1 + erf(-5) has few."""
     x = np.linspace(-5, 5, 1001).astype(numpy_dtype(dtype))
     wide = x.astype("float64")
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
@@ -273,7 +273,7 @@ def test_a_cast_to_bfloat16_rounds(dtype: str) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
-def test_integers_are_tvms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_use_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = {name: tensor(4, dtype="int32") for name in "ab"}
     mod = build(inputs, lambda bb, a, b: op.floor_mod(bb.emit(op.floor_divide(a, b)), b))
     ours = relax.transform.LegalizeOps()(mod)

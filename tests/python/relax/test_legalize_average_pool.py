@@ -94,7 +94,7 @@ def test_windows_in_another_layout():
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_float32_is_tvms():
+def test_float32_uses_stock():
     mod = average((1, 2, 8), "float32", pool_size=[2])
     with switches.collect() as used:
         relax.build(mod, "llvm", relax_pipeline=pipeline())

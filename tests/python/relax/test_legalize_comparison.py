@@ -60,7 +60,7 @@ def test_booleans_are_compared_as_numpy_does(built, name):
     np.testing.assert_array_equal(got, getattr(np, name)(a, b))
 
 
-def test_numbers_are_tvms(monkeypatch):
+def test_numbers_use_stock(monkeypatch):
     mod = comparison("equal", "int32")
     ours = relax.transform.LegalizeOps()(mod)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
@@ -137,7 +137,7 @@ def test_symbols_of_a_kernel_are_those_of_its_operands(operator):
 
 
 @pytest.mark.parametrize("operator", [relax.op.nn.relu, lambda x: relax.op.clip(x, 0, 2)])
-def test_bounds_of_integers_are_tvms(monkeypatch, operator):
+def test_bounds_of_integers_use_stock(monkeypatch, operator):
     mod = build({"x": tensor(4, dtype="int32")}, lambda _, x: operator(x))
     ours = relax.transform.LegalizeOps()(mod)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)

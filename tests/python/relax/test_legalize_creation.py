@@ -77,7 +77,7 @@ def test_extents_that_are_known():
     np.testing.assert_array_equal(got, [2, 5])
 
 
-def test_finite_numbers_are_tvms(monkeypatch):
+def test_finite_numbers_use_stock(monkeypatch):
     mod = full(0.5)
     ours = relax.transform.LegalizeOps()(mod)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)

@@ -62,7 +62,7 @@ def arrays_of(shapes, index):
 
 
 @pytest.mark.parametrize("name", ["gather_nd", "index_put"])
-def test_extents_that_are_known_to_differ_are_refused(name):
+def test_extents_that_are_known_to_differ_are_rejected(name):
     emit, shapes, message = CASES[name]
     mod = build(types_of(shapes, "int64"), lambda _, *args: emit(*args))
     with pytest.raises(Exception, match=message), tvm.target.Target("llvm"):

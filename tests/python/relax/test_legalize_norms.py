@@ -195,7 +195,7 @@ GRID = [
         ((True, True), (False, True), (True, False)),
         (False, True),
     )
-    # TVM's type rule refuses a group norm in bfloat16.
+    # TVM's type rule rejects a group norm in bfloat16.
     if (norm.operator, dtype) != ("group_norm", "bfloat16")
 ]
 CASES = sample(GRID, 96)

@@ -66,7 +66,7 @@ def compare(kind, size, stride, padding, include, extents):
             expected = function(
                 torch.from_numpy(x), size, stride, padding, ceil_mode=True, **options
             )
-        except RuntimeError:  # PyTorch refuses a result without elements.
+        except RuntimeError:  # PyTorch rejects a result without elements.
             continue
         got = vm["main"](tvm.runtime.tensor(x)).numpy()
         assert got.shape == tuple(expected.shape)
@@ -118,7 +118,7 @@ def test_the_type_has_no_call(size, stride, padding):
         assert int(analyzer.simplify(found)) == windows
 
 
-def test_static_extents_are_tvms():
+def test_static_extents_use_stock():
     mod = pooling("max", [1, 1, 8], [3], [2], [0])
     with switches.collect() as used:
         relax.build(mod, "llvm", relax_pipeline=pipeline())

@@ -86,7 +86,7 @@ def test_all_ranks(data):
     try:
         expected = functional(torch.from_numpy(x), size, size, padding, ceil_mode=True, **more)
     except RuntimeError:
-        # Averages in 3-D it refuses.
+        # Averages in 3-D it rejects.
         hypothesis.reject()
     mod = pool(kind, shape, size, padding=padding, include=include)
     # PyTorch leaves out windows of padding alone.

@@ -122,7 +122,7 @@ def test_sums_of_16_bits_are_wide(dtype):
         np.testing.assert_array_equal(got.astype("float32"), np.full(2, expected, "float32"))
 
 
-def test_a_place_among_no_elements_is_refused():
+def test_a_place_among_no_elements_is_rejected():
     n = tvm.tirx.Var("n", "int64")
     with pytest.raises(UnsupportedOperatorError, match="axis 1 has no elements"):
         run(reduction("argmax", (2, 0)), np.zeros((2, 0), "float32"), pipeline=pipeline())
@@ -132,7 +132,7 @@ def test_a_place_among_no_elements_is_refused():
         run(mod, np.zeros((2, 0), "float32"))
 
 
-def test_integers_and_statistics_are_tvms(monkeypatch):
+def test_integers_and_statistics_use_stock(monkeypatch):
     mods = [
         reduction("max", (2, 3), "int32"),
         reduction("mean", (2, 3)),

@@ -123,7 +123,7 @@ def arguments(chain: list[Case]) -> list[np.ndarray]:
 
 
 def convert(mod: tvm.IRModule, desired: dict[str, list[str]]) -> tvm.IRModule:
-    """ConvertLayout, with what has to hold of every result."""
+    """ConvertLayout, with what must hold of every result."""
     after = relax.transform.ConvertLayout(desired)(mod)
     assert relax.analysis.check_well_formed(after)
     tvm.ir.assert_structural_equal(after["main"].ret_ty, mod["main"].ret_ty, map_free_vars=True)

@@ -276,7 +276,7 @@ def test_log(caplog):
 
     with caplog.at_level(logging.DEBUG, logger="tvm_fixes.BroadcastFreeMatmul"):
         apply(build({"x": tensor(4, 6, 8), "w": tensor(1, 9)}, emit))
-    assert caplog.messages[0] == "main: `product`: the sum is over what is repeated"
+    assert caplog.messages[0] == "main: `product`: the reduction axis is repeated"
 
 
 # Random operands. A NumPy interpreter runs most, since building takes much longer.

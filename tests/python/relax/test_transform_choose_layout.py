@@ -123,7 +123,7 @@ def test_a_conversion_that_fails_is_dropped(monkeypatch):
 
 
 def test_results_whose_bounds_are_lost_keep_the_layout(caplog):
-    """Without k >= 0 the extent of the slice has another form, and TVM refuses to change it."""
+    """Without k >= 0 the extent of the slice has another form, and TVM rejects to change it."""
     k = tirx.Var("k", "int64")
     kernel = relax.const(np.ones((3, 2, 1, 1), "float32"))
 

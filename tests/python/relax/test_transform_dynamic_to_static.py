@@ -224,7 +224,7 @@ def test_a_check_that_is_not_proved_stays(dims):
     stays(builder.get())
 
 
-def test_a_symbol_that_is_known_at_run_time_only():
+def test_a_symbol_that_is_known_only_at_run_time():
     @I.ir_module
     class Mod:
         @R.function
@@ -314,7 +314,7 @@ def test_bounds_of_a_slice_from_the_shape():
 
 
 def test_bounds_that_cross():
-    """TVM lets the length become negative, or refuses it."""
+    """TVM lets the length become negative, or rejects it."""
     n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
 
     def emit(builder, x, w):
@@ -673,7 +673,7 @@ def test_a_local_function():
     np.testing.assert_array_equal(relax_modules.run(lifted, x), x + 1)
 
 
-def test_a_call_that_tvm_refuses_once_more_is_known():
+def test_a_call_that_tvm_rejects_once_more_is_known():
     """In a branch that may never run."""
 
     @I.ir_module
@@ -753,7 +753,7 @@ def test_log(caplog):
         builder.emit_func_output(builder.emit(relax.If(c, branch, branch), "chosen"))
     with caplog.at_level(logging.DEBUG, logger="tvm_fixes.DynamicToStatic"):
         stays(builder.get())
-    assert caplog.messages == ["main: `chosen`: the condition is known at run time only"]
+    assert caplog.messages == ["main: `chosen`: the condition is known only at run time"]
 
 
 def test_modules_without_anything_to_resolve():

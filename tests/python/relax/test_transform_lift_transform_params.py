@@ -349,7 +349,7 @@ def test_row_another_relax_function_calls_main():
     assert_same(mod, after, [x], [w])
 
 
-def test_another_use_of_main_is_refused():
+def test_another_use_of_main_is_rejected():
     mod = with_caller(use=lambda main, x, w: relax.Tuple([main, x]))
     with pytest.raises(UsageError, match=r"^caller uses main other than in a call, but its"):
         Lift()(mod)
@@ -572,7 +572,7 @@ def test_shared_weights_differ():
         Lift(True)(mod)
 
 
-def test_shared_with_match_cast_is_refused():
+def test_shared_with_match_cast_is_rejected():
     def emit(b, x, w):
         return op.add(x, b.match_cast(w, tensor(4, 4)))
 
@@ -627,7 +627,7 @@ def test_what_tvms_pass_has_lifted_is_lifted_further():
         Lift()(called)
 
 
-def test_a_local_function_of_weights_is_refused():
+def test_a_local_function_of_weights_is_rejected():
     def emit(b, x, w):
         y = relax.Var("y", tensor(4, 4))
         v = relax.Var("v", tensor(4, 4))

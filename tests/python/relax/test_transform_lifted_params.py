@@ -76,7 +76,7 @@ def test_row_bundle_model_params_after(is_prepared):
     np.testing.assert_array_equal(call(vm, "main", X, prepared), expected)
 
 
-def test_bundle_is_tvms_where_nothing_is_bundled():
+def test_bundle_uses_stock_where_nothing_is_bundled():
     before = module()
     for name in (None, "weights"):
         tvm.ir.assert_structural_equal(
@@ -177,7 +177,7 @@ def test_main_that_asks_for_prepared_weights():
 
 
 @pytest.mark.parametrize("make", [Bundle, transform.LazyGetInput, transform.LazySetOutput])
-def test_a_function_that_others_call_is_refused(make):
+def test_a_function_that_others_call_is_rejected(make):
     mod = module()
     builder = relax.BlockBuilder(mod)
     params = [relax.Var(param.name, param.ty) for param in mod["main"].params]

@@ -184,7 +184,7 @@ def test_the_verifier_finds_no_stale_type_afterwards():
 
     before = renamed(Expected, "inner")
     assert [found.hint for found in stale(before)] == [
-        "tvm_fixes.transform.RefreshTypes makes it true again"
+        "tvm_fixes.transform.RefreshTypes updates it"
     ]
     assert verify(RefreshTypes()(before)) == []
 

@@ -78,7 +78,7 @@ def test_num_input_is_kept():
     )
 
 
-def test_other_functions_are_tvms():
+def test_other_functions_use_stock():
     expected = relax.transform.VMShapeLower()(KnownWeights)
     tvm.ir.assert_structural_equal(transform.VMShapeLower()(KnownWeights), expected)
 

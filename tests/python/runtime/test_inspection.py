@@ -209,7 +209,10 @@ class TestErrors:
 
     def test_a_library_that_is_not_tvms(self):
         path = _ffi.library_path()
-        assert fails(path) == f"{path}: not a library exported by TVM: missing symbol {SYMBOL.decode()}"
+        assert (
+            fails(path)
+            == f"{path}: not a library exported by TVM: missing symbol {SYMBOL.decode()}"
+        )
 
     @pytest.mark.parametrize(
         "offset, value, message",
@@ -254,7 +257,7 @@ class TestErrors:
                 read(path)
 
     def test_changed_bytes(self, artifact, tmp_path):
-        """It is read or refused, whatever its bytes; the sanitizers look on."""
+        """It is read or rejected, whatever its bytes; the sanitizers look on."""
         data = np.frombuffer((artifact / LIBRARY).read_bytes(), "uint8")
         found = inspect(artifact / LIBRARY)
         sections = {section.name: section for section in found.sections}

@@ -387,7 +387,7 @@ class TestLift:
             model = lift(builder.get(), [w, u], function=name, lazy=lazy)
             np.testing.assert_array_equal(model.run(x), x @ w.T + u)
 
-    def test_an_input_that_is_no_tensor_is_refused(self):
+    def test_an_input_that_is_no_tensor_is_rejected(self):
         builder = relax.BlockBuilder()
         x = relax.Var("x", relax.TupleType([tensor(2), tensor(2)]))
         with builder.function("main", [x], attrs={"num_input": 1}):

@@ -334,7 +334,7 @@ class TestDestination:
             ("/proc/self/out", "/proc/self is not writable"),
         ],
     )
-    def test_refused(self, models, tmp_path, monkeypatch, name, message):
+    def test_rejected(self, models, tmp_path, monkeypatch, name, message):
         monkeypatch.chdir(tmp_path)
         Path("file").write_text("precious")
         Path("link").symlink_to("full")

@@ -219,7 +219,7 @@ def test_no_more_than_the_jobs_allowed_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("timeout, jobs", [(0, 1), (-1, 1), (float("nan"), 1), (1, 0)])
-def test_wrong_limits_are_refused(timeout, jobs):
+def test_wrong_limits_are_rejected(timeout, jobs):
     with pytest.raises(ValueError, match="must be positive"):
         run_all_forked([int], timeout=timeout, jobs=jobs)
 

@@ -127,7 +127,7 @@ def test_no_compiler_is_an_error_before_the_work(monkeypatch):
 
 
 @needs_compiler
-def test_a_compiler_compiles_and_refuses():
+def test_a_compiler_compiles_and_rejects():
     compiler = cuda.find_compiler("sm_90")
     assert machines(compiler(SOURCE)) == {CUDA}
     with pytest.raises(CompileError, match=r"failed to compile the kernels: .*error.*missing"):

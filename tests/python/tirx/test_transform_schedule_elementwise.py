@@ -313,7 +313,7 @@ def test_images_of_an_unknown_side(extent):
 
 @pytest.mark.parametrize("shape", [(18, 2), (2, 3, 3, 2), (3, 3, 7, 2), (5, 13, 3)])
 def test_few_elements_are_left_to_llvm(shape):
-    """Of unrolled vectors of 18 elements its SLP vectorizer makes what it refuses then."""
+    """Of unrolled vectors of 18 elements its SLP vectorizer makes what it rejects then."""
     ones, zeros = (relax.const(np.full(shape[-1:], v, "float32")) for v in (1, 0))
     mod = build(
         {"x": tensor(*shape)}, lambda _, x: relax.op.nn.layer_norm(x, ones, zeros, axes=[-1])

@@ -163,7 +163,7 @@ def random_cases(draw: st.DrawFn) -> Case:
     dynamic = {axis for axis in range(rank) if axis not in fixed or operator not in NORMS}
     dtype = draw(st.sampled_from(sorted(ERROR)))
     if operator == "group_norm" and dtype == "bfloat16":
-        # Its type rule refuses that.
+        # Its type rule rejects that.
         dtype = "float16"
     return Case(
         operator,

@@ -130,7 +130,7 @@ def test_a_branch_that_exists_is_kept_unless_forced(area, checkout, capsys):
     assert state(checkout) == before
 
 
-def test_another_text_is_refused(area, checkout, capsys):
+def test_another_text_is_rejected(area, checkout, capsys):
     (checkout / "src/lines.txt").write_text(LINES.replace("3", "three"))
     git(checkout, "commit", "--quiet", "--all", "--message", "Three")
     before = state(checkout)
@@ -148,7 +148,7 @@ def test_another_text_is_refused(area, checkout, capsys):
 
 
 @pytest.mark.parametrize("lines", ["one\n2\n3\n", "one\n2\n3\nfour\nsix\n", "one\n"])
-def test_an_insertion_between_other_lines_is_refused(area, checkout, capsys, lines):
+def test_an_insertion_between_other_lines_is_rejected(area, checkout, capsys, lines):
     (checkout / "src/lines.txt").write_text(lines)
     git(checkout, "commit", "--quiet", "--all", "--message", "Others")
     assert stage(area, checkout, "--base", "main") == 1
@@ -177,7 +177,7 @@ def test_all_branches_or_none(area, checkout, capsys):
     assert stage(area, checkout, "--only", "more-lines") == 0
 
 
-def test_a_new_file_that_is_there_is_refused(area, checkout, capsys):
+def test_a_new_file_that_is_there_is_rejected(area, checkout, capsys):
     (checkout / TEST_PATH).parent.mkdir(parents=True)
     (checkout / TEST_PATH).write_text("")
     git(checkout, "add", ".")

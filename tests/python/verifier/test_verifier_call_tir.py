@@ -200,7 +200,7 @@ def a_relax_function_as_a_callee():
     (
         "global.undefined",
         "main.body.blocks[0].bindings[0].value.args[0]",
-        "`f` is no function of this module",
+        "`f` is not a function of this module",
     )
 )
 def a_callee_that_is_absent():
@@ -397,7 +397,7 @@ def too_many_results():
     (
         "call_tir.args",
         "main.body.blocks[0].bindings[0].value.args[1]",
-        "expected a tuple written in place, got ir.Var",
+        "expected a literal tuple, got ir.Var",
     )
 )
 def arguments_that_are_no_tuple():
@@ -562,7 +562,7 @@ def an_overwritten_parameter():
     (
         "call_tir_inplace.index",
         "main.body.blocks[0].bindings[2].value.attrs.inplace_indices",
-        "index 2 is out of range or taken twice, of 2 arguments",
+        "index 2 is out of range or repeated, with 2 arguments",
     )
 )
 def an_overwritten_argument_that_is_absent():
@@ -573,7 +573,7 @@ def an_overwritten_argument_that_is_absent():
     (
         "call_tir_inplace.target",
         "main.body.blocks[0].bindings[0].value.args[1].fields[0]",
-        "argument 0 is overwritten, and is ir.GenericConst, not a variable",
+        "argument 0 is overwritten: expected a variable, got ir.GenericConst",
     )
 )
 def an_overwritten_constant():
@@ -591,7 +591,7 @@ def test_both_sides_and_the_origin_are_noted():
         'got R.Tensor((1, 64, 56, 56), "float32")',
         "`gv` is the result of relax.nn.conv2d",
     ]
-    assert first.hint == "make `relu` anew for these shapes, or mend the caller"
+    assert first.hint == "regenerate `relu` for these shapes, or fix the caller"
 
 
 @pytest.mark.parametrize(*case.arguments)

@@ -81,7 +81,8 @@ def a_symbol_that_is_solved():
     (
         "type.value",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((2, 4), "float32") is not that of the value, R.Tensor((3, 4), '
+        'the stated type R.Tensor((2, 4), "float32") does not match the inferred type '
+        "R.Tensor((3, 4), "
         '"float32"): dim 0: 3 != 2',
     )
 )
@@ -145,7 +146,8 @@ def too_few_arguments():
     (
         "type.value",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((4,), "float32") is not that of the value, R.Tensor((8,), '
+        'the stated type R.Tensor((4,), "float32") does not match the inferred type '
+        "R.Tensor((8,), "
         '"float32"): dim 0: 8 != 4',
     ),
 )
@@ -167,7 +169,7 @@ def a_stale_function_that_nobody_calls():
     (
         "call.callee",
         "main.body.blocks[0].bindings[0].value.op",
-        "`f` is a PrimFunc of 1 parameter, and called as a Relax function with 2",
+        "`f` is a PrimFunc with 1 parameter, but is called as a Relax function with 2",
     )
 )
 def a_prim_func_as_a_relax_function():
@@ -207,7 +209,7 @@ def a_constant_as_a_callee():
     (
         "global.undefined",
         "main.body.blocks[0].bindings[0].value.op",
-        "`f` is no function of this module",
+        "`f` is not a function of this module",
     )
 )
 def a_name_of_another_module():
@@ -219,7 +221,7 @@ def a_name_of_another_module():
     (
         "purity",
         "main.body.blocks[0].bindings[0].value",
-        "`f` has effects, and is called in a pure function",
+        "`f` is impure, but is called in a pure function",
     )
 )
 def an_effect_in_a_pure_function():
@@ -235,7 +237,7 @@ def an_effect_in_a_function_that_says_so():
     (
         "purity",
         "main.body.blocks[0].bindings[0].value",
-        "`relax.print` has effects, and is called in a pure function",
+        "`relax.print` is impure, but is called in a pure function",
     )
 )
 def an_operator_with_effects():
@@ -248,7 +250,7 @@ def an_operator_with_effects():
     (
         "purity",
         "main.body.blocks[0].bindings[0].value",
-        "`relax.print` has effects, and is called in a dataflow block",
+        "`relax.print` is impure, but is called in a dataflow block",
     )
 )
 def an_operator_with_effects_in_a_dataflow_block():
@@ -262,7 +264,7 @@ def an_operator_with_effects_in_a_dataflow_block():
     (
         "purity",
         "main.body.blocks[0].bindings[0].value",
-        "`f` has effects, and is called in a pure function",
+        "`f` is impure, but is called in a pure function",
     )
 )
 def a_packed_function_in_a_pure_function():
@@ -290,12 +292,12 @@ def a_symbol_that_is_not_the_name():
     return tvm.IRModule({"main": identity(4).with_attr("global_symbol", "other")})
 
 
-@case(("global.symbol", "g.attrs", "global_symbol `same` is that of `f` too"))
+@case(("global.symbol", "g.attrs", "global_symbol `same` is also used by `f`"))
 def a_symbol_of_two_prim_funcs():
     return tvm.IRModule({"f": prim_func("same"), "g": prim_func("same")})
 
 
-@case(("global.symbol", "main.attrs", "global_symbol `main` is that of `g` too"))
+@case(("global.symbol", "main.attrs", "global_symbol `main` is also used by `g`"))
 def a_symbol_of_a_prim_func_and_a_function():
     main = identity(4).with_attr("global_symbol", "main")
     return tvm.IRModule({"main": main, "g": prim_func("main")})
@@ -314,7 +316,7 @@ def a_function_that_calls_itself():
 
 def test_a_stale_callee_is_told_what_mends_it():
     (one,) = (found for found in verify(a_stale_callee()) if found.rule == "global.stale-type")
-    assert one.hint == "tvm_fixes.transform.RefreshTypes makes it true again"
+    assert one.hint == "tvm_fixes.transform.RefreshTypes updates it"
 
 
 @pytest.mark.parametrize(*case.arguments)

@@ -270,8 +270,8 @@ DISPROVED = {
         (
             "op.conv",
             ".args[0]",
-            "axis W of argument 0, with its padding: expected at least 5 (the reach of the "
-            "kernel), got 4",
+            "axis W of argument 0, with its padding: expected at least 5 (the extent of the "
+            "dilated kernel), got 4",
         ),
     ),
     "conv3d of another rank": (
@@ -301,7 +301,7 @@ DISPROVED = {
     "permute_dims": (
         partial(op.permute_dims, axes=[0, -2]),
         [tensor(2, 8)],
-        ("op.axes", "", "axes: -2 is there twice"),
+        ("op.axes", "", "axes: -2 is repeated"),
     ),
     "permute_dims of another rank": (
         partial(op.permute_dims, axes=[0, 1]),
@@ -398,7 +398,7 @@ DISPROVED = {
     "take without an axis": (
         taken(const([0]), axis=None),
         [tensor(5, 2)],
-        ("op.index", ".args[0]", "rank of argument 0: expected 1, as no axis is given, got 2"),
+        ("op.index", ".args[0]", "rank of argument 0: expected 1, since no axis is given, got 2"),
     ),
     "gather_elements": (
         gathered(op.gather_elements, [[0, -5]], axis=1),
@@ -521,7 +521,7 @@ DISPROVED = {
         (
             "op.concat",
             ".args[0]",
-            "dim 0 of argument 0: 5 elements make no 4 parts of 2",
+            "dim 0 of argument 0: cannot split 5 elements into 4 parts of 2",
         ),
     ),
     "split beyond": (
@@ -570,7 +570,7 @@ DISPROVED = {
     "instance_norm": (
         partial(op.nn.instance_norm, channel_axis=1, axes=[1, 2]),
         [tensor(2, 8, 4), tensor(8), tensor(8)],
-        ("op.norm", "", "axes: expected none to be channel_axis, got 1"),
+        ("op.norm", "", "axes: must not include channel_axis, got 1"),
     ),
     "prelu": (
         op.nn.prelu,
@@ -822,7 +822,7 @@ UNREAD = {
         (
             "op.attention",
             ".args[1]",
-            'argument 1: expected a tensor of known extents, got R.Tensor(dtype="float32", ndim=4)',
+            'argument 1: expected a tensor of known shape, got R.Tensor(dtype="float32", ndim=4)',
         ),
     ),
     "pad": (
@@ -831,13 +831,13 @@ UNREAD = {
         (
             "op.pad",
             ".args[0]",
-            'argument 0: expected a tensor of known extents, got R.Tensor(s, "float32")',
+            'argument 0: expected a tensor of known shape, got R.Tensor(s, "float32")',
         ),
     ),
     "pixel_shuffle": (
         partial(op.nn.pixel_shuffle, upscale_factor=2),
         [tensor(1, n, 2, 2)],
-        ("op.layout", ".args[0]", "dim 1 of argument 0: expected a number, got n"),
+        ("op.layout", ".args[0]", "dim 1 of argument 0: expected a static extent, got n"),
     ),
     "non_max_suppression": (
         lambda boxes, scores: op.vision.all_class_non_max_suppression(
@@ -847,7 +847,7 @@ UNREAD = {
         (
             "op.boxes",
             ".args[0]",
-            'argument 0: expected a tensor of known extents, got R.Tensor(dtype="float32", ndim=3)',
+            'argument 0: expected a tensor of known shape, got R.Tensor(dtype="float32", ndim=3)',
         ),
     ),
 }

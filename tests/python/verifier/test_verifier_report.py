@@ -82,14 +82,14 @@ error[call_tir.arg]: main: argument 0 of `relu`: dim 0: 1 != 64
   note: `relu` takes `A`: R.Tensor((64, 64, 56, 56), "float32"), \
 got R.Tensor((1, 64, 56, 56), "float32")
   note: `c` is the result of relax.nn.conv2d (body.blocks[0].bindings[0])
-  hint: make `relu` anew for these shapes, or mend the caller
+  hint: regenerate `relu` for these shapes, or fix the caller
 error[call_tir.out]: main: result 0 of `relu`: dim 0: 1 != 64
   path: functions["main"].body.blocks[0].bindings[1].value.ty_args[0]
     23 |  r = R.call_tir(cls.relu, (c,), out_ty=R.Tensor((1, 64, 56, 56), dtype="float32"))
        |                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   note: `relu` takes `compute`: R.Tensor((64, 64, 56, 56), "float32"), \
 got R.Tensor((1, 64, 56, 56), "float32")
-  hint: make `relu` anew for these shapes, or mend the caller
+  hint: regenerate `relu` for these shapes, or fix the caller
 2 errors"""
 
 
@@ -193,7 +193,7 @@ class TestJson:
                     "path": 'functions["main"].body.blocks[0].bindings[0]',
                 },
             ],
-            "hint": "make `relu` anew for these shapes, or mend the caller",
+            "hint": "regenerate `relu` for these shapes, or fix the caller",
         }
         assert second.keys() == first.keys()
 
@@ -237,7 +237,7 @@ class TestError:
 
 
 class TestBuild:
-    def test_refuses(self):
+    def test_rejects(self):
         with pytest.raises(VerifyError, match=r"call_tir\.arg"):
             tvm_fixes.build(replaced_callee(), "llvm")
 

@@ -65,13 +65,13 @@ def a_variable_of_another_function():
     return tvm.IRModule({"main": main, "other": function([y], [], x)})
 
 
-@case(("scope.shared", "g.params[0]", "`x` belongs to two functions, `f` and this one"))
+@case(("scope.shared", "g.params[0]", "`x` is used by two functions, `f` and this one"))
 def a_parameter_of_two_functions():
     x = var("x", 4)
     return tvm.IRModule({"f": function([x], [], x), "g": function([x], [], x)})
 
 
-@case(("scope.shared", "g.params[0]", "`n` belongs to two functions, `f` and this one"))
+@case(("scope.shared", "g.params[0]", "`n` is used by two functions, `f` and this one"))
 def a_symbol_of_two_functions():
     n = tirx.Var("n", "int64")
     x, y = var("x", n), var("y", n)
@@ -94,7 +94,7 @@ def a_parameter_that_is_bound():
     (
         "scope.dataflow",
         "main.body.body",
-        "`y` is a variable of a dataflow block, and used outside of it",
+        "`y` is a dataflow variable used outside of its block",
     )
 )
 def a_dataflow_variable_outside_of_its_block():
@@ -117,7 +117,7 @@ def a_dataflow_variable_in_the_next_block():
     (
         "scope.dataflow",
         "main.body.blocks[0].bindings[0].var",
-        "`y` is a variable of a dataflow block, and bound outside of one",
+        "`y` is a dataflow variable bound outside of a dataflow block",
     )
 )
 def a_dataflow_variable_of_a_binding_block():
@@ -125,7 +125,7 @@ def a_dataflow_variable_of_a_binding_block():
     return module([x], [(y, relu(x))], x)
 
 
-@case(("scope.dataflow", "main.params[0]", "the parameter `x` is a variable of a dataflow block"))
+@case(("scope.dataflow", "main.params[0]", "the parameter `x` is a dataflow variable"))
 def a_parameter_that_is_a_dataflow_variable():
     x = relax.DataflowVar("x", tensor(4))
     block = relax.DataflowBlock([relax.VarBinding(y := var("y", 4), relu(x))])
@@ -154,7 +154,9 @@ def a_variable_of_the_other_branch():
     return module([c, x], [(z, value)], z)
 
 
-@case(("form.if", "main.body.blocks[0].bindings[0].value", "an If stands in a dataflow block"))
+@case(
+    ("form.if", "main.body.blocks[0].bindings[0].value", "an If is not allowed in a dataflow block")
+)
 def an_if_in_a_dataflow_block():
     c, x, z = var("c", dtype="bool"), var("x", 4), var("z", 4)
     value = typed(relax.If(c, branch(result=x), branch(result=x)), x.ty)
@@ -202,7 +204,7 @@ def a_symbol_of_a_result_type():
     (
         "form.nested",
         "main.body.blocks[0].bindings[0].value.args[0]",
-        "ir.Call stands where a variable or a constant is wanted",
+        "expected a variable or a constant, got ir.Call",
     )
 )
 def a_call_in_a_call():
@@ -214,7 +216,7 @@ def a_call_in_a_call():
     (
         "form.nested",
         "main.body.blocks[0].bindings[0].value.fields[0]",
-        "ir.Call stands where a variable or a constant is wanted",
+        "expected a variable or a constant, got ir.Call",
     )
 )
 def a_call_in_a_tuple():
@@ -222,7 +224,7 @@ def a_call_in_a_tuple():
     return module([x], [(y, typed(relax.Tuple([relu(x)]), y.ty))], x)
 
 
-@case(("form.nested", "main.body.body", "ir.Call stands where a variable or a constant is wanted"))
+@case(("form.nested", "main.body.body", "expected a variable or a constant, got ir.Call"))
 def a_call_that_is_returned():
     x = var("x", 4)
     return module([x], [], relu(x))
@@ -232,7 +234,7 @@ def a_call_that_is_returned():
     (
         "form.nested",
         "main.body.blocks[0].bindings[0].value.cond",
-        "ir.Call stands where a variable or a constant is wanted",
+        "expected a variable or a constant, got ir.Call",
     )
 )
 def a_call_as_a_condition():
@@ -246,7 +248,7 @@ def a_call_as_a_condition():
     (
         "form.nested",
         "main.body.blocks[0].bindings[0].value",
-        "relax.expr.SeqExpr stands where a variable or a constant is wanted",
+        "expected a variable or a constant, got relax.expr.SeqExpr",
     )
 )
 def a_sequence_as_a_value():

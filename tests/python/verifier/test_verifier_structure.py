@@ -102,7 +102,7 @@ def arguments_that_are_null():
     (
         "ir.malformed",
         "main.body.blocks[0].bindings[0].value.values[1]",
-        "an extent is no integer expression, but ir.FloatImm",
+        "expected an integer expression as an extent, got ir.FloatImm",
     )
 )
 def a_shape_with_an_extent_that_is_no_integer():
@@ -112,7 +112,7 @@ def a_shape_with_an_extent_that_is_no_integer():
     return module([x], [(relax.Var("s", shape.ty), shape)], x)
 
 
-@case(("type.missing", "main", "the function states no type of its result"))
+@case(("type.missing", "main", "the function has no result type"))
 def a_result_whose_type_is_the_base_class():
     x = var("x", 4)
     mod = module([x], [], x)
@@ -170,7 +170,7 @@ def a_value_that_is_null():
     (
         "form.nested",
         "main.body.blocks[0].bindings[0].value",
-        "a PrimFunc stands where a value is wanted",
+        "expected a value, got a PrimFunc",
     ),
     (
         "type.binding",
@@ -238,7 +238,7 @@ def bindings_that_are_null():
     return mod
 
 
-@case(("type.missing", "main", "the function states no type of its result"))
+@case(("type.missing", "main", "the function has no result type"))
 def a_result_type_that_is_null():
     mod = module([x := var("x", 4)], [], x)
     erase(mod["main"], "ret_ty")
@@ -269,7 +269,11 @@ def a_field_of_a_tuple_that_is_null():
 
 
 @case(
-    ("ir.malformed", "main.params[0]", "dim 0 of a tensor is no integer expression, but ir.IntImm")
+    (
+        "ir.malformed",
+        "main.params[0]",
+        "dim 0 of a tensor: expected an integer expression, got ir.IntImm",
+    )
 )
 def an_extent_without_a_type():
     mod = module([x := var("x", 4)], [], x)
@@ -281,7 +285,7 @@ def an_extent_without_a_type():
     (
         "ir.malformed",
         "main.params[0]",
-        "dim 0 of a tensor is no integer expression, but ir.FloatImm",
+        "dim 0 of a tensor: expected an integer expression, got ir.FloatImm",
     )
 )
 def an_extent_that_is_a_float():
@@ -290,14 +294,14 @@ def an_extent_that_is_a_float():
     return mod
 
 
-@case(("ir.malformed", "main.params[0]", "a tensor of the rank 2 has a shape of 1 extent"))
+@case(("ir.malformed", "main.params[0]", "a tensor of rank 2 has a shape with 1 extent"))
 def a_rank_that_is_not_that_of_the_shape():
     mod = module([x := var("x", 4)], [], x)
     put(x.ty, "ndim", 2)
     return mod
 
 
-@case(("ir.malformed", "main.params[0]", "a tensor has the rank -2"))
+@case(("ir.malformed", "main.params[0]", "a tensor has rank -2"))
 def a_rank_below_unknown():
     mod = module([x := relax.Var("x", relax.TensorType(dtype="float32"))], [], x)
     put(x.ty, "ndim", -2)

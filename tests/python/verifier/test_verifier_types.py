@@ -63,7 +63,8 @@ def unknown(name: str, **known: object) -> relax.Var:
     (
         "type.tuple",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tuple(R.Tensor((8,), "float32")) is not that of the value, '
+        'the stated type R.Tuple(R.Tensor((8,), "float32")) does not match '
+        "the inferred type "
         'R.Tuple(R.Tensor((4,), "float32")): field 0, dim 0: 4 != 8',
     )
 )
@@ -76,7 +77,8 @@ def a_tuple_of_other_extents():
     (
         "type.tuple",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tuple(R.Tensor((4,), "float32")) is not that of the value, '
+        'the stated type R.Tuple(R.Tensor((4,), "float32")) does not match '
+        "the inferred type "
         'R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32")): a tuple of 2 fields, '
         "expected 1",
     )
@@ -90,8 +92,9 @@ def a_tuple_of_fewer_fields():
     (
         "type.tuple",
         "main.body.blocks[0].bindings[0].value.args[0]",
-        'the type R.Tuple(R.Tensor((4,), "float32"), R.Tensor((2,), "float32")) is not that of '
-        'the value, R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32")): field 1, '
+        'the stated type R.Tuple(R.Tensor((4,), "float32"), R.Tensor((2,), "float32")) does not '
+        "match the inferred type "
+        'R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32")): field 1, '
         "dim 0: 4 != 2",
     )
 )
@@ -106,7 +109,7 @@ def a_tuple_in_an_argument():
     (
         "type.get_item",
         "main.body.blocks[0].bindings[0].value",
-        'field 2 is taken of R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32"))',
+        'cannot take field 2 of R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32"))',
     )
 )
 def a_field_that_is_absent():
@@ -118,7 +121,7 @@ def a_field_that_is_absent():
     (
         "type.get_item",
         "main.body.blocks[0].bindings[0].value",
-        'field -1 is taken of R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32"))',
+        'cannot take field -1 of R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32"))',
     )
 )
 def a_field_of_a_negative_index():
@@ -130,7 +133,8 @@ def a_field_of_a_negative_index():
     (
         "type.value",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((8,), "float32") is not that of the value, R.Tensor((4,), '
+        'the stated type R.Tensor((8,), "float32") does not match '
+        "the inferred type R.Tensor((4,), "
         '"float32"): dim 0: 4 != 8',
     )
 )
@@ -143,7 +147,7 @@ def a_field_of_other_extents():
     (
         "type.get_item",
         "main.body.blocks[0].bindings[0].value",
-        'field 0 is taken of R.Tensor((4,), "float32")',
+        'cannot take field 0 of R.Tensor((4,), "float32")',
     )
 )
 def a_field_of_a_tensor():
@@ -213,7 +217,8 @@ def a_condition_of_unknown_rank():
     (
         "type.seq",
         "main.body",
-        'the type R.Tensor((5,), "float32") is not that of the value, R.Tensor((4,), '
+        'the stated type R.Tensor((5,), "float32") does not match '
+        "the inferred type R.Tensor((4,), "
         '"float32"): dim 0: 4 != 5',
     )
 )
@@ -253,7 +258,8 @@ def a_result_of_which_more_is_stated():
     (
         "type.constant",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((3,), "float32") is not that of the value, R.Tensor((2,), '
+        'the stated type R.Tensor((3,), "float32") does not match '
+        "the inferred type R.Tensor((2,), "
         '"float32"): dim 0: 2 != 3',
     )
 )
@@ -266,7 +272,8 @@ def a_constant_of_other_extents():
     (
         "type.constant",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((2,), "int32") is not that of the value, R.Tensor((2,), "float32"): '
+        'the stated type R.Tensor((2,), "int32") does not match '
+        'the inferred type R.Tensor((2,), "float32"): '
         "dtype: float32 != int32",
     )
 )
@@ -279,7 +286,7 @@ def a_constant_of_another_dtype():
     (
         "type.constant",
         "main.body.blocks[0].bindings[0].value",
-        'R.Tensor((2,), "float32") has no data',
+        'the constant of type R.Tensor((2,), "float32") has no data',
     )
 )
 def a_constant_without_data():
@@ -293,7 +300,8 @@ def a_constant_without_data():
     (
         "type.shape",
         "main.body.blocks[0].bindings[0].value",
-        "the type R.Shape([4, 6]) is not that of the value, R.Shape([4, 5]): dim 1: 5 != 6",
+        "the stated type R.Shape([4, 6]) does not match "
+        "the inferred type R.Shape([4, 5]): dim 1: 5 != 6",
     )
 )
 def a_shape_of_another_type():
@@ -329,8 +337,7 @@ def a_cast_to_another_dtype():
     (
         "type.match_cast",
         "main.body.blocks[0].bindings[0].value",
-        "dim 0: `2 * n` is cast to `n`, of which it is computed: TVM replaces `n` by it without "
-        "end",
+        "dim 0: `2 * n` is cast to `n`, which it depends on: TVM would substitute `n` endlessly",
     )
 )
 def a_cast_to_what_it_is_computed_of():
@@ -388,7 +395,7 @@ def a_cast_that_defines_a_symbol():
     (
         "type.binding",
         "main.body.blocks[0].bindings[0].var",
-        "`y` cannot hold what the cast gives: dim 0: 4 != 5",
+        "`y` cannot hold the result of the cast: dim 0: 4 != 5",
     )
 )
 def a_cast_of_another_variable_type():
@@ -400,7 +407,8 @@ def a_cast_of_another_variable_type():
     (
         "type.value",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((4,), "float32") is not that of the value, R.Tensor((3,)): dim 0: 3 '
+        'the stated type R.Tensor((4,), "float32") does not match '
+        "the inferred type R.Tensor((3,)): dim 0: 3 "
         "!= 4",
     )
 )
@@ -413,7 +421,7 @@ def an_unknown_dtype_hides_no_extent():
     (
         "type.binding",
         "main.body.blocks[0].bindings[0].var",
-        "`y` cannot hold its value: another vdevice; dim 0: 3 != 4",
+        "`y` cannot hold its value: different vdevice; dim 0: 3 != 4",
     )
 )
 def a_vdevice_hides_no_extent():
@@ -427,7 +435,7 @@ def a_vdevice_hides_no_extent():
     (
         "type.binding",
         "main.body.blocks[0].bindings[0].var",
-        "`y` cannot hold its value: another vdevice",
+        "`y` cannot hold its value: different vdevice",
     )
 )
 def another_vdevice():
@@ -472,7 +480,8 @@ def a_variable_of_more():
     (
         "type.value",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((5,), "float32") is not that of the value, R.Tensor((4,), '
+        'the stated type R.Tensor((5,), "float32") does not match '
+        "the inferred type R.Tensor((4,), "
         '"float32"): dim 0: 4 != 5',
     )
 )
@@ -491,7 +500,8 @@ def a_value_of_less():
     (
         "type.value",
         "main.body.blocks[0].bindings[0].value",
-        'the type R.Tensor((5,), "float32") is not that of the value, R.Tensor((4,), '
+        'the stated type R.Tensor((5,), "float32") does not match '
+        "the inferred type R.Tensor((4,), "
         '"float32"): dim 0: 4 != 5',
     )
 )
@@ -528,7 +538,7 @@ def test_where_a_wrong_value_comes_from_is_noted():
 
 def test_a_variable_of_more_is_told_of_the_cast():
     assert only(a_variable_of_more()).hint == (
-        "what a value does not say of itself is stated by R.match_cast, which checks it"
+        "use R.match_cast to state what the value's type leaves open; it checks at run time"
     )
 
 
