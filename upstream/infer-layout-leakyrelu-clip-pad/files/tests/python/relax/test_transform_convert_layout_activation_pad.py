@@ -162,7 +162,7 @@ def test_pad_of_a_packed_value():
     mod = ConvertLayout({"relax.nn.conv2d": ["NCHW4c", "OIHW4o"]})(Before)
     calls = [binding.value for binding in mod["main"].body.blocks[0].bindings]
     clip, pad = (next(c for c in calls if c.op.name == n) for n in ("relax.clip", "relax.nn.pad"))
-    # The packed value is clipped as it is, and unpacked to be padded.
+    # clip keeps the packed layout; pad needs the initial one.
     assert clip.args[0].ty.ndim == 5
     tvm.ir.assert_structural_equal(pad.args[0].ty, Before["main"].params[0].ty)
     assert list(pad.attrs.pad_width) == [0, 0, 1, 0, 0, 0, 0, 0]
@@ -188,7 +188,7 @@ def test_run():
 
     after = ConvertLayout(DESIRED)(Before)
     names = [binding.value.op.name for binding in after["main"].body.blocks[0].bindings]
-    # Of the data and both weights, and of the result.
+    # Transposes of the data, both weights and the result.
     assert names.count("relax.permute_dims") == 4
 
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""LiftTransformParams where the function returns what is lifted."""
+"""LiftTransformParams for functions that return lifted values."""
 
 import numpy as np
 

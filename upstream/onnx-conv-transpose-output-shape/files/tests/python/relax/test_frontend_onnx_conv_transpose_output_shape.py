@@ -62,7 +62,7 @@ def check(x_shape, w_shape, **attributes):
 
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
 def test_auto_pad(auto_pad):
-    # 9 rows and columns without pads: one and two are cut off, of which one can't be halved.
+    # 9 rows and columns without pads: 1 row and 2 columns are cut off; 1 has unequal halves.
     check(
         (1, 2, 4, 4),
         (2, 3, 3, 3),

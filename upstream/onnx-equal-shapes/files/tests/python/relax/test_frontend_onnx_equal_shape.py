@@ -32,7 +32,7 @@ from tvm.relax.frontend.onnx import from_onnx
 
 
 def check(x, other, dims=None):
-    """Equal(Shape(x), other), with `dims` as the declared shape of x, as the data are."""
+    """Compare Equal(Shape(x), other) with ONNX Runtime; `dims` is the declared shape of x."""
     shape = x.shape if dims is None else dims
     graph = helper.make_graph(
         [

@@ -29,7 +29,7 @@ from tvm.relax.frontend.torch import from_exported_program, from_fx
 
 
 class Function(torch.nn.Module):
-    """A call of a function with a parameter."""
+    """A module that calls a function with its parameter."""
 
     def __init__(self, function, *shape):
         super().__init__()
@@ -84,7 +84,7 @@ def test_run():
     vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
     got = vm["main"](tvm.runtime.tensor(x.numpy()))[0].numpy()
     assert got.dtype == expected.dtype
-    # What float32 would not reach.
+    # A tolerance that float32 cannot meet.
     tvm.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
