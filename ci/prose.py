@@ -65,7 +65,7 @@ class Phrase(NamedTuple):
 PHRASES = (
     Phrase(r"without a word", "silently"),
     Phrase(
-        r"(?<![\w`'\")])(?!['\"]?(?:for|in|if|or|not|return|assert|is|are|be|one|tried|def)\b)"
+        r"(?<![\w`'\")])(?!['\"]?(?:for|in|if|or|not|return|assert|is|are|be|runs?|one|tried|again|def)\b)"
         r"[\w`'\")]+ alone\b"
         r"(?! ?[=(])",
         "only X",

@@ -64,6 +64,7 @@ def test_a_wrapped_phrase(prose, start):
         "A weight that is tied is left alone.",
         "for alone in (False, True):",
         "alone = tvm.IRModule({})",
+        "Each test runs alone.",
         "There is no GPU here.",
         "It is no longer than that.",
         "almost_all = foremost_of(x)",
