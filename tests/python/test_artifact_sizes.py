@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How large artifacts are and how much memory they take to make, beside TVM's own way.
+"""The size of artifacts and the memory to build them, compared with stock TVM.
 
-The quick tier has one small model, the full one those of usual sizes.  The table ``artifact_sizes``
-is made of whichever ran.
+The quick tier has one small model, the full tier models of usual sizes. The table
+``artifact_sizes`` has whichever ran.
 """
 
 import gc
@@ -41,7 +41,7 @@ from tvm_fixes.relax.constants.size_check import ALLOWANCE
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 from tvm_fixes.support.memory import give_back_memory
 
-# What TVM's own way may take, beyond the model itself.
+# The memory limit of stock TVM, beyond the model itself.
 MEMORY = 8 << 30
 SECONDS = 300
 
@@ -65,7 +65,7 @@ class VisionTransformer(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """An embedding, LSTM layers, and the scores of the words."""
+    """An embedding, LSTM layers and an output head."""
 
     def __init__(self, words: int, width: int, layers: int):
         super().__init__()
@@ -86,7 +86,7 @@ def convnext() -> Model:
 def vit(size: int, width: int, layers: int) -> Model:
     module = VisionTransformer(size, 16, width, layers, width // 64)
     for parameter in module.encoder.parameters():
-        nn.init.normal_(parameter, std=0.02)  # PyTorch makes all layers equal
+        nn.init.normal_(parameter, std=0.02)  # PyTorch initializes all layers equally
     return module.eval(), (torch.randn(2, 3, size, size),)
 
 
@@ -105,7 +105,7 @@ MODELS = USUAL if grids.is_full() else SMALL
 
 @dataclass(frozen=True)
 class Measured:
-    """The size of an artifact, and the most anonymous memory that it took to make it, in bytes."""
+    """The size of an artifact and the peak anonymous memory of building it, in bytes."""
 
     artifact: int
     peak: int
@@ -114,7 +114,7 @@ class Measured:
 def measure(make: Callable[[Path], object]) -> Measured:
     """Measure `make`, which writes an artifact into a directory, in this process."""
     with tempfile.TemporaryDirectory() as directory:
-        # What is freed meanwhile, or was before and is used again, would not be seen.
+        # Memory that is freed and reused would not be measured.
         gc.collect()
         give_back_memory()
         before = anonymous_bytes()
@@ -128,12 +128,12 @@ def measure(make: Callable[[Path], object]) -> Measured:
 
 
 def resource_data() -> int:
-    """What counts for ``RLIMIT_DATA`` (``VmData``)."""
+    """The memory counted by ``RLIMIT_DATA`` (``VmData``)."""
     return 1024 * int(Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0])
 
 
 def by_tvm(program: torch.export.ExportedProgram, directory: Path) -> None:
-    """As TVM's documentation does it."""
+    """Build as in TVM's documentation."""
     mod = from_exported_program(program)
     mod = relax.get_pipeline("zero")(mod)
     relax.build(mod, "llvm").export_library(str(directory / "model.so"))
@@ -154,7 +154,7 @@ def megabytes(measured: Measured | None, of: str) -> str:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_size_and_memory(name: str, coverage_table: CoverageTables) -> None:
-    """No larger than the parameters by more than a fifth, and than TVM's own."""
+    """At most 20% larger than the parameters, and not larger than TVM's artifact."""
     torch.manual_seed(0)
     program = torch.export.export(*MODELS[name]())
     parameters = sum(value.untyped_storage().nbytes() for value in program.state_dict.values())
@@ -180,7 +180,7 @@ def test_size_and_memory(name: str, coverage_table: CoverageTables) -> None:
         peak_ours_MB=megabytes(ours, "peak"),
         peak_ours_weights_outside_MB="-" if outside is None else megabytes(outside, "peak"),
     )
-    # The code of the kernels, which has no part in what grows, is left out of account.
+    # Exclude the kernels' code, which does not grow with the weights.
     code = 2 << 20
     assert ours.artifact <= 1.2 * parameters + ALLOWANCE + code
     if outside is not None:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The benchmarks' own checks; how long anything takes is no part of a test."""
+"""The benchmarks' own checks, without timing."""
 
 import numpy as np
 import pytest

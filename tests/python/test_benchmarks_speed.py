@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The bookkeeping of the benchmark of speed; how long anything takes is no part of a test."""
+"""The bookkeeping of the speed benchmark, without timing."""
 
 import argparse
 import io
@@ -52,7 +52,7 @@ SETTINGS = Settings(turns=3, cap=30.0, build_cap=30.0)
 
 @pytest.fixture(autouse=True)
 def keep_settings_of_torch():
-    """A worker sets them for itself, and is this process in some tests."""
+    """A worker changes these settings, and some tests run it in this process."""
     import torch
 
     grad, threads = torch.is_grad_enabled(), torch.get_num_threads()
@@ -62,13 +62,13 @@ def keep_settings_of_torch():
 
 
 def script(*seconds: float, error: float = 0.0, **more: object) -> dict[str, object]:
-    """Of a worker that is right; wall times are twice the CPU times."""
+    """The script of a correct worker; wall times are twice the CPU times."""
     turns = [{"cpu": s, "wall": 2 * s} for s in seconds or (1.0,) * 20]
     return {"check": {"error": error, "runs": 1}, "run": turns, **more}
 
 
 def fakes(**scripts: dict[str, object]):
-    """The command of workers that follow these scripts, by role."""
+    """The commands of workers with these scripts, by role."""
     standard = {
         "data": {"open": {"flops": 6e9, "bytes": 10}},
         "fma": script(open={"amount": 3e9}),
@@ -176,7 +176,7 @@ def test_without_data_nothing_is_measured(tmp_path):
 
 @pytest.mark.parametrize("request_", ["check", "run"])
 def test_what_takes_too_long_is_capped_and_ended(tmp_path, request_):
-    # The others answer at once; the cap is what this one never keeps.
+    # The other requests answer at once; this one exceeds the cap.
     settings = Settings(turns=2, cap=3.0, build_cap=3.0)
     ways = ["eager", "ours"]
     with Workers(tmp_path / "logs", fakes(ours=script() | {request_: "hang"})) as workers:
@@ -191,7 +191,7 @@ def test_what_takes_too_long_is_capped_and_ended(tmp_path, request_):
 
 def test_a_way_that_has_spent_its_time_takes_no_further_turn(tmp_path):
     [found] = measure(tmp_path, ["eager", "stock"], stock=script(10.0, 10.0, 10.0))
-    # Two turns of 20 s of wall time are more than the 30 s that it has.
+    # Two turns of 20 s wall time exceed the 30 s limit.
     assert found["ways"]["stock"]["turns"] == [(10.0, 20.0), (10.0, 20.0)]
     assert found["ways"]["stock"]["status"] == "ok"
     assert len(found["ways"]["eager"]["turns"]) == 3
@@ -287,7 +287,7 @@ def test_the_kernels_of_the_limits_compute(tmp_path, make):
     np.testing.assert_array_equal(kernel.run().numpy(), kernel.expected)
 
 
-# One case through everything but the processes.
+# One case end to end, without worker processes.
 
 
 @pytest.mark.parametrize("way", ["eager", "ours", "ort"])
@@ -493,7 +493,7 @@ def test_a_report_measures_nothing(tmp_path, monkeypatch):
     run(monkeypatch, tmp_path, ours=script(0.5, 0.5))
     rows = (tmp_path / "results.jsonl").read_text()
     (tmp_path / "summary.md").unlink()
-    # Whatever else is asked for, it is the last run that is shown.
+    # The last run is shown, regardless of other options.
     said = run(monkeypatch, tmp_path, "--report", "--cap", "7")
     assert (tmp_path / "results.jsonl").read_text() == rows
     assert "2 turns of about 50 ms" in said and "within 60 s is capped" in said

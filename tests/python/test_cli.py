@@ -49,7 +49,7 @@ def onnx_file(tmp_path):
 
 
 def environment() -> dict[str, str]:
-    """For another interpreter that finds what this one finds."""
+    """Environment variables for a child interpreter with the same import path."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -261,7 +261,7 @@ class TestCompile:
     @pytest.mark.parametrize("status", [0, 3])
     @pytest.mark.parametrize("where", ["factory", "module", "forward"])
     def test_a_model_that_leaves(self, tmp_path, capfd, monkeypatch, where, status):
-        """``sys.exit(0)`` in a model's code is not the success of a compilation."""
+        """``sys.exit(0)`` in a model's code must not count as success."""
 
         class Leaving(torch.nn.Module):
             def forward(self, x):
@@ -298,7 +298,7 @@ class TestCompile:
             assert err.endswith(f"needs the package {module}: pip install 'tvm-fixes[{extra}]'")
 
     def test_what_a_terminal_would_obey_is_escaped(self, tmp_path, capfd):
-        """Names of a model's nodes, inputs and outputs are anybody's."""
+        """Names of nodes, inputs and outputs are untrusted."""
         evil = f"{ESCAPE}]0;evil\a{ESCAPE}[31m\x9b31m\u202e"
         x, y = (onnx_helper.make_tensor_value_info(n + evil, 1, ["n" + evil, 4]) for n in "xy")
         for operator in ("Relu", "Re" + evil + "\nlu"):
@@ -343,7 +343,7 @@ class TestCompile:
         err = None
         while err is None:
             process.send_signal(signal.SIGINT)
-            # One that comes before the process pauses may be noticed only with the next.
+            # A signal before the process pauses may be noticed only with the next one.
             with suppress(subprocess.TimeoutExpired):
                 _, err = process.communicate(timeout=20)
         assert process.returncode == 130
@@ -353,7 +353,7 @@ class TestCompile:
     def interrupt(
         self, tmp_path, program: str, number: int = signal.SIGINT, **variables: str
     ) -> tuple[int, str]:
-        """Run a program that says when it is to be interrupted; its status and standard error."""
+        """Run a program and interrupt it when it says so; return its status and standard error."""
         process = subprocess.Popen(
             [sys.executable, "-c", program],
             env=environment() | variables,
@@ -369,7 +369,7 @@ class TestCompile:
 
     @pytest.mark.parametrize("interrupt", ["default_int_handler", "SIG_IGN"])
     def test_terminated(self, tmp_path, interrupt):
-        """No folder is left, be it beside the output or in TMPDIR."""
+        """No folder is left, neither next to the output nor in TMPDIR."""
         (tmp_path / "tmp").mkdir()
         status, err = self.interrupt(
             tmp_path,
@@ -390,7 +390,7 @@ class TestCompile:
         assert list((tmp_path / "tmp").glob("tvm-fixes-*")) == []
 
     def test_interrupted_while_an_endless_loop_is_compared(self, tmp_path):
-        """What runs in native code does not see the signal."""
+        """Native code does not see the signal."""
         status, err = self.interrupt(
             tmp_path,
             "import ctypes, sys, tvm_fixes\n"
@@ -432,7 +432,7 @@ class TestCompile:
 
 
 class TestWithoutTVM:
-    """What must answer at once loads neither TVM nor PyTorch, which take seconds."""
+    """Commands that must respond at once load neither TVM nor PyTorch, which takes seconds."""
 
     @pytest.mark.parametrize(
         "arguments, text",
@@ -534,7 +534,7 @@ class TestVerify:
             assert err == "" and ESCAPE not in out
 
     def test_a_printed_script(self, script, tmp_path, capfd):
-        """It imports in comments, and its own check is on."""
+        """A printed script has its imports in comments, and its well-formed check enabled."""
         printed = tmp_path / "printed.py"
         printed.write_text(read_module(script).script())
         assert verify(printed) == 1
@@ -659,7 +659,7 @@ class TestInspect:
 class TestDoctor:
     @pytest.fixture
     def report(self, monkeypatch):
-        """A report without the probes, which tests of their own run."""
+        """A report without the probes, which have their own tests."""
         report = doctor.run(ids=[])
         monkeypatch.setattr(doctor, "run", lambda: report)
         return report

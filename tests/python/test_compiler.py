@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.compile: comparison, targets, what it rejects, and what it leaves behind."""
+"""tvm_fixes.compile: comparison, targets, errors and cleanup."""
 
 import ctypes
 import errno
@@ -64,7 +64,7 @@ from tvm_fixes.source.torch import TorchSource
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """The directory for temporary files, of this test alone."""
+    """A separate directory for temporary files."""
     path = tmp_path / "temporary"
     path.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(path))
@@ -72,7 +72,7 @@ def temporary(tmp_path, monkeypatch):
 
 
 def left_in(directory) -> list[str]:
-    """What a compilation has left there; PyTorch keeps a cache there, too."""
+    """The files that a compilation left behind, except PyTorch's cache."""
     return [name for name in os.listdir(directory) if name.startswith("tvm-fixes-")]
 
 
@@ -128,7 +128,7 @@ class TestComparison:
         names += ["ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"]
         names += ["LowerElementaryFunctions", "Lower"]
         names += ["GuardFloatArithmetic", "GuardIntegerDivision", "GuardLongLoops"]
-        names += ["JoinSplitIndices"]
+        names += ["GuardSplitIndices"]
         names += ["CheckLowered"]
         names += ["build", "export", "compare"]
         assert list(report.seconds) == names
@@ -144,7 +144,7 @@ class TestComparison:
 
     @pytest.mark.parametrize("layout, left", [(None, 1), ("NCHW16c", 1), ("NCHW", 0)])
     def test_transforms_are_counted_after_the_layout_is_chosen(self, layout, left):
-        """The two permutes between the convolutions go; blocks of channels rearrange the input."""
+        """The two inner permutes are removed; packed channels rearrange the input."""
 
         def emit(builder, x):
             kernel = relax.const(integers(16, 16, 3, 3))
@@ -186,7 +186,7 @@ class TestComparison:
 class TestVerify:
     @staticmethod
     def module(is_right: bool) -> tvm.IRModule:
-        """y holds x, or a weight of another length."""
+        """y is bound to x, or to a weight of another length."""
         builder = relax.BlockBuilder()
         x = relax.Var("x", relax.TensorType((4,), "float32"))
         with builder.function("main", [x]):
@@ -200,7 +200,7 @@ class TestVerify:
 
     @staticmethod
     def passes(monkeypatch) -> None:
-        """One of the passes of Legalize breaks the module."""
+        """Make one of the passes of Legalize break the module."""
         broken = tvm.transform.module_pass(lambda mod, _: wrong(mod), opt_level=0, name="Broken")
         real = compilation.stages
 
@@ -219,7 +219,7 @@ class TestVerify:
 
     @pytest.mark.parametrize("how", ["argument", "switch"])
     def test_switched_off(self, monkeypatch, how):
-        """What has no verifier in front builds what it builds."""
+        """Without the verifier, the module builds as usual."""
         options = {"verify": False} if how == "argument" else {}
         if how == "switch":
             monkeypatch.setenv("TVM_FIXES_DISABLE", "verifier")
@@ -268,7 +268,7 @@ class TestVerify:
 
 
 def wrong(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with y bound to what has five elements."""
+    """The module with y bound to a value of five elements."""
     function = mod["main"]
     block = function.body.blocks[0]
     five = relax.const(np.zeros(5, "float32"))
@@ -288,7 +288,7 @@ class TestTarget:
         assert "LLVM does not know mcpu 'zork' for" in message
 
     def test_another_machine(self, monkeypatch, tmp_path):
-        """Its code cannot be compared, and is linked by a compiler that makes it."""
+        """Its code cannot be run for comparison, and a cross compiler links it."""
         other = "aarch64" if target.triple_of(target.native()).startswith("x86_64") else "x86_64"
         foreign = {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}
         message = fails(conv_net(), UsageError, target=foreign)
@@ -373,7 +373,7 @@ class TestUnsupported:
 
 class TestNothingHalfWritten:
     def test_full_disk(self, tmp_path, temporary):
-        """LLVM ends the process that cannot write an object file."""
+        """LLVM exits the process if it cannot write an object file."""
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
         try:
@@ -469,7 +469,7 @@ class TestNothingHalfWritten:
 
 
 class Cancelling(torch.nn.Module):
-    """A normalization of what is nearly one large number, of which float32 keeps few digits."""
+    """A normalization of nearly equal large numbers, which loses digits in float32."""
 
     def __init__(self, subtracted=1e5):
         super().__init__()
@@ -483,7 +483,7 @@ class Cancelling(torch.nn.Module):
 
 
 def test_pytorch_in_float64():
-    """With casts and constants of float32 in the program."""
+    """Including float32 casts and constants in the program."""
     torch.manual_seed(0)
     x = torch.randn(4, 64)
     model = Cancelling().eval()
@@ -509,7 +509,7 @@ def test_an_extent_of_zero_is_compared(static):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rounding_in_front_of_a_normalization_is_equal(seed):
-    """PyTorch is further from float64 than the model, though not in each element."""
+    """PyTorch is further from float64 than our result, though not in every element."""
     torch.manual_seed(seed)
     module = Cancelling(subtracted=0.0).eval()
     report = compile_model((module, (torch.randn(4, 64),))).report
@@ -540,7 +540,7 @@ def test_onnx_in_float64():
 
 @pytest.mark.parametrize("end", ["crash", "time"])
 def test_float64_in_a_child(monkeypatch, end):
-    """A crash or a run that does not end is no verdict."""
+    """A crash or a hang gives no verdict."""
 
     def run(self, values):
         return ctypes.string_at(0) if end == "crash" else threading.Event().wait()
@@ -552,7 +552,7 @@ def test_float64_in_a_child(monkeypatch, end):
 
 
 def test_a_result_that_is_closer_than_the_reference_is_equal(monkeypatch):
-    """The reference here loses digits; a wrong result is still rejected."""
+    """The reference loses digits here; a wrong result is still rejected."""
     _, model = onnx_cancelling()
     right = OnnxSource.reference
 

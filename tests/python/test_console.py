@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a person sees of a compilation."""
+"""Console output of a compilation."""
 
 import io
 
@@ -24,7 +24,7 @@ from tvm_fixes.runtime import OutputComparison, Report
 
 
 class Terminal(io.StringIO):
-    """A stream that says of itself that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self):
         return True
@@ -44,7 +44,7 @@ def test_a_terminal_shows_what_runs(monkeypatch):
     assert "build            1.50 s" in text
 
 
-def test_forced_colours_in_a_log_are_no_terminal(monkeypatch):
+def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert print_steps(io.StringIO()) == "build            1.50 s\n"
 

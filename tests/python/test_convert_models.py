@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Whole models in converted layouts: what is transformed, and the numbers.
+"""Whole models in converted layouts: the remaining transforms, and the numbers.
 
-No transform is needed where a convolution stands, which reads and writes any layout: neither at the
-ends of a model nor between.  What a model needs elsewhere, and what moves its data in any layout,
-is all that it may keep: :attr:`Model.transforms`, :attr:`Model.packed_transforms`.
+A convolution reads and writes any layout, so no transform is needed next to one, neither at the
+ends of a model nor between. A model may keep only the transforms that it needs elsewhere, or that
+move its data in any layout: :attr:`Model.transforms`, :attr:`Model.packed_transforms`.
 """
 
 import itertools
@@ -70,7 +70,7 @@ class Model:
     layouts: tuple[str, ...] = ("NHWC", "NCHW4c")
 
     def most_transforms(self, layout: str) -> int:
-        """How many transforms may be left in `layout`."""
+        """The maximum number of transforms left in `layout`."""
         return self.transforms if layout == "NHWC" else self.packed_transforms
 
 
@@ -119,7 +119,7 @@ MODELS = {
         lambda: picture_dims(4, least=3),
         transforms=1,
     ),
-    # Attention multiplies matrices, which are not packed: it is left and entered once.
+    # Attention multiplies unpacked matrices, with a transform before and after.
     "autoencoder_kl": Model(
         autoencoder_kl.factory,
         picture_dims,
@@ -127,7 +127,7 @@ MODELS = {
         packed_transforms=2,
         layouts=("NHWC", "NCHW4c", "NCHW8c", "NCHW16c"),
     ),
-    # Of a pixel shuffle at the end, the transform at that end is a part.
+    # The transform at the end is merged into the final pixel shuffle.
     "superres_at_the_end": Model(
         lambda: network(
             lambda: superres.SuperResolution(width=8, blocks=1, shuffles=0), 2, 3, 8, 6
@@ -136,7 +136,7 @@ MODELS = {
         transforms=1,
         packed_transforms=1,
     ),
-    # Blocks of channels are left for good at the shuffle.
+    # The shuffle unpacks the channels for the rest of the model.
     "superres": Model(
         lambda: network(
             lambda: superres.SuperResolution(width=8, blocks=1, shuffles=1), 2, 3, 8, 6
@@ -150,7 +150,7 @@ MODELS = {
         lambda: {0: torch.export.Dim("batch", max=16), 1: torch.export.Dim("time", max=256)},
     ),
 }
-# PyTorch and its exporter warn of what they do within themselves.
+# Ignore warnings of PyTorch and its exporter about their internals.
 pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore")]
 
 SHAPES = ("static", "dynamic")
@@ -196,7 +196,7 @@ def converted(name: str, source: str, shapes: str, layout: str) -> tvm.IRModule:
 def run(name: str, mod: tvm.IRModule, shapes: str) -> np.ndarray:
     """Build and run a converted model.
 
-    The virtual machine finds no ``h`` in an input of the height ``4 * h``: such sizes become a
+    The virtual machine cannot solve for ``h`` in an input of height ``4 * h``: such sizes become a
     second input.
     """
     function = mod["main"]
@@ -238,7 +238,7 @@ def test_result_is_that_of_pytorch(name, source, shapes, layout):
     module, inputs = instance(name, shapes)
     with torch.no_grad():
         expected = module(*inputs).numpy()
-    # Where the signal dies on the way, every compiler is right.
+    # With a vanishing signal, every compiler would pass.
     assert expected.std() > 0.05
     np.testing.assert_allclose(run(name, mod, shapes), expected, rtol=1e-4, atol=1e-5)
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Kernels for aarch64, run by an emulator and compared with the same kernels on this machine."""
+"""Kernels for aarch64, run in an emulator and compared with native kernels."""
 
 import shutil
 import struct
@@ -97,7 +97,7 @@ def runner(tmp_path_factory):
 
 
 def kernels(mod):
-    """The kernels of a module, as for aarch64."""
+    """The kernels of a module, lowered as for aarch64."""
     lowering = stages()
     with AARCH64:
         mod = lowered_before(mod, lowering, lowering.lower)
@@ -109,7 +109,7 @@ def kernels(mod):
 
 
 def emulate(program, path, arrays):
-    """What the arrays are after the kernel."""
+    """The arrays after the kernel."""
     with path.open("wb") as file:
         file.write(struct.pack("<q", len(arrays)))
         for array in arrays:

@@ -44,13 +44,13 @@ PAGES = sorted(
 
 
 def prose(page: Path) -> str:
-    """The text without code, in which nothing is a link or a heading."""
+    """The text without code blocks, which contain no links or headings."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"`[^`\n]*`", lambda code: code[0].replace("[", "").replace("]", ""), text)
 
 
 def anchors(page: Path) -> set[str]:
-    """Those that GitHub gives to the headings of a page."""
+    """GitHub's anchors of the headings of a page."""
     found: dict[str, int] = {}
     for heading in re.findall(r"^#{1,6} +(.+?) *#*$", prose(page), re.MULTILINE):
         text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
@@ -81,7 +81,7 @@ def test_links(page):
 
 
 def test_every_page_is_reached():
-    """From the README, over the links of pages."""
+    """Every page is linked from the README, directly or indirectly."""
     reached, found = set(), [ROOT / "README.md"]
     while found:
         page = found.pop()
@@ -200,7 +200,7 @@ print(len(tasks()) - before, bound)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("threads, left", [(1, 0), (3, 4)])
 def test_a_server(threads, left, tmp_path):
-    """Instances do not wait for each other; workers outlive their thread, and are not bound."""
+    """Instances do not wait for each other; workers outlive their thread and are not pinned."""
     pytest.importorskip("torch")
     environment = {"TVM_NUM_THREADS": str(threads), "TVM_BIND_THREADS": "0"}
     number, bound = python(SERVER, tmp_path, **environment).split()
@@ -251,7 +251,7 @@ def test_another_architecture(tiny, tmp_path, monkeypatch):
 
 
 def test_api_pages(tmp_path):
-    """Each public name has its place, and no reference is left as it is written."""
+    """Each public name has an entry, and all references resolve."""
     pytest.importorskip("pdoc")
     path = os.pathsep.join(filter(None, sys.path))
     subprocess.run(

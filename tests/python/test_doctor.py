@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The doctor: what it says of probes that pass, fail, crash and hang, and of the installation."""
+"""The doctor's report on probes that pass, fail, crash and hang, and on the installation."""
 
 import io
 import json
@@ -259,7 +259,7 @@ def test_commit_of_a_checkout(monkeypatch, tmp_path):
     assert doctor.run([]).tvm.commit == head.stdout.strip()
 
 
-def test_commit_that_the_build_wrote_down(monkeypatch, tmp_path):
+def test_commit_recorded_by_the_build(monkeypatch, tmp_path):
     place_tvm(monkeypatch, tmp_path)
     monkeypatch.setitem(sys.modules, "tvm._version", SimpleNamespace(commit_id="g0123abc"))
     assert doctor.run([]).tvm.commit == "0123abc"
@@ -341,7 +341,7 @@ def test_render(width):
 
 
 def test_the_version_that_is_loaded_counts(monkeypatch):
-    """A directory on PYTHONPATH may hold another than the one that is installed."""
+    """A directory on PYTHONPATH may have a different version than the installed one."""
     monkeypatch.setattr("tvm_ffi.__version__", "0.1.15")
     [row] = doctor.run(["ffi-0.1.15"]).rows
     assert row.state is State.VIOLATED

@@ -67,8 +67,8 @@ def test_factories_are_seeded_and_leave_the_global_state_alone(name):
 
 
 @pytest.mark.parametrize("name", demo.MODELS)
-def test_the_signal_lives_to_the_end(name):
-    # Where it dies on the way, every compiler is right.
+def test_the_signal_does_not_vanish(name):
+    # With a vanishing signal, every compiler would pass.
     assert 0.05 < expected(name).std() < 5
 
 
@@ -176,7 +176,7 @@ def test_what_the_demo_accepts(row, problem, monkeypatch, capsys):
     assert "\x1b" not in captured.out + captured.err
 
 
-def test_forced_colours_in_a_log_are_no_terminal(monkeypatch, capsys):
+def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     row = demo.Row("dcgan", "torch", "NHWC", report())
     monkeypatch.setattr(demo, "compile_model", lambda name, watch: iter([watch.finish(row) or row]))

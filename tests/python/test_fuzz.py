@@ -30,7 +30,7 @@ from tests.fuzz.campaign import CAMPAIGNS, FAULTS, Result, Verdict, judge
 from tests.fuzz.journal import Journal
 from tvm_fixes.support.isolate import Outcome, OutcomeKind, run_all_forked
 
-# How many cases of each campaign there are: they take about as many seconds as the others.
+# The number of cases of each campaign, chosen for similar run times.
 CASES = {"onnx": 32, "torch": 6, "passes": 8, "verifier": 16}
 
 
@@ -69,7 +69,7 @@ def test_what_is_as_near_to_float64_as_the_oracle_is_equal() -> None:
     assert difference([np.nan, np.inf], [np.nan, np.inf]) == ""
     exact = [1.0, 2.0]
     assert difference([1.01, 2.0], [1.02, 2.0], exact, exact) == ""
-    # A rounding of the inputs moves it as far.
+    # Rounding the inputs changes the result as much.
     assert difference([1.01, 2.0], [1.0, 2.0], exact, [1.001, 2.0]) == ""
 
 

@@ -57,7 +57,7 @@ def test_results_within_rounding_are_right():
         (lambda x: op.floor_divide(x, relax.const(3.0)), [np.nan, np.nan, 0]),
     ],
 )
-def test_what_is_no_number_is_as_in_pytorch(operator, want):
+def test_nan_is_as_in_pytorch(operator, want):
     mod = build({"x": tensor(3)}, lambda _, x: operator(x))
     x = np.array([np.nan, -np.inf, 2], "float32")
     assert expected(mod, [x], 0).difference([np.array(want, "float32")]) is None
@@ -70,7 +70,7 @@ def test_what_cancels_may_be_zero_or_not():
 
 
 def test_no_extent_is_negative():
-    """A slice that ends before it begins has a negative one by TVM's type rule."""
+    """By TVM's type rule, a slice that ends before its begin has a negative extent."""
     for seed in range(60):
         mod = make_program(np.random.default_rng(seed), steps=6, only=["movement", "pool"]).mod
         assert {one.rule for one in tvm_fixes.verify(mod) if one.severity == "error"} == set()

@@ -63,7 +63,7 @@ def test_stages_have_names():
             "GuardFloatArithmetic",
             "GuardIntegerDivision",
             "GuardLongLoops",
-            "JoinSplitIndices",
+            "GuardSplitIndices",
             "CheckLowered",
         ),
     ]
@@ -83,7 +83,7 @@ def test_stages_are_visible_to_instruments():
     with tvm.transform.PassContext(instruments=[Names()]):
         relax.build(convolution(1), "llvm", relax_pipeline=pipeline(layout="NHWC"))
     stages_seen = [name for name in seen if name in ("Layout", "Legalize", "Lower", "CheckLowered")]
-    # A stage that runs TVM's passes does so as a sequence of its own name.
+    # A stage of TVM's passes runs them as a sequence with the stage's name.
     assert list(dict.fromkeys(stages_seen)) == ["Layout", "Legalize", "Lower", "CheckLowered"]
     assert {"ConvertLayout", "LegalizeOps", "VMShapeLower"} <= set(seen)
 
@@ -104,7 +104,7 @@ def converted_to(layout: str, rank: int) -> str:
 
 
 def around_transposed(rank: int) -> tuple[tvm.IRModule, list[np.ndarray]]:
-    """Three convolutions of 32 and 16 channels, the second transposed, and what they read.
+    """Three convolutions of 32 and 16 channels, the second transposed, with their inputs.
 
     The blocks of every packed layout divide these channels. Sums of integers are exact in any
     order.
@@ -130,7 +130,7 @@ def test_a_layout_is_that_of_every_convolution_in_any_rank(rank, layout):
     converted = layout_stage(layout)(mod)
     found = [c.attrs.data_layout for c in calls(converted) if "conv" in c.op.name]
     assert found == [layout.replace("HW", {1: "W", 2: "HW", 3: "DHW"}[rank])] * 3
-    # The last convolution writes what is wanted of it.
+    # The last convolution writes the requested layout.
     assert len(activation_transforms(converted)) == (0 if layout == "NCHW" else 1)
 
 
@@ -146,7 +146,7 @@ def test_the_numbers_are_the_same_in_any_layout(rank, layout):
     np.testing.assert_array_equal(run(mod, arrays[0], pipeline=pipeline(layout=layout)), expected)
 
 
-def test_the_layout_that_is_there_changes_nothing():
+def test_the_current_layout_changes_nothing():
     mod = convolution(2)
     tvm.ir.assert_structural_equal(layout_stage("NCHW")(mod), mod)
 
@@ -271,7 +271,7 @@ def test_unknown_shapes_are_named():
 
 
 def test_external_code_generation_is_no_false_alarm():
-    """An operator call that was handed to a function of another library is lowered."""
+    """An operator call offloaded to an external library counts as lowered."""
 
     @I.ir_module
     class Module:

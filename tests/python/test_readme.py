@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the README says is so: its length, its programs as they are printed, its quick start."""
+"""The README: its length, its programs as printed, its quick start."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def test_before_and_after(tmp_path):
 
 
 def test_quick_start(tmp_path):
-    """Its lines, where numbers may be others and the fixes are those of this CPU."""
+    """The output of the quick start; numbers may differ, and fixes depend on the CPU."""
     pytest.importorskip("onnxruntime")
     make, compile_model = re.findall(r"^    \.venv/bin/(\S+ .*)$", README, re.MULTILINE)
     [shown] = programs_of("README.md", "text")
@@ -100,7 +100,7 @@ def test_quick_start(tmp_path):
 
 
 def test_the_programs_run(tmp_path):
-    """Those of docs/passes.md as one, and that of docs/deploying.md without this package."""
+    """Run docs/passes.md as one program, and that of docs/deploying.md without this package."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("torch")
     onnx.save(onnx_conv((1, 3, 64, 64)), tmp_path / "model.onnx")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What docs/security.md states of files that come from someone else."""
+"""The claims of docs/security.md about untrusted files."""
 
 import ctypes
 import io
@@ -153,7 +153,7 @@ def graph_of(document):
 
 
 def replace(text, by):
-    """An edit that puts `by` wherever the JSON has `text`."""
+    """An edit that replaces `text` by `by` in the JSON."""
 
     def edit(document):
         changed = json.loads(json.dumps(document).replace(json.dumps(text), json.dumps(by)))
@@ -309,7 +309,7 @@ class TestProgramsOfPyTorch:
 
     @pytest.mark.parametrize("name", ["pickled example inputs", "pickled weight", "expression"])
     def test_it_runs_with_trust(self, dynamic, tmp_path, name):
-        """These are no harmless files."""
+        """Check that the payloads do run code."""
         path = rewrite(dynamic, tmp_path / "model.pt2", HOSTILE_PT2[name](tmp_path / "made"))
         fails(path, trust=True, compare=False)
         assert (tmp_path / "made").exists()
@@ -381,7 +381,7 @@ class TestProgramsOfPyTorch:
         assert f"{MODEL}: duplicate key" in fails(path)
 
     def test_a_file_is_opened_once(self, dynamic, tmp_path, monkeypatch):
-        """Another file that takes its place meanwhile is not read."""
+        """A file that replaces it meanwhile is not read."""
         path = tmp_path / "model.pt2"
         path.write_bytes(dynamic)
         check = pt2._check_format
@@ -404,7 +404,7 @@ class TestProgramsOfPyTorch:
         ]
         assert len(aten) > 250
         refused = {".".join(pair) for pair in aten if not is_safe(*pair)}
-        # Layouts that are not dense, and statistics of any length that are written.
+        # Non-dense layouts, and writes to statistics of any length.
         assert refused == {
             "_native_batch_norm_legit_functional.default",
             "_sparse_addmm.default",

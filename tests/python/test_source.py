@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.compile: what it takes, from files and factories to shapes and random inputs."""
+"""Sources of tvm_fixes.compile: files, factories, shapes and random inputs."""
 
 import sys
 import zipfile
@@ -60,7 +60,7 @@ def pt2_file(tmp_path):
 
 
 class TestSources:
-    """The same answer as the original's, from every form of it and in every layout."""
+    """Results equal the original's, for every source and layout."""
 
     @pytest.mark.parametrize("layout", [None, "NCHW", "NHWC"])
     def test_onnx_file(self, onnx_file, layout):
@@ -153,7 +153,7 @@ class TestSources:
         assert report.equal
         assert report.parameter_bytes == 8 * 8 * 4
 
-    def test_buffers_that_change_are_no_outputs(self):
+    def test_mutated_buffers_are_not_outputs(self):
         class Counter(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -281,7 +281,7 @@ class TestBadFiles:
         assert "ONNX" in fails(onnx_file)
 
     def test_onnx_cut_between_two_fields(self):
-        """What is left parses, as a model of opset 1."""
+        """The truncated file parses as a model of opset 1."""
         whole = onnx_conv()
         model = onnx.ModelProto(ir_version=whole.ir_version)
         model.graph.CopyFrom(whole.graph)
@@ -362,7 +362,7 @@ class TestBadFactories:
         assert "test_source.py:" in message
         assert capfd.readouterr() == ("", "")
 
-    def test_input_that_is_no_tensor(self):
+    def test_input_that_is_not_a_tensor(self):
         class Scale(nn.Module):
             def forward(self, x, factor):
                 return x * factor

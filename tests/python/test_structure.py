@@ -44,7 +44,7 @@ LAYERS = (
     "__init__",
     "__main__",
 )
-"""The modules and packages of tvm_fixes: each imports what stands above it, or in its own line.
+"""The modules and packages of tvm_fixes: each imports only those above it, or in its own line.
 
 A module of a package that has no entry of its own belongs to the package's.
 """
@@ -120,7 +120,7 @@ def test_imports_go_down():
 
 
 def test_no_circle():
-    """A package is run before its modules are, and imports some of them."""
+    """A package's __init__ runs before its modules, and imports some of them."""
     graphlib.TopologicalSorter(GRAPH).prepare()
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What ``ci/toolchain.sh`` says of a machine that cannot build tvm-fixes."""
+"""Messages of ``ci/toolchain.sh`` on machines that cannot build tvm-fixes."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ import tvm.testing
 
 SCRIPT = Path(__file__).parents[2] / "ci" / "toolchain.sh"
 COMPILES = "cat >/dev/null"
-"""What a compiler does that takes every program."""
+"""A fake compiler that accepts every program."""
 
 
 def program(path: Path, *lines: str) -> Path:
@@ -43,7 +43,7 @@ def compiler(tmp_path):
     return program(tmp_path / "compiler", COMPILES)
 
 
-def test_nothing_where_all_is_there(compiler):
+def test_complete_toolchain_prints_nothing(compiler):
     assert said(sys.executable, compiler) == []
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Models that compute with shapes equal ONNX Runtime and PyTorch, in all forms and sizes."""
+"""Models that compute with shapes, in all forms and sizes, against ONNX Runtime and PyTorch."""
 
 import itertools
 from collections.abc import Callable
@@ -45,11 +45,11 @@ pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore")]
 MODELS: dict[str, Model] = dict(onnx_models()) | dict(torch_models())
 
 REFUSED = {
-    # How many axes are left depends on which extents are 1.
+    # The rank depends on which extents are 1.
     "squeeze_all": (Form.BY_HAND,),
     "torch_squeeze_all": (Form.TORCHSCRIPT, Form.DYNAMO),
 }
-"""What nobody can know when a model with symbols is imported."""
+"""Models with shapes that are undecidable at import."""
 
 UNKNOWN_SHAPE = "passed, of unknown shape"
 
@@ -76,7 +76,7 @@ CASES = [
 
 @cache
 def source_of(case: Case) -> onnx.ModelProto | torch.export.ExportedProgram:
-    """What is imported."""
+    """The imported model."""
     model = MODELS[case.name]
     if case.form is Form.EXPORTED:
         return model.exported(case.is_symbolic)
@@ -84,13 +84,13 @@ def source_of(case: Case) -> onnx.ModelProto | torch.export.ExportedProgram:
 
 
 def expected_of_onnx(model: onnx.ModelProto, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The outputs, or None where the inputs are rejected.
+    """The outputs, or None if the inputs are rejected.
 
-    ONNX Runtime rejects models, too, that would fail in a branch that is not taken.
+    ONNX Runtime also rejects models that would fail only in an untaken branch.
     """
     try:
         return onnx_runtime(model, *inputs)
-    except Exception:  # its exceptions have no base of their own
+    except Exception:  # its exceptions have no common base class
         names = [value.name for value in model.graph.input]
         try:
             return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
@@ -105,7 +105,7 @@ def runs_of(case: Case) -> list[tuple[list[np.ndarray], list[np.ndarray] | None]
     for sizes in model.sizes if case.is_symbolic else model.sizes[:1]:
         inputs = model.inputs(sizes)
         if isinstance(source, onnx.ModelProto):
-            if case.form is not Form.BY_HAND:  # exporters leave out what is not used
+            if case.form is not Form.BY_HAND:  # exporters drop unused inputs
                 names = {value.name for value in source.graph.input}
                 inputs = [x for index, x in enumerate(inputs) if f"x{index}" in names]
             runs.append((inputs, expected_of_onnx(source, inputs)))
@@ -116,7 +116,7 @@ def runs_of(case: Case) -> list[tuple[list[np.ndarray], list[np.ndarray] | None]
 
 
 def outcome(case: Case, importers: dict[type, Callable[..., Any]], pipeline: str) -> Result:
-    """How `case` ends."""
+    """The outcome of `case`."""
     source, runs = source_of(case), runs_of(case)
     try:
         mod = importers[type(source)](source)
@@ -200,7 +200,7 @@ def test_model(case: Case, coverage_table: CoverageTables) -> None:
 
 @pytest.mark.skipif("config.getoption('tier') != 'full'", reason="hundreds are built")
 def test_of_tvm_alone(coverage_table: CoverageTables) -> None:
-    """For the table; what TVM gets right is not lost, or the model is not what it was."""
+    """Fill in TVM's column of the table, and check that what TVM gets right stays right."""
     for case in CASES:
         source_of(case)
     results = run_each(CASES, run_stock, disabled=switches.FIX_IDS)
@@ -222,9 +222,9 @@ def test_of_tvm_alone(coverage_table: CoverageTables) -> None:
 def test_of_tvm_behind_a_simplifier(
     package: str, simplify: Callable[..., onnx.ModelProto], coverage_table: CoverageTables
 ) -> None:
-    """For the table, where the package is installed."""
+    """Fill in the table if the simplifier's package is installed."""
     simplifier = pytest.importorskip(package, reason=f"compares with {package}, if it is there")
-    # The shapes of outputs, without which simplifiers reject a model, are known to exporters alone.
+    # Simplifiers require output shapes, which only exporters know.
     cases = [case for case in CASES if case.form in (Form.TORCHSCRIPT, Form.DYNAMO)]
     importers = {onnx.ModelProto: lambda model: tvm_from_onnx(simplify(simplifier, model))}
     run = partial(outcome, importers=importers, pipeline="default")

@@ -161,7 +161,7 @@ def test_linear(cases: list[Linear], decompose: bool) -> None:
 
 @dataclass(frozen=True)
 class ScaledSum:
-    """addmm, and baddbmm where there is a batch, of every addend that PyTorch broadcasts."""
+    """addmm, or baddbmm with a batch, with every addend that PyTorch broadcasts."""
 
     dtype: torch.dtype
     batch: int | None
@@ -408,7 +408,7 @@ class Generator(nn.Module):
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float64), ids=str)
 @torch.no_grad()
 def test_network(dtype: torch.dtype) -> None:
-    """Each layer rounds once, so that the whole stays within a few units in the last place."""
+    """Each layer rounds once, so the result stays within a few ulp."""
     torch.manual_seed(0)
     module = Generator().eval().to(dtype)
     z = random(2, 16, dtype=dtype, seed=0)

@@ -47,7 +47,7 @@ FUNCTIONS = {
     "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)),
 }
 ONLY_DECOMPOSED = ("logsigmoid", "hardshrink", "threshold")
-# What adds numbers of opposite signs is as near as these are large.
+# With cancellation, the error is relative to the operands.
 ABSOLUTE = {"logaddexp": 4.0}
 
 
@@ -68,7 +68,7 @@ def run_with_fixes(mod: tvm.IRModule, *inputs: torch.Tensor) -> list[torch.Tenso
 
 
 def check_near(got: torch.Tensor, x: torch.Tensor, name: str) -> None:
-    """Hold a function to float64, to some units in the last place."""
+    """Compare a function with its float64 result, within a few ulp."""
     truth = FUNCTIONS[name](x.double())
     expected = truth.to(x.dtype)
     assert got.dtype == x.dtype, name
@@ -105,7 +105,7 @@ def test_activations_of_an_exported_program(dtype: torch.dtype, decompose: bool)
         check_near(got, x, name)
 
 
-# Which of the outputs are lowered by TVM itself.
+# Indices of the outputs that TVM itself lowers.
 GELUS = (5, 6, 13)
 
 
@@ -194,7 +194,7 @@ def test_average_pooling_of_data_without_a_batch() -> None:
 def test_grid_sample() -> None:
     """With coordinates inside and outside; the grid is not square."""
     data = {2: torch.randn(2, 3, 5, 7), 3: torch.randn(2, 3, 3, 4, 5)}
-    # Two rows: what reads the grid as [N, 2, H, W] accepts it.
+    # Two rows, so that an importer that misreads the grid as [N, 2, H, W] accepts it.
     grids = {2: torch.rand(2, 2, 6, 2) * 3 - 1.5, 3: torch.rand(2, 3, 4, 5, 3) * 3 - 1.5}
     options = [
         (2, "bilinear", "zeros", 1),

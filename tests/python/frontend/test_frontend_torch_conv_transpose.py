@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Transposed convolutions of PyTorch are imported right by both importers, in every form."""
+"""Transposed convolutions of PyTorch, in every form, by both importers."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ EVERY_FIX_OFF = {switches.ENVIRONMENT_VARIABLE: ",".join(switches.FIX_IDS)}
 def run_layers(
     layers: Sequence[Layer], importer: Callable[[Layer], tvm.IRModule]
 ) -> list[torch.Tensor | Exception]:
-    """The output of each layer, or what stands in its way."""
+    """The output or the exception of each layer."""
     results: dict[str, torch.Tensor | Exception] = {}
     mods = {}
     for layer in layers:
@@ -84,7 +84,7 @@ def chunks(layers: Sequence[Layer]) -> list[list[Layer]]:
 @pytest.mark.parametrize("name", IMPORTERS)
 @pytest.mark.parametrize("layers", chunks(sample(LAYERS, 12)), ids=lambda layers: str(layers[0]))
 def test_layers(name: str, layers: list[Layer], coverage_table: CoverageTables) -> None:
-    """The table tells, besides, how TVM does with its own importer and operators."""
+    """The table also has the results of TVM's own importer and operators."""
 
     def imported(of: ModuleType) -> Callable[[Layer], tvm.IRModule]:
         def from_exported(layer: Layer) -> tvm.IRModule:
@@ -134,7 +134,7 @@ def test_conv_transpose_of_rank(rank: int) -> None:
 
 
 class OutputSize(nn.Module):
-    """A transposed convolution of stride 2 that is asked for an output size."""
+    """A transposed convolution of stride 2 with an output_size."""
 
     def __init__(self, size: Sequence[int]) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def test_from_fx_rejects_an_output_size_that_depends_on_a_symbol() -> None:
 
 
 class Skip(nn.Module):
-    """An output size that follows the size of another feature map, whatever it is."""
+    """An output_size that depends on the size of another feature map."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators that PyTorch takes apart further than its core set, and the statistics of norms."""
+"""Operators that PyTorch decomposes beyond its core set, and the statistics of norms."""
 
 import math
 
@@ -28,7 +28,7 @@ NAN, INF = math.nan, math.inf
 
 
 def check(function, *inputs: torch.Tensor, tolerance: float = 1e-5) -> None:
-    """Hold the outputs of a function to PyTorch's."""
+    """Compare the outputs of a function with PyTorch's."""
     mod = import_exported(Call(function), inputs)
     vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
     outputs = vm["main"](*(tvm.runtime.from_dlpack(x) for x in inputs))
@@ -116,7 +116,7 @@ def test_operators_without_converter() -> None:
 
 
 def test_adaptive_maxima_of_any_extents() -> None:
-    """The example's extents are multiples of the result's, those of other inputs are not."""
+    """The example's extents are multiples of the result's; those of other inputs are not."""
 
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rows = F.adaptive_max_pool1d(x.flatten(0, 1), 4)

@@ -42,7 +42,7 @@ def assigned(x, index, value):
 
 
 def check(functions, **tolerance):
-    """That each function, with its inputs, is what PyTorch computes."""
+    """Assert that each function equals PyTorch on its inputs."""
     mods, inputs, expected = {}, {}, {}
     for name, (function, *arguments) in functions.items():
         expected[name] = function(*arguments)

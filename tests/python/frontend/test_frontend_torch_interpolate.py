@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Interpolation is imported as PyTorch computes it, by both importers."""
+"""Interpolation, by both importers, compared with PyTorch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class Resize:
 
 @st.composite
 def resizes(draw: st.DrawFn) -> Resize:
-    """Any interpolation that PyTorch accepts, of small extents."""
+    """A random interpolation that PyTorch accepts, with small extents."""
     rank = draw(st.sampled_from((1, 2, 2, 3)))
     mode = draw(st.sampled_from(MODES[rank]))
     options: dict[str, Any] = {"mode": mode}
@@ -124,7 +124,7 @@ SIZES = (1, 2, 3, 8, 11, 16, 40, 82, 123)
 @pytest.mark.parametrize("mode", ("nearest", "nearest-exact"))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.uint8), ids=name_of)
 def test_nearest_takes_the_very_elements(mode: str, dtype: torch.dtype) -> None:
-    """In every dtype the coordinates are rounded as PyTorch rounds them in it."""
+    """Coordinates are rounded as in PyTorch, in every dtype."""
     pairs = sample([(extent, size) for extent in EXTENTS for size in SIZES], 32)
     inputs = [torch.arange(extent).to(dtype).expand(1, 1, 2, extent) for extent, _ in pairs]
     functions = {
@@ -138,7 +138,7 @@ def test_nearest_takes_the_very_elements(mode: str, dtype: torch.dtype) -> None:
 
 
 def test_doubling_is_one_resize() -> None:
-    """What a layout propagates through; its coordinates are exact."""
+    """A single operator keeps layouts propagating; its coordinates are exact."""
 
     @I.ir_module
     class Expected:
@@ -276,7 +276,7 @@ def test_integers_are_interpolated_by_nearest_alone() -> None:
 
 @pytest.mark.parametrize("options", ({"size": (11, 5)}, {"scale_factor": 2, "mode": "bilinear"}))
 def test_from_fx_of_a_channels_last_model(options: dict[str, Any]) -> None:
-    """TVM's option: the data of the traced functions is (N, H, W, C)."""
+    """TVM's option for traced functions with (N, H, W, C) data."""
     x = random(2, 8, 6, 3, dtype=torch.float32, seed=0)
     mod = import_fx(Interpolate(**options), (x,), default_image_layout="NHWC")
     expected = F.interpolate(x.permute(0, 3, 1, 2), **options).permute(0, 2, 3, 1)
@@ -297,7 +297,7 @@ def test_size_of_another_tensor(name: str) -> None:
 
 
 def test_infinity_stays_where_it_is() -> None:
-    """A tap that an output element does not have is no product of zero and infinity."""
+    """A missing tap must not become zero times infinity."""
     x = torch.zeros(1, 1, 7, 9, dtype=torch.float64)
     x[..., -1] = torch.inf
     module = Interpolate(size=(7, 4), mode="bilinear", antialias=True)

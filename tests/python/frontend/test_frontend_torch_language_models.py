@@ -38,7 +38,7 @@ transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore")]
 
 VOCABULARY, HEAD = 50, 16
-# PyTorch takes most of a test's time, a layer for a layer, to export and decompose.
+# PyTorch's export and decomposition take most of a test's time, in proportion to the layers.
 LAYERS = 2 if is_full() else 1
 SMALL = {
     "vocab_size": VOCABULARY,
@@ -88,7 +88,7 @@ class Logits(nn.Module):
 
 
 class Step(nn.Module):
-    """A step of decoding: the keys and values so far are inputs, those behind it outputs."""
+    """A decoding step: past keys and values are inputs, updated ones outputs."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -152,9 +152,9 @@ class Model:
     inputs : callable
         Makes its inputs for a batch and a length.
     dynamic : tuple
-        For each input, by axis, the dim that it is where shapes are dynamic.
+        The dynamic dims of each input, by axis.
     attentions : tuple of str
-        The implementations of attention that it has.
+        The supported implementations of attention.
     """
 
     make: Callable[[str], nn.Module]

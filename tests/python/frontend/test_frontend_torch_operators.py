@@ -86,7 +86,7 @@ def test_batch_norm_in_eval_mode(way: str) -> None:
     ids=str,
 )
 def test_batch_norm_of_the_batch(way: str, options: dict) -> None:
-    """In training mode, and where there are no running statistics."""
+    """Batch norm in training mode, and without running statistics."""
     cases: Modules = {}
     for rank, shapes in BATCH_NORM_SHAPES.items():
         for shape in shapes:
@@ -196,7 +196,7 @@ def test_from_fx_rejects_negative_padding() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_prelu_is_one_operator(way: str) -> None:
-    """With a slope for each channel or one for all; PyTorch's channels are axis 1 if unbatched."""
+    """One slope per channel or for all; in PyTorch the channels are axis 1 even without a batch."""
     shapes = ((4,), (2, 4), (2, 4, 3), (2, 4, 3, 5), (2, 4, 2, 3, 2))
     floats = itertools.cycle((torch.float16, torch.float32, torch.float64))
     cases: Modules = {}
@@ -212,7 +212,7 @@ def test_prelu_is_one_operator(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_prelu_that_tvm_has_no_operator_for(way: str) -> None:
-    """In bfloat16, of a scalar, and along an axis of symbolic extent."""
+    """PReLU in bfloat16, of a scalar, and along a symbolic axis."""
     cases = {
         "bfloat16": (
             randomize(nn.PReLU(3), torch.bfloat16),

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators whose dtype is not that of their operands give what PyTorch gives."""
+"""Type promotion, compared with PyTorch."""
 
 import pytest
 import torch
@@ -206,7 +206,7 @@ def test_bounds_that_the_dtype_does_not_hold() -> None:
 
 
 def test_numbers_that_the_dtype_does_not_hold() -> None:
-    """They wrap around, in comparisons too."""
+    """Out-of-range numbers wrap around, also in comparisons."""
     x = torch.tensor([0, 1, 5, 255], dtype=torch.uint8)
     check_function(
         lambda x: (

@@ -27,7 +27,7 @@ NAN, INF = math.nan, math.inf
 
 
 def check_exactly(function, *inputs: torch.Tensor) -> None:
-    """Hold the outputs of a function to PyTorch's, bit by bit but for NaN and signs of zero."""
+    """Compare outputs with PyTorch's exactly, except for NaN payloads and signs of zero."""
     mod = import_exported(Call(function), inputs)
     executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
     given = [tvm.runtime.from_dlpack(x) for x in inputs]
@@ -76,7 +76,7 @@ def test_axes_of_a_tensor_without_axes() -> None:
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.float16))
 def test_quotients_and_remainders(dtype: torch.dtype) -> None:
-    """There are 9 times 0.1 in 1 and a remainder of nearly 0.1, since 0.1 is rounded up."""
+    """1 // 0.1 is 9 with a remainder of nearly 0.1, since 0.1 is rounded up."""
     pairs = [(1, 0.1), (-1, 0.1), (5.5, -2), (-5.5, 2), (7, INF), (-2, INF), (2, -INF), (1, 0)]
     pairs += [(INF, 3), (0, 3), (3, NAN), (-0.3, 0.1), (1000, 3)]
     x, y = torch.tensor(pairs, dtype=torch.float64).to(dtype).unbind(1)
@@ -146,7 +146,7 @@ def test_fills_of_bfloat16_with_symbolic_sizes() -> None:
 
 
 def test_elements_selected_by_a_mask() -> None:
-    """As many as are found; joined with others, and of what is repeated along the mask."""
+    """Results of data-dependent size, also concatenated and on broadcast data."""
     check_function(
         lambda x, mask, y, column: (
             torch.cat([torch.masked_select(x, mask).unsqueeze(1), y]),

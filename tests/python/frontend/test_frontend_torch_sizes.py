@@ -56,7 +56,7 @@ def test_elements_from_the_end() -> None:
 
 
 def test_narrow_of_a_program_that_is_not_decomposed() -> None:
-    """TVM takes the length for the end."""
+    """TVM mistakes the length for the end."""
     mod = import_exported(Call(lambda x: x.narrow(0, 1, 2)), (X,), decompose=False)
     assert mod["main"].ret_ty.shape[0] == 2
 
@@ -113,7 +113,7 @@ def test_cat_leaves_out_what_is_empty() -> None:
 
 
 def test_inputs_with_expressions() -> None:
-    """The size of one input is that of the other and 1; loaded from a file, too."""
+    """One input is longer than the other by 1; also loaded from a file."""
     rows = torch.export.Dim("rows", min=4, max=40)
     program = torch.export.export(
         Call(lambda x, y: y[: x.shape[0]] + x),
@@ -131,7 +131,7 @@ def test_inputs_with_expressions() -> None:
 
 
 def test_squeezes() -> None:
-    """What is symbolic is not 1."""
+    """A symbolic extent is not 1."""
     check_function(
         lambda x: (x.unsqueeze(1).squeeze(), x.squeeze(0), x[None].squeeze((0, 1, 2))),
         X,
@@ -163,7 +163,7 @@ def test_floats_of_sizes() -> None:
     )
 
 
-def test_as_many_of_the_largest_as_a_size_says() -> None:
+def test_topk_by_a_size() -> None:
     check_function(
         lambda x: (*x.topk(x.shape[0] - 2, 0), *x.topk(x.shape[0] - 2, 0, largest=False)),
         X,
@@ -177,7 +177,7 @@ def halves_and_thirds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def test_multiples() -> None:
-    """Of a symbol that no input has; others are rejected when the model runs."""
+    """Multiples of a symbol that no input has; other sizes are rejected at run time."""
     rows = torch.export.Dim("rows", min=2, max=9)
     inputs = [
         (

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Weights of PyTorch programs: as large in the library as in the model, and the same numbers."""
+"""Weights of PyTorch programs do not grow in the library, and results are unchanged."""
 
 from collections.abc import Callable
 from math import prod
@@ -76,7 +76,7 @@ class AttentionBlock(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """The embedding is the head as well."""
+    """The embedding is tied to the output head."""
 
     def __init__(self, words: int, width: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def values(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def models() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
-    """The layers whose weights grow in TVM, and those whose weights do not, with inputs."""
+    """Layers with weights that grow in TVM, and others, each with inputs."""
     torch.manual_seed(0)
     linear = nn.Linear(64, 96)
     encoder = nn.TransformerEncoderLayer(64, 4, 128, dropout=0, batch_first=True)
@@ -204,7 +204,7 @@ def constant_bytes(function: relax.Function) -> int:
     return sum(sizes.values())
 
 
-# Those of TVM's import that do not grow, or hardly.
+# Weights that hardly grow with TVM's import.
 _STAY_SMALL = {
     "linear of 2 axes",
     "linear of 4 axes",
@@ -216,7 +216,7 @@ _STAY_SMALL = {
     "weight norm",
 }
 
-# One row is smaller than the constants of a kernel; what is free is not counted.
+# Room for the constants of a kernel, which may exceed a row.
 _SLACK = 256
 
 
@@ -233,7 +233,7 @@ def test_no_weight_grows_and_all_numbers_are_right() -> None:
         mods[name] = import_exported(module.eval(), inputs)
         matmuls = calls(mods[name], "relax.matmul")
         assert matmuls or names[name] in ("repeated row", "expanded addend")
-        # The importer broadcasts what the model itself does, no more.
+        # The importer adds no broadcasts to those of the model.
         if "expanded" not in names[name]:
             assert count(mods[name], "relax.broadcast_to") == 0, names[name]
     target = tvm.target.Target("llvm")
@@ -261,14 +261,14 @@ def test_no_weight_grows_and_all_numbers_are_right() -> None:
     ids=["linear", "LSTM"],
 )
 def test_tvm_folds_what_is_imported_to_the_size_of_the_weights(module, inputs) -> None:
-    """No pass of this project is needed for it."""
+    """This needs no pass of this project."""
     mod = import_exported(module.eval(), inputs)
     folded = relax.transform.FoldConstant()(mod)
     assert constant_bytes(folded["main"]) <= 1.1 * parameter_bytes(module)
 
 
 class TestLibrary:
-    """The file itself, of models that are large enough for the code not to count."""
+    """The size of the library, for models large enough to neglect the code."""
 
     def test_linear_on_a_transposed_input(self) -> None:
         module = Call(lambda s, x: s.f(x.transpose(1, 2)), f=nn.Linear(512, 1024))

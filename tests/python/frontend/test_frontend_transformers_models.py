@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Transformers and vision models equal PyTorch through each exporter, of static and dynamic batch.
+"""Transformers and vision models through each exporter, with static and dynamic batch.
 
 Small configurations with random weights.
 """
@@ -181,7 +181,7 @@ MODELS = {
     "whisper": Model(whisper, lambda batch: (torch.randn(batch, 4, 16), tokens(batch, 5))),
 }
 
-# What PyTorch's own exporters reject: a branch on the length of what is padded, and aten::diff.
+# Rejected by PyTorch's exporters: a branch on the padded length, and aten::diff.
 _NOT_EXPORTED = {
     ("encodec decoder", Form.EXPORTED),
     ("encodec decoder", Form.DYNAMO),
@@ -199,7 +199,7 @@ def exported(
 ) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=2, max=16)
     shapes = tuple({0: batch} for _ in inputs)
-    # The inputs of a module with a parameter for all are in a tuple of their own.
+    # A module with a single variadic parameter takes its inputs as a nested tuple.
     shapes = (shapes,) if isinstance(module, Outputs) else shapes
     return torch.export.export(module, inputs, dynamic_shapes=shapes if is_dynamic else None)
 

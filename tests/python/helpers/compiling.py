@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the tests of tvm_fixes.compile share."""
+"""Helpers for the tests of tvm_fixes.compile."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tvm_fixes.errors import CompileError
 
 
 def fails(source, error=CompileError, **arguments) -> str:
-    """The message of what `compile` raises, which is one line."""
+    """Return the error message of `compile`, and assert that it is one line."""
     with pytest.raises(error) as raised:
         compile_model(source, **arguments)
     assert "\n" not in raised.value.message

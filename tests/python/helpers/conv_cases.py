@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Calls of ``relax.nn.conv*d`` and ``relax.nn.conv*d_transpose``: cases, grids, random ones."""
+"""Calls of ``relax.nn.conv*d`` and ``relax.nn.conv*d_transpose``: grids and random cases."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ AXES = {1: "W", 2: "HW", 3: "DHW"}
 
 @dataclass(frozen=True)
 class Case:
-    """One call; what has a value for each spatial axis has it in the order depth, height, width."""
+    """One call. Values per spatial axis are in the order depth, height, width."""
 
     data_layout: str = "NCHW"
     kernel_layout: str = "IOHW"
@@ -66,7 +66,7 @@ class Case:
 
     @property
     def terms(self) -> int:
-        """The largest number of products that are summed into one element."""
+        """The maximum number of products summed into one element."""
         return self.channels // self.groups * int(np.prod(self.kernel))
 
     def shapes(self) -> tuple[list[int], list[int]]:
@@ -83,12 +83,12 @@ class Case:
         )
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Random data and kernel; the same for equal cases."""
+        """Random data and kernel, deterministic for equal cases."""
         rng = np.random.default_rng(zlib.crc32(repr(self).encode()))
         return tuple(rng.standard_normal(s).astype(numpy_dtype(self.dtype)) for s in self.shapes())
 
     def arguments(self) -> dict:
-        """The arguments of operator and reference besides data, kernel and dtype."""
+        """The arguments of operator and reference except data, kernel and dtype."""
         arguments = {
             "strides": self.stride,
             "padding": self.padding,
@@ -133,12 +133,12 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def common_layouts(axes: str) -> list[str]:
-    """Those of data and output that are in use."""
+    """Common layouts of data and output."""
     return [f"NC{axes}", f"N{axes}C", f"NC{axes}4c", f"NC{axes}8c", f"NC{axes}16c"]
 
 
 def packed_layouts(axes: str) -> list[str]:
-    """Of data and output: blocks of the channels, of any other axis, of several, at any place."""
+    """Packed layouts of data and output: blocks of one or more axes in any position."""
     inner = axes[-1].lower()
     return [
         *common_layouts(axes)[2:],
@@ -175,9 +175,9 @@ def permutations(letters: str) -> list[str]:
 def layout_grid(rank: int, *, transposed: bool = True) -> list[Case]:
     """Every kind of combination of the layouts of data, kernel and output.
 
-    All that are in use with one another, and likewise all with blocks, in one and in two groups;
-    every permutation of the axes of each, in 1-D with one another and else with the common ones of
-    the others; and blocks that do not divide the channels of the output.
+    All pairs of common layouts, and all pairs of packed layouts, in one and in two groups; every
+    permutation of the axes of each operand, in 1-D with one another and otherwise with common
+    layouts of the others; and blocks that do not divide the output channels.
     """
     axes = AXES[rank]
     plain, kernels = permutations("NC" + axes), permutations("IO" + axes)
@@ -196,7 +196,7 @@ def layout_grid(rank: int, *, transposed: bool = True) -> list[Case]:
     chosen += itertools.product(common[:2], packed_kernels, common[:2])
     chosen += itertools.product(packed, common_kernels[:4], common[:2])
     chosen += itertools.product(common[:2], common_kernels[:4], packed)
-    combinations = list(dict.fromkeys(chosen))  # each once, in order
+    combinations = list(dict.fromkeys(chosen))  # without duplicates, in order
 
     def cases(groups: int, group_out: int, channels: int) -> Iterator[Case]:
         for data, kernel, out in combinations:
@@ -227,7 +227,7 @@ def layout_grid(rank: int, *, transposed: bool = True) -> list[Case]:
         for case in cases(1, 16, 32)
         if has_blocks(case.out_layout) and not has_blocks(case.kernel_layout)
     ]
-    # Next to each other what differs in the kernel's layout, since it shares a lowered function.
+    # Group cases that differ only in the kernel layout, which share a lowered function.
     return sorted(result, key=lambda case: (case.data_layout, case.out_layout, case.group_out))
 
 
@@ -256,9 +256,9 @@ def _geometries(rank: int) -> Iterator[dict]:
 
 
 def geometry_grid(rank: int, *, transposed: bool = True) -> list[Case]:
-    """Strides, paddings, dilations, groups, dtypes, dynamic extents in layouts that are in use."""
+    """Strides, paddings, dilations, groups, dtypes and dynamic extents in common layouts."""
     axes = AXES[rank]
-    # TVM itself lowers a forward convolution whose layouts are all plain.
+    # TVM itself lowers a forward convolution with plain layouts.
     layouts = (f"NC{axes}" if transposed else f"NC{axes}4c", f"N{axes}C")
     kernels = [f"IO{axes}", f"OI{axes}", f"{axes}IO", f"{axes}OI"]
     dtypes = ("float16", "bfloat16", "float32", "float64")
@@ -270,7 +270,7 @@ def geometry_grid(rank: int, *, transposed: bool = True) -> list[Case]:
         largest = tuple(
             max(s, d) - 1 for s, d in zip(geometry["stride"], geometry["dilation"], strict=True)
         )
-        # The kernel layouts next to each other, since they share a lowered function.
+        # Group the kernel layouts, which share a lowered function.
         cases += [
             Case(
                 data,
@@ -313,7 +313,7 @@ EDGES = {
     "float32-to-float16": Case(out_dtype="float16"),
     "float32-to-float64": Case(out_dtype="float64"),
     "one-output-channel": Case(group_out=1),
-    # FlattenBuffer would turn this into another index if it saw floordiv in it
+    # FlattenBuffer would change this index if it contained a floordiv
     "fused-rows": Case(
         "NHWC",
         "HWIO",
@@ -359,7 +359,7 @@ EDGES = {
 
 @st.composite
 def random_cases(draw: st.DrawFn, transposed: bool = True) -> Case:
-    """Any valid case of small extents, in any rank, with blocks of any axes at any place."""
+    """A random valid case with small extents, of any rank, with blocks of any axes."""
     rank = draw(st.integers(1, 3))
     axes = AXES[rank]
     each = lambda low, high: draw(st.tuples(*[st.integers(low, high)] * rank))  # noqa: E731
@@ -371,7 +371,7 @@ def random_cases(draw: st.DrawFn, transposed: bool = True) -> Case:
         return "".join(draw(st.permutations(parts))), blocks
 
     def multiple(blocks: dict[str, int], axis: str, least: int) -> int:
-        """The least multiple of the block of `axis` that is not below `least`."""
+        """The smallest multiple of the block of `axis` that is at least `least`."""
         block = blocks.get(axis, 1)
         return -(-least // block) * block
 
@@ -381,7 +381,7 @@ def random_cases(draw: st.DrawFn, transposed: bool = True) -> Case:
     extent = tuple(map(multiple, [data_blocks] * rank, axes, each(1, 5)))
     kernel = tuple(map(multiple, [kernel_blocks] * rank, axes, each(1, 4)))
     group_in, group_out = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    # Whole blocks in a group are whole blocks in all groups.
+    # A whole number of blocks in a group is one in all groups.
     blocks = math.lcm(data_blocks.get("C", 1), kernel_blocks.get("I", 1))
     group_in = multiple({"C": blocks}, "C", group_in)
     group_out = multiple(kernel_blocks, "O", group_out)
@@ -423,7 +423,7 @@ def random_cases(draw: st.DrawFn, transposed: bool = True) -> Case:
 
 
 def unknown_columns(transposed: bool) -> list[Case]:
-    """Extents that are known when it runs, around those of a tile, with vectors of channels."""
+    """Cases of dynamic extents around the size of a tile, vectorized over channels."""
     geometries = [
         {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1)},
         {"kernel": (3, 5), "stride": (2, 2), "padding": (1, 2, 1, 2)},

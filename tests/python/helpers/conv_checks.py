@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the tests of the convolutions' lowerings share: modules of cases, and the comparisons."""
+"""Helpers for the tests of convolution lowerings: modules of cases, and comparisons."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -31,9 +31,9 @@ from helpers.coverage_tables import CoverageTables
 from helpers.relax_modules import build, call, calls, merge
 
 CPU = tvm.target.Target("llvm")
-# LLVM's optimizations take most of the time; what is multiplied with what is decided before.
+# LLVM's optimizations take most of the time and do not matter for correctness.
 UNOPTIMIZED_CPU = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-# How many functions one module holds: building many small modules takes longer.
+# The number of functions per module: building many small modules takes longer.
 FUNCTIONS_PER_BUILD = 64
 
 
@@ -42,7 +42,7 @@ def names(cases: Sequence[Case]) -> list[str]:
 
 
 def module(*cases: Case, constant_kernel: np.ndarray | None = None) -> tvm.IRModule:
-    """Each call in a function of its own, all in one module; one alone is called ``main``."""
+    """One module with a function per call; a single one is called ``main``."""
 
     def single(case: Case) -> tvm.IRModule:
         inputs = case.inputs()
@@ -62,7 +62,7 @@ def legalized(mod: tvm.IRModule, target: tvm.target.Target | None) -> tvm.IRModu
 
 
 def prim_func(mod: tvm.IRModule) -> tirx.PrimFunc:
-    """The one lowered convolution in `mod`."""
+    """The only lowered convolution in `mod`."""
     (found,) = (f for v, f in mod.functions.items() if v.name_hint.startswith("conv"))
     return found
 
@@ -76,7 +76,7 @@ def allocations(func: tirx.PrimFunc) -> list[tirx.Buffer]:
 
 
 def live_allocations(func: tirx.PrimFunc) -> list[tirx.Buffer]:
-    """The buffers, no larger than what is in use at a time."""
+    """The buffers, compacted to the live region."""
     passes = [
         tvm.s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         tvm.s_tir.transform.ConvertBlocksToOpaque(),
@@ -92,7 +92,7 @@ def loops(func: tirx.PrimFunc) -> list[tirx.For]:
 
 
 def operators(mod: tvm.IRModule) -> list[str]:
-    """The names of what ``main`` calls, in order: an operator's, or that of call_tir's function."""
+    """The callees of ``main`` in order: operators, and the functions of call_tir."""
     return [
         found.args[0].name_hint if found.op.name == "relax.call_tir" else found.op.name
         for found in calls(mod)
@@ -100,7 +100,7 @@ def operators(mod: tvm.IRModule) -> list[str]:
 
 
 def batches(cases: Sequence[Case]) -> list:
-    """Parameters of a test: as many cases as one module holds."""
+    """Test parameters: batches of cases that fit in one module."""
     starts = range(0, len(cases), FUNCTIONS_PER_BUILD)
     ends = [min(i + FUNCTIONS_PER_BUILD, len(cases)) for i in starts]
     return [
@@ -110,7 +110,7 @@ def batches(cases: Sequence[Case]) -> list:
 
 
 def assert_layouts(cases: Sequence[Case], tables: CoverageTables, table: str) -> None:
-    """Cases of a grid of layouts, counted in `table` by operator and kinds of layouts."""
+    """Check cases of a layout grid; count them in `table` by operator and kinds of layouts."""
     kind = lambda layout: "blocks" if has_blocks(layout) else "permuted"  # noqa: E731
     assert_computes(
         cases,
@@ -126,7 +126,7 @@ def assert_layouts(cases: Sequence[Case], tables: CoverageTables, table: str) ->
 
 
 def assert_grid(cases: Sequence[Case], tables: CoverageTables, table: str) -> None:
-    """Cases of a grid of geometries, counted in `table` by operator, layouts, dtype and shapes."""
+    """Check a geometry grid; count cases in `table` by operator, layouts, dtype and shapes."""
     assert_computes(
         cases,
         lambda case: tables(table).case(
@@ -140,12 +140,12 @@ def assert_grid(cases: Sequence[Case], tables: CoverageTables, table: str) -> No
 
 
 def assert_close(case: Case, got: np.ndarray, data: np.ndarray, kernel: np.ndarray) -> None:
-    """Compare with the float64 reference, within the error that the arithmetic itself can make.
+    """Compare with the float64 reference, within the error bound of the arithmetic.
 
     A sum of n products, in any order, is off by at most (n + 1) * eps * sum|products|, where eps is
     that of the dtype summed in, which is float32 for 16-bit floats (Higham, Accuracy and Stability
     of Numerical Algorithms, section 3.1); rounding the sum to the output's dtype adds half a unit
-    in its last place. Nothing is granted beyond that.
+    in its last place. No other tolerance is allowed.
     """
     expected = case.reference(data, kernel)
     magnitude = case.reference(np.abs(data), np.abs(kernel))
@@ -166,7 +166,7 @@ def assert_computes(
     scheduled: bool = True,
     target: tvm.target.Target = CPU,
 ) -> None:
-    """Build all `cases` at once, run each, compare it with the reference.
+    """Build all `cases` in one module, run each, and compare it with the reference.
 
     The comparison of a case runs within what `count` returns for it.
     """
@@ -212,7 +212,7 @@ def torch_result(case: Case, data: np.ndarray, kernel: np.ndarray) -> np.ndarray
     arguments = {"stride": case.stride, "dilation": case.dilation, "groups": case.groups}
     if case.transposed:
         arguments["output_padding"] = case.output_padding
-    # PyTorch pads alike on both sides; else the data is padded, or the output cropped.
+    # PyTorch pads both sides equally; otherwise pad the data or crop the output here.
     alike = before == after
     arguments["padding"] = before if alike else (0,) * rank
     if not alike and not case.transposed:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tables of what the tests cover: how many cases of each kind ran, and how many passed."""
+"""Coverage tables: the numbers of cases of each kind that ran and passed."""
 
 import importlib.metadata
 import platform
@@ -24,12 +24,12 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "torch", "onnx", "onnxruntime", "nu
 
 
 class CoverageTable:
-    """Counts the cases of one grid by the values that tell their kinds apart.
+    """Counts the cases of one grid by kind.
 
     Parameters
     ----------
     name : str
-        Names the table and its file.
+        The name of the table and its file.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class CoverageTable:
         self._passed[row] += 1
 
     def markdown(self, origin: str) -> str:
-        """The table, sorted by kind, under a line that says where its numbers come from."""
+        """The table, sorted by kind, under a line with the origin of its numbers."""
         assert self._columns is not None, "a table without a case"
         rows = [
             (*row, str(count), str(self._passed[row])) for row, count in sorted(self._cases.items())
@@ -78,14 +78,14 @@ class CoverageTable:
 
 
 class OutcomeTable:
-    """Counts how cases ended, by kind and by the way in which they were run.
+    """Counts the outcomes of cases, by kind and by configuration.
 
     Parameters
     ----------
     name : str
-        Names the table and its file.
+        The name of the table and its file.
     outcomes : sequence of str
-        What a case can end with.
+        The possible outcomes of a case.
     """
 
     def __init__(self, name: str, outcomes: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ class OutcomeTable:
         self._counts: dict[tuple[str, ...], Counter[tuple[str, str]]] = {}
 
     def count(self, way: str, outcome: str, **kind: object) -> None:
-        """Count one case of a `kind`, which has the same keys throughout, that was run in a `way`.
+        """Count one case of a `kind`, run in configuration `way`; all kinds have the same keys.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class OutcomeTable:
         self._counts.setdefault(row, Counter())[way, outcome] += 1
 
     def markdown(self, origin: str) -> str:
-        """The table, sorted by kind, under a line that says where its numbers come from."""
+        """The table, sorted by kind, under a line with the origin of its numbers."""
         assert self._counts, "a table without a case"
         ways = sorted({way for counts in self._counts.values() for way, _ in counts})
         pairs = [(way, outcome) for way in ways for outcome in self._outcomes]
@@ -128,12 +128,12 @@ class OutcomeTable:
 
 
 class MeasurementTable:
-    """What was measured, a row for each thing that it was measured of.
+    """A table of measurements, one row per subject.
 
     Parameters
     ----------
     name : str
-        Names the table and its file.
+        The name of the table and its file.
     """
 
     def __init__(self, name: str) -> None:
@@ -155,7 +155,7 @@ class MeasurementTable:
         self._rows.append({key: str(value) for key, value in row.items()})
 
     def markdown(self, origin: str) -> str:
-        """The table, in the order of the rows, under a line that says where it comes from."""
+        """The table, in row order, under a line with its origin."""
         assert self._rows, "a table without a row"
         header = [column.replace("_", " ") for column in self._rows[0]]
         lines = [header, ["---"] * len(header), *(list(row.values()) for row in self._rows)]
@@ -172,15 +172,15 @@ class CoverageTables:
         self._measured: dict[str, MeasurementTable] = {}
 
     def __call__(self, name: str) -> CoverageTable:
-        """The table `name`, which is made at its first use."""
+        """The table `name`, created on first use."""
         return self._tables.setdefault(name, CoverageTable(name))
 
     def of_outcomes(self, name: str, outcomes: Sequence[str]) -> OutcomeTable:
-        """The table `name` of `outcomes`, which is made at its first use."""
+        """The table `name` of `outcomes`, created on first use."""
         return self._outcomes.setdefault(name, OutcomeTable(name, outcomes))
 
     def of_measurements(self, name: str) -> MeasurementTable:
-        """The table `name` of what is measured, which is made at its first use."""
+        """The table `name` of measurements, created on first use."""
         return self._measured.setdefault(name, MeasurementTable(name))
 
     def write(self, folder: Path) -> list[Path]:
@@ -206,7 +206,7 @@ def _origin(written: Path) -> str:
 
 
 def _revision(written: Path) -> str:
-    """The commit in use, and whether files other than the tables themselves differ from it."""
+    """The current commit, and whether files other than the tables differ from it."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A worker that answers as it is told: ``fake_worker.py SCRIPT``.
+"""A worker with scripted replies: ``fake_worker.py SCRIPT``.
 
 SCRIPT is JSON: by request (``open``, ``check``, ``run``, ``close``) the reply, a list of replies in
 their order, ``"hang"`` or ``"die"``.

@@ -60,7 +60,7 @@ _HEADINGS = {
 
 _CRASHES = re.compile("SIG|bad_alloc")
 
-# What a user reads in place of the parts of a pattern.
+# Readable replacements for regular expression syntax.
 _READABLE = (
     (r"\.\*", " … "),
     (r"\\w\+", "…"),
@@ -86,7 +86,7 @@ def page() -> str:
 
 
 def errors(fix: Fix) -> Iterator[tuple[Symptom, str]]:
-    """The errors that the probe of `fix` shows, with the symptom that each belongs to.
+    """Yield the errors of the probe of `fix`, each with its symptom.
 
     An assertion of the probe itself is not one.
     """
@@ -110,7 +110,7 @@ def _row(fix: Fix, symptom: Symptom) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """`text` outside of code without what Markdown takes for markup."""
+    """Escape Markdown markup in `text`, which is outside of code."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"([*_|<\[\]])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How many cases a test runs: large grids are sampled, random cases are batched."""
+"""The number of cases of a test: large grids are sampled, random cases are batched."""
 
 import random
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def use_tier(tier: str) -> None:
 
 
 def is_full() -> bool:
-    """Whether the tier is that of every case."""
+    """Whether the tier is ``full``."""
     return _tier == "full"
 
 
@@ -44,9 +44,9 @@ def sample(cases: Sequence[Case], count: int, seed: int = 0) -> list[Case]:
     cases : sequence
         The whole grid.
     count : int
-        How many the quick tier runs; positive.
+        The number of cases in the quick tier; positive.
     seed : int
-        Which of the samples of that size it is.
+        The seed of the sample.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def sample(cases: Sequence[Case], count: int, seed: int = 0) -> list[Case]:
 
 
 def batched(size: int) -> hypothesis.settings:
-    """The settings of a random test each of whose examples is a batch of `size` cases.
+    """Settings for a random test with examples of `size` cases each.
 
     One module holds a batch, since building many small ones takes longer; as many cases run as
     without batches.

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How the work that a model takes grows with the number of its blocks."""
+"""Checks that compile work grows linearly with the number of blocks of a model."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +34,9 @@ def largest_kernel(mod: tvm.IRModule) -> int:
 
 
 def assert_linear(sizes: Mapping[int, float], factor: float = 1.3, slack: float = 0) -> None:
-    """The last blocks add no more, each, than `factor` times what the first one adds."""
+    """Assert that each later block adds at most `factor` times as much as the first."""
     counts = sorted(sizes)
-    # What a process does once, such as imports, can make the smallest model the slowest.
+    # One-time work, such as imports, can make the smallest model the slowest.
     first = max((sizes[counts[1]] - sizes[counts[0]]) / (counts[1] - counts[0]), 0)
     last = (sizes[counts[-1]] - sizes[counts[-2]]) / (counts[-1] - counts[-2])
     assert last <= factor * first + slack, sizes
@@ -47,9 +47,9 @@ def assert_grows_linearly(
     passes: Sequence[tvm.transform.Pass] = (),
     blocks: Sequence[int] = BLOCKS,
 ) -> None:
-    """The modules that `make` imports, and what `passes` make of them, grow with the blocks.
+    """Assert linear growth of the imported modules and of the results of `passes`.
 
-    So does the CPU time, but for a generous factor: a short one is mostly noise.
+    CPU time has a generous factor, because short times are mostly noise.
     """
     sizes: list[dict[int, float]] = [{} for _ in range(len(passes) + 1)]
     seconds: dict[int, float] = {}

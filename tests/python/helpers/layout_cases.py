@@ -15,8 +15,8 @@
 Every operand of a :class:`Case` comes in one of these ways:
 
 - ``plain``: a parameter;
-- ``0231``: a permute_dims by these axes, which is a layout from the side of its operand;
-- ``N*C``: a convolution that is converted to that layout, where ``*`` stands for the spatial axes;
+- ``0231``: a permute_dims by these axes, which is a layout change of its operand;
+- ``N*C``: a convolution converted to that layout, where ``*`` stands for the spatial axes;
   ``NC*4c`` and ``N*C4c`` split the channels.
 """
 
@@ -53,15 +53,15 @@ class Case:
     operator : str
         The operator that is called.
     name : str
-        Tells the case from the others of its operator.
+        The name of the case within its operator.
     emit : callable
-        Gets the operands, which are float32, and returns the call.
+        Maps the float32 operands to the call.
     shapes : tuple of tuple of int
         The shape of every operand.
     runs : bool
-        Whether TVM has code for it.
+        Whether TVM can lower it.
     static : bool
-        Whether it holds for these extents alone.
+        Whether it is valid only for these extents.
     """
 
     operator: str
@@ -77,12 +77,12 @@ class Case:
 
 
 def block(way: str) -> int:
-    """How many channels a block of a way holds; 0 where it splits none."""
+    """The number of channels per block; 0 if no axis is split."""
     return int(way.strip("NC*c") or 0) if "N" in way else 0
 
 
 def ways(shape: Sequence[int]) -> list[str]:
-    """The ways in which a tensor of `shape` can come."""
+    """The ways in which a tensor of `shape` can arrive."""
     found = ["plain", *PERMUTES.get(len(shape), ())]
     if len(shape) in SPATIAL:
         found += ["N*C", *(way for way in PACKED if shape[1] % block(way) == 0)]
@@ -90,14 +90,14 @@ def ways(shape: Sequence[int]) -> list[str]:
 
 
 def layouts_of(way: str, rank: int) -> list[str]:
-    """The layouts of data and kernel of a convolution that a way asks for."""
+    """The layouts of data and kernel that a way requests for its convolution."""
     spatial, blocks = SPATIAL[rank], block(way)
     kernel = f"OI{spatial}{blocks}i{blocks}o" if blocks else f"O{spatial}I"
     return [way.replace("*", spatial), kernel]
 
 
 def _dims(case: Case, shape: Sequence[int]) -> list[tvm.tirx.Expr | int]:
-    """The shape with the batch and the first spatial axis symbolic, as they are broadcast."""
+    """The shape with symbolic batch and first spatial axis; broadcast axes stay 1."""
     missing = max(map(len, case.shapes)) - len(shape)
     symbols = {(0, 2): tvm.tirx.Var("n", "int64"), (2, 3): tvm.tirx.Var("h", "int64")}
     return [symbols.get((missing + axis, dim), dim) for axis, dim in enumerate(shape)]
@@ -106,14 +106,14 @@ def _dims(case: Case, shape: Sequence[int]) -> list[tvm.tirx.Expr | int]:
 def module(
     case: Case, arrivals: Sequence[str], dynamic: bool = False, known_shapes: bool = True
 ) -> tuple[tvm.IRModule, list[np.ndarray], dict[str, list[str]]]:
-    """A case whose operands come in the ways `arrivals`.
+    """Build a case with operands that arrive in the ways `arrivals`.
 
     Parameters
     ----------
     dynamic : bool
         Whether batch and height are symbolic.
     known_shapes : bool
-        Whether the parameters have a shape, or a rank alone.
+        Whether the parameters have a shape, or only a rank.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def module(
     arguments : list of np.ndarray
         For its ``main``.
     desired : dict of str to list of str
-        The layouts of the convolutions by the names of their kernels: see :func:`convert`.
+        The layouts of the convolutions by kernel name; see :func:`convert`.
     """
     inputs: dict[str, tvm.ir.Type] = {}
     arguments: list[np.ndarray] = []
@@ -175,7 +175,7 @@ def convert(mod: tvm.IRModule, desired: dict[str, list[str]]) -> tvm.IRModule:
 
 
 def check_conversion(before: tvm.IRModule, desired: dict[str, list[str]]) -> tvm.IRModule:
-    """The converted module, which is well formed and has the type that it had."""
+    """Convert a module; assert that it is well formed and keeps its type."""
     after = convert(before, desired)
     assert relax.analysis.check_well_formed(after)
     tvm.ir.assert_structural_equal(after["main"].ret_ty, before["main"].ret_ty)
@@ -183,12 +183,12 @@ def check_conversion(before: tvm.IRModule, desired: dict[str, list[str]]) -> tvm
 
 
 def check_values(conversions: dict[str, tuple[tvm.IRModule, list[np.ndarray], dict]]) -> None:
-    """Convert, run before and after, compare; one module is built for all.
+    """Convert, run before and after, and compare; all cases share one build.
 
     Parameters
     ----------
     conversions : dict
-        What :func:`module` gives, by what is shown if it fails.
+        Results of :func:`module`, by the label shown on failure.
     """
     versions = {}
     for i, (before, _, desired) in enumerate(conversions.values()):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A table of the operators for which TVM has a rule of layouts, in all their forms."""
+"""Cases of all operators for which TVM has a layout rule."""
 
 from functools import partial
 
@@ -47,7 +47,7 @@ def elementwise() -> list[Case]:
         "negative round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc "
         "nn.gelu nn.gelu_tanh nn.relu nn.selu nn.silu"
     )
-    of_workers = {"runs": False}  # without whom the code can't run
+    of_workers = {"runs": False}  # without them the code cannot run
     return [
         *(case(name, "", function_of(name)) for name in names.split()),
         case("bitwise_not", "", lambda x: op.bitwise_not(op.astype(x, "int32"))),
@@ -141,7 +141,7 @@ def reductions() -> list[Case]:
     axes = (None, [1], -1, [2, 3], 0, 1, 2, [-1, 1], [0, 2, 3], [3, 2], [0, 1, 2, 3])
 
     def reduce(name, **attrs):
-        # Of a product, every order of signs is exact.
+        # A product of signs is exact in any order.
         return lambda x: function_of(name)(op.sign(x) if name == "prod" else x, **attrs)
 
     cases = []
@@ -195,8 +195,8 @@ def joins_and_splits() -> list[Case]:
         ),
         case("split", "at [4]", lambda x: op.split(x, [4], 1)),
         case("split", "at [3, 5]", lambda x: op.split(x, [3, 5], 1)),
-        # ConvertLayout raises, whatever the layouts are, where it infers another type of a result:
-        # it does not know that an extent is not negative, on which min(1, h) depends.
+        # ConvertLayout raises in any layout if the inferred type changes: it does not know that
+        # extents are non-negative, as min(1, h) requires.
         case("split", "at [1], rows", lambda x: op.split(x, [1], -2), static=True),
         case("split", "second", lambda x: op.nn.relu(relax.TupleGetItem(op.split(x, 2, 1), 1))),
         case("split", "and concat", lambda x: op.concat(op.split(x, 2, 1), 3)),
@@ -256,7 +256,7 @@ def gathers_and_scatters() -> list[Case]:
         return op.astype(op.minimum(op.abs(x), relax.const(float(extent - 1))), "int64")
 
     def scatter_nd(depth, batch):
-        # One update for each row of the indices, which has `depth` of the data's axes.
+        # One update for each row of the indices, which indexes `depth` axes of the data.
         rows = [np.random.default_rng(axis).permutation(SHAPE[axis])[:2] for axis in range(depth)]
         indices = relax.const(np.stack(rows, -1).reshape(*batch, depth), "int64")
         updates = (*batch, *SHAPE[depth:])
@@ -319,7 +319,7 @@ def norms() -> list[Case]:
                 static=True,
             ),
         ]
-    # TVM's code takes axes in ascending order, whatever the order is in which they are listed.
+    # TVM's lowering sorts the axes.
     square, values = (2, 4, 3, 4), scales(4, 4)
     cases.append(
         case(
@@ -338,7 +338,7 @@ def norms() -> list[Case]:
                 text,
                 lambda x, c=channels, a=axes, v=values: op.nn.group_norm(x, *v, 2, c, a),
             ),
-            # TVM's code does not count from the end; nor does that of batch_norm in training.
+            # TVM's lowering does not support negative axes, nor does batch_norm in training mode.
             case(
                 "nn.instance_norm",
                 text,
@@ -388,7 +388,7 @@ def pools_and_resizes() -> list[Case]:
         for kind in ("max", "avg"):
             name = f"nn.{kind}_pool{rank}d"
             for text, attrs in forms.items():
-                # TVM has no code for another layout of the result.
+                # TVM cannot lower another layout of the result.
                 emit = partial(function_of(name), pool_size=2, **attrs)
                 cases.append(case(name, text, emit, shape, runs="out_layout" not in attrs))
             blocks = partial(function_of(name), pool_size=2, layout=f"{names}4c")
@@ -415,7 +415,7 @@ def pools_and_resizes() -> list[Case]:
 
 
 def convolutions() -> list[Case]:
-    """Those that nobody asks to convert."""
+    """Convolutions without a desired layout."""
     return [
         case(
             name, "unlisted", partial(function_of(name), weight=constant(8, 8, *[2] * rank)), shape

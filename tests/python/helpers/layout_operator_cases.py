@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators for which TVM has no rule of layouts, and what becomes of them in a layout."""
+"""Operators for which TVM has no layout rule, and their converted calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,18 +38,18 @@ SCALE, ZERO, BOUNDARIES = relax.const(0.5), relax.const(1, "int8"), relax.const(
 
 @dataclass(frozen=True)
 class Followed:
-    """An operator on a tensor (2, 8, 6, 5), and what becomes of it.
+    """An operator on a tensor (2, 8, 6, 5), and its converted calls.
 
     Attributes
     ----------
     emit : callable
-        The call as the model has it.
+        The call in the model.
     nhwc : callable
         The call on the same data in (2, 6, 5, 8).
     back : tuple of int
-        The axes that bring its result back.
+        The permutation that restores the layout of the result.
     packed : callable or None
-        The call on the same data in (2, 2, 6, 5, 4); None where the data is unpacked.
+        The call on the same data in (2, 2, 6, 5, 4); None if the data is unpacked.
     """
 
     emit: Callable[[relax.Expr], relax.Expr]
@@ -65,7 +65,7 @@ def same(emit: Callable[[relax.Expr], relax.Expr]) -> Followed:
 def along(
     emit: Callable[[relax.Expr, int], relax.Expr], axis: int, back: tuple[int, ...] = (0, 3, 1, 2)
 ) -> Followed:
-    """An operator along an axis, which only a packed layout of the channels cannot move."""
+    """An operator along an axis; only a layout with packed channels cannot move the axis."""
     from_start = axis % 4
 
     def packed(x):
@@ -187,7 +187,7 @@ SHAPES = {
 
 
 def cases_of_rank(ndim: int) -> list[Case]:
-    """Every operator on operands of rank `ndim` and, of those that broadcast, less."""
+    """Every operator on operands of rank `ndim`, with lower ranks for broadcasts."""
     shape = SHAPES[ndim]
     found = []
 
@@ -250,7 +250,7 @@ def cases_of_rank(ndim: int) -> list[Case]:
         (first, ones, shape[1:]),
         ((*shape[:1], *ones[1:2], *shape[2:]), shape, last),
     ):
-        # conv1d of 3 channels has no symbolic ones, and so no known shape where they broadcast.
+        # conv1d has static channels, so a broadcast with symbolic ones has no known shape.
         text = " ".join(str(list(operand)) for operand in shapes)
         add("where", text, where, *shapes, static=shape[1:] in shapes)
     add("broadcast_to", "itself", lambda x: op.broadcast_to(x, x.ty.shape))

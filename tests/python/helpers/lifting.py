@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Modules with weights, lifted and run."""
+"""Helpers for lifting and running modules with weights."""
 
 import numpy as np
 import tvm
@@ -23,7 +23,7 @@ from tvm_fixes.relax.lift.plan import bytes_of_type
 
 
 def function(inputs, weights, emit, *, name="main", dataflow=True):
-    """A function of inputs and weights; `emit` gives one result, or a list of results."""
+    """Build a function of inputs and weights; `emit` returns one result or a list of results."""
     builder = relax.BlockBuilder()
     params = [relax.Var(param, ty) for param, ty in (inputs | weights).items()]
     with builder.function(name, params, attrs={"num_input": len(inputs)}):
@@ -50,8 +50,7 @@ def module(**functions):
 
 
 def lift(mod, *args, **options):
-    """Lift, without an allowance unless one is given; what comes out is right, and is not lifted
-    again."""
+    """Lift; assert that the result is valid and that lifting again changes nothing."""
     options.setdefault("allowance", 0)
     before = tvm.ir.save_json(mod)
     after = transform.LiftTransformParams(*args, **options)(mod)
@@ -67,7 +66,7 @@ def machine(mod):
 
 
 def together(mods):
-    """The functions of several modules in one, with the name of each in front."""
+    """Merge several modules, prefixing function names with the module's name."""
     functions = {
         f"{prefix}_{var.name_hint}": function
         for prefix, mod in mods.items()
@@ -83,7 +82,7 @@ def to_tvm(value):
 
 
 def assert_same(mod, lifted, inputs, weights, *, name="main", transform_name=None):
-    """What was lifted gives the same with prepared weights, bit for bit."""
+    """Assert that the lifted function with prepared weights is bitwise equal to the original."""
     transform_name = transform_name or f"{name}_transform_params"
     wanted = {"before": tvm.IRModule({name: mod[name]})}
     wanted["after"] = tvm.IRModule({one: lifted[one] for one in (name, transform_name)})
@@ -93,7 +92,7 @@ def assert_same(mod, lifted, inputs, weights, *, name="main", transform_name=Non
         before, after = machine(mod), machine(lifted)
         names = name, name, transform_name
     else:
-        # One build takes less than two.
+        # One build is faster than two.
         before = after = together(wanted)
         names = f"before_{name}", f"after_{name}", f"after_{transform_name}"
     inputs, weights = to_tvm(inputs), to_tvm(weights)

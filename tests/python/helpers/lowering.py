@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Modules on their way through the pipeline."""
+"""Partially lowered modules."""
 
 import tvm
 
@@ -18,7 +18,7 @@ from tvm_fixes.pipeline import Stages
 
 
 def lowered_before(mod: tvm.IRModule, lowering: Stages, end: tvm.transform.Pass) -> tvm.IRModule:
-    """What the stages in front of `end` make of a module, for the current target."""
+    """Run the stages before `end` on a module, for the current target."""
     for stage in lowering:
         if stage is end:
             return mod

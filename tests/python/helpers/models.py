@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Small models that the tests of the compiler share, from ONNX and PyTorch."""
+"""Small ONNX and PyTorch models for the compiler tests."""
 
 import signal
 
@@ -39,7 +39,7 @@ def onnx_model(nodes, inputs, outputs, weights=None, *, opset: int = 17) -> onnx
 
 
 def onnx_conv(shape=("batch", 3, 8, 8), element_type: int = FLOAT) -> onnx.ModelProto:
-    """Convolution and ReLU, 3 to 4 channels; an input and an output that are no identifiers."""
+    """Convolution and ReLU, 3 to 4 channels, with names that are not identifiers."""
     dtype = helper.tensor_dtype_to_np_dtype(element_type)
     weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(dtype)
     return onnx_model(
@@ -110,7 +110,7 @@ def lookup():
 
 
 class Fourier(nn.Module):
-    """What TVM's importer does not know."""
+    """An operator that TVM's importer does not support."""
 
     def forward(self, x):
         return torch.fft.fft(x).real

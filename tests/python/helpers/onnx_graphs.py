@@ -50,9 +50,9 @@ def node_model(
     operands : sequence of str, optional
         The node's operands; by default the inputs, then the constants.
     shapes : mapping, optional
-        What the model says of the shapes of inputs; by default those of the arrays.
+        The declared input shapes; by default those of the arrays.
     outputs : mapping, optional
-        Dtype and rank of each output by name; by default ``y`` is of the type of the first input.
+        Dtype and rank of each output by name; by default ``y`` has the type of the first input.
     """
     constants, shapes = constants or {}, shapes or {}
     element = {name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in inputs.items()}
@@ -78,9 +78,9 @@ def node_model(
 
 
 def side_by_side(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
-    """One model of the outputs of all, which is built faster; of one opset.
+    """Merge models of one opset into one with all outputs, which builds faster.
 
-    The names of a model, except those of dims, get its own name and ``case_`` as prefix.
+    All names except dims get the model's name and ``case_`` as a prefix.
     """
     graph = onnx.GraphProto(name="side_by_side")
     for name, model in models.items():
@@ -100,7 +100,7 @@ def text_model(text: str, opset: int = 18) -> onnx.ModelProto:
 
 
 def onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray]:
-    """The outputs of `model` in ONNX Runtime; its inputs in their order."""
+    """The outputs of `model` in ONNX Runtime, with inputs in order."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
@@ -113,7 +113,7 @@ def onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray
 def rejected_by_onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> bool:
     try:
         onnx_runtime(model, *inputs)
-    except Exception:  # its exceptions have no base of their own
+    except Exception:  # its exceptions have no common base class
         return True
     return False
 
@@ -123,7 +123,7 @@ def imported_and_run(
     model: onnx.ModelProto,
     *inputs: np.ndarray,
 ) -> list[np.ndarray]:
-    """The outputs of `model` in TVM, in which the verifier finds no error."""
+    """The outputs of `model` in TVM, after a verification without errors."""
     mod = from_onnx(model)
     verify(mod).raise_if_errors()
     result = run(mod, *inputs)
@@ -135,14 +135,14 @@ def assert_as_onnx_runtime(
     cases: Mapping[str, tuple[onnx.ModelProto, Arrays]],
     rtol: float = 0.0,
 ) -> None:
-    """Import and build all `cases` at once; each gives what ONNX Runtime gives.
+    """Import and build all `cases` in one module; assert that each equals ONNX Runtime.
 
     Parameters
     ----------
     cases : mapping
         Models of one opset, without named dims, and their inputs.
     rtol : float
-        What an element may be off by, relative to the largest of its output; 0 for equality.
+        The tolerance relative to the largest element of the output; 0 for equality.
     """
     model = side_by_side({name: model for name, (model, _) in cases.items()})
     inputs = [array for _, arrays in cases.values() for array in arrays.values()]
@@ -160,7 +160,7 @@ def assert_as_onnx_runtime(
 def assert_rejected(
     from_onnx: Callable[[onnx.ModelProto], tvm.IRModule], model: onnx.ModelProto, message: str
 ) -> None:
-    """Importing `model` fails with a message that contains `message`."""
+    """Assert that importing `model` fails with a message that contains `message`."""
     with pytest.raises(tvm.error.OpAttributeInvalid) as error:
         from_onnx(model)
     assert message in str(error.value)
@@ -171,7 +171,7 @@ def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
 
 
 def integers(*shape: int, seed: int = 0, most: int = 4, dtype: str = "float32") -> np.ndarray:
-    """Whole numbers up to `most`, of which sums and products are exact in any order."""
+    """Integers up to `most`, with sums and products that are exact in any order."""
     return np.random.default_rng(seed).integers(-most, most + 1, shape).astype(dtype)
 
 
@@ -182,16 +182,16 @@ def program(
     outputs: Mapping[str, str] | Sequence[str] = ("y",),
     opset: int = 17,
 ) -> onnx.ModelProto:
-    """A model of the `nodes`, (operator, operands[, attributes]) by name of the result.
+    """Build a model from `nodes`: (operator, operands[, attributes]) by result name.
 
     Parameters
     ----------
     nodes : mapping
-        In their order; a node is named after its result, which may be several, with commas.
+        The nodes in order; each is named after its results, separated by commas.
     inputs : mapping
         Dtype and shape by name.
     outputs : mapping or sequence of str
-        Dtypes by name; float32 where there are names alone.
+        Dtypes by name; a sequence of names means float32.
     """
     if not isinstance(outputs, Mapping):
         outputs = dict.fromkeys(outputs, "float32")
@@ -216,11 +216,11 @@ def assert_follows_onnx_runtime(
     *runs: Sequence[np.ndarray],
     pipeline: str = "default",
 ) -> None:
-    """One build of `model` gives what ONNX Runtime gives, for the inputs of each of the `runs`.
+    """Assert that one build of `model` equals ONNX Runtime for the inputs of each of the `runs`.
 
     The verifier finds no error in it.
 
-    What ONNX Runtime rejects, an error of a check rejects.
+    Inputs that ONNX Runtime rejects must fail a runtime check.
     """
     mod = from_onnx(model)
     verify(mod).raise_if_errors()

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The backend node tests of the ONNX project, run through an importer.
 
-As a program it records how they end with TVM alone, which takes a quarter of an hour::
+Run as a program, it records the verdicts of stock TVM, which takes 15 minutes::
 
     PYTHONPATH=python python tests/python/helpers/onnx_node_tests.py
 """
@@ -60,7 +60,7 @@ AnyCase = TypeVar("AnyCase")
 
 
 class Parameters(StrEnum):
-    """What the operands are that a model usually knows: axes, shapes, pads, scales, zero points."""
+    """How parameters (axes, shapes, pads, scales, zero points) are passed."""
 
     INITIALIZERS = "initializers"
     INPUTS = "inputs"
@@ -85,14 +85,14 @@ class Case:
     Attributes
     ----------
     name : str
-        The ONNX project's, such as ``test_add_bcast``.
+        The name in the ONNX project, such as ``test_add_bcast``.
     operator : str
-        That it tests; of a test that ends in ``_expanded``, the function it is the body of.
+        The tested operator; for a test ``…_expanded``, the function that was expanded.
     parameters : Parameters
         Where the parameters come from.
     model : ModelProto
     inputs, outputs : tuple
-        Of the graph, in its order: np.ndarray, or what stands for a sequence, optional or string.
+        In graph order: np.ndarray, or the representation of a sequence, optional or string.
     rtol, atol : float
         As of ``np.testing.assert_allclose``; 16-bit results may be off by two units.
     """
@@ -112,7 +112,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """A verdict, and the message of the error or difference behind it."""
+    """A verdict, with the message of the error or difference."""
 
     verdict: Verdict
     message: str = ""
@@ -120,13 +120,13 @@ class Result:
 
 @cache
 def cases(*, costly: bool) -> tuple[Case, ...]:
-    """Every node test, as it is; those with parameters with them as initializers too.
+    """Every node test; those with parameters also with the parameters as initializers.
 
     Parameters
     ----------
     costly : bool
-        Whether those of AveragePool, LpPool and MaxPool are among them, whose definition takes ten
-        seconds: the results that they expect are computed in Python.
+        Whether to include AveragePool, LpPool and MaxPool, which take ten seconds to define: their
+        expected results are computed in Python.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -167,7 +167,7 @@ def _array(value: Any) -> Any:
 def _with_initializers(case: Case) -> list[Case]:
     """`case` with its parameters as initializers, if it has any.
 
-    Parameters are the operands with no more than one axis: those of int64, and all but the first.
+    Parameters are operands of rank 0 or 1: those of int64, and all but the first operand.
     """
     values = dict(zip((value.name for value in case.model.graph.input), case.inputs, strict=True))
     parameters = {
@@ -202,14 +202,14 @@ def run_stock(cases: Sequence[Case]) -> list[Result]:
 
 
 def operators() -> list[str]:
-    """The operators that there are cases of, by the record of what TVM does with them."""
+    """The operators with cases, from the record of TVM's verdicts."""
     return list(_record()["verdicts"])
 
 
 def stock_verdicts(operator: str, cases: Sequence[Case]) -> list[Verdict]:
-    """How `cases`, which are all of `operator`, end with TVM alone.
+    """The verdicts of stock TVM for all `cases` of `operator`.
 
-    They are run unless these versions of TVM and ONNX are those of the record.
+    The cases are run only if the record is of other versions of TVM or ONNX.
     """
     record = _record()
     if record["versions"] != _versions():
@@ -226,7 +226,7 @@ def _record() -> dict[str, dict[str, str]]:
 
 
 def record_stock() -> None:
-    """Record the verdicts of every case with TVM alone, an initial each, in the order of cases."""
+    """Record stock TVM's verdict of every case, one letter each, in the order of cases."""
     every = cases(costly=True)
     ended = iter(run_stock(every))
     verdicts = {
@@ -250,12 +250,12 @@ def _versions() -> dict[str, str]:
 def run_each(
     cases: Sequence[AnyCase], run: Callable[[AnyCase], Result], *, disabled: Sequence[str] = ()
 ) -> list[Result]:
-    """What `run` makes of each of `cases`, in children, with the fixes `disabled`.
+    """Call `run` on each of `cases` in child processes, with the fixes `disabled`.
 
     One child runs many cases, since forking takes longer than most of them.
 
-    A case that ends a child has another child for itself, which tells what it did; the next one
-    goes on behind it.
+    A case that kills its child runs again in a child of its own, which determines its verdict.
+    Another child continues with the next case.
     """
 
     def run_some(todo: Sequence[AnyCase], results: IO[bytes]) -> None:
@@ -281,7 +281,7 @@ def run_each(
 
 
 def _unpickled(file: IO[bytes]) -> Iterator[Result]:
-    # What a child that was killed has begun to write ends in the middle.
+    # A killed child may leave a truncated record.
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
             yield pickle.load(file)
@@ -341,7 +341,7 @@ def _assert_close(got: Any, expected: Any, case: Case) -> None:
     assert kinds[0] == kinds[1], f"{kinds[1]} expected, got {kinds[0]}"
     rtol = case.rtol
     if expected.dtype.name in ("float16", "bfloat16"):
-        # The case's own is less than a unit in the last place: no rounding could be elsewhere.
+        # The case's own tolerance is less than 1 ulp, which allows no other rounding.
         rtol = max(rtol, 2 * float(ml_dtypes.finfo(expected.dtype).eps))
     if expected.dtype.kind not in "biufc":  # ml_dtypes, of which numpy knows no tolerance
         got, expected = got.astype("float32"), expected.astype("float32")

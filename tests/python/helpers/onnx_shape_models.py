@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Small ONNX models, by hand, whose shapes are computed from the extents of their inputs."""
+"""Small handwritten ONNX models that compute shapes from the extents of their inputs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

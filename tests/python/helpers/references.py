@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""NumPy definitions that the lowerings are compared with: obvious, slow, float64."""
+"""Simple float64 NumPy references for the lowerings."""
 
 import itertools
 import math
@@ -101,7 +101,8 @@ def conv(
 
     Output ``y`` sums over the kernel's elements ``k`` times data ``y*stride + k*dilation -
     pad_before`` in each spatial axis.  Parameters and result are as for :func:`conv_transpose`,
-    but that in the kernel ``I`` has the input channels of one group and ``O`` all output channels.
+    except that ``I`` of the kernel is the input channels of one group and ``O`` all output
+    channels.
     """
     axes = [axis for axis in "DHW" if axis in data_layout]
     rank = len(axes)
@@ -134,7 +135,7 @@ def conv(
 def laid_out(array: np.ndarray, present: str, layout: str) -> np.ndarray:
     """`array`, whose axes are `present`, in `layout`, such as ``NHWC`` or ``NCHW4c``.
 
-    A small letter names the blocks, of the extent before it, into which the axis of the capital
+    A lower-case letter is a block of the extent before it, into which the axis of the capital
     letter is split.  Zeros follow where they do not divide the extent.
     """
     for axis, block in _blocks(layout).items():
@@ -148,7 +149,7 @@ def laid_out(array: np.ndarray, present: str, layout: str) -> np.ndarray:
 
 
 def plain(array: np.ndarray, layout: str, wanted: str) -> np.ndarray:
-    """`array`, which is in `layout`, with the axes `wanted`, of which none is split."""
+    """`array`, which is in `layout`, with the unsplit axes `wanted`."""
     letters, blocks = _letters(layout), _blocks(layout)
     order = [letters.index(a) for axis in wanted for a in (axis, axis.lower()) if a in letters]
     extents = dict(zip(letters, array.shape, strict=True))

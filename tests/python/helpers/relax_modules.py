@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Relax modules that the tests build, run and look into."""
+"""Helpers that build, run and inspect Relax modules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def build(inputs: dict[str, tvm.ir.Type], emit: Callable[..., relax.Expr]) -> tv
     inputs : dict of str to Type
         The parameters by name.
     emit : callable
-        Gets the block builder and the parameters; what it returns is returned.
+        Maps the block builder and the parameters to the output.
     """
     builder = relax.BlockBuilder()
     params = [relax.Var(name, ty) for name, ty in inputs.items()]
@@ -45,7 +45,7 @@ def build(inputs: dict[str, tvm.ir.Type], emit: Callable[..., relax.Expr]) -> tv
 
 
 def merge(mods: dict[str, tvm.IRModule]) -> tvm.IRModule:
-    """One module with the ``main`` of each, by name, so that all are built at once."""
+    """Merge the ``main`` functions of several modules, by name, to build them at once."""
     return tvm.IRModule(
         {name: mod["main"].with_attr("global_symbol", name) for name, mod in mods.items()}
     )
@@ -63,7 +63,7 @@ def run(
     ----------
     arguments : np.ndarray or what the virtual machine takes
     pipeline : str or Pass, optional
-        What lowers the module; by default TVM's own for the target.
+        The lowering pipeline; by default TVM's own for the target.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def run(
 
 
 def call(vm: relax.VirtualMachine, name: str, *arguments: Any) -> Any:
-    """Call a function of a module that is built; as :func:`run`."""
+    """Call a function of a built module; the result is as of :func:`run`."""
     result = vm[name](
         *(tvm.runtime.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments)
     )
@@ -83,7 +83,7 @@ def call(vm: relax.VirtualMachine, name: str, *arguments: Any) -> Any:
 
 
 def calls(mod: tvm.IRModule, operator: str | None = None) -> list[relax.Call]:
-    """The calls of `operator`, or of any, in the order of each function; in branches too."""
+    """The calls of `operator`, or of any, in program order, including branches."""
     found: list[relax.Call] = []
 
     def visit(expr: relax.Expr) -> None:
@@ -98,10 +98,10 @@ def calls(mod: tvm.IRModule, operator: str | None = None) -> list[relax.Call]:
 
 
 def count(mod: tvm.IRModule, operator: str) -> int:
-    """How many calls of `operator` there are, in branches too."""
+    """The number of calls of `operator`, including branches."""
     return len(calls(mod, operator))
 
 
 def integers(*shape: int, seed: int = 0) -> np.ndarray:
-    """Small integers as float32, of which sums and products are exact in any order."""
+    """Small integers as float32, with sums and products that are exact in any order."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype("float32")

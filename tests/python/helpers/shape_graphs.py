@@ -22,10 +22,10 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 SIZES = ({"n": 2, "m": 3}, {"n": 1, "m": 4}, {"n": 4, "m": 1})
-"""Values of the symbols; no two give the data the same shape."""
+"""Values of the symbols; the data has a different shape for each."""
 
 EMPTY_SIZES = ({"n": 2, "m": 3}, {"n": 0, "m": 4}, {"n": 4, "m": 0})
-"""The same, where data may be empty."""
+"""The same, including empty data."""
 
 _INPUTS = {"x": ("n", 3, "m"), "w": ("m", 2)}
 _ELEMENTS = {"int64": TensorProto.INT64, "bool": TensorProto.BOOL, "float32": TensorProto.FLOAT}
@@ -43,7 +43,7 @@ def expected(model: onnx.ModelProto, sizes: Sequence[dict[str, int]]) -> list[li
     """The outputs of a model of such inputs for each of `sizes`, by ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads take long to start
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads are slow to start
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
@@ -52,9 +52,9 @@ def expected(model: onnx.ModelProto, sizes: Sequence[dict[str, int]]) -> list[li
 
 @dataclass
 class ShapeGraph:
-    """A graph that grows by one valid node after the other.
+    """A random graph, built one valid node at a time.
 
-    `arrays` has, by the name of a tensor, what it is for each of `sizes`.
+    `arrays` has the values of each tensor for each of `sizes`, by tensor name.
     """
 
     choose: random.Random
@@ -107,20 +107,22 @@ class ShapeGraph:
         return self.constant(values if rank else values[0])
 
     def add(self, operator: str, *operands: str, **attributes: object) -> str | None:
-        """Append a node, unless it is invalid, large or of a rank that depends on the sizes."""
+        """Append a node unless it is invalid, too large, or has a size-dependent rank."""
         name = f"t{len(self.nodes)}"
         node = helper.make_node(operator, operands, [name], name=name, **attributes)
         model = self.model([], [node])
         model.graph.output.append(onnx.ValueInfoProto(name=name))
         try:
             found = [outputs[0] for outputs in expected(model, self.sizes)]
-        except Exception:  # its exceptions have no base of their own
+        except Exception:  # its exceptions have no common base class
             return None
         if len({array.ndim for array in found}) > 1 or max(array.size for array in found) > 200:
             return None
         if any(np.abs(array.astype("float64")).max(initial=0) > _LARGEST for array in found):
             return None
-        if max(array.size for array in found) == 0:  # no model computes what is always empty
+        if (
+            max(array.size for array in found) == 0
+        ):  # models do not compute tensors that are always empty
             return None
         self.nodes.append(node)
         self.arrays[name] = found
@@ -235,7 +237,7 @@ class ShapeGraph:
 
     def _reshape(self) -> None:
         data = self.named("float32")
-        # A dim that is computed and is 0 when the model runs is to be 0, and no dim of the data.
+        # A computed dim of 0 must mean 0, not a copy of the data's dim.
         zeros = {"allowzero": 1} if any(0 in size.values() for size in self.sizes) else {}
         if self.choose.random() < 0.3:
             self.add("Reshape", data, self.integers(1), **zeros)
@@ -289,7 +291,7 @@ class ShapeGraph:
         self.add("If", condition, **branches)
 
     def _branch(self, name: str, dtype: str, data: str) -> onnx.GraphProto:
-        """One node on a tensor from outside; it may be invalid where it does not run."""
+        """A branch of one node on an outer tensor, which may be invalid if it never runs."""
         prefix = f"{name}{len(self.nodes)}"
         operator = self.choose.choice(["Identity", "Squeeze", "Unsqueeze", "ReduceSum", "Neg"])
         operands = [data]
@@ -306,7 +308,7 @@ class ShapeGraph:
 def random_shape_graph(
     seed: int, sizes: Sequence[dict[str, int]] = SIZES, steps: int = 25
 ) -> tuple[onnx.ModelProto, list[list[np.ndarray]]]:
-    """A model, and for each of `sizes` what ONNX Runtime gives."""
+    """A random model, and ONNX Runtime's outputs for each of `sizes`."""
     graph = ShapeGraph(random.Random(seed), sizes)
     for _ in range(steps):
         graph.grow()

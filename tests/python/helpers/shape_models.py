@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Small models whose shapes are computed from the extents of their inputs, and their forms."""
+"""Small models that compute shapes from the extents of their inputs, in several forms."""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ Shape = tuple[int | str, ...]
 
 
 class Form(StrEnum):
-    """What is imported."""
+    """The form in which a model is imported."""
 
     BY_HAND = "ONNX by hand"
     TORCHSCRIPT = "ONNX by TorchScript"
@@ -46,22 +46,22 @@ FORMS_OF_TORCH = (Form.TORCHSCRIPT, Form.DYNAMO, Form.EXPORTED)
 
 @dataclass(frozen=True)
 class Model:
-    """A model and what it is run with.
+    """A model and the sizes to run it with.
 
     Attributes
     ----------
     subject : str
-        What it is about.
+        The subject of the model.
     source : str or callable
         A graph in ONNX's text form, or a function of tensors, which may be a module.
     shapes : tuple
-        Of the inputs; a string is a symbol or its multiple, ``2*n``.
+        Input shapes; a string is a symbol or its multiple, ``2*n``.
     sizes : sequence of mapping
-        Values of the symbols that it is run with; the static form has the first ones.
+        Values of the symbols to run with; the static form uses the first.
     dtypes : tuple of str
-        Of the inputs; those that are left are float32.
+        Dtypes of the first inputs; the others are float32.
     forms : tuple of Form
-        Those that there are.
+        The available forms.
     """
 
     subject: str
@@ -72,7 +72,7 @@ class Model:
     forms: tuple[Form, ...] = FORMS_OF_TORCH
 
     def inputs(self, sizes: Sizes) -> list[np.ndarray]:
-        """Whole numbers from -4 to 4, from 0 where they are integers."""
+        """Integers from -4 to 4 as floats, or from 0 to 4 for integer dtypes."""
         rng = np.random.default_rng(sum(sizes.values()))
         dtypes = [*self.dtypes, *["float32"] * len(self.shapes)]
         return [
@@ -91,7 +91,7 @@ class Model:
 
     @property
     def module(self) -> nn.Module:
-        """That of a model that is not by hand."""
+        """The module of a model that is not handwritten."""
         assert not isinstance(self.source, str)
         return self.source if isinstance(self.source, nn.Module) else Call(self.source).eval()
 
@@ -109,7 +109,7 @@ class Model:
         )
 
     def onnx(self, form: Form, is_symbolic: bool) -> onnx.ModelProto:
-        """One of the forms in ONNX."""
+        """The model as ONNX, in one of the ONNX forms."""
         if isinstance(self.source, str):
             model = text_model(self.source)
             return model if is_symbolic else _with_sizes(model, self.sizes[0])
@@ -136,7 +136,7 @@ class Model:
 
 
 def _extent(dim: int | str, sizes: Mapping[str, Any]) -> Any:
-    """The value of a dim for those of the symbols."""
+    """The value of a dim for given values of the symbols."""
     if isinstance(dim, int):
         return dim
     factor, _, name = dim.rpartition("*")
@@ -164,7 +164,7 @@ def _made(kind: Callable[..., nn.Module], *arguments: Any) -> nn.Module:
 
 
 class SqueezeOfPad(nn.Module):
-    """Pads that are computed, and an If over two ranks where TorchScript exports it."""
+    """Computed pads and, in the TorchScript export, an If with branches of two ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Recurrent(nn.Module):
 
 
 class Attention(nn.Module):
-    """Heads, a mask of the future, and padding."""
+    """Multi-head attention with a causal mask and padding."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length = x.shape[:2]
@@ -218,7 +218,7 @@ def _looped(x: torch.Tensor) -> torch.Tensor:
 
 
 class Looped(nn.Module):
-    """A loop over the rows, which TorchScript alone exports."""
+    """A loop over the rows, which only TorchScript exports."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _looped(x)
@@ -347,7 +347,7 @@ _FUNCTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "loop": (_made(Looped), _MATRIX, _OF_MATRIX, (), (Form.TORCHSCRIPT,)),
         "lstm": (_made(Recurrent, nn.LSTM), (("n", 5, 3),), _OF_ROWS),
         "gru": (_made(Recurrent, nn.GRU), (("n", 5, 3),), _OF_ROWS),
-        # torch.export takes the length for a constant.
+        # torch.export treats the length as a constant.
         "lstm_of_length": (
             _made(Recurrent, nn.LSTM),
             (("n", "m", 3),),
@@ -379,7 +379,7 @@ _FUNCTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def torch_models() -> Iterator[tuple[str, Model]]:
-    """Those that PyTorch exports, by name."""
+    """The models that PyTorch exports, by name."""
     for subject, models in _FUNCTIONS.items():
         for name, (source, *options) in models.items():
             yield f"torch_{name}", Model(subject, source, *options)

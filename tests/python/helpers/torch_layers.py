@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Single transposed convolutions of PyTorch, called in every way that PyTorch accepts."""
+"""Single PyTorch transposed convolutions, called in every supported way."""
 
 import itertools
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from torch import nn
 
 from helpers.torch_programs import FLOATS, name_of, random, randomize
 
-# Of the axes D, H, W; a layer of lower rank has the last ones.
+# By axes D, H, W; a layer of lower rank uses the last ones.
 GEOMETRIES: dict[str, dict[str, tuple[int, int, int]]] = {
     "plain": {},
     "kernel-1": {"kernel": (1, 1, 1)},
@@ -78,7 +78,7 @@ class Layer:
     dtype: torch.dtype = torch.float32
     batched: bool = True
     call: str = "module"
-    # What output_size has more than the output without output padding.
+    # The excess of output_size over the output without output padding.
     more: tuple[int, ...] = (0, 0, 0)
     dynamic: tuple[int, ...] = ()
     # Whether an exported program is decomposed before it is imported.
@@ -177,14 +177,14 @@ class Called(nn.Module):
 
 
 class CalledLike(Called):
-    """A layer whose output is to have the size of another tensor."""
+    """A layer with an output of the same size as another tensor."""
 
     def forward(self, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         return self.layer(x, output_size=like.size())
 
 
 def _grid() -> list[Layer]:
-    # The channels go round, so that each meets every value of the others.
+    # Cycle through the channels, so that each is combined with every value of the others.
     channels = itertools.cycle(CHANNELS)
     product = itertools.product((1, 2, 3), GEOMETRIES, FLOATS, (True, False), (True, False))
     return [

@@ -10,12 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""PyTorch modules that the tests of the importers import, run and compare with PyTorch.
+"""Helpers that import PyTorch modules, run them and compare them with PyTorch.
 
-Tolerances. Every result is held to the float64 truth: half a unit in the last place of its dtype,
-from the one rounding at the end, and the error of a sum in the accumulation dtype. It is held to
-PyTorch's own result to two units in the last place at the magnitude of the output, since PyTorch's
-16-bit kernels may round more than once, as well as to the error of two sums.
+Tolerances. Every result must be within half an ulp of the float64 result, for the final rounding,
+plus the error of a sum in the accumulation dtype. It must be within two ulps, at the magnitude of
+the output, of PyTorch's own result, since PyTorch's 16-bit kernels may round more than once, plus
+the error of two sums.
 """
 
 import functools
@@ -41,8 +41,8 @@ torch._export.utils._materialize_cpp_cia_ops = functools.cache(
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
-# In epsilons of the accumulation dtype at the largest output (1 at least); sums here have up to 600
-# terms of unit variance.
+# In epsilons of the accumulation dtype, relative to the largest output (at least 1); sums have up
+# to 600 terms of unit variance.
 SUM_ERROR = 128
 
 
@@ -67,7 +67,7 @@ def random(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 def randomize(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """`module` in `dtype` with parameters of unit variance, biases as large as its sums."""
+    """`module` in `dtype` with parameters of unit variance and biases as large as its sums."""
     with torch.no_grad():
         for seed, parameter in enumerate(module.parameters(), start=1):
             scale = 10.0 if parameter.ndim == 1 else 1.0
@@ -78,7 +78,7 @@ def randomize(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 def export(
     module: nn.Module, inputs: Sequence[torch.Tensor], dynamic: Sequence[int] = ()
 ) -> torch.export.ExportedProgram:
-    """`module` with the axes `dynamic` of its first input symbolic."""
+    """Export `module` with symbolic axes `dynamic` of its first input."""
     shapes = None
     if dynamic:
         axes = {axis: torch.export.Dim(f"extent{axis}", min=2, max=99) for axis in dynamic}
@@ -94,7 +94,7 @@ def import_exported(
     of: ModuleType = importers,
     decompose: bool = True,
 ) -> tvm.IRModule:
-    """By ``from_exported_program`` of TVM or of this project."""
+    """Import by ``from_exported_program`` of TVM or of this project."""
     program = export(module, inputs, dynamic)
     return of.from_exported_program(
         program, run_ep_decomposition=decompose, unwrap_unit_return_tuple=True
@@ -102,7 +102,7 @@ def import_exported(
 
 
 def trace(module: nn.Module) -> fx.GraphModule:
-    """`module` traced; one that is a leaf of every trace becomes the only one of a sequence."""
+    """Trace `module`; a leaf module is wrapped in a Sequential first."""
     if isinstance(module, Call):
         return fx.symbolic_trace(module.function)
     is_leaf = type(module).__module__.startswith("torch.nn.modules")
@@ -118,7 +118,7 @@ def import_fx(
     of: ModuleType = importers,
     **options: object,
 ) -> tvm.IRModule:
-    """By ``from_fx`` of TVM or of this project."""
+    """Import by ``from_fx`` of TVM or of this project."""
     shapes = [list(x.shape) for x in inputs]
     for axis in dynamic:
         shapes[0][axis] = tirx.Var(f"extent{axis}", "int64")
@@ -135,7 +135,7 @@ IMPORTERS: dict[str, Callable[..., tvm.IRModule]] = {
 def run_functions(
     mods: Mapping[str, tvm.IRModule], inputs: Mapping[str, Sequence[torch.Tensor]]
 ) -> dict[str, torch.Tensor | Exception]:
-    """Run each module on its inputs; they are built at once, and by halves where that fails."""
+    """Run each module on its inputs, in one build; if that fails, bisect."""
     try:
         executable = relax.build(merge(dict(mods)), "llvm")
     except Exception as error:
@@ -177,20 +177,20 @@ def run(mod: tvm.IRModule, *inputs: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Reference:
-    """What PyTorch computes, in the dtype of the inputs and in float64."""
+    """PyTorch's results in the dtype of the inputs and in float64."""
 
     expected: torch.Tensor
     truth: torch.Tensor
 
     @staticmethod
     def of(module: nn.Module, inputs: Sequence[torch.Tensor]) -> "Reference":
-        """The module becomes float64."""
+        """Compute the reference; converts the module to float64."""
         with torch.no_grad():
             expected = module(*inputs)
             return Reference(expected, module.double()(*(x.double() for x in inputs)))
 
     def check(self, got: torch.Tensor) -> None:
-        """Hold `got` to the result in float64, and see that PyTorch's own is near it."""
+        """Compare `got` with the float64 result and with PyTorch's own."""
         assert (got.dtype, got.shape) == (self.expected.dtype, self.expected.shape)
         dtype = self.expected.dtype
         sum_dtype = torch.float64 if dtype == torch.float64 else torch.float32
@@ -208,7 +208,7 @@ class Reference:
 
 
 class Batch(nn.Module):
-    """Modules side by side, each with that many of the inputs and one of the outputs."""
+    """Modules side by side; each takes its share of the inputs and returns one output."""
 
     def __init__(self, modules: Sequence[nn.Module], counts: Sequence[int]) -> None:
         super().__init__()
@@ -228,14 +228,14 @@ def check_all(
     importer: Callable[..., tvm.IRModule],
     **options: object,
 ) -> tvm.IRModule:
-    """As :func:`check`, of many modules with their inputs, by name; they are built at once.
+    """As :func:`check`, for many named modules with their inputs, in one build.
 
-    Exported programs are exported as one, too, since that takes longest.
+    The modules are also exported together, since exporting takes longest.
 
     Returns
     -------
     tvm.IRModule
-        What was built.
+        The built module.
     """
     if importer is import_exported:
         batch = Batch([module for module, _ in cases.values()], [len(x) for _, x in cases.values()])
@@ -274,16 +274,16 @@ def check_function(
     others: Sequence[tuple[torch.Tensor, ...]] = (),
     tolerance: float = 1e-5,
 ) -> None:
-    """Import and build a function of tensors; hold each of its outputs to PyTorch's.
+    """Import and build a function of tensors; compare each output with PyTorch's.
 
     Parameters
     ----------
     function : callable
         Returns a tuple.
     dynamic : sequence of int
-        The axes of the first input that are symbolic, of 4 to 40 elements.
+        The symbolic axes of the first input, of 4 to 40 elements.
     others : sequence of tuple
-        More inputs to run it with; they differ from `inputs` in the symbolic axes alone.
+        More inputs to run with, which differ from `inputs` only in the symbolic axes.
     """
     shapes = None
     if dynamic:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A staging area of one pull request, for a repository of one file."""
+"""A staging area with one pull request, for a repository with one file."""
 
 import hashlib
 from pathlib import Path

@@ -10,12 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A pytest plugin: tests of TVM's run against a TVM with this project's fixes.
+"""A pytest plugin that runs TVM's tests against TVM with this project's fixes.
 
-Operators are corrected once `tvm_fixes` is imported. What has an entry point of its own here, an
-importer or a pass, stands under TVM's name while the tests are imported: they bind the name then,
-and this project's code goes on to find TVM's own. In a test of the staging area the fixes of its
-pull request alone are on.
+Importing `tvm_fixes` corrects the operators. Importers and passes with their own entry points
+replace TVM's names while the tests are imported: the tests bind the replacement, but this project's
+code still finds TVM's own. A test of the staging area runs with only the fixes of its pull request
+enabled.
 """
 
 import os

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Valid modules, and the modules that one change makes of them."""
+"""Valid modules and their mutants, each with one change."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -230,11 +230,11 @@ class Mutant:
     Attributes
     ----------
     kind : str
-        What is changed: a shape, a dtype, the order of two bindings.
+        The kind of change: a shape, a dtype, the order of two bindings.
     where : str
         The place and the change, in words.
     changes_types : bool
-        Whether nothing but what is stated of a value is changed.
+        Whether only a stated type is changed.
     apply : callable
         Changes a copy of the module in place.
     """
@@ -246,7 +246,7 @@ class Mutant:
 
 
 def mutants(mod: tvm.IRModule) -> list[Mutant]:
-    """All single changes of a module, in an order that is the same for each of its copies."""
+    """All single changes of a module, in a deterministic order."""
     by_name = {var.name_hint: function for var, function in mod.functions_items()}
     found: list[Mutant] = []
     for name in sorted(by_name):
@@ -256,7 +256,7 @@ def mutants(mod: tvm.IRModule) -> list[Mutant]:
 
 
 def mutated(mod: tvm.IRModule, index: int) -> tuple[Mutant, tvm.IRModule]:
-    """The mutant of a number, and a module that is changed so."""
+    """The mutant with an index, and the changed module."""
     copy = copied(mod)
     mutant = mutants(copy)[index]
     mutant.apply()
@@ -382,7 +382,7 @@ class _Mutants:
             yield Mutant(kind, f"{where}: {other}", True, _putting(node, name, other))
 
     def _others(self, node: Any, name: str, expr: relax.Expr, where: str) -> Iterator[Mutant]:
-        """Other variables in the place of one."""
+        """Mutants that replace a variable by another one."""
         if not isinstance(expr, relax.Var):
             return
         stranger = relax.Var("stranger", expr.ty)
@@ -392,7 +392,7 @@ class _Mutants:
                 yield Mutant("variable", f"{where}: {other.name}", False, apply)
 
     def _list(self, node: Any, name: str, where: str) -> Iterator[Mutant]:
-        """Fewer and more elements, and other variables among them."""
+        """Mutants with fewer or more elements, or other variables."""
         values = list(getattr(node, name))
         if not values:
             return
@@ -423,14 +423,14 @@ def _changing_attrs(call: relax.Call, name: str, value: Any) -> Callable[[], Non
 
 
 def _variables(mod: tvm.IRModule, name: str) -> list[relax.Var]:
-    """The parameters and the bound variables of a function, those of its branches left out."""
+    """The parameters and bound variables of a function, except those in branches."""
     function = mod[name]
     bound = [binding.var for block in function.body.blocks for binding in block.bindings]
     return [*function.params, *bound]
 
 
 def _other_types(ty: tvm.ir.Type) -> Iterator[tuple[str, tvm.ir.Type]]:
-    """Types that differ from one in a single way, and what that is."""
+    """Types with a single difference from `ty`, with descriptions."""
     if isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
         for extents in _other_extents(ty.shape.values):
             yield "shape", relax.TensorType(extents, ty.dtype, ty.vdevice)

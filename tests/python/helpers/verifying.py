@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Modules that are wrong, and what the verifier says of them."""
+"""Helpers that build malformed modules and check the verifier's findings."""
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ Finding = tuple[str, str, str]
 
 
 def place(path: AccessPath) -> str:
-    """A path as it is read: ``main.body.blocks[0].bindings[1].value``."""
+    """A path as text: ``main.body.blocks[0].bindings[1].value``."""
     text = ""
     for step in path.to_steps()[1:]:
         if step.kind == AccessKind.MAP_ITEM:
@@ -43,20 +43,20 @@ def place(path: AccessPath) -> str:
 
 
 def found(mod: tvm.IRModule, severity: str = "error") -> list[Finding]:
-    """What is found of a severity, in order."""
+    """The findings of a severity, in order."""
     return [
         (one.rule, place(one.path), one.message) for one in verify(mod) if one.severity == severity
     ]
 
 
 def assert_found(mod: tvm.IRModule, *errors: Finding, warnings: Sequence[Finding] = ()) -> None:
-    """Assert that the errors and the warnings are these, and no others."""
+    """Assert that the findings are exactly these errors and warnings."""
     assert found(mod) == list(errors)
     assert found(mod, "warning") == list(warnings)
 
 
 class Cases(list[Any]):
-    """Modules and what is found of each: a decorator of the functions that make them.
+    """Cases of modules and their findings; an instance decorates functions that build modules.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Cases(list[Any]):
 
 
 def only(mod: tvm.IRModule) -> Diagnostic:
-    """The one finding there is."""
+    """The only finding."""
     (one,) = verify(mod)
     return one
 
@@ -110,7 +110,7 @@ def function(
     *,
     is_pure: bool = True,
 ) -> relax.Function:
-    """A function that binds values as they are; nothing is normalized or inferred."""
+    """A function with bindings as given, without normalization or inference."""
     blocks: list[relax.BindingBlock] = []
     run: list[relax.Binding] = []
     for one in bindings:
@@ -132,17 +132,17 @@ def module(*args: Any, **kwargs: Any) -> tvm.IRModule:
 def call(
     name: str, *args: relax.Expr, ty: tvm.ir.Type, attrs: tvm.ir.Attrs | None = None
 ) -> relax.Call:
-    """A call of an operator, of any arguments, attributes and type."""
+    """A call of an operator with arbitrary arguments, attributes and type."""
     return typed(relax.Call(tvm.ir.Op.get(f"relax.{name}"), list(args), attrs), ty)
 
 
 def copied(mod: tvm.IRModule) -> tvm.IRModule:
-    """A copy of which nothing is shared: it may be changed in place."""
+    """A deep copy, which may be changed in place."""
     return tvm.ir.load_json(tvm.ir.save_json(mod))
 
 
 def fields(node: tvm_ffi.Object) -> Iterator[Any]:
-    """The fields of a node, those of its base classes included."""
+    """The fields of a node, including those of its base classes."""
     info = type(node).__tvm_ffi_type_info__
     while info is not None:
         yield from info.fields
@@ -154,7 +154,7 @@ def field(node: tvm_ffi.Object, name: str) -> Any:
 
 
 def put(node: tvm_ffi.Object, name: str, value: Any) -> None:
-    """Write a field of a node in place, which the classes of nodes do not offer.
+    """Write a field of a node in place, which TVM's classes do not allow.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def put(node: tvm_ffi.Object, name: str, value: Any) -> None:
 
 
 def erase(node: tvm_ffi.Object, name: str) -> None:
-    """Write null over a field that is a reference, whatever its class says of null."""
+    """Set a reference field to null, even if its class forbids null."""
     one = field(node, name)
     assert one.size == ctypes.sizeof(ctypes.c_void_p), name
     getattr(node, name)  # the field is readable
@@ -173,7 +173,7 @@ def erase(node: tvm_ffi.Object, name: str) -> None:
 
 
 def reachable(root: tvm_ffi.Object) -> list[tvm_ffi.Object]:
-    """The nodes that a module consists of, itself first, operators and devices left out."""
+    """The nodes of a module, starting with itself, except operators and devices."""
     seen: dict[int, tvm_ffi.Object] = {}
     waiting: list[Any] = [root]
     while waiting:

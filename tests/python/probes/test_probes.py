@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Each fix is needed on the locked TVM, and mends what it says."""
+"""Each fix is needed on the locked TVM and corrects its symptom."""
 
 import os
 
@@ -41,7 +41,7 @@ def require_modules(fix):
 
 
 @pytest.mark.parametrize("fix", PROBED, ids=lambda fix: fix.id)
-def test_stock_fails_as_recorded_and_the_fix_mends_it(rows, fix):
+def test_stock_fails_as_recorded_and_the_fix_corrects_it(rows, fix):
     require_modules(fix)
     row = rows[fix.id]
     if row.state is State.EXPIRED:
@@ -57,7 +57,7 @@ def test_the_environment_meets_its_requirements(rows):
 
 
 def test_the_switch_of_each_fix_restores_the_fault(rows):
-    """The fix's own switch alone brings the fault back, through this project's entry point."""
+    """Disabling only this fix brings the fault back through this project's entry point."""
     fixes = [fix for fix in PROBED if rows[fix.id].state is not State.UNAVAILABLE]
     fixes = grids.sample(fixes, 24)
 

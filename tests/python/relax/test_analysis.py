@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The transforms of activations that are counted, those that are not, and counts of operators."""
+"""Counts of activation transforms and of operators."""
 
 import numpy as np
 import pytest
@@ -237,7 +237,7 @@ def test_operators_are_counted_in_branches_and_local_functions():
 
     count_operators = _ffi.get("tvm_fixes.analysis.CountOperators")
     counts = {"relax.exp": 3, "relax.tanh": 2, "relax.permute_dims": 1}
-    # A call of `inner` is a call of no operator, and another function is not looked into.
+    # A call of `inner` is not an operator call, and other functions are not visited.
     assert dict(count_operators(Module["main"])) == counts
     assert dict(count_operators(Module["other"])) == {"relax.exp": 1}
     assert {name: count(Module, name) for name in counts} == counts | {"relax.exp": 4}

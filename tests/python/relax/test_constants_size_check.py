@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How large constants are against parameters: what is warned of, what is rejected, and by name."""
+"""Limits on constants relative to parameters: warnings, errors and the names in them."""
 
 import math
 import re
@@ -32,7 +32,7 @@ ROWS, WIDTH = 384, 256
 
 
 class Repeated(nn.Module):
-    """A row that is added to each of many, written out where everything is folded; and a layer."""
+    """A broadcast row, materialized if everything is folded, and a layer."""
 
     def __init__(self):
         super().__init__()
@@ -76,7 +76,7 @@ def test_a_constant_that_grows_is_named():
     [warning] = report.warnings
     assert warning.startswith(f"the constants of the artifact take {report.constant_bytes} bytes")
     assert f"parameters' {report.parameter_bytes}" in warning
-    # Its own size is that of the row, of which it takes the place.
+    # Its original size is that of the row that it replaces.
     assert f"{written_out} bytes ({written_out - WIDTH * 4} new): " in warning
     assert "in main of row" in warning
 
@@ -88,12 +88,12 @@ def test_within_the_budget_there_is_no_warning():
     assert report.unfolded
 
 
-def test_a_weight_that_is_there_twice_counts_once():
+def test_a_duplicate_weight_counts_once():
     report = compile_model(tied(), compare=False, max_growth=math.inf).report
     table = 1000 * 128 * 4
     [warning] = report.warnings
     written, new = map(int, re.search(r"(\d+) bytes \((\d+) new\): ", warning).groups())
-    assert table <= written == new < 1.05 * table  # columns of zeros fill the last tile
+    assert table <= written == new < 1.05 * table  # the last tile is padded with zero columns
     assert "in main of embedding.weight, head.weight" in warning
 
 
@@ -101,7 +101,7 @@ def test_rejected_beyond_the_ratio():
     message = fails(repeated(), compare=False, max_growth=math.inf, max_size_ratio=2)
     assert "in main of row" in message
     assert message.endswith("; the limit is 2 times")
-    # What is asked for goes before what is warned of.
+    # The requested limit takes precedence over the warning.
     report = compile_model(repeated(), compare=False, max_size_ratio=2).report
     assert report.warnings == []
 
@@ -139,7 +139,7 @@ class TestNames:
         }
         assert found.parameter_bytes == model.report.parameter_bytes
         assert found.constant_bytes == model.report.constant_bytes
-        # The weight lies as its kernel reads it, by an operator that says so.
+        # The weight is in its kernel's layout, by an explicit operator.
         weight = named["layer.weight",]
         assert "in main" in weight.made_by
         held = np.fromfile(tmp_path / "out" / "model.so", "uint8")

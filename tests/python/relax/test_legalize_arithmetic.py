@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Arithmetic of floats against longer ones: near zero, far from it, and of special values."""
+"""Floating-point arithmetic against wider types: near zero, large and special values."""
 
 import math
 
@@ -42,7 +42,7 @@ def softplus(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
     return np.where(beta * x > threshold, x, soft)
 
 
-# What is computed, what it should be, and units in the last place of float32 or float64.
+# The operator, its reference, and the tolerance in ulp of float32 or float64.
 UNARY = {
     "selu": (op.nn.selu, selu, 5.0),
     "softplus": (op.nn.softplus, lambda x: softplus(x, 1, 20), 2.0),
@@ -83,12 +83,12 @@ def operands(dtype: str) -> np.ndarray:
 
 
 def assert_accurate(got: np.ndarray, exact: np.ndarray, ulps: float, name: str) -> None:
-    """Half a unit in the last place of 16 bits, `ulps` of more; NaN, infinity and signs of zero."""
+    """Assert half an ulp in 16 bits, else `ulps`, and equal NaN, infinities and signs of zero."""
     info = ml_dtypes.finfo(got.dtype)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         rounded = exact.astype(got.dtype)
         is_special = ~np.isfinite(rounded) | ~np.isfinite(got)
-        # NumPy knows no NaN of bfloat16.
+        # NumPy does not recognize NaN in bfloat16.
         pair = (array[is_special].astype(np.longdouble) for array in (got, rounded))
         np.testing.assert_array_equal(*pair, err_msg=name)
         magnitude = np.maximum(np.abs(exact), float(info.tiny)).astype(np.longdouble)
@@ -102,7 +102,7 @@ def assert_accurate(got: np.ndarray, exact: np.ndarray, ulps: float, name: str) 
 
 
 def results(functions: dict, dtype: str, *data: np.ndarray) -> list[np.ndarray]:
-    """Those of all functions, which are built at once."""
+    """The results of all functions, in one build."""
     inputs = {f"x{i}": tensor(array.size, dtype=dtype) for i, array in enumerate(data)}
     mod = build(
         inputs,
@@ -148,7 +148,7 @@ def test_log_add_exp(dtype: str) -> None:
     [got] = results({"log_add_exp": (op.log_add_exp,)}, dtype, a, b)
     with np.errstate(all="ignore"):
         exact = np.logaddexp(a.astype(np.longdouble), b.astype(np.longdouble))
-        # Next to 0 it cancels, as everywhere.
+        # Near 0 the result cancels in any implementation.
         epsilon = float(ml_dtypes.finfo(got.dtype).eps)
         np.testing.assert_allclose(
             got.astype(np.longdouble),
@@ -179,7 +179,7 @@ def test_gates_of_16_bits_are_computed_in_32(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_number_that_is_zero_is_not_folded(dtype: str) -> None:
-    """0 times what is infinite or no number is NaN, and the sign of 0 is the product's."""
+    """0 times infinity or NaN is NaN, and the sign of 0 is that of the product."""
     x = np.array(SPECIAL, numpy_dtype(dtype))
     zero = relax.const(0.0, dtype)
     functions = {
@@ -212,7 +212,7 @@ def test_signs_of_unsigned_integers(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ("uint8", "uint32", "uint64"))
 def test_unsigned_integers_wrap_around(dtype: str) -> None:
-    """What a comparison and a division in the same kernel take for granted is no more than that."""
+    """Comparisons and divisions in the same kernel must not assume absence of overflow."""
     x = np.array([0, 1, 3, 200, np.iinfo(dtype).max], dtype)
     zero, three, half = (relax.const(n, dtype) for n in (0, 3, np.iinfo(dtype).max // 2 + 1))
     functions = {
@@ -236,7 +236,7 @@ def test_unsigned_integers_wrap_around(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ("uint32", "uint64"))
 def test_bits_of_unsigned_integers(dtype: str) -> None:
-    """Of random bits, with ends and edges of the halves, with a row and with a number."""
+    """Random bits and edge values, with a row and with a scalar."""
     rng, top = np.random.default_rng(0), int(np.iinfo(dtype).max)
     edges = np.array([0, 1, top, top - 1, top // 2, top // 2 + 1, 2**16, 2**32 - 1], dtype)
     x = np.concatenate([edges, rng.integers(0, top, 56, dtype, endpoint=True)])
@@ -260,7 +260,7 @@ def test_bits_of_unsigned_integers(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
 def test_a_cast_to_bfloat16_rounds(dtype: str) -> None:
-    """In the kernel of what reads it."""
+    """The cast is fused into its reader's kernel."""
     rng = np.random.default_rng(0)
     special = [0, -0.0, np.inf, -np.inf, np.nan, 2.999, -2.9999, 1.00390625, 1.01171875]
     x = np.array([*special, *rng.uniform(-9, 9, 100)], dtype)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tests of averages of windows of 16-bit floats."""
+"""Average pooling of 16-bit floats."""
 
 import ml_dtypes
 import numpy as np
@@ -67,7 +67,7 @@ def test_symbolic_extents(dtype):
 )
 @pytest.mark.parametrize("is_symbolic", (False, True))
 def test_windows_of_different_extents(extents, counts, is_symbolic):
-    """Read twice, as by a Swish."""
+    """The result is read twice, as by a Swish."""
     rank = len(extents)
     names = [tirx.Var(name, "int64") for name in "dhw"[:rank]] if is_symbolic else extents
     pool = getattr(relax.op.nn, f"adaptive_avg_pool{rank}d")

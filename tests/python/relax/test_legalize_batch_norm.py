@@ -51,7 +51,7 @@ def test_result_has_the_dtype_of_its_type(dtype):
     x, gamma, beta, mean, variance = (array.astype("float64") for array in args)
     scale, shift, mean = (v[:, None] for v in (gamma / np.sqrt(variance + 1e-5), beta, mean))
     expected = (x - mean) * scale + shift
-    # One rounding of a result of magnitude up to 36, and those of the arithmetic before it.
+    # One rounding of a result of magnitude up to 36, plus the rounding of the arithmetic.
     bound = 36 * (UNIT[dtype] + 8 * min(UNIT["float32"], UNIT[dtype]))
     np.testing.assert_allclose(got.astype("float64"), expected, rtol=0, atol=bound)
 
@@ -84,7 +84,7 @@ def test_statistics_of_the_batch(dtype):
         0.75 * mean + 0.25 * batch_mean,
         0.75 * variance + 0.25 * batch_variance,
     )
-    # A plain float32 sum of 4096 such elements is off by 4096 units at most, mostly by far fewer.
+    # A plain float32 sum of 4096 such elements is off by at most 4096 ulp, usually far less.
     atol = 1e-3 if dtype != "float64" else 1e-12
     for result, reference in zip(got, expected, strict=True):
         np.testing.assert_allclose(result.astype("float64"), reference, rtol=UNIT[dtype], atol=atol)
@@ -130,7 +130,7 @@ def test_statistics_without_center_and_scale(axis, center, scale):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_is_fused_with_a_convolution(dtype):
-    """And is one product and one sum of what is known at compile time."""
+    """The fused norm is a multiply-add with compile-time constants."""
     rng = np.random.default_rng(0)
     constants = [relax.const(v.astype(dtype)) for v in rng.uniform(0.5, 2, (4, 16))]
     kernel = relax.const(rng.standard_normal((16, 8, 3, 3)).astype(dtype))

@@ -110,7 +110,7 @@ def test_nan_differs_from_all_numbers(dtype):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 def test_nan_is_not_equal_to_itself(dtype):
-    """Behind another operator, with which it is fused."""
+    """After another operator, with which it is fused."""
     x = NUMBERS.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     names = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 

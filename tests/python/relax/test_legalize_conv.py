@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``relax.nn.conv*d`` are lowered where TVM leaves them or is wrong, to the right numbers."""
+"""Lowering of ``relax.nn.conv*d`` where TVM's is missing or wrong."""
 
 from dataclasses import replace
 
@@ -67,8 +67,8 @@ PACKED = Case(
     group_out=16,
     transposed=False,
 )
-# Changes to what stresses a transposed convolution and is no forward one: a window that is larger
-# than the data, kernel blocks that are larger than a group.
+# Changes for edge cases that are invalid for forward convolutions: a window larger than the data,
+# kernel blocks larger than a group.
 _CHANGES = {
     "spatial-1": {"kernel": (1, 1)},
     "stride-and-dilation-4": {"extent": (13, 9)},
@@ -89,7 +89,7 @@ FORWARD_EDGES = [
     replace(PACKED, stride=(3, 4), kernel=(1, 2)),
     replace(PACKED, extent=(3, 3), kernel=(3, 3), padding=(0, 0, 0, 0)),
     replace(PACKED, dilation=(2, 3), padding=(5, 0, 0, 7)),
-    replace(PACKED, padding=(4, 4, 4, 4)),  # outputs that see nothing but padding
+    replace(PACKED, padding=(4, 4, 4, 4)),  # outputs that read only padding
     replace(PACKED, dtype="float16", out_dtype="float32"),
     replace(PACKED, dtype="bfloat16", dynamic=True),
     replace(PACKED, out_dtype="float16"),
@@ -196,7 +196,7 @@ def test_lowered_form() -> None:
 
 
 def test_copy_of_the_data() -> None:
-    """Padded data is made for the CPU alone, with its channels last; the sums of one tile live."""
+    """Only the CPU schedule copies padded data, channels-last, and keeps the sums of one tile."""
     case = replace(PACKED, out_layout="NCHW4c")
     assert allocations(prim_func(legalized(module(case), None))) == []
     sums, padded = live_allocations(prim_func(legalized(module(case), CPU)))
@@ -214,7 +214,7 @@ def test_no_copy_where_an_element_is_read_once() -> None:
 @pytest.mark.parametrize("group_out", [3, 10, 21])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_channels_that_fill_no_vector(layout: str, group_out: int, constant: bool) -> None:
-    """The kernel has more channels, of zeros, and the output has not."""
+    """The kernel is padded with zero channels; the output is not."""
     case = Case(
         layout,
         "OIHW",
@@ -306,7 +306,7 @@ def test_unknown_columns_are_computed_in_whole_tiles(begin: int) -> None:
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
-def test_what_tvm_lowers_right_is_left_to_it(
+def test_correct_lowerings_are_left_to_tvm(
     monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
 ) -> None:
     mod = module(Case(layout, "OIHW", layout, dtype=dtype, transposed=False))
@@ -388,7 +388,7 @@ def test_no_cpu_schedule_for_a_gpu() -> None:
         ),
     ],
 )
-def test_what_cannot_be_lowered_is_named(case: Case, message: str) -> None:
+def test_unsupported_calls_are_named(case: Case, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LegalizeOps()(module(case))
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Convolutions of small groups, in vectors along the columns."""
+"""Convolutions with small groups, vectorized along the columns."""
 
 import itertools
 from dataclasses import replace
@@ -44,7 +44,7 @@ WIDTHS = (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 50, 80, 112)
 
 
 def depthwise(width: int, **changes: object) -> Case:
-    """A call with `width` columns, all of whose channels are groups."""
+    """A depthwise call with `width` columns."""
     case = Case(
         kernel_layout="OIHW",
         stride=(1, 1),
@@ -76,7 +76,7 @@ GEOMETRIES = [
 
 
 def has_vectors_of_columns(case: Case) -> bool:
-    """Whether the columns are what is vectorized: the last axis of data that is channels-first."""
+    """Whether the columns, the last axis of channels-first data, are vectorized."""
     func = prim_func(legalized(module(case), CPU))
     vectors = [loop for loop in loops(func) if loop.kind == tirx.ForKind.VECTORIZED]
     _, padded = live_allocations(func)
@@ -106,7 +106,7 @@ def test_sums_stay_in_registers(mcpu: str, extent: tuple[int, int]) -> None:
 @pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])
 @pytest.mark.parametrize("width", [40, 80, 96, 112, 150, None])
 def test_lanes_are_powers_of_two(mcpu: str, width: int | None) -> None:
-    """LLVM makes others, of 112 columns, for one element after the other."""
+    """LLVM scalarizes other lanes, such as 112 columns."""
     target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu})
     case = depthwise(width or 40, dynamic=width is None)
     func = prim_func(legalized(module(case), target))
@@ -197,7 +197,7 @@ def test_constant_kernel() -> None:
 
 
 def test_a_copy_of_padding_is_not_made() -> None:
-    """Between the elements of a kernel that reach far lies mostly padding."""
+    """A dilated kernel reads mostly padding."""
     case = depthwise(8, dilation=(300, 200), padding=(300, 200, 300, 200))
     assert allocations(prim_func(legalized(module(case), CPU))) == []
     assert_computes([case])

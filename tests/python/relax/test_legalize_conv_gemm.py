@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Convolutions to few channels, as a product of matrices and sums of its elements."""
+"""Convolutions to few channels, as a GEMM and a col2im sum."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ CASES = [
     replace(FORWARD, group_out=3, channels=40),
     replace(FORWARD, kernel=(1, 7), padding=(0, 3, 0, 0)),
     replace(FORWARD, dilation=(2, 3), padding=(2, 3, 1, 2)),
-    replace(FORWARD, padding=(4, 4, 4, 4)),  # outputs that see nothing but padding
+    replace(FORWARD, padding=(4, 4, 4, 4)),  # outputs that read only padding
     replace(FORWARD, extent=(1, 1)),
     replace(FORWARD, dynamic=True),
     replace(FORWARD, out_dtype="float16"),
@@ -66,7 +66,7 @@ CASES = [
 
 
 def steps(mod: tvm.IRModule) -> list[str]:
-    """The names of the kernels, but for those that reshape."""
+    """The names of the kernels, except reshapes."""
     names = [name.rstrip("0123456789") for name in operators(legalized(mod, CPU))]
     return [name for name in names if name != "reshape"]
 
@@ -119,7 +119,7 @@ def test_random(data: st.DataObject) -> None:
         return Case(
             kernel_layout="IOHW" if transposed else "OIHW",
             stride=(number(1, 3), number(1, 3)) if transposed else (1, 1),
-            # So much that something is left, or that the kernel fits in.
+            # Enough that the output is not empty, or that the kernel fits.
             padding=(0, 0, 0, 0) if transposed else (*reach, 0, 0),
             dilation=dilation,
             channels=number(16, 40),
@@ -139,7 +139,7 @@ def test_random(data: st.DataObject) -> None:
 @pytest.mark.parametrize("case", [FORWARD, TRANSPOSED], ids=["conv", "conv_transpose"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_constant_kernel(case: Case, layout: str) -> None:
-    """Nothing is left to do with it at run time."""
+    """The constant kernel needs no work at run time."""
     case = replace(case, data_layout=layout, out_layout=layout)
     data, kernel = case.arrays()
     mod = module(case, constant_kernel=kernel)
@@ -172,19 +172,19 @@ def test_infinity_and_nan_stay_where_they_are() -> None:
     [
         {"group_out": 8, "channels": 64},  # a vector
         {"kernel": (1, 1), "padding": (0, 0, 0, 0)},  # nothing to sum
-        {"stride": (2, 2)},  # products that nobody reads
+        {"stride": (2, 2)},  # unused products
         {"kernel": (7, 7), "padding": (3, 3, 3, 3)},  # more products than data
         {"groups": 2, "group_out": 1},
     ],
     ids=str,
 )
-def test_others_are_computed_in_another_way(changes: dict) -> None:
+def test_others_do_not_use_gemm(changes: dict) -> None:
     case = replace(FORWARD, **changes)
     assert not is_gemm(case)
     assert_computes([case])
 
 
-def test_integers_are_computed_in_another_way() -> None:
+def test_integers_do_not_use_gemm() -> None:
     assert not is_gemm(replace(FORWARD, dtype="int8", out_dtype="int32"))
 
 

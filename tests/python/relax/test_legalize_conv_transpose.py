@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``relax.nn.conv*d_transpose`` are lowered in every layout, to the right numbers."""
+"""Lowering of ``relax.nn.conv*d_transpose`` in every layout."""
 
 from dataclasses import replace
 
@@ -94,7 +94,7 @@ def test_grid(cases: list[Case], coverage_table: CoverageTables) -> None:
 
 @pytest.mark.parametrize("cases", batches(sample(GRID, 12)))
 def test_grid_without_target(cases: list[Case]) -> None:
-    """LegalizeOps outside of any target makes no schedule, and the same numbers."""
+    """Without a target, LegalizeOps does not schedule; the numbers are the same."""
     assert_computes(cases, scheduled=False, target=UNOPTIMIZED_CPU)
 
 
@@ -134,7 +134,7 @@ def test_random(cases: list[Case], scheduled: bool) -> None:
 
 
 def test_lowered_form() -> None:
-    """Kernel equal to stride: no guard, no buffer, one multiplication an output and channel."""
+    """Kernel equal to stride: no guard, no buffer, one multiplication per output and channel."""
 
     @I.ir_module(s_tir=True)
     class Before:
@@ -188,17 +188,17 @@ def test_lowered_form() -> None:
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_no_dilated_copy_of_the_data(layout: str, dtype: str) -> None:
-    """Nothing but sums is buffered, and for a CPU the data, padded: no flipped kernel."""
+    """Only sums are buffered and, on a CPU, the padded data; there is no flipped kernel."""
     case = Case(data_layout=layout, out_layout=layout, kernel_layout="HWIO", dtype=dtype)
     buffers = allocations(prim_func(legalized(module(case), None)))
     assert [buffer.dtype for buffer in buffers] == ([] if dtype == "float32" else ["float32"])
 
-    # For the CPU the sums are channels-last, and fill vectors; those of a tile live at once.
+    # On a CPU the sums are channels-last vectors, those of one tile live at a time.
     sums, padded = live_allocations(prim_func(legalized(module(case), CPU)))
     assert sums.dtype == padded.dtype == "float32"
     assert np.prod([int(extent) for extent in sums.shape]) * 4 < 1024
     height, width = case.extent
-    # Of the 3 elements of the kernel's height 2 meet in an output: a row more at both ends.
+    # 2 of the 3 kernel rows contribute to an output, so there is one more row at both ends.
     assert [int(extent) for extent in padded.shape] == [2, height + 2, width, case.channels]
 
 
@@ -219,7 +219,7 @@ def test_unknown_columns_are_computed_in_whole_tiles(begin: int) -> None:
 @pytest.mark.parametrize("case", ROWS, ids=lambda case: case.data_layout)
 @pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])
 def test_cpu_schedule(case: Case, mcpu: str) -> None:
-    """The sums of a tile are in registers, vectorized over channels, and rows run in parallel."""
+    """A tile's sums are in registers, vectorized over channels; rows run in parallel."""
     case = replace(case, channels=16, group_out=64)
     target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu})
     func = prim_func(legalized(module(case), target))
@@ -228,7 +228,7 @@ def test_cpu_schedule(case: Case, mcpu: str) -> None:
     for loop in loops(func):
         kinds[tirx.ForKind(loop.kind)].append(int(loop.extent))
     copies = [] if case.data_layout[-1] in "Cc" else [16]
-    # Where data is copied, and sums begin, go on and are written.
+    # The loops that copy data, and that initialize, update and write sums.
     assert kinds[tirx.ForKind.VECTORIZED][: len(copies) + 2] == [*copies, lanes, lanes]
     assert kinds[tirx.ForKind.UNROLLED] == [columns, columns]
     assert kinds[tirx.ForKind.PARALLEL][-1] >= 8
@@ -284,7 +284,7 @@ def test_equal_calls_share_one_function() -> None:
 
 
 def _with_symbolic_channels(case: Case, *, kernel: bool = False) -> tvm.IRModule:
-    """The channels of the data, or also those of the kernel, are unknown."""
+    """A case with symbolic channels of the data and, optionally, the kernel."""
     inputs = case.inputs()
     for name, layout, axis in (
         ("data", case.data_layout, "C"),
@@ -302,7 +302,7 @@ def _with_symbolic_channels(case: Case, *, kernel: bool = False) -> tvm.IRModule
     [
         ("NCHW", "IOHW", False, r"\(4 vs\. 8\) .*shape\[1\] mismatch"),
         ("NHWC", "IOHW", False, r"\(4 vs\. 8\) .*shape\[3\] mismatch"),
-        # TVM takes the two unknowns for one; the lowered function compares them.
+        # TVM treats the two symbols as one; the lowered function compares them.
         ("NHWC", "IOHW", True, r"expected to match kernel\.shape\[0\]"),
         ("NCHW4c", "IOHW8i", False, r"\(1 vs\. 2\) .*shape\[1\] mismatch"),
         # The channels of the data are whole blocks; whether those of the kernel are is unknown.
@@ -322,7 +322,7 @@ def test_symbolic_channels_are_checked_at_run_time(
 
 
 def test_channels_that_cannot_be_checked_are_left_to_others() -> None:
-    """Whether i blocks of 3 are c blocks of 4 is no shape to cast either to."""
+    """That i blocks of 3 equal c blocks of 4 cannot be expressed by a match_cast."""
     inputs = {
         "data": tensor(1, tirx.Var("c", "int64"), 5, 5, 4),
         "kernel": tensor(tirx.Var("i", "int64"), 4, 3, 3, 3),
@@ -337,7 +337,7 @@ def test_channels_that_cannot_be_checked_are_left_to_others() -> None:
 
 
 def test_symbolic_kernel() -> None:
-    """A kernel of unknown extents, which the type rule takes too."""
+    """A kernel with symbolic extents, which the type rule also accepts."""
     case = Case("NCHW4c", "IOHW", "NHWC", padding=(1, 0, 0, 1))
     inputs = case.inputs()
     inputs["kernel"] = tensor(case.channels, *(tirx.Var(a, "int64") for a in "ohw"))
@@ -399,13 +399,13 @@ def test_no_cpu_schedule_for_a_gpu(case: Case) -> None:
         ),
     ],
 )
-def test_what_cannot_be_lowered_is_named(case: Case, message: str) -> None:
+def test_unsupported_calls_are_named(case: Case, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LegalizeOps()(module(case))
 
 
 def test_no_element_of_the_kernel_meets_one_of_the_data() -> None:
-    """Along the columns, so that the result is 0."""
+    """No overlap along the columns, so that the result is 0."""
     shapes = {"x": (1, 3, 2, 1), "w": (3, 1, 2, 2)}
     mod = build(
         {name: tensor(*shape) for name, shape in shapes.items()},

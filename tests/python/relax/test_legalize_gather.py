@@ -34,7 +34,7 @@ def machine(mods):
 
 
 def forked(vm, name, *arguments):
-    """What a function returns, in a child that may crash."""
+    """Call a function in a child process, which may crash."""
     outcome = run_forked(lambda: call(vm, name, *arguments), timeout=60)
     assert outcome.kind is OutcomeKind.VALUE, outcome
     return outcome.value

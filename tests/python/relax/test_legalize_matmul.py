@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``relax.matmul`` for a CPU: the numbers of NumPy, in tiles that fit the shapes or do not."""
+"""``relax.matmul`` on a CPU compared with NumPy, for shapes that are multiples of tiles or not."""
 
 from dataclasses import dataclass, field
 
@@ -81,7 +81,7 @@ class Case:
         return self.arrays()[:1] if self.constant else self.arrays()
 
     def check(self, got: np.ndarray) -> None:
-        """Sums in float32 or wider, and one rounding to the dtype of the output."""
+        """Compare within the error of sums in float32 or wider and one rounding at the end."""
         lhs, rhs = (array.astype("float64") for array in self.arrays())
         out_dtype = self.out_dtype or self.dtype
         assert str(got.dtype) == out_dtype
@@ -100,7 +100,7 @@ def legalized(mod: tvm.IRModule, target: tvm.target.Target | None = CPU) -> tvm.
 
 
 def is_ours(case: Case, target: tvm.target.Target = CPU) -> bool:
-    """Whether the product is computed in tiles: TVM's lowering has one block."""
+    """Whether the product is tiled: TVM's lowering has a single block."""
     mod = legalized(case.module(), target)
     (func,) = (f for v, f in mod.functions.items() if v.name_hint.startswith("matmul"))
     return '"out"' in func.script()
@@ -162,9 +162,9 @@ def _runs_here(target: tvm.target.Target) -> bool:
 @pytest.mark.parametrize("rows", [17, "n", 401])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_sums_in_parts(rows: int | str, dtype: str) -> None:
-    """A long sum goes through all rows with one part of a constant matrix after the other.
+    """A long reduction processes all rows with one part of a constant matrix at a time.
 
-    Many rows are taken block by block; the last of 401 is not full.
+    Many rows are processed in blocks; with 401 rows the last block is partial.
     """
     symbolic = frozenset({("lhs", 0)} if rows == "n" else set())
     count = 17 if rows == "n" else rows
@@ -206,7 +206,7 @@ def test_sums_of_16_bit_do_not_stop_growing(dtype: str) -> None:
 
 @pytest.mark.parametrize("constant", [False, True])
 def test_infinities_and_nan_stay_where_they_are(constant: bool) -> None:
-    """Rows and columns that fill up a tile do not reach the output."""
+    """Rows and columns that pad a tile do not affect the output."""
     case = Case((7, 5), (5, 19), constant=constant)
     lhs, _ = case.arrays()
     lhs[-1, 2], lhs[3, 4] = np.inf, np.nan
@@ -216,7 +216,7 @@ def test_infinities_and_nan_stay_where_they_are(constant: bool) -> None:
 
 @st.composite
 def random_cases(draw: st.DrawFn) -> Case:
-    """Any ranks, extents of 1 in the batch of either side, any axis symbolic."""
+    """Random ranks, broadcast batch axes on either side, and symbolic axes."""
     rows, depth, columns = (draw(st.integers(1, 20)) for _ in range(3))
     batch = draw(st.lists(st.integers(1, 3), max_size=2))
     sides = []
@@ -252,7 +252,7 @@ def test_vectors_in_parallel() -> None:
 @pytest.mark.parametrize("extent", (lambda n: tirx.min(n, 1), lambda n: n % 4, lambda n: n // 2))
 @pytest.mark.parametrize("axis", ("rows", "columns", "depth"))
 def test_extents_that_are_expressions(axis, extent):
-    """Of which TVM knows how large they are at most."""
+    """Extents with an upper bound that TVM knows."""
     n = tirx.Var("n", "int64")
     extents = {"rows": 8, "depth": 17, "columns": 16} | {axis: extent(n)}
     rows, depth, columns = extents["rows"], extents["depth"], extents["columns"]

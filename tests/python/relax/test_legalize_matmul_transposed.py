@@ -34,7 +34,7 @@ DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float64": np.f
 
 
 def tied(batch, weight, dtype="float32", out_dtype=None):
-    """``x @ weight.T``, and a row of the weight, so that it is read as it is too."""
+    """``x @ weight.T``, and a row of the weight, so that it is also read untransposed."""
     matrix = relax.const(weight.astype(DTYPES.get(dtype, dtype)), dtype)
 
     def emit(b, x, at):
@@ -96,7 +96,7 @@ def test_integers():
 
 
 def test_sums_are_in_vectors():
-    """The schedule is that of a CPU; another target's kernel is left to its schedules."""
+    """The schedule applies to CPUs; kernels of other targets keep their own schedules."""
     mod = tied((32,), integers(64, 64))
     for target, is_scheduled in (("llvm", True), ("cuda", False)):
         with tvm.target.Target(target):

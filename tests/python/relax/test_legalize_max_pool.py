@@ -61,7 +61,7 @@ def pool(shape, window, dtype="float32", layout=None):
 
 
 def expected(x, window):
-    """What PyTorch gives; its padding is the same before and after."""
+    """PyTorch's result, which requires symmetric padding."""
     size, stride, before, after, dilation, ceil = WINDOWS[window]
     rank = x.ndim - 2
     more = [(0, 0)] * 2 + [(0, after - before)] * rank
@@ -71,7 +71,7 @@ def expected(x, window):
 
 
 def hostile(*shape, seed=0):
-    """Numbers, infinities and NaNs, and blocks of negative infinities alone."""
+    """Numbers, infinities and NaN, and blocks of only negative infinity."""
     rng = np.random.default_rng(seed)
     x = rng.integers(-9, 9, shape).astype("float64")
     x[rng.random(shape) < 0.05] = NAN

@@ -82,7 +82,7 @@ def test_ignored_targets_have_no_loss_and_no_gradient(ignored):
 
 
 def test_targets_that_are_no_classes():
-    """An error; where indices are trusted not to be checked, no other memory is read."""
+    """Such targets are an error; without index checks, no other memory is read."""
     mods = {name: mod for name, mod in modules(-100).items() if "row" not in name}
     checked = machine(mods)
     x, w = np.ones((2, 4), "float32"), np.ones(4, "float32")
@@ -93,7 +93,7 @@ def test_targets_that_are_no_classes():
         args = [gradient] if name.startswith("grad") else []
         with pytest.raises(AssertionError, match=f"index {target} is out of range for axis 1 of 4"):
             call(checked, name, *args, x, t, *more)
-    # The kernels alone, of TVM's own pipeline.
+    # Only the kernels, with TVM's own pipeline.
     executable = relax.build(merge(mods), "llvm", relax_pipeline="default")
     bounded = relax.VirtualMachine(executable, tvm.cpu())
     assert call(bounded, "sum_weighted", x, np.array([10**12, -(10**12)]), w) == -2

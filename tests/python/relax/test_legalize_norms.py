@@ -43,7 +43,7 @@ EXTENTS = (3, 5, 2)
 
 @dataclass(frozen=True)
 class Norm:
-    """One call. Of a layer norm the axes of the parameters are those that are averaged over."""
+    """One call. In a layer norm, the parameters' axes are the reduced ones."""
 
     operator: str
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class Norm:
 
     @property
     def count(self) -> int:
-        """How many elements are averaged over."""
+        """The number of reduced elements."""
         members = math.prod(self.shape[axis] for axis in self.axes)
         if self.operator == "group_norm":
             members *= self.shape[self.channel_axis] // self.groups
@@ -118,7 +118,7 @@ class Norm:
         return np.expand_dims(array.transpose(order), rest)
 
     def reference(self, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
-        """In more than float64: of a large mean that rounds what a lowering in float64 does not."""
+        """The reference in extended precision: with a large mean, float64 would round too early."""
         x, gamma, beta = (array.astype(np.longdouble) for array in (x, gamma, beta))
         centered = x - self.averaged(np.mean, x)
         out = centered / np.sqrt(self.averaged(np.mean, centered**2) + EPSILON)
@@ -127,7 +127,7 @@ class Norm:
 
 
 def assert_close(norm: Norm, got: np.ndarray, arrays: list[np.ndarray]) -> None:
-    """Compare with the reference, within the error that the arithmetic itself can make.
+    """Compare with the reference, within the error bound of the arithmetic.
 
     A sum of n terms is off by at most n * eps * sum|terms| in the dtype of sums (Higham, Accuracy
     and Stability of Numerical Algorithms, section 4.2). So the mean of the first pass is off by
@@ -195,7 +195,7 @@ GRID = [
         ((True, True), (False, True), (True, False)),
         (False, True),
     )
-    # TVM's type rule rejects a group norm in bfloat16.
+    # TVM's type inference rejects a group norm in bfloat16.
     if (norm.operator, dtype) != ("group_norm", "bfloat16")
 ]
 CASES = sample(GRID, 96)
@@ -297,8 +297,8 @@ def test_equal_elements_are_beta(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-def test_what_has_no_deviation_is_no_number(value: float) -> None:
-    """Nor is what shares mean and variance with it; 1e30 has a square that overflows."""
+def test_infinities_and_nan_give_nan(value: float) -> None:
+    """Elements that share mean and variance also become NaN; the square of 1e30 overflows."""
     norm = Norm("instance_norm", (1, 2, 8, 8), (2, 3))
     x, gamma, beta = norm.arrays()
     expected = norm.reference(x, gamma, beta).astype("float64")
@@ -310,7 +310,7 @@ def test_what_has_no_deviation_is_no_number(value: float) -> None:
 
 @pytest.mark.parametrize("operator", ["layer_norm", "group_norm", "instance_norm"])
 def test_no_elements(operator: str) -> None:
-    """FoldConstant lowers what depends on no input, before anything else looks at it."""
+    """FoldConstant lowers input-independent calls before any other pass sees them."""
     norm = Norm(operator, (2, 4, 0), (2,), 1, 2)
 
     def emit(builder: relax.BlockBuilder) -> relax.Expr:

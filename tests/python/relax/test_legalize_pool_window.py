@@ -73,7 +73,7 @@ def test_the_data_stays_as_large_as_it_is(kind, monkeypatch):
 
 @given(st.data())
 def test_all_ranks(data):
-    """Windows smaller than the data, as large, and larger; with and without padding."""
+    """Windows smaller than, equal to and larger than the data, with and without padding."""
     kind = data.draw(st.sampled_from(["avg", "max"]), "kind")
     rank = data.draw(st.integers(1, 3), "rank")
     shape = (2, 3, *(data.draw(st.integers(1, 6)) for _ in range(rank)))
@@ -86,10 +86,10 @@ def test_all_ranks(data):
     try:
         expected = functional(torch.from_numpy(x), size, size, padding, ceil_mode=True, **more)
     except RuntimeError:
-        # Averages in 3-D it rejects.
+        # It rejects 3-D averages.
         hypothesis.reject()
     mod = pool(kind, shape, size, padding=padding, include=include)
-    # PyTorch leaves out windows of padding alone.
+    # PyTorch omits windows that contain only padding.
     hypothesis.assume([int(n) for n in mod["main"].ret_ty.shape.values] == list(expected.shape))
     got = run(mod, x, pipeline=pipeline())
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
@@ -101,7 +101,7 @@ def test_channels_last():
     np.testing.assert_allclose(got, x.mean((1, 2), keepdims=True), rtol=1e-5, atol=1e-6)
 
 
-def test_extents_that_are_seen_at_run_time_are_left():
+def test_symbolic_extents_are_left():
     n = tirx.Var("n", "int64")
     mod = pool("max", (n, 2, 5, 5), 9)
     x = np.random.default_rng(0).standard_normal((3, 2, 5, 5)).astype("float32")

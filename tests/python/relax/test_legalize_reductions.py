@@ -110,7 +110,7 @@ def test_no_elements_are_known(name):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sums_of_16_bits_are_wide(dtype):
-    """By TVM's pipeline, whose kernels sum one element after the other."""
+    """With TVM's pipeline, which sums sequentially."""
     threes = np.full((2, 40000), 3, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     for name, values, expected in (
         ("mean", threes, 3),
@@ -122,7 +122,7 @@ def test_sums_of_16_bits_are_wide(dtype):
         np.testing.assert_array_equal(got.astype("float32"), np.full(2, expected, "float32"))
 
 
-def test_a_place_among_no_elements_is_rejected():
+def test_argmax_of_no_elements_is_rejected():
     n = tvm.tirx.Var("n", "int64")
     with pytest.raises(UnsupportedOperatorError, match="axis 1 has no elements"):
         run(reduction("argmax", (2, 0)), np.zeros((2, 0), "float32"), pipeline=pipeline())

@@ -26,7 +26,7 @@ N, K = tirx.Var("n", "int64"), tirx.Var("k", "int64")
 
 
 def behind_a_pooling(shape, dtype="float32"):
-    """The means of neighbors, of which there are k - 1 in a row, reshaped."""
+    """Reshaped means of adjacent elements, k - 1 per row."""
     return build(
         {"x": tensor(N, 3, K, dtype=dtype)},
         lambda bb, x: op.reshape(

@@ -50,7 +50,7 @@ def resize(shape, size, modes=ASYMMETRIC, *, layout=None, dtype="float32"):
 
 
 def divisions(mod):
-    """How many indices of the lowered kernels are integer divisions."""
+    """The number of integer divisions in the indices of the lowered kernels."""
     with tvm.target.Target("llvm"):
         lowered = relax.transform.LegalizeOps()(mod)
     found = []
@@ -74,7 +74,7 @@ def divisions(mod):
 )
 @pytest.mark.parametrize("factor", [2, 3, 5, 8])
 def test_what_repeats_each_element(modes, factor, monkeypatch):
-    """TVM's lowering, which is exact for few elements of float32, takes the same ones."""
+    """TVM's lowering, exact for a few float32 elements, selects the same elements."""
     mod = resize((1, 2, 4, 3), (4 * factor, 3 * factor), modes)
     assert divisions(mod) > 0
     x = np.random.default_rng(0).standard_normal((1, 2, 4, 3)).astype("float32")
@@ -171,7 +171,7 @@ def test_float64_is_not_rounded(method, mode):
 
 
 def places(old, new):
-    """The factors of the elements of an axis, whose places are multiples of old / new."""
+    """The interpolation weights along an axis with positions at multiples of old / new."""
     factors = np.zeros((new, old + 1))
     for i in range(new):
         low, part = divmod(i * old / new, 1)

@@ -34,7 +34,7 @@ def machine(mods):
 
 
 def scattered(data, indices, updates, axis, reduction):
-    """What ONNX says of ScatterElements, element by element; places beyond the data are left."""
+    """ONNX's ScatterElements, element by element; out-of-range positions are skipped."""
     result, extent = data.copy(), data.shape[axis]
     for at in np.ndindex(*indices.shape):
         place = list(at)
@@ -180,7 +180,7 @@ def test_gradient_of_take_wraps_and_drops(axis):
 
 
 def test_scatters_of_scalars_between_reshapes():
-    """Fusion joins them where their buffers are alike."""
+    """Fusion merges scatters with equal buffers."""
     one = {"x": tensor(1), "i": tensor(1, dtype="int64"), "u": tensor(1)}
 
     def between(scatter):

@@ -73,7 +73,7 @@ def test_dynamic_strided_slice_of_any_bounds():
         b, e = generator.integers(-7, 8, (2, 2))
         s = generator.choice([-3, -2, -1, 1, 2, 3], 2)
         expected = x[b[0] : e[0] : s[0], b[1] : e[1] : s[1]]
-        # Below the first element: there is no other way to say so.
+        # A bound before the first element has no other representation.
         if any(
             step < 0 and stop < -extent for step, stop, extent in zip(s, e, x.shape, strict=True)
         ):
@@ -120,7 +120,7 @@ def test_reverse_sequence_of_any_lengths():
 
 
 def test_strided_slice_of_bounds_that_are_not_within():
-    """What lies beyond the axis is a copy of the nearest element."""
+    """Reads beyond the axis return the nearest element."""
     mods = {
         "symbolic": build(
             {"x": tensor(n, 2), "y": tensor(m)},

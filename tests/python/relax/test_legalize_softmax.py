@@ -57,8 +57,8 @@ def test_long_rows_of_16_bits_sum_up_to_1(dtype):
     check(module(x.shape, dtype=dtype), x, -1, TOLERANCES[dtype])
 
 
-def test_what_is_no_number():
-    """As in PyTorch all of the row is NaN; other rows are not."""
+def test_nan_and_infinity():
+    """As in PyTorch, the whole row becomes NaN, but other rows do not."""
     x = np.random.default_rng(0).standard_normal((5, 33)).astype("float32")
     x[0, 3], x[1, 4], x[2] = np.nan, np.inf, -np.inf
     x[3, ::2] = -np.inf
@@ -74,7 +74,7 @@ def test_large_and_small_numbers():
 
 
 @pytest.mark.parametrize("extents", [(1, 1), (3, 5), (9, 197), (0, 4)])
-def test_extents_that_are_seen_at_run_time(extents):
+def test_symbolic_extents(extents):
     shape = [tirx.Var(name, "int64") for name in "nm"]
     x = np.random.default_rng(0).standard_normal(extents).astype("float32")
     if x.size:
@@ -84,7 +84,7 @@ def test_extents_that_are_seen_at_run_time(extents):
 
 
 def test_one_division_a_row(monkeypatch):
-    """TVM's own divides each element."""
+    """TVM's lowering divides each element."""
     mod = module((4, 64))
 
     def divided():

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The code that is generated for other machines than this one."""
+"""Code generation for other machines."""
 
 import re
 
@@ -25,7 +25,7 @@ from tvm_fixes.pipeline import pipeline
 
 X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
 
-# What multiplies, and the vectors that it works on.
+# The multiply instruction and its vector registers.
 MACHINES = {
     "x86-64-v2": ({"mtriple": X86, "mcpu": "x86-64-v2"}, r"mulps\s.*%xmm"),
     "haswell": ({"mtriple": X86, "mcpu": "haswell"}, r"vfmadd\w+ps\s.*%ymm"),
@@ -60,14 +60,14 @@ def assembly(emit, machine: dict[str, str]) -> str:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_widest_vectors_are_used(kernel, machine):
     target, multiplies = MACHINES[machine]
-    # Eight sums at least are under way, which hides the latency of an instruction.
+    # At least eight independent sums hide the instruction latency.
     assert len(re.findall(multiplies, assembly(KERNELS[kernel], target))) >= 8
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_elementary_functions_are_vectors(machine):
     target, multiplies = MACHINES[machine]
-    # Of 512 bits LLVM makes no use where few instructions are in question.
+    # LLVM avoids 512-bit vectors for short kernels.
     multiplies = multiplies.replace("%zmm", "%[yz]mm")
     text = assembly(relax.op.nn.gelu, target)
     assert re.search(multiplies, text)

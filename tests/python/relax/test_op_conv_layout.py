@@ -91,7 +91,7 @@ def layouts_of(case: Case) -> tuple[str, str, str]:
 
 
 def types(case: Case, symbols: dict[str, tvm.tirx.Var] | None = None) -> list[relax.TensorType]:
-    """Of data and kernel; `symbols` take the place of N, C and spatial extents, or of I and O."""
+    """The types of data and kernel; `symbols` replace N, C and spatial extents, or I and O."""
     symbols = symbols or {}
     data, kernel = case.shapes()
     of_kernel = {axis: symbols[axis] for axis in "IO" if axis in symbols}
@@ -117,13 +117,13 @@ def sequence(chain: list[Case], symbols: dict[str, tvm.tirx.Var] | None = None) 
 
 
 def arguments(chain: list[Case]) -> list[np.ndarray]:
-    """Of the module of :func:`sequence`."""
+    """The arguments of the module of :func:`sequence`."""
     shapes = [chain[0].shapes()[0], *(case.shapes()[1] for case in chain)]
     return [integers(*shape, seed=seed) for seed, shape in enumerate(shapes)]
 
 
 def convert(mod: tvm.IRModule, desired: dict[str, list[str]]) -> tvm.IRModule:
-    """ConvertLayout, with what must hold of every result."""
+    """Run ConvertLayout and assert the invariants of every result."""
     after = relax.transform.ConvertLayout(desired)(mod)
     assert relax.analysis.check_well_formed(after)
     tvm.ir.assert_structural_equal(after["main"].ret_ty, mod["main"].ret_ty, map_free_vars=True)
@@ -131,13 +131,13 @@ def convert(mod: tvm.IRModule, desired: dict[str, list[str]]) -> tvm.IRModule:
 
 
 def layouts(mod: tvm.IRModule, op: Operator, index: int = 0) -> tuple[str, str, str]:
-    """Of a call of `op`: data, kernel, out."""
+    """The layouts of a call of `op`: data, kernel, out."""
     attrs = calls(mod, op.name)[index].attrs
     return attrs.data_layout, attrs.kernel_layout, attrs.out_layout
 
 
 def asked(request: list[str]) -> tuple[str, str, str]:
-    """What two or three desired layouts ask for."""
+    """The full request for two or three desired layouts."""
     return (*request[:2], request[2] if len(request) == 3 else request[0])
 
 
@@ -337,7 +337,7 @@ class TestNotPossible:
 
     @each_operator
     def test_where_it_is_not_the_others_are(self, op):
-        """The usual net: three channels in, three out, blocks between."""
+        """A typical network: three channels in and out, blocks between."""
         chain = [op.case(*channels) for channels in ((3, 8), (8, 8), (8, 3))]
         desired = [op.layout("NC*4c"), op.layout("OI*4i4o")]
         after = convert(sequence(chain), {op.name: desired})
@@ -346,7 +346,7 @@ class TestNotPossible:
 
 
 class TestForACpu:
-    """Its lowering takes any layouts together."""
+    """The CPU lowering accepts any combination of layouts."""
 
     @each_operator
     def test_result_is_packed_where_the_data_cannot_be(self, op):
@@ -405,13 +405,13 @@ class TestUnlisted:
 
     @each_operator
     def test_packed_in_the_module(self, op):
-        """What the model packs stays as it is, and gets its data in that layout."""
+        """A convolution packed by the model is unchanged, and gets its data in that layout."""
         packed = tuple(map(op.layout, ("NC*4c", "OI*4i4o", "NC*4c")))
         case = op.case(layouts=packed)
         data, kernel = case.shapes()
 
         def emit(builder, x, w):
-            # The reader of a permute in the model finds its data in another layout.
+            # A permute in the model changes the layout of its reader's data.
             return builder.emit(case.call(builder.emit(relax.op.permute_dims(x)), w))
 
         before = build({"x": tensor(*data[::-1]), "w": tensor(*kernel)}, emit)
@@ -477,7 +477,7 @@ def random_chain(draw: st.DrawFn) -> list[Case]:
             bounds = map(max, changed["stride"], changed["dilation"])
             changed["output_padding"] = tuple(draw(st.integers(0, b - 1)) for b in bounds)
         else:
-            # No extent comes to nothing.
+            # No extent becomes 0.
             changed["padding"] = (1,) * (2 * len(spatial))
         layouts = data_layout, shuffled(op.kernel_layout), shuffled(op.data_layout)
         chain.append(op.case(channels, out_channels, groups, layouts, **changed))
@@ -487,7 +487,7 @@ def random_chain(draw: st.DrawFn) -> list[Case]:
 
 @st.composite
 def random_request(draw: st.DrawFn, op: Operator) -> list[str]:
-    """Two or three layouts: any order of the axes, some of them perhaps split."""
+    """Two or three layouts: any axis order, with some axes optionally split."""
 
     def layout(axes: str) -> str:
         order = list(draw(st.permutations(axes)))

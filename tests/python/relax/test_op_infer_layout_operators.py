@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators for which TVM has no rule of layouts follow that of their data."""
+"""Operators without a layout rule in TVM follow the layout of their data."""
 
 from collections.abc import Callable
 
@@ -125,7 +125,7 @@ DYNAMIC_GRID = [
     for case, arrivals in GRID
     if not case.static and len(case.shapes[0]) == 4 and {"N*C", "NC*4c", "3102"} & set(arrivals)
 ]
-# Of one module: the time to build it grows faster than what it holds.
+# Cases per module: build time grows faster than the number of functions.
 BATCH = 24
 
 
@@ -143,7 +143,7 @@ class TestValues:
 
 
 class TestUnknownShapes:
-    # The type rules of these want to know the shape.
+    # Type inference of these operators requires the shape.
     UNTYPED = ("relax.quantize", "relax.dequantize", "relax.broadcast_to")
 
     @pytest.mark.parametrize("ndim", SHAPES)
@@ -199,7 +199,7 @@ class TestPackedShapes:
             (lambda x: op.reshape(x, (2, 8, 5, 6)), (2, 2, 5, 6, 4)),
             (lambda x: op.squeeze(op.max(x, [2], keepdims=True), [2]), (2, 2, 5, 4)),
             (lambda x: op.squeeze(op.max(x, [-2, -1], keepdims=True)), (2, 2, 4)),
-            # An axis of another extent than 1 stays.
+            # An axis with an extent other than 1 is kept.
             (lambda x: op.squeeze(op.max(x, [2], keepdims=True), [1, 2, 3]), (2, 2, 5, 4)),
             (lambda x: op.permute_dims(x, [0, 2, 3, 1]), None),
             (lambda x: op.permute_dims(x, [0, -2, -1, 1]), None),

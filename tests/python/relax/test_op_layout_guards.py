@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FRelaxInferLayout of the operators for which TVM has one: right in every layout."""
+"""FRelaxInferLayout of the operators with a rule in TVM: correct in every layout."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.native
 CONV2D_NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
 CONV2D_NCHW4C = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
 
-# How the shapes of the parameters are given, and the arguments of `module` for it.
+# Forms of parameter shapes, with the arguments of `module`.
 EXTENTS = {"static": {}, "dynamic": {"dynamic": True}, "unknown": {"known_shapes": False}}
 GRID = [
     (case, arrivals, extents)
@@ -51,7 +51,7 @@ OPERATORS = sorted({case.operator for case in CASES})
 
 
 def value_grid():
-    """Every form in every way: operands that come in the same way, and in neighbouring ones."""
+    """Every case in every way: operands that arrive in the same way, and in adjacent ones."""
     for case in CASES:
         by_operand = [ways(shape) for shape in case.shapes]
         for shift in (0, 1) if len(by_operand) > 1 else (0,):
@@ -299,7 +299,7 @@ class TestGuards:
 
 
 def malformed(emit, attrs: dict | None, argument: relax.TensorType | None = None) -> tvm.IRModule:
-    """What `emit` calls on the result of a convolution, but with attributes that do not fit.
+    """The call of `emit` on the result of a convolution, with invalid attributes.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ def malformed(emit, attrs: dict | None, argument: relax.TensorType | None = None
 
 
 KERNEL = constant(8, 8, 1, 1)
-# What TVM's own rules and types report: ValueError and InternalError.
+# The errors of TVM's own rules and types: ValueError and InternalError.
 MALFORMED = {
     "stack axis": (lambda x: op.stack([x, x]), {"axis": -99}, "out of range"),
     "groups": (lambda x: op.nn.conv2d(x, KERNEL), {"groups": 0}, "number of groups"),
@@ -375,7 +375,7 @@ class TestMalformedCalls:
             relax.transform.ConvertLayout(desired)(before)
 
 
-# What keeps (2, 8, 4, 4): on one value, and on two.
+# Steps that keep the shape (2, 8, 4, 4): unary, then binary.
 STEPS = [
     op.nn.relu,
     op.negative,

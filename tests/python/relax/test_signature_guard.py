@@ -45,7 +45,7 @@ def affine():
 
 
 def changes(mod, *passes, name="Ours"):
-    """What is told of the passes in sequence; all of it is warned of."""
+    """The reported changes of a sequence of passes, each with a warning."""
     guard = tvm_fixes.SignatureGuard()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -69,7 +69,7 @@ def test_lift_transform_params():
 
 @pytest.mark.parametrize("passes", [transform, relax.transform])
 def test_row_types_and_names_do_not_show_it(passes):
-    """The weight is lifted into one of its name and type."""
+    """The lifted weight has the name and type of the original."""
 
     def emit(b, x, w):
         return op.add(x, b.emit(op.permute_dims(w), name_hint="w"))

@@ -60,7 +60,7 @@ def test_empty_constants_are_allocated(monkeypatch):
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_what_has_no_elements_is_not_computed(rows):
-    """TVM makes a reshape of the permute, and that takes an extent of 0 for the data's."""
+    """TVM turns the permute into a reshape, which replaces an extent of 0 by the data's."""
 
     def emit(b, data, indices):
         places = b.emit(op.permute_dims(indices, [3, 0, 1, 2]))
@@ -72,7 +72,7 @@ def test_what_has_no_elements_is_not_computed(rows):
 
 
 class Tokens(torch.nn.Module):
-    """A vision transformer's, of which there may be none."""
+    """The extra tokens of a vision transformer, possibly none."""
 
     def __init__(self):
         super().__init__()

@@ -54,7 +54,7 @@ def check_same(inputs, emit) -> None:
 
 
 def test_the_weight_of_a_linear_layer():
-    """As PyTorch decomposes it on a transposed input, with bias and activation behind it."""
+    """PyTorch's decomposition for a transposed input, followed by bias and activation."""
 
     def before(b, x, w, bias):
         x = b.emit(op.broadcast_to(b.emit(op.permute_dims(x, [0, 2, 1])), (16, 7, 64)))
@@ -99,7 +99,7 @@ def test_symbolic_axes_that_are_merged():
 
 
 def test_permuted_behind_the_broadcast():
-    """The permute is done of the smaller tensor, at its place; two matmuls read it."""
+    """The permute moves to the smaller tensor, in place; two matmuls read it."""
 
     def before(b, x, y, w):
         w = b.emit(op.permute_dims(b.emit(op.broadcast_to(w, (4, 9, 8))), [0, 2, 1]))
@@ -113,7 +113,7 @@ def test_permuted_behind_the_broadcast():
 
 
 def test_heads_that_share_keys():
-    """A part of the axis of heads is repeated."""
+    """Only a factor of the heads axis is repeated."""
 
     def before(b, q, k):
         k = b.emit(op.broadcast_to(b.emit(op.expand_dims(k, 2)), (n, 2, 3, 7, 8)))
@@ -146,7 +146,7 @@ def test_neither_varies():
         return op.matmul(x, w)
 
     def expected(b, x, w):
-        # The extent of the result needs an operand that has it.
+        # One operand must keep the extent of the result.
         return op.broadcast_to(b.emit(op.matmul(x, w)), (n, 6, 9))
 
     inputs = {"x": tensor(6, 8), "w": tensor(8, 9), "s": tensor(n)}
@@ -165,20 +165,20 @@ def test_the_dtype_of_the_result_is_kept():
 
 
 class TestStays:
-    def test_what_the_sum_is_over(self):
+    def test_a_repeated_reduction_axis(self):
         check_same(
             {"x": tensor(4, 6, 8), "w": tensor(1, 9)},
             lambda b, x, w: op.matmul(x, b.emit(op.broadcast_to(w, (4, 8, 9)))),
         )
 
-    def test_what_varies_along_the_batch(self):
+    def test_operands_that_vary_along_the_batch(self):
         check_same(
             {"x": tensor(4, 6, 8), "w": tensor(4, 8, 1)},
             lambda b, x, w: op.matmul(x, b.emit(op.broadcast_to(w, (4, 8, 1)))),
         )
 
     def test_extents_that_may_be_equal(self):
-        """The result of a broadcast of n and m has a shape that is not known."""
+        """The broadcast of n and m has an unknown shape."""
         check_same(
             {"x": tensor(n, 6, 8), "w": tensor(8, 9), "s": tensor(m)},
             lambda b, x, w, s: op.matmul(x, b.emit(op.broadcast_to(w, (m, 8, 9)))),
@@ -191,7 +191,7 @@ class TestStays:
 
         check_same({"x": tensor(4, 8, 8), "w": tensor(8, 8)}, emit)
 
-    def test_a_permute_that_a_sum_over_what_is_repeated_reads(self):
+    def test_a_permute_read_by_a_repeated_reduction(self):
         def emit(b, x, w):
             w = b.emit(op.permute_dims(b.emit(op.broadcast_to(w, (8, 8, 4))), [0, 2, 1]))
             w = b.emit(op.reshape(w, (8, 4, 8)))
@@ -221,8 +221,8 @@ def test_a_broadcast_that_something_else_reads_stays_for_it():
     check({"x": tensor(4, 8, 8), "w": tensor(8, 8)}, before, expected)
 
 
-def test_what_a_block_gives_out_is_read_behind_it_as_it_is():
-    """The small tensor is a variable of the block alone."""
+def test_outputs_of_a_block_are_read_unchanged_after_it():
+    """The small tensor is in scope only in the block."""
     builder = relax.BlockBuilder()
     x, w = relax.Var("x", tensor(4, 6, 8)), relax.Var("w", tensor(9, 8))
     with builder.function("main", [x, w]):
@@ -237,7 +237,7 @@ def test_what_a_block_gives_out_is_read_behind_it_as_it_is():
 
 
 def test_branches():
-    """The broadcast stands before the branch that reads it."""
+    """The broadcast precedes the branch that reads it."""
     builder = relax.BlockBuilder()
     x, w = relax.Var("x", tensor(4, 6, 8)), relax.Var("w", tensor(8, 9))
     c = relax.Var("c", tensor(dtype="bool"))
@@ -279,7 +279,7 @@ def test_log(caplog):
     assert caplog.messages[0] == "main: `product`: the reduction axis is repeated"
 
 
-# Random operands. A NumPy interpreter runs most, since building takes much longer.
+# Random operands. Most run in a NumPy interpreter, since building is much slower.
 
 _FUNCTIONS = {
     "relax.permute_dims": lambda c, x, _: x.transpose(
@@ -326,7 +326,7 @@ class Part:
 
 @dataclass
 class Chain:
-    """An operand: the axes that it has, and in which order its source has them."""
+    """An operand: its axes, and their order in its source."""
 
     axes: list[list[Part]]
     order: list[int] = field(default_factory=list)
@@ -338,7 +338,7 @@ class Chain:
 
     @property
     def source(self) -> list[Any]:
-        """The shape of the source: its parts in its own order, 1 where they are repeated."""
+        """The shape of the source: its parts in source order, 1 if repeated."""
         return [1 if self.parts[i].is_repeated else self.parts[i].extent for i in self.order]
 
     def emit(self, builder: relax.BlockBuilder, x: relax.Var) -> relax.Var:
@@ -368,7 +368,7 @@ def product(extents: Sequence[Any]) -> Any:
 
 @st.composite
 def chains(draw, batch: list[list[Any]], matrix: list[Any], symbols: bool) -> Chain:
-    """An operand of a batch whose axes have these factors, with these axes behind it."""
+    """A random operand with batch axes of these factors, followed by the `matrix` axes."""
     rank = draw(st.integers(0, len(batch))) if len(matrix) == 2 else 0
     axes = []
     for factors in batch[len(batch) - rank :]:
@@ -379,7 +379,7 @@ def chains(draw, batch: list[list[Any]], matrix: list[Any], symbols: bool) -> Ch
     axes += [[Part(extent, draw(st.integers(0, 4)) == 0)] for extent in matrix]
     chain = Chain(axes)
     chain.order = list(draw(st.permutations(range(len(chain.parts)))))
-    # Neither tiles nor repeats by symbols, nor to no elements.
+    # No symbolic repeats, and none to 0 elements.
     if not symbols and all(part.extent for part in chain.parts):
         chain.way = draw(st.sampled_from(["broadcast_to", "tile", "repeat"]))
     return chain
@@ -412,7 +412,7 @@ def module_of(lhs: Chain, rhs: Chain) -> tvm.IRModule:
 
 @given(matmuls(), st.integers(0, 3), st.integers(0, 3))
 def test_random_operands(case, size_n, size_m):
-    """The numbers stay, and so do the elements that a matmul reads, or there are fewer."""
+    """The results are unchanged, and a matmul reads no more elements than before."""
     lhs, rhs, _ = case
     before = module_of(lhs, rhs)
     after = apply(before)
@@ -434,7 +434,7 @@ def test_random_operands(case, size_n, size_m):
 
 @given(matmuls())
 def test_random_operands_are_read_small(case):
-    """Nothing is repeated that a matmul reads but along the axis that it sums over."""
+    """A matmul reads nothing repeated, except along its reduction axis."""
     lhs, rhs, symbols = case
     summed = [*lhs.axes[-1], *rhs.axes[-2 if len(rhs.axes) > 1 else -1]]
     if symbols or any(part.is_repeated for part in summed):
@@ -448,7 +448,7 @@ def test_random_operands_are_read_small(case):
 
 
 def test_built_and_run():
-    """As many kinds of operands as there are, in one library, on exact integers."""
+    """All kinds of operands in one library, on exact integers."""
 
     def repeated(*extents):
         return [[Part(e, True)] for e in extents]

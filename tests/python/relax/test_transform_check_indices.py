@@ -70,7 +70,7 @@ def modules():
 
 
 def arguments_of(name, first, second):
-    """Indices of which one is `first`, along axis 0, or `second`, along axis 1."""
+    """Arguments with one index `first` along axis 0, or `second` along axis 1."""
     x = np.random.default_rng(0).standard_normal((4, 5)).astype("float32")
     rows = np.full((2, 5), 0, "int32" if name == "gather_elements" else "int64")
     rows[1, 3] = first
@@ -160,7 +160,7 @@ def test_no_index_is_of_no_elements(checking):
     assert call(checking, "gather_nd", x, i[:0]).shape == (0,)
 
 
-def test_what_is_proved_costs_nothing():
+def test_proven_indices_are_not_checked():
     def computed(builder, x, y):
         one = relax.const(1, "int64")
         places = [
@@ -195,7 +195,7 @@ def test_what_is_proved_costs_nothing():
         lambda b, x, y: b.emit(op.astype(x, "int64")),
     ],
 )
-def test_what_is_not_proved_is_checked(indices):
+def test_unproven_indices_are_checked(indices):
     inputs = {"x": tensor(n, 5), "y": tensor(k, dtype="int64")}
     mod = build(inputs, lambda b, x, y: op.take(x, indices(b, x, y), axis=1))
     assert number_of_checks(mod) == 1
@@ -214,7 +214,7 @@ def test_what_is_not_proved_is_checked(indices):
         lambda b, y: op.add(relax.const([1 << 62], "int64"), relax.const([1 << 62], "int64")),
     ],
 )
-def test_what_wraps_around_or_has_no_elements_is_not_proved(indices):
+def test_overflow_and_empty_data_are_not_proved(indices):
     def emit(b, x, y):
         return op.take(x, b.emit(indices(b, y)), axis=0)
 
@@ -281,7 +281,7 @@ def test_switched_off(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 def test_topk_of_fewer_elements(dtype):
-    """As many as there are where that is static; an error where it is found when it runs."""
+    """A static k is clamped to the extent; a dynamic one is an error at run time."""
     results = ("both", "values", "indices")
     mods = {
         f"{result}_{extent}": build(

@@ -53,7 +53,7 @@ def layouts(mod):
 
 
 def test_channels_stay_in_blocks():
-    """But for those of the input, of which there are three."""
+    """All channels except the input's three."""
     assert layouts(choose(network())) == ["NCHW", "NCHW16c", "NCHW16c"]
 
 
@@ -65,7 +65,7 @@ def test_channels_stay_in_blocks():
         lambda x: relax.op.nn.leakyrelu(x),
     ],
 )
-def test_what_blocks_pass_through(between):
+def test_operators_that_keep_blocks(between):
     assert "NCHW16c" in layouts(choose(network(between)))
 
 
@@ -123,7 +123,7 @@ def test_a_conversion_that_fails_is_dropped(monkeypatch):
 
 
 def test_results_whose_bounds_are_lost_keep_the_layout(caplog):
-    """Without k >= 0 the extent of the slice has another form, and TVM rejects to change it."""
+    """Without k >= 0 the extent of the slice has another form, which TVM rejects."""
     k = tirx.Var("k", "int64")
     kernel = relax.const(np.ones((3, 2, 1, 1), "float32"))
 
@@ -141,7 +141,7 @@ def test_results_whose_bounds_are_lost_keep_the_layout(caplog):
 
 
 def test_a_module_without_convolutions_stays_as_it_is():
-    """ConvertLayout infers types without the bounds of dims: that of the output would change."""
+    """ConvertLayout infers types without bounds of dims, so the output type would change."""
     s, t = (tirx.Var(name, "int64") for name in "st")
     shorter = relax.ShapeExpr([tirx.max(tirx.const(0, "int64"), tirx.min(s, t))])
 

@@ -48,7 +48,7 @@ def emit_prelu(_builder, x, gamma, *_):
     return op.nn.prelu(x, gamma, 1)
 
 
-# Each with what PyTorch computes for it.
+# Each operator with its PyTorch reference.
 OPERATORS = {
     "batch_norm": (emit_batch_norm, lambda x, g, b, m, v: functional.batch_norm(x, m, v, g, b)),
     "instance_norm": (
@@ -96,26 +96,26 @@ def built():
 
 @pytest.mark.parametrize("variant", [*UNIT, "dynamic"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_numbers_are_those_of_pytorch(built, name, variant):
+def test_numbers_equal_pytorch(built, name, variant):
     dtype = "float32" if variant == "dynamic" else variant
     arguments = draw(dtype)
     got = call(built, f"{name}_{variant}", *arguments)
     assert got.dtype == dtype
-    # Values up to 8; sums and quotients in float32 or wider, and one rounding to the dtype.
+    # Values up to 8; arithmetic in float32 or wider, and one rounding to the dtype.
     bound = 8 * (UNIT[dtype] + 8 * min(UNIT["float32"], UNIT[dtype]))
     np.testing.assert_allclose(got, expected(name, arguments), rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("name", ["instance_norm", "group_norm"])
 def test_a_large_mean_costs_no_digits_of_the_variance(built, name):
-    """As a difference of two means of about a million, the variance of 1 would be lost."""
+    """As a difference of two means near a million, the variance of 1 would cancel."""
     arguments = draw(offset=1000.0)
     got = call(built, f"{name}_float32", *arguments)
-    # The mean itself is known to 1000 units.
+    # The mean itself is accurate to 1000 ulp.
     np.testing.assert_allclose(got, expected(name, arguments), rtol=0, atol=4000 * UNIT["float32"])
 
 
-def test_prelu_keeps_what_is_no_number(built):
+def test_prelu_propagates_nan(built):
     arguments = draw()
     arguments[0][0, 0, 0, :3] = np.nan, np.inf, -np.inf
     got = call(built, "prelu_float32", *arguments)

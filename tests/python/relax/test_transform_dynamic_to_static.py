@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The rewrites of DynamicToStatic, one by one, and what must stay."""
+"""The individual rewrites of DynamicToStatic, and what must stay unchanged."""
 
 import logging
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.native
 
 
 def resolve(mod):
-    """What the pass makes of a module, which it leaves as it is when it sees it again."""
+    """Run the pass on a module; assert that it is idempotent."""
     resolved = DynamicToStatic()(mod)
     assert not verify(resolved).errors
     relax.analysis.well_formed(resolved)
@@ -314,7 +314,7 @@ def test_bounds_of_a_slice_from_the_shape():
 
 
 def test_bounds_that_cross():
-    """TVM lets the length become negative, or rejects it."""
+    """TVM computes a negative length or rejects the slice."""
     n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
 
     def emit(builder, x, w):
@@ -332,7 +332,7 @@ def test_bounds_that_cross():
 
 
 def test_bounds_of_a_slice_backwards():
-    """TVM counts its elements as if they never crossed."""
+    """TVM computes the length as if the bounds never crossed."""
     n = tvm.tirx.Var("n", "int64")
 
     def backwards(start, stop):
@@ -355,7 +355,7 @@ def test_bounds_of_a_slice_backwards():
     assert count(may_cross, "relax.dynamic_strided_slice") == 1
 
 
-def test_a_promise_that_is_broken():
+def test_assume_inbound_that_is_false():
     n = tvm.tirx.Var("n", "int64")
 
     def emit(builder, x):
@@ -367,7 +367,7 @@ def test_a_promise_that_is_broken():
         np.testing.assert_array_equal(relax_modules.run(resolved, x), x[1 : rows + 3])
 
 
-def test_a_promise_that_may_hold():
+def test_assume_inbound_that_may_hold():
     n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
 
     def emit(builder, x, w):
@@ -453,7 +453,7 @@ def test_if_inside_if():
 
 
 def test_one_symbol_in_both_branches():
-    """A symbol that a branch defines is none in the other, and none behind."""
+    """A symbol defined in a branch is not in scope in the other branch, or afterwards."""
 
     @I.ir_module(check_well_formed=False)
     class Before:
@@ -479,7 +479,7 @@ def test_one_symbol_in_both_branches():
         np.testing.assert_array_equal(found, x + 1 if flag else y - 1)
 
 
-def test_a_symbol_of_a_branch_that_is_defined_again_behind_it():
+def test_a_symbol_of_a_branch_that_is_redefined_later():
     @I.ir_module
     class Before:
         @R.function
@@ -539,7 +539,7 @@ def test_if_of_one_rank():
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_if_whose_result_is_given_out():
+def test_if_with_a_returned_result():
     @I.ir_module
     class Mod:
         @R.function
@@ -599,7 +599,7 @@ def test_a_broadcast_of_two_symbols_stays():
     stays(Mod)
 
 
-def test_what_was_dead_stays():
+def test_code_that_was_dead_stays():
     @I.ir_module
     class Mod:
         @R.function
@@ -611,7 +611,7 @@ def test_what_was_dead_stays():
     stays(Mod)
 
 
-def test_what_has_an_effect_stays():
+def test_side_effects_stay():
     @I.ir_module
     class Before:
         @R.function(pure=False)
@@ -674,7 +674,7 @@ def test_a_local_function():
 
 
 def test_a_call_that_tvm_rejects_once_more_is_known():
-    """In a branch that may never run."""
+    """The call is in a branch that may never run."""
 
     @I.ir_module
     class Before:
@@ -695,7 +695,7 @@ def test_a_call_that_tvm_rejects_once_more_is_known():
 
 
 def test_an_open_extent_beside_a_literal_of_0():
-    """For the operator's function 0 is the extent of the operand, for the operator it is 0."""
+    """In relax.op.reshape, 0 copies the operand's extent; in the operator it means 0."""
 
     @I.ir_module
     class Before:
@@ -715,8 +715,8 @@ def test_an_open_extent_beside_a_literal_of_0():
         (lambda x, y: relax.op.split(x, 2), "indices_or_sections", tirx.IntImm("int64", 2**40)),
     ],
 )
-def test_calls_that_are_not_what_their_types_say(emit, attribute, value):
-    """What TVM would not infer a type for is not followed."""
+def test_calls_that_contradict_their_types(emit, attribute, value):
+    """Calls for which TVM cannot infer a type are not tracked."""
     builder = relax.BlockBuilder()
     with builder.function("main", [relax.Var("p", tensor(2))]):
         x, y = relax.const(np.array([1, 2])), relax.const(np.array([3, 4]))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""DynamicToStatic on random graphs of arithmetic on shapes: the same numbers with and without."""
+"""DynamicToStatic on random graphs of shape arithmetic: results are unchanged."""
 
 import numpy as np
 import pytest
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.native
 op = relax.op
 SIZES = [(1, 4), (5, 2)]
 LEAST, GREATEST = 1, 5
-"""The extents of what is made in the end."""
+"""The extents of the final result."""
 
 
 def const(*values):
     return relax.const(np.array(values, "int64"), "int64")
 
 
-# Two vectors of two elements and a constant give another: by TVM, and by NumPy.
+# Operations on two vectors of two elements and a constant, in TVM and in NumPy.
 OPERATIONS = {
     "add": (lambda b, x, y, k: op.add(x, y), lambda x, y, k: x + y),
     "subtract": (lambda b, x, y, k: op.subtract(x, const(k)), lambda x, y, k: x - k),
@@ -81,7 +81,7 @@ STEPS = st.lists(
 
 
 def graph(steps, branches):
-    """A module that computes a vector from the shape (n, m), and something of that shape."""
+    """A module that computes a vector from the shape (n, m), and a tensor of that shape."""
     n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
     rows, columns = (tvm.tirx.Var(name, "int64") for name in ("rows", "columns"))
     x = relax.Var("x", tensor(n, m))
@@ -107,7 +107,7 @@ def graph(steps, branches):
 
 
 def choose(builder, x, y):
-    """``x + 1`` where the first of its elements is less than that of `y`, else ``y * 2``."""
+    """``x + 1`` if its first element is less than that of `y`, else ``y * 2``."""
     first, other = (
         builder.emit(op.squeeze(builder.emit(op.strided_slice(v, [0], [0], [1])), [0]))
         for v in (x, y)

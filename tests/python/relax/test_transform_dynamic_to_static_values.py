@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What DynamicToStatic makes of each operator on shapes, against NumPy."""
+"""DynamicToStatic's evaluation of each operator on shapes, against NumPy."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def const(array):
 
 
 def followed(compute):
-    """The shape that `compute`, given the shape (n, m, 3) as a tensor, ends in; None if unknown."""
+    """The shape that `compute` derives from the tensor (n, m, 3); None if unknown."""
 
     def emit(builder, x):
         shape = builder.emit(op.shape_to_tensor(relax.ShapeExpr([n, m, 3])))
@@ -65,7 +65,7 @@ def evaluate(dim, values):
 
 
 def emit(function, *args, **kwargs):
-    """What computes one call of an operator on the shape."""
+    """Return a function that calls an operator on the shape."""
     return lambda builder, s: builder.emit(function(s, *args, **kwargs))
 
 
@@ -196,7 +196,7 @@ def of_two(function):
 
 
 def of_floats(function, dtype):
-    """Integers, through floats: as an exporter computes the shape of a resize."""
+    """Integers computed by way of floats, as exporters do for the shape of a resize."""
     values = np.array([2.5, 3.0, 7.25], dtype)
     return lambda b: b.emit(op.astype(b.emit(function(const(values))), "int64"))
 
@@ -267,7 +267,7 @@ def test_literal(name):
 
 
 def grown(step):
-    """What grows with each step: TVM's time for it may double."""
+    """An expression that grows with each step, which may double TVM's time."""
 
     def compute(builder, s):
         value = s
@@ -284,7 +284,7 @@ UNKNOWN = {
         lambda b, v, s, k: op.maximum(b.emit(op.floor_mod(b.emit(op.add(v, s)), k)), s)
     ),
     "of_products": grown(lambda b, v, s, k: op.multiply(b.emit(op.add(v, k)), v)),
-    # What it means depends on the values of the symbols.
+    # The meaning depends on the values of the symbols.
     "where": lambda b, s: b.emit(
         op.where(b.emit(op.less(s, relax.const(4, "int64"))), const(ints(1, 1, 1)), s)
     ),
@@ -294,7 +294,7 @@ UNKNOWN = {
     ),
     "out_of_range": lambda b, s: b.emit(op.take(s, const(ints(0, 3)), axis=0)),
     "negative_index": lambda b, s: b.emit(op.take(s, const(ints(-1)), axis=0)),
-    # What it means depends on the width.
+    # The meaning depends on the width.
     "int8": lambda b, s: b.emit(op.astype(s, "int8")),
     "overflow_int32": lambda b, s: b.emit(
         op.multiply(relax.const(2**30, "int32"), relax.const(4, "int32"))
@@ -313,7 +313,7 @@ UNKNOWN = {
     "nan": lambda b, s: b.emit(op.sqrt(relax.const(-1.0, "float32"))),
     "bool_of_a_symbol": lambda b, s: b.emit(op.less(s, relax.const(4, "int64"))),
     "negative_extent": lambda b, s: b.emit(op.subtract(const(ints(1)), const(ints(9)))),
-    # More elements than are followed.
+    # More elements than are tracked.
     "many": lambda b, s: b.emit(op.arange(0, 300)),
 }
 

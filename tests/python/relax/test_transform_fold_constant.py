@@ -83,7 +83,7 @@ def test_a_weight_is_transposed_now():
     )
 
 
-def test_what_would_grow_is_left_and_what_leads_to_it_is_folded():
+def test_growing_values_are_left_and_their_operands_are_folded():
     check(
         {"x": tensor(16, 64, 96)},
         lambda b, x: op.add(
@@ -121,12 +121,12 @@ def test_weights_stay_in_their_dtype_unless_they_may_grow(dtype, growth):
 
     mod = build({"x": tensor(64, 96)}, emit)
     tvm.ir.assert_structural_equal(fold(mod, growth / 2), mod)
-    # The scales come on top.
+    # The scales are additional.
     assert constants(fold(mod, growth)) == [(64, 96)]
 
 
 def test_equal_computations_count_once():
-    """As the steps of a recurrent layer that is unrolled."""
+    """Equal computations, such as in the steps of an unrolled recurrent layer."""
     kernel = relax.const(integers(64, 64))
 
     def emit(b, x):
@@ -139,7 +139,7 @@ def test_equal_computations_count_once():
     assert count(after, "relax.permute_dims") == 0
 
 
-def test_two_orders_of_one_weight_take_the_room_of_one():
+def test_two_layouts_of_one_weight():
     kernel = relax.const(integers(16, 16, 16))
 
     def emit(b, x):
@@ -147,7 +147,7 @@ def test_two_orders_of_one_weight_take_the_room_of_one():
         return op.add(b.emit(op.add(x, first)), second)
 
     mod = build({"x": tensor(16, 16, 16)}, emit)
-    # The kernel itself is read by what is not folded: none of the orders takes its place.
+    # The kernel itself is also read by an unfolded call, so no folded copy replaces it.
     assert constants(fold(mod, 1.0)) == [(16, 16, 16)]
     assert elements(fold(mod, 2.0)) == 2 * 16**3
     assert count(fold(mod, 2.0), "relax.permute_dims") == 0
@@ -183,7 +183,7 @@ def test_a_mask_is_made_of_its_positions():
 
 
 def test_reductions_of_no_elements():
-    """Each is the initial value of its reduction; none is what was in the memory of the result."""
+    """Each result is the initial value of its reduction, not uninitialized memory."""
 
     def emit(b, x):
         empty = b.emit(op.zeros((0, 3), "float32"))
@@ -198,8 +198,8 @@ def test_reductions_of_no_elements():
     np.testing.assert_array_equal(got, [0, 1, np.inf, -np.inf])
 
 
-def test_what_depends_on_a_large_tensor_without_operands():
-    """Such a tensor is not folded, but a small value that is computed of it is."""
+def test_values_computed_from_a_large_tensor_without_operands():
+    """Such a tensor is not folded, but a small value computed from it is."""
 
     def emit(b, x):
         ones = b.emit(op.full((64, 96), relax.const(1.0), "float32"))
@@ -249,7 +249,7 @@ def test_fields_of_a_tuple():
         sums = b.emit(op.add(b.emit(op.add(x, b.emit(parts[0]))), b.emit(parts[1])))
         return op.concat([sums, whole], axis=1)
 
-    # TVM's pass does not see the split either.
+    # TVM's pass does not fold the split either.
     assert constants(fold(build({"x": tensor(64, 48)}, both))) == [(64, 96)]
 
 
@@ -329,8 +329,8 @@ def test_switched_off(monkeypatch):
     assert transform.ReadTransposedWeights()(mod).same_as(mod)
 
 
-def test_what_is_on_the_way_is_bounded():
-    """However small the result is, and whether it is a tuple or a tensor."""
+def test_intermediate_values_are_bounded():
+    """The bound applies even if the result is small, for tuples and tensors."""
 
     def total(b, rows):
         column, row = relax.const(integers(rows, 1)), relax.const(integers(1, rows, seed=1))
@@ -369,7 +369,7 @@ def test_wrong_use(growth):
 
 
 class TestReadTransposedWeights:
-    """A matrix that is read as it is and transposed, as tied embeddings are."""
+    """A matrix that is read both as is and transposed, as with tied embeddings."""
 
     weight = relax.const(integers(90, 48))
 
@@ -425,7 +425,7 @@ class TestReadTransposedWeights:
 
     @pytest.mark.parametrize("rows", [(3, 3), (3, 40)])
     def test_a_weight_is_packed_for_a_cpu(self, rows):
-        """Once for all products, as those of the steps of a recurrent layer; or not at all."""
+        """The weight is packed at most once for all products, as in a recurrent layer."""
         weight = relax.const(integers(50, 48))
 
         def emit(b, *inputs):
@@ -436,7 +436,7 @@ class TestReadTransposedWeights:
         with tvm.target.Target("llvm"):
             after = transform.ReadTransposedWeights()(mod)
         if rows == (3, 40):
-            # A tile of three rows has room for more columns than one of four.
+            # A tile of three rows can have more columns than one of four.
             assert after.same_as(mod)
         else:
             assert relax.analysis.check_well_formed(after)
@@ -462,7 +462,7 @@ class TestReadTransposedWeights:
         np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-6)
 
 
-# Random graphs of constants of a few elements, of which none is small enough to be free.
+# Random graphs of small constants, none of which is small enough to be exempt.
 
 _STEPS = ["add", "double", "transpose", "expand", "reduce", "concat", "cast", "split", "output"]
 
@@ -527,7 +527,7 @@ def module_of(graph) -> tvm.IRModule:
 @given(graphs(), st.sampled_from([0.0, 1.0, 2.5]))
 @batched(3)
 def test_random_graphs(graph, max_growth):
-    """The constants are within the budget, and folding all the rest gives what TVM gives."""
+    """The constants are within the budget, and folding the rest matches TVM."""
     free = fold_plan.SMALL
     fold_plan.SMALL = 0
     try:
@@ -550,7 +550,7 @@ def test_random_graphs(graph, max_growth):
     assert nbytes(after) <= max(max_growth, 1) * nbytes(before)
     whole = transform.FoldConstant(math.inf)
     tvm.ir.assert_structural_equal(whole(after), whole(before))
-    # TVM's pass leaves what is computed of a field.
+    # TVM's pass does not fold values computed from a field.
     if "split" not in [step for step, *_ in graph[1]]:
         tvm.ir.assert_structural_equal(whole(before), relax.transform.FoldConstant()(before))
 

@@ -36,7 +36,7 @@ FOLD = tvm.transform.Sequential([FoldLayoutIntoConv(), relax.transform.DeadCodeE
 EXTENTS = {"N": 2, "C": 8, "D": 4, "H": 3, "W": 5}
 SYMBOLS = {axis: tirx.Var(axis.lower(), "int64") for axis in "NDHW"}
 
-# Where a value lies, and where ConvertLayout has brought it.
+# The layout of a value, and the layout after ConvertLayout.
 MOVES = [
     ("NCHW", "NHWC"),
     ("NHWC", "NCHW"),
@@ -57,7 +57,7 @@ CASES = list(product(MOVES, (False, True), (False, True)))
 
 
 def type_in(layout: str, *, dynamic: bool = False, **extents: int) -> relax.TensorType:
-    """The type of data in a layout, of :data:`EXTENTS` but for `extents`."""
+    """The type of data in a layout, with :data:`EXTENTS` overridden by `extents`."""
     shape = Layout(layout).shape(
         {a: tirx.const(e, "int64") for a, e in (EXTENTS | extents).items()}
         | (SYMBOLS if dynamic else {})
@@ -66,7 +66,7 @@ def type_in(layout: str, *, dynamic: bool = False, **extents: int) -> relax.Tens
 
 
 def moved(x: relax.Expr, present: str, layout: str) -> relax.Expr:
-    """A permute where `layout` has the axes of `present`, and otherwise a layout_transform."""
+    """A permute if `layout` has the axes of `present`, otherwise a layout_transform."""
     if sorted(present) == sorted(layout):
         return op.permute_dims(x, [present.index(axis) for axis in layout])
     blocks = Layout(layout).blocks
@@ -103,12 +103,12 @@ def convolve(
 
 
 def mixed(layout: str) -> str:
-    """A packed layout of the rank of `layout` that no test moves data to or from."""
+    """A packed layout of the rank of `layout` that no other test uses."""
     return f"NC{SPATIAL_AXES[len(Layout(layout).plain) - 2]}16c"
 
 
 @pytest.mark.parametrize("move, dynamic, transposed", sample(CASES, 16, seed=1))
-def test_a_convolution_reads_its_data_as_it_lies(move, dynamic, transposed):
+def test_a_convolution_reads_its_data_in_place(move, dynamic, transposed):
     present, layout = move
 
     def emit(builder, x):
@@ -121,7 +121,7 @@ def test_a_convolution_reads_its_data_as_it_lies(move, dynamic, transposed):
 
 
 @pytest.mark.parametrize("move, dynamic, transposed", sample(CASES, 16, seed=2))
-def test_a_convolution_writes_its_output_as_it_is_wanted(move, dynamic, transposed):
+def test_a_convolution_writes_its_output_in_the_final_layout(move, dynamic, transposed):
     layout, wanted = move
 
     def emit(builder, x):
@@ -181,7 +181,7 @@ def test_every_reader_of_a_transform_is_folded():
         ((1, 3, 1, 8), [0, 3, 1, 2], "NCHW", "NHWC"),
     ],
 )
-def test_axes_of_one_element_stand_anywhere(shape, permutation, layout, read):
+def test_axes_of_one_element_can_go_anywhere(shape, permutation, layout, read):
     x = {"x": tensor(*shape)}
     channels = shape[read.index("C")]
 
@@ -355,7 +355,7 @@ def ends(present: str, layout: str, wanted: str, transposed: bool):
 
 
 def test_the_numbers_stay():
-    """Between the same layouts, with and without the pass; sums of integers are exact."""
+    """With and without the pass; sums of integers are exact."""
     before, arrays = {}, {}
     for (present, layout), transposed in sample(list(product(MOVES, (False, True))), 3, seed=4):
         wanted = "NHWC" if present == "NCHW" and layout != "NHWC" else present

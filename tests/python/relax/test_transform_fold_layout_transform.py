@@ -24,7 +24,7 @@ from tvm_fixes.support import switches
 
 
 def module(data: np.ndarray, index_map, pad_value=None, readers: int = 1) -> tvm.IRModule:
-    """Transforms of a constant, to each of which a tensor is added."""
+    """Transforms of a constant, with a tensor added to each."""
 
     constant = relax.const(data)
 
@@ -79,7 +79,7 @@ def test_axes_and_blocks(shape, index_map):
     ],
 )
 def test_others_stay(shape, index_map, pad_value):
-    """What pads or merges axes, and blocks of blocks."""
+    """Padding, merged axes and nested blocks."""
     data = integers(*shape)
     mod = module(data, index_map, pad_value)
     assert FoldLayoutTransform()(mod).same_as(mod)
@@ -96,7 +96,7 @@ def test_what_is_read_twice_is_one_constant():
 
 
 def test_what_would_grow_the_constants_stays():
-    """The matrix is read as it is, too."""
+    """The matrix is also read unchanged."""
     data = relax.const(integers(64, 48))
 
     def emit(builder, x):

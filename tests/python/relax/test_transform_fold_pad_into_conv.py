@@ -81,7 +81,7 @@ def test_it_can_be_switched_off(monkeypatch):
     ids=str,
 )
 def test_others_stay(options):
-    """Other values than 0, and what pads no spatial axis."""
+    """Pad values other than 0, and pads of non-spatial axes."""
     channels = 3 + sum(options["pad_width"][2:4])
 
     def emit(builder, x, w):
@@ -92,7 +92,7 @@ def test_others_stay(options):
 
 
 def test_a_transposed_convolution_keeps_its_padding():
-    """Its own is cut off the result."""
+    """Padding of a transposed convolution crops the result."""
 
     def emit(builder, x, w):
         padded = builder.emit(relax.op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1]))
@@ -149,7 +149,7 @@ def test_in_a_branch():
 
 @given(st.data())
 def test_ranks_and_layouts(data):
-    """Of random paddings, the model's and the convolution's own."""
+    """Random paddings of the model and of the convolution."""
     rank = data.draw(st.integers(1, 3), "rank")
     axes = "DHW"[-rank:]
     layout = data.draw(st.sampled_from([f"NC{axes}", f"N{axes}C"]), "layout")

@@ -76,7 +76,7 @@ class Branches:
 
 
 def lowered(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module as it comes to StaticPlanBlockMemory."""
+    """The module as StaticPlanBlockMemory receives it."""
     steps = [
         relax.transform.LegalizeOps(),
         relax.transform.ToNonDataflow(),
@@ -87,7 +87,7 @@ def lowered(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def shared_transpose(twice: bool) -> tvm.IRModule:
-    """A transposed operand that another matmul, or another operator, reads too."""
+    """A transposed operand that another matmul or another operator also reads."""
 
     def emit(bb: relax.BlockBuilder, x: relax.Var, w: relax.Var) -> relax.Expr:
         transposed = bb.emit(relax.op.permute_dims(w, [1, 0]))
@@ -104,14 +104,14 @@ def shared_transpose(twice: bool) -> tvm.IRModule:
 @pytest.mark.parametrize(
     "mod", [OwnTranspose, ReverseOfAllAxes, shared_transpose(True), shared_transpose(False)]
 )
-def test_what_stock_raises_on_stays(mod, monkeypatch):
+def test_functions_that_stock_rejects_are_unchanged(mod, monkeypatch):
     assert transform.FuseTransposeMatmul()(mod).same_as(mod)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "fuse-transpose-matmul")
     with pytest.raises((IndexError, TypeError, AttributeError)):
         transform.FuseTransposeMatmul()(mod)
 
 
-def test_transposed_operand_is_read_as_it_lies():
+def test_transposed_operand_is_read_in_place():
     after = transform.FuseTransposeMatmul()(TransposedOperand)
     after = relax.transform.DeadCodeElimination()(after)
     assert count(after, "relax.permute_dims") == 0
@@ -153,7 +153,7 @@ class Kept:
         return R.exp(R.negative(R.exp(R.negative(x))))
 
 
-def test_what_escapes_into_calls_with_effects_keeps_its_memory(monkeypatch):
+def test_values_passed_to_impure_calls_keep_their_memory(monkeypatch):
     kept = []
     tvm.register_global_func("tests.keep", kept.append, override=True)
     tvm.register_global_func("tests.keep_pair", kept.extend, override=True)
@@ -200,8 +200,8 @@ class KeptByAnother:
         return R.multiply(second, second)
 
 
-def test_what_a_function_with_effects_is_passed_keeps_its_memory():
-    """It may keep it itself."""
+def test_arguments_of_impure_functions_keep_their_memory():
+    """The function may keep a reference."""
     kept = []
     tvm.register_global_func("tests.keep", kept.append, override=True)
     x = integers(2, 4)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What cannot be proved is checked when the model runs."""
+"""Unproven requirements are checked at run time."""
 
 import re
 
@@ -36,7 +36,7 @@ def tensor(name, *shape, dtype="float32"):
 
 
 def module(params, compute):
-    """A module whose ``main`` is one dataflow block with what `compute` emits."""
+    """A module whose ``main`` is one dataflow block, emitted by `compute`."""
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         with builder.dataflow():
@@ -58,7 +58,7 @@ def data(*shape):
     return np.random.default_rng(0).standard_normal(shape, dtype="float32")
 
 
-def test_a_check_of_inputs_stands_at_the_begin():
+def test_a_check_of_inputs_is_at_the_start():
     @I.ir_module
     class Before:
         @R.function
@@ -125,7 +125,7 @@ def test_the_number_of_elements_of_a_reshape():
 
 @pytest.mark.parametrize("extent", [n, 5])
 def test_computed_indices(extent):
-    """The check stands behind what computes the indices, and before what reads by them."""
+    """The check is after the computation of the indices and before their use."""
     x, i = tensor("x", 3, extent), tensor("i", m, dtype="int64")
 
     def take(builder):
@@ -144,7 +144,7 @@ def test_computed_indices(extent):
 
 @pytest.mark.parametrize("indices, got", [([0, -2, 3], None), ([0, -2, 9], "0 to 9")])
 def test_indices_that_are_computed_from_constants(indices, got):
-    """As an importer counts them from the end: only what is not proved is checked."""
+    """Negative indices normalized by an importer: only unproven ones are checked."""
     x, i = tensor("x", 4, 3), relax.const(np.array(indices), "int64")
 
     def take(builder):
@@ -167,7 +167,7 @@ def test_indices_that_are_computed_from_constants(indices, got):
 
 
 def test_a_symbol_that_a_cast_defines():
-    """What is known in the middle alone is checked there."""
+    """Symbols defined in the middle are checked there."""
     x, w = tensor("x", 3, 5), relax.Var("w", relax.TensorType(dtype="float32", ndim=2))
 
     def product(builder):
@@ -182,7 +182,7 @@ def test_a_symbol_that_a_cast_defines():
 
 
 def test_a_choice_of_extents_is_not_checked():
-    """What TVM takes for a call cannot be an argument of the check."""
+    """A select, which TVM treats as a call, cannot be an argument of the check."""
     x, w = tensor("x", 3, 5), relax.Var("w", relax.TensorType(dtype="float32", ndim=2))
 
     def product(builder):
@@ -217,7 +217,7 @@ def test_a_branch_that_is_not_taken_is_not_checked():
         run(np.array(True), data(3, 5), data(6, 4))
 
 
-def test_one_check_for_what_is_asked_twice():
+def test_equal_requirements_share_one_check():
     x, w = tensor("x", 3, n), tensor("w", m, 4)
 
     def compute(builder):
@@ -235,7 +235,7 @@ def test_the_same_module_where_all_is_proved():
 
 
 def test_checks_are_inserted_once():
-    """Of extents, of the indices of two calls that are called the same, and of a scalar index."""
+    """Checks of extents, of the indices of two calls with equal names, and of a scalar index."""
     x, w = tensor("x", 3, n), tensor("w", m, 4)
     i, k = tensor("i", 5, dtype="int64"), relax.Var("k", tvm.ir.PrimType("int64"))
 
@@ -250,8 +250,8 @@ def test_checks_are_inserted_once():
     assert InsertRuntimeChecks()(checked).same_as(checked)
 
 
-def test_a_call_that_comes_after_one_alike_was_checked():
-    """The checks of the first run are of the first call."""
+def test_a_call_added_after_an_equal_one_was_checked():
+    """The checks of the first run belong to the first call."""
     x, i = tensor("x", 4), tensor("i", 5, dtype="int64")
     mod = module([x, i], lambda b: b.emit(relax.op.take(x, i, axis=0), name_hint="taken"))
     checked = InsertRuntimeChecks()(mod)

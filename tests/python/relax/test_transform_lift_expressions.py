@@ -44,7 +44,7 @@ X = {"x": tensor(4, 4)}
 
 @st.composite
 def programs(draw):
-    """Steps; each makes a 4 x 4 matrix of earlier ones, the first of which are weights."""
+    """Random steps, each computing a 4 x 4 matrix from earlier ones; the first are weights."""
     steps = []
     for number in range(3, 3 + draw(st.integers(1, 8))):
         kind = draw(st.sampled_from(KINDS))
@@ -165,7 +165,7 @@ def test_random_weight_expressions_shared(pairs, are_same):
 
 
 def around_a_branch(first, second, name="main"):
-    """Expressions of weights in two blocks, and a branch between that reads those of the first."""
+    """Weight expressions in two blocks, with a branch in between that reads the first."""
     builder = relax.BlockBuilder()
     x, *weights = (relax.Var(param, ty) for param, ty in (X | THREE).items())
     flag = relax.Var("flag", relax.TensorType([], "bool"))
@@ -195,7 +195,7 @@ def test_random_weight_expressions_around_a_branch(pairs):
     functions = {}
     for number, ((first, _, _), (second, _, _)) in enumerate(pairs):
         steps = [[s for s in block if s[0] != "stop"] for block in (first, second)]
-        # What is numbered from the first block on may be missing.
+        # Numbers assigned from the first block on may have gaps.
         steps[0] = [
             (k, left % (3 + i), right % (3 + i)) for i, (k, left, right) in enumerate(steps[0])
         ]

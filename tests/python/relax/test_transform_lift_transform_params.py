@@ -53,7 +53,7 @@ def transposed(b, x, w):
 
 
 def same_as_stock(mod, *args, **options):
-    """Our result without what we write down is TVM's."""
+    """Assert that our result, without our annotations, equals TVM's."""
     after = lift(mod, *args, **options)
     plain = {
         var: f.without_attr("lift_transform_params") if isinstance(f, relax.Function) else f
@@ -63,7 +63,7 @@ def same_as_stock(mod, *args, **options):
     return after
 
 
-# What TVM's pass does right
+# Cases that TVM's pass handles correctly
 
 
 def test_a_transposed_weight():
@@ -73,7 +73,7 @@ def test_a_transposed_weight():
     assert_same(mod, after, data((4, 4)), data((4, 4)))
 
 
-def test_what_the_parameters_were_is_written_down():
+def test_the_original_parameters_are_recorded():
     n = tirx.Var("n", "int64")
     weights = {"w": tensor(n, 4), "t": relax.TupleType([tensor(2), tensor(3)])}
     mod = module(main=function(X, weights, lambda b, x, w, t: op.matmul(x, op.permute_dims(w))))
@@ -174,7 +174,7 @@ def test_a_symbolic_extent_that_only_a_lifted_weight_has():
     assert_same(mod, lift(mod), data((4,)), data((7, 4)))
 
 
-def test_what_has_no_known_shape_is_not_lifted():
+def test_unknown_shapes_are_not_lifted():
     rows, columns = tirx.Var("rows", "int64"), tirx.Var("columns", "int64")
 
     def emit(b, x, w):
@@ -237,7 +237,7 @@ def test_stop_lift_params_is_heeded():
     assert_same(module(main=function(X, W, transposed)), after, data((4, 4)), data((4, 4)))
 
 
-# What TVM's pass does wrong
+# Cases that TVM's pass gets wrong
 
 
 def of_weights(b, w):
@@ -444,7 +444,7 @@ def test_row_int8_dequantise():
 
 
 def test_small_weights_may_grow():
-    """All together by the allowance, and not one byte more."""
+    """Their total growth is limited to the allowance."""
     weights = {f"w{i}": tensor(12, 12, dtype="int8") for i in range(3)}
 
     def emit(b, x, *ws):
@@ -473,7 +473,7 @@ def of_int8(b, x, w):
     return op.matmul(x, b.emit(op.astype(w, "float32")))
 
 
-def test_what_is_repeated_stays_and_what_leads_to_it_is_lifted():
+def test_repeats_stay_and_their_operands_are_lifted():
     def emit(b, x, w):
         return op.add(x, b.emit(op.broadcast_to(b.emit(op.add(w, w)), (16, 4, 4))))
 
@@ -485,7 +485,7 @@ def test_what_is_repeated_stays_and_what_leads_to_it_is_lifted():
     same_as_stock(mod, max_growth=math.inf)
 
 
-def test_what_leads_to_nothing_is_not_prepared():
+def test_unused_expressions_are_not_prepared():
     def emit(b, x, w):
         transposed, added = b.emit(op.permute_dims(w)), b.emit(op.add(w, w))
         b.emit(op.concat([transposed, added], axis=0))
@@ -618,7 +618,7 @@ def test_a_function_of_the_name_of_a_transform():
             Lift()(mod)
 
 
-def test_what_tvms_pass_has_lifted_is_lifted_further():
+def test_modules_lifted_by_tvm_are_lifted_further():
     mod = module(main=function(X, W, transposed))
     after = lift(Stock()(mod))
     assert_same(mod, after, data((4, 4)), data((4, 4)))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""BundleModelParams, LazyGetInput, LazySetOutput and others on what LiftTransformParams made."""
+"""BundleModelParams, LazyGetInput, LazySetOutput and others after LiftTransformParams."""
 
 import itertools
 
@@ -37,7 +37,7 @@ EXPECTED = X @ W.T + U
 
 
 def module(is_prepared=True):
-    """``x @ w.T + u``, or ``x @ w + u``, whose weights are passed on as they are."""
+    """``x @ w.T + u``, or ``x @ w + u`` with unchanged weights."""
     builder = relax.BlockBuilder()
     types = {"x": tensor(2, 4), "w": tensor(4, 4), "u": tensor(2, 4)}
     x, w, u = (relax.Var(name, ty) for name, ty in types.items())
@@ -105,7 +105,7 @@ def test_lift_and_bundle_in_any_order(order):
 
 
 def prepare_lazily(vm, *, copies=True, sets=True):
-    """The prepared weights by index, and what was asked for."""
+    """The prepared weights by index, and the requested inputs."""
     prepared, asked = {}, []
     weights = [W, U]
 
@@ -198,7 +198,7 @@ def test_remove_unused_parameters_after():
 
 
 def store_lazily(mod):
-    """The machine, and what its transform stores, as copies."""
+    """The virtual machine, and copies of the tensors its transform stores."""
     weights, prepared = to_tvm(W, U), {}
     tvm.register_global_func("test_lifted.get", lambda i: weights[i], True)
     tvm.register_global_func(
@@ -227,8 +227,8 @@ def test_row_lazy_transform_params_after(is_prepared, is_flat, bundles):
     )
 
 
-def test_what_set_item_keeps_by_reference_stays():
-    """The memory of one prepared weight is not used for the next one."""
+def test_references_kept_by_set_item_stay_valid():
+    """The memory of a prepared weight is not reused for the next one."""
     builder = relax.BlockBuilder()
     x, w, u = (relax.Var(name, tensor(4, 4)) for name in "xwu")
     with builder.function("main", [x, w, u], attrs={"num_input": 1}):

@@ -39,7 +39,7 @@ class Scalars:
         return x
 
 
-def test_what_is_computed_for_an_assertion_is_done_by_its_kernel():
+def test_computations_for_an_assertion_move_into_its_kernel():
     @I.ir_module
     class Expected:
         @T.prim_func(private=True)
@@ -127,7 +127,7 @@ def test_nothing_to_do():
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_what_a_condition_is_computed_of_is_put_out_of_its_block(dtype):
+def test_operands_of_a_condition_become_block_outputs(dtype):
     mod = helpers.build(
         {"x": helpers.tensor(10, 4), "i": helpers.tensor(3, dtype=dtype)},
         lambda builder, x, i: builder.emit(relax.op.take(x, i, axis=0)),

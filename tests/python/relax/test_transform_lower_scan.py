@@ -50,7 +50,7 @@ def scans(rows=n, columns=m, dtype="float32"):
 def expected(x, name, axis, exclusive):
     result = getattr(np, name)(x, axis, dtype=x.dtype)
     if exclusive and result.size:
-        # The last element is left out, and the first one is what a scan begins with.
+        # An exclusive scan omits the last element and begins with the identity.
         axis = axis or 0
         first = np.full_like(np.take(result, [0], axis), name == "cumprod")
         result = np.concatenate([first, np.delete(result, -1, axis)], axis)
@@ -84,7 +84,7 @@ def test_scans_of_any_extents(dtype):
 def test_sixteen_bits_are_scanned_in_float32_as_pytorch_does(name, dtype):
     x = torch.rand(4, 40, generator=torch.Generator().manual_seed(0)) * 8 - 4
     if name == "cumprod":
-        # The products in between go far beyond the range of float16.
+        # The intermediate products exceed the range of float16.
         x = torch.cat([x, 1 / x.flip(1)], dim=1)
     x = x.to(getattr(torch, dtype))
     mod = build({"x": tensor(*x.shape, dtype=dtype)}, lambda _, x: getattr(op, name)(x, 1))

@@ -120,7 +120,7 @@ def test_permute_of_unit_axes_is_a_reshape(shape, axes, expected):
     check(before, build(x, lambda b, x: relax.op.reshape(x, new_shape)))
 
 
-def test_operators_that_change_nothing_are_dropped():
+def test_identities_are_dropped():
     n = tvm.tirx.Var("n", "int64")
 
     def emit(builder, x):
@@ -217,7 +217,7 @@ def test_dataflow_var_in_a_nested_tuple_does_not_leave_its_block():
     np.testing.assert_array_equal(run(after, integers(2, 3)), np.maximum(integers(2, 3), 0))
 
 
-def test_what_a_match_cast_states_is_kept():
+def test_the_type_of_a_match_cast_is_kept():
     @I.ir_module
     class Module:
         @R.function
@@ -293,7 +293,7 @@ def test_dataflow_var_does_not_leave_its_block():
     assert after["main"].same_as(Before["main"])
 
 
-def test_field_that_is_no_dataflow_var_leaves_its_block():
+def test_field_that_is_not_a_dataflow_var_leaves_its_block():
     @I.ir_module
     class Before:
         @R.function
@@ -331,7 +331,7 @@ def test_match_cast_and_impure_calls_stay():
 
 
 def test_a_call_that_is_cast_gets_a_variable():
-    """Of which ConvertLayout knows the layout: it raises at a cast of anything else."""
+    """ConvertLayout tracks the layouts of variables, and raises at a cast of anything else."""
 
     @I.ir_module
     class Before:
@@ -373,7 +373,7 @@ def test_branches_are_rewritten_and_unchanged_functions_stay():
     x = relax.Var("x", tensor(2, 4))
 
     def branch(op):
-        # A branch is a SeqExpr of its own, with a block of its own.
+        # A branch is a SeqExpr with its own block.
         lv = relax.DataflowVar("lv", tensor(2, 4))
         out = relax.Var("out", tensor(2, 4))
         block = relax.DataflowBlock(
@@ -405,7 +405,7 @@ def test_branches_are_rewritten_and_unchanged_functions_stay():
 
 
 def test_local_functions_are_rewritten():
-    """What a local function captures keeps its name; its own blocks are cleared."""
+    """Captured variables keep their names; the function's own blocks are rewritten."""
 
     @I.ir_module
     class Before:
@@ -453,7 +453,7 @@ def test_local_functions_are_rewritten():
 
     check(Before, Expected)
     x, y = integers(2, 3), integers(2, 3, seed=1)
-    # Closures are for the caller to lift.
+    # The caller must lift closures.
     lifted = relax.transform.LambdaLift()(transform.PrepareLayout()(Before))
     np.testing.assert_array_equal(run(lifted, x, y), y + np.maximum(x, 0))
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The pass PrepareLayout on permutes, layout transforms and reshapes in a row."""
+"""PrepareLayout on chains of permutes, layout transforms and reshapes."""
 
 import itertools
 import math
@@ -42,7 +42,7 @@ Step = tuple[Callable[..., relax.Expr], Any]
 
 
 def chain(shape: tuple, *steps: Step) -> tvm.IRModule:
-    """A function that applies operators of one argument in a row."""
+    """A function that applies a chain of unary operators."""
 
     def emit(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         for operator, attribute in steps:
@@ -162,13 +162,13 @@ def to_channels_last(n, c, h, w, block):
         ),
     ],
 )
-def test_what_moves_in_a_row_is_one(shape, steps, expected):
+def test_chains_of_moves_are_merged(shape, steps, expected):
     check(chain(shape, *steps), chain(shape, *expected))
 
 
 @pytest.mark.parametrize("factors", [(2, 2), (3, 1)])
 def test_an_unpack_is_a_part_of_the_pixel_shuffle_behind_it(factors):
-    """With blocks of 4, one of which may hold a square of 2 x 2 pixels, or channels of several."""
+    """With blocks of 4, each holding a 2 x 2 square of pixels or channels of several squares."""
     blocks, side = factors[0] * factors[1], 2
 
     @I.ir_module
@@ -242,12 +242,12 @@ def test_an_unpack_is_a_part_of_the_pixel_shuffle_behind_it(factors):
         ),
     ],
 )
-def test_what_stays(shape, steps):
+def test_unchanged(shape, steps):
     before = chain(shape, *steps)
     assert PrepareLayout()(before)["main"].same_as(before["main"])
 
 
-def test_a_transposition_is_left_to_the_matmul_that_reads_it():
+def test_a_transpose_is_left_to_the_matmul_that_reads_it():
     def emit(builder, x, y):
         heads = builder.emit(op.permute_dims(y, [0, 2, 1, 3]))
         return op.matmul(x, builder.emit(op.permute_dims(heads, [0, 1, 3, 2])))
@@ -273,7 +273,7 @@ def test_a_value_that_others_read_stays_for_them():
     check(build(x, emit(joins=False)), build(x, emit(joins=True)))
 
 
-def test_what_a_dataflow_block_keeps_to_itself_is_not_read_behind_it():
+def test_local_values_of_a_dataflow_block_are_not_read_after_it():
     builder = relax.BlockBuilder()
     x = relax.Var("x", tensor(2, 3, 4))
     with builder.function("main", [x]):
@@ -292,10 +292,10 @@ BATCH = 3
 
 @dataclass
 class Chain:
-    """Steps that split, permute and merge the factors of a shape, for Relax and for NumPy.
+    """Random steps that split, permute and merge factors of a shape, for Relax and NumPy.
 
-    ``axes`` holds, by axis, the factors that it is the product of; 0 stands for the symbolic batch,
-    which stays an axis of its own.
+    ``axes`` holds the factors of each axis; 0 stands for the symbolic batch, which stays a separate
+    axis.
     """
 
     axes: list[list[int]]
@@ -307,7 +307,7 @@ class Chain:
         return [batch if 0 in axis else math.prod(axis) for axis in self.axes]
 
     def merge(self, cuts: list[bool]) -> None:
-        """Begin an axis at the factors for which `cuts` says so."""
+        """Begin a new axis at each factor marked in `cuts`."""
         axes: list[list[int]] = []
         for factor, cut in zip(itertools.chain.from_iterable(self.axes), cuts, strict=True):
             if cut or not axes or 0 in (factor, axes[-1][-1]):
@@ -327,7 +327,7 @@ class Chain:
         self.numpy.append(("transpose", order))
 
     def transform(self, order: list[int], cuts: list[bool]) -> None:
-        """Split every axis into its factors, permute these and merge them, by one index map."""
+        """Split every axis into its factors, permute and merge them, by one index map."""
         before = self.axes
         factors = list(itertools.chain.from_iterable(before))
         self.numpy.append(("reshape", [factor or BATCH for factor in factors]))
@@ -415,7 +415,7 @@ def loose_chains(draw):
 
 @batched(10)
 @given(st.lists(loose_chains(), min_size=10, max_size=10))
-def test_a_chain_that_stays_in_part_keeps_its_numbers(cases):
+def test_a_partially_merged_chain_keeps_its_numbers(cases):
     mods = {f"case{index}": chain(shape, *steps) for index, (shape, steps) in enumerate(cases)}
     after = PrepareLayout()(merge(mods))
     assert relax.analysis.check_well_formed(after)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The pass PrepareLayout on what moves data: permutes, layout transforms and pixel shuffles."""
+"""PrepareLayout on operators that move data: permutes, layout transforms and pixel shuffles."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_a_layout_transform_that_leaves_every_element_is_a_reshape(shape, index_
         ((2, 8, 2, 1), pack),
         ((2, 8, 1, N), pack),
         ((2, 2, 3, 1, 4), unpack),
-        # One element more than the argument has, which is padding.
+        # One element more than the argument, which is padding.
         ((1, 7, 1, 1), pack),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_pixel_shuffle_is_a_permute_between_reshapes():
 
 
 def test_a_pixel_shuffle_between_convolutions_is_one_permute():
-    """In NHWC: one permute at each end, and that of the shuffle."""
+    """In NHWC: one permute at each end, and one for the shuffle."""
     kernels = [relax.const(integers(*shape)) for shape in ((8, 4, 1, 1), (4, 2, 1, 1))]
 
     def emit(builder, x):
@@ -142,7 +142,7 @@ def test_a_pixel_shuffle_between_convolutions_is_one_permute():
 
 
 def test_moves_of_no_elements_stay():
-    """In the shape of a reshape a 0 stands for an extent of the data."""
+    """In the target shape of a reshape, 0 copies an extent of the data."""
 
     def emit(builder, x):
         moved = builder.emit(op.permute_dims(x, [3, 1, 2, 0]))

@@ -58,8 +58,7 @@ class Expected:
 
 
 def renamed(mod, *names):
-    """The module, with another GlobalVar for each name: the same but for its type, which is that
-    of a function of no parameters."""
+    """The module with a new GlobalVar for each name, typed as a function without parameters."""
     stale = {}
     for name in names:
         var = tvm.ir.GlobalVar(name)
@@ -103,7 +102,7 @@ def test_types(names):
     assert refreshed.attrs["kept"] == 1
 
 
-def test_a_function_that_took_the_place_of_another():
+def test_a_replaced_function():
     @T.prim_func(private=True)
     def double(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
         for i in range(8):
@@ -129,7 +128,7 @@ def test_idempotent():
     assert RefreshTypes()(Expected).same_as(Expected)
 
 
-def test_symbols_are_equal_by_their_place():
+def test_symbols_are_compared_by_position():
     @I.ir_module
     class Symbolic:
         @R.function

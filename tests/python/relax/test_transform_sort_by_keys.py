@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Sorts of every dtype: by NaN, by signs of zero, and in the order of equal elements."""
+"""Sorts of every dtype, with NaN, signed zeros and ties."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,7 @@ def data(dtype: str) -> np.ndarray:
 
 
 def order(x: np.ndarray, descending: bool) -> np.ndarray:
-    """By Python's sort, which is stable, with NaN as the greatest."""
+    """The order by Python's stable sort, with NaN as the greatest."""
     rows = [x_row.tolist() for x_row in (x.astype("float64") if "float" in str(x.dtype) else x)]
     sign = -1 if descending else 1
 
@@ -75,7 +75,7 @@ def test_order(dtype: str) -> None:
     got = run(build({"x": tensor(3, 40, dtype=dtype)}, every), x, pipeline=pipeline())
     for found, right in zip(got, expected, strict=True):
         assert found.dtype == x.dtype or right.dtype.kind == "i"
-        # Exact for all of these, and NumPy knows no NaN of bfloat16.
+        # Exact for all these dtypes, and NumPy does not recognize NaN in bfloat16.
         np.testing.assert_array_equal(found.astype(np.longdouble), right.astype(np.longdouble))
     assert [a.dtype for a in got[2:4]] == ["int64", "int32"]
 
@@ -86,7 +86,7 @@ def test_along_another_axis() -> None:
     np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), np.sort(x, 0))
 
 
-def test_what_tvm_sorts_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_correct_sorts_are_left_to_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
     mod = build({"x": tensor(8, dtype="int64")}, lambda bb, v: op.sort(v, 0))
     assert SortByKeys()(mod).same_as(mod)
     mod = build({"x": tensor(8)}, lambda bb, v: op.sort(v, 0))

@@ -62,7 +62,7 @@ class Checked:
 
 @I.ir_module
 class ReadTwice:
-    """Where it is fused with the addition, the product would come behind what reads its check."""
+    """Fused with the addition, the product would come after the reader of its check."""
 
     @R.function
     def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
@@ -80,7 +80,7 @@ def blocks(mod):
     return [isinstance(block, relax.DataflowBlock) for block in mod["main"].body.blocks]
 
 
-def test_what_binds_a_symbol_stands_between_blocks():
+def test_symbol_definitions_are_between_blocks():
     after = SplitDataflow()(Before)
     assert blocks(after) == [True, False, True]
     assert [len(block.bindings) for block in after["main"].body.blocks] == [3, 1, 2]
@@ -96,7 +96,7 @@ def test_a_field_that_is_checked_and_read():
     def emit(bb, x):
         field = bb.emit(relax.TupleGetItem(bb.emit(relax.op.split(x, 3, 0)), 0))
         numbers = bb.emit(relax.op.astype(field, "int32"))
-        # It is checked to have elements.
+        # The match_cast checks that it has elements.
         return relax.Tuple(
             [bb.emit(relax.op.negative(numbers)), bb.emit(relax.op.argmax(field, 1))]
         )
@@ -128,7 +128,7 @@ def test_switch_restores_stock(monkeypatch):
         run(Before, np.array([2]), pipeline=pipeline())
 
 
-def test_what_is_read_and_checked_is_computed_before():
+def test_checked_values_are_computed_before_the_check():
     assert blocks(SplitDataflow()(ReadTwice)) == [True, False, True]
     x = np.arange(3, dtype="float32")
     got = run(ReadTwice, x, pipeline=pipeline())

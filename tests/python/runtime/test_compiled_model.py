@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.runtime: what is compiled is run, saved and loaded."""
+"""tvm_fixes.runtime: compiled models are run, saved and loaded."""
 
 import hashlib
 import json
@@ -54,13 +54,13 @@ def two() -> CompiledModel:
 
 @pytest.fixture(scope="module")
 def with_weights() -> CompiledModel:
-    """Its weights lie beside the library."""
+    """A model with external weights."""
     return compile_model(conv_net(), compare=False, weights="outside")
 
 
 @pytest.fixture
 def artifact(two, tmp_path):
-    """A saved artifact that a test may spoil."""
+    """A saved artifact that a test may modify."""
     two.save(tmp_path / "artifact")
     return tmp_path / "artifact"
 
@@ -133,8 +133,8 @@ class TestRun:
         swapped = a.astype(a.dtype.newbyteorder())
         np.testing.assert_array_equal(two.run(swapped, np.zeros_like(a))[0], a)
 
-    def test_outputs_are_no_views(self):
-        """Neither of an input that is passed through nor of a constant of the library."""
+    def test_outputs_are_not_views(self):
+        """Neither of an input that is returned nor of a constant of the library."""
         x = relax.Var("x", relax.TensorType((4,), "float32"))
         builder = relax.BlockBuilder()
         with builder.function("main", [x]):
@@ -282,7 +282,7 @@ class TestInputErrors:
         assert [spec.shape for spec in inputs] == [("dim0",), ("dim1",)]
         assert outputs[0].shape == ("dim0",)
 
-    def test_output_that_is_no_tensor(self):
+    def test_output_that_is_not_a_tensor(self):
         class Nothing(nn.Module):
             def forward(self, x):
                 return x + 1, None
@@ -325,16 +325,16 @@ class TestSave:
         conv.save(artifact)
         again = CompiledModel.load(artifact)
         assert again.inputs == conv.inputs
-        # The loader would give the library that lay there before.
+        # The dynamic loader would return the previous library.
         image = normal(1, 3, 8, 8)
         np.testing.assert_array_equal(again.run(image), conv.run(image))
-        # What was loaded before goes on.
+        # A previously loaded model keeps working.
         assert before.run(normal(1, 4), normal(1, 4))[0].shape == (1, 4)
         assert os.listdir(artifact.parent) == ["artifact"]
 
     @pytest.mark.parametrize("owner, step", [(library.Library, "check_file"), (library, "_load")])
     def test_replaced_while_it_is_loaded(self, conv, artifact, monkeypatch, owner, step):
-        """What is loaded is whole: not the manifest of one model, and the library of another."""
+        """Loading is consistent: never one model's manifest with another's library."""
         read, left = getattr(owner, step), [conv]
 
         def replace(*arguments):
@@ -352,7 +352,7 @@ class TestSave:
         assert CompiledModel.load(artifact).manifest == model.manifest
 
     @pytest.mark.parametrize("extra", ["notes.txt", "manifest.json"])
-    def test_what_is_not_an_artifact_stays(self, two, tmp_path, extra):
+    def test_other_directories_are_not_replaced(self, two, tmp_path, extra):
         directory = tmp_path / "mine"
         directory.mkdir()
         (directory / extra).write_text("precious")
@@ -376,8 +376,8 @@ class TestSave:
             two.save(tmp_path / "file" / "below")
         assert (tmp_path / "file").read_text() == "precious"
 
-    def test_what_was_replaced_since_it_was_loaded_is_not_saved(self, conv, artifact, tmp_path):
-        """Not the library of another model under this one's manifest."""
+    def test_a_model_replaced_after_loading_cannot_be_saved(self, conv, artifact, tmp_path):
+        """Never saves the library of another model under this one's manifest."""
         model = CompiledModel.load(artifact)
         conv.save(artifact)
         with pytest.raises(ArtifactError, match=r"model\.so: changed since it was loaded"):
@@ -389,7 +389,7 @@ class TestSave:
 
 
 class TestForked:
-    """A process forked after a parallel kernel has run lacks the threads for the next."""
+    """A process forked after a parallel kernel has run lacks the worker threads."""
 
     @pytest.fixture
     def parallel(self):
@@ -397,7 +397,7 @@ class TestForked:
         return compile_model((module, (torch.ones(256, 512),)), compare=False)
 
     def in_a_child(self, function) -> int:
-        """The exit status of a child: 0 where `function` is true, 14 for a time that is up."""
+        """The exit status of a child: 0 if `function` is true, 14 after a timeout."""
         child = os.fork()
         if not child:
             signal.alarm(60)
@@ -426,7 +426,7 @@ class TestForked:
 
 
 class TestReport:
-    def test_what_a_later_version_adds_is_ignored(self):
+    def test_fields_of_a_later_version_are_ignored(self):
         report = compile_model(onnx_conv()).report
         values = report.to_dict() | {"energy_joules": 3}
         values["outputs"] = [output | {"median_error": 0} for output in values["outputs"]]
@@ -497,7 +497,7 @@ class TestLoad:
             CompiledModel.load(artifact)
 
     @pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"", b"null", b'{"format": {}}'])
-    def test_what_is_no_manifest(self, artifact, text):
+    def test_invalid_manifest(self, artifact, text):
         (artifact / "manifest.json").write_bytes(text)
         for read in (CompiledModel.load, inspect):
             with pytest.raises(ArtifactError, match=r"manifest\.json|not an artifact: 'utf-8'"):
@@ -505,8 +505,8 @@ class TestLoad:
 
     @pytest.mark.parametrize("name", ["model.so", "manifest.json", "weights.safetensors"])
     @pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
-    def test_what_is_not_a_file(self, with_weights, tmp_path, name, kind):
-        """To open a FIFO, and to read a device, would never end."""
+    def test_not_a_regular_file(self, with_weights, tmp_path, name, kind):
+        """Opening a FIFO or reading a device would never end."""
         with_weights.save(tmp_path / "out")
         path = tmp_path / "out" / name
         path.unlink()
@@ -556,7 +556,7 @@ class TestLoad:
         with pytest.raises(ArtifactError, match="malformed manifest"):
             CompiledModel.load(artifact)
 
-    def test_what_a_later_version_adds_is_ignored(self, artifact):
+    def test_fields_of_a_later_version_are_ignored(self, artifact):
         path = artifact / "manifest.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"added": 1}))
         assert CompiledModel.load(artifact).inputs[0].name == "a"

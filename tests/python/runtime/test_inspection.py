@@ -11,7 +11,7 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 
-"""Where the bytes of an artifact are; and files that are no artifacts, or hostile ones."""
+"""Inspection of artifacts, of other files, and of hostile ones."""
 
 import json
 import os
@@ -41,7 +41,7 @@ SYMBOL = b"__tvm_ffi__library_bin"
 
 
 def values() -> dict[str, np.ndarray]:
-    """A table that is repeated, under two names, and a row."""
+    """A row, and a table stored twice under two names."""
     rng = np.random.default_rng(0)
     table = rng.standard_normal((5, 8)).astype("float32")
     return {
@@ -52,7 +52,7 @@ def values() -> dict[str, np.ndarray]:
 
 
 def module() -> tvm.IRModule:
-    """``relu((x + table) * row) + again``, of which nothing can be folded."""
+    """``relu((x + table) * row) + again``, without anything to fold."""
     x = relax.Var("x", relax.TensorType((5, 8), "float32"))
     builder = relax.BlockBuilder()
     constant = {name: relax.const(value) for name, value in values().items()}
@@ -68,7 +68,7 @@ def module() -> tvm.IRModule:
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory):
-    """An artifact that no test changes."""
+    """A shared artifact, which tests must not modify."""
     path = tmp_path_factory.mktemp("inspection") / "artifact"
     compile_model(module(), compare=False, output=path)
     return path
@@ -110,7 +110,7 @@ class TestInspect:
         assert {".text", ".rodata", ".dynsym"} <= set(names)
         size = found.files[LIBRARY]
         assert all(s.offset + s.nbytes <= size for s in found.sections)
-        # What takes no space in the file is not counted as if it did.
+        # Sections without space in the file are not counted.
         assert found.sections[names.index(".bss")].nbytes == 0
         kinds = {part.kind: part for part in found.modules}
         assert set(kinds) == {"relax.VMExecutable", "_lib"}
@@ -130,7 +130,7 @@ class TestInspect:
         assert alone.parameter_bytes is alone.size_ratio is alone.constant_ratio is None
 
     def test_duplicates(self, tmp_path):
-        """Two tensors of one content, which the virtual machine holds twice."""
+        """Two tensors with equal contents, which the VM stores twice."""
         x = relax.Var("x", relax.TensorType((64, 64), "float32"))
         one = np.arange(64 * 64, dtype="float32").reshape(64, 64)
         other = one.view("int32").copy()
@@ -184,7 +184,7 @@ class TestInspect:
 
 
 def imported_symbols(library) -> str:
-    """What the dynamic linker has to find for ``library``, a line a symbol."""
+    """The undefined symbols of ``library``, one per line."""
     command = ["nm", "--dynamic", "--undefined-only", str(library)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -197,7 +197,7 @@ def fails(path) -> str:
 
 
 class TestErrors:
-    def test_what_is_no_artifact(self, tmp_path):
+    def test_not_an_artifact(self, tmp_path):
         (tmp_path / "text.so").write_text("text")
         (tmp_path / "empty.so").touch()
         os.mkfifo(tmp_path / "pipe.so")
@@ -231,7 +231,7 @@ class TestErrors:
         assert fails(tmp_path / "x.so") == f"{tmp_path}/x.so: {message}"
 
     def test_sizes_that_overflow(self, artifact, tmp_path):
-        """Each number of 8 bytes of the packed modules, replaced by one that is too large."""
+        """Each 8-byte number of the packed modules, replaced by one that is too large."""
         found = inspect(artifact / LIBRARY)
         path = tmp_path / "x.so"
         shutil.copy(artifact / LIBRARY, path)
@@ -257,7 +257,7 @@ class TestErrors:
                 read(path)
 
     def test_changed_bytes(self, artifact, tmp_path):
-        """It is read or rejected, whatever its bytes; the sanitizers look on."""
+        """Any bytes are either read or rejected; the sanitizers check for memory errors."""
         data = np.frombuffer((artifact / LIBRARY).read_bytes(), "uint8")
         found = inspect(artifact / LIBRARY)
         sections = {section.name: section for section in found.sections}

@@ -40,7 +40,7 @@ op = relax.op
 
 
 def module(inputs, weights, emit, num_input=True):
-    """``main`` with the weights behind the inputs; `emit` gives one result."""
+    """``main`` with weights after the inputs; `emit` returns one result."""
     builder = relax.BlockBuilder()
     params = [relax.Var(name, ty) for name, ty in (inputs | weights).items()]
     attrs = {"num_input": len(inputs)} if num_input else None
@@ -142,7 +142,7 @@ class TestRun:
         u += 2
         np.testing.assert_array_equal(model.run(X), value(w=w, u=u))
 
-    def test_weights_that_are_not_looked_at_stay_as_they_were(self):
+    def test_changed_weights_are_ignored_without_a_check(self):
         w, u = torch.from_numpy(W.copy()), torch.from_numpy(U.copy())
         model = dense_with({"w": w, "u": u}, check_weights=False)
         w += 1
@@ -152,7 +152,7 @@ class TestRun:
         assert model.run(X)[0, 0] == value(w=w.numpy(), u=u.numpy())[0, 0]
 
     def test_row_swapped_weights_of_equal_shape(self):
-        # By name there is no order to mistake.
+        # Weights by name cannot be mixed up.
         x, u = integers(4, 4), integers(4, 4, seed=5)
         model = lift(affine(), {"u": u, "w": W})
         np.testing.assert_array_equal(model.run(x), x @ W.T + u)
@@ -387,7 +387,7 @@ class TestLift:
             model = lift(builder.get(), [w, u], function=name, lazy=lazy)
             np.testing.assert_array_equal(model.run(x), x @ w.T + u)
 
-    def test_an_input_that_is_no_tensor_is_rejected(self):
+    def test_an_input_that_is_not_a_tensor_is_rejected(self):
         builder = relax.BlockBuilder()
         x = relax.Var("x", relax.TupleType([tensor(2), tensor(2)]))
         with builder.function("main", [x], attrs={"num_input": 1}):
@@ -439,7 +439,7 @@ class TestReport:
 
 
 class Changing(dict):
-    """Weights that another thread changes for one of the times that they are read."""
+    """Weights that another thread changes during one of the reads."""
 
     def __init__(self, time, **weights):
         super().__init__(**weights)
@@ -452,7 +452,7 @@ class Changing(dict):
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_weights_that_change_while_they_are_prepared(lazy):
-    """Whenever it is: the next call sees that they are others."""
+    """Whenever they change, the next call notices."""
     for time in range(1, 9):
         weights = Changing(10**9, w=W, u=U)
         model = dense_with(weights, lazy=lazy)
@@ -467,7 +467,7 @@ def test_weights_that_change_while_they_are_prepared(lazy):
 
 
 def chain(b, x, *weights):
-    """Prepared weights whose memory is used again within the transform."""
+    """Prepared weights with memory that is reused within the transform."""
     total = x
     for weight in weights:
         total = b.emit(op.add(total, b.emit(op.exp(b.emit(op.add(weight, weight))))))
@@ -500,7 +500,7 @@ def test_row_lazy_transform_params_set_item_keeps_a_reference():
 
 def test_lazy_asks_for_one_weight_after_another():
     class Weights(dict):
-        """Weights that are loaded when they are asked for."""
+        """Weights that are loaded on demand."""
 
         def __getitem__(self, name):
             asked.append(name)
@@ -572,7 +572,7 @@ class TestSave:
         with pytest.raises(InputError, match=r"^missing weight 'u' of \(w, u\)"):
             model.run(X, w=W)
 
-    def test_what_has_changed_since_is_saved(self, tmp_path):
+    def test_changed_weights_are_saved(self, tmp_path):
         w = W.copy()
         model = dense_with({"w": w, "u": U})
         w += 1
@@ -600,7 +600,7 @@ class TestSave:
         assert {path.name: path.read_bytes() for path in artifact.iterdir()} == before
         assert os.listdir(artifact.parent) == ["out"]
 
-    def test_what_is_no_artifact_stays(self, dense, tmp_path):
+    def test_other_directories_are_not_replaced(self, dense, tmp_path):
         (tmp_path / "notes").write_text("mine")
         with pytest.raises(UsageError, match=r"contains files that are not an artifact"):
             dense_with({"w": W, "u": U}).save(tmp_path)
@@ -647,7 +647,7 @@ class TestLoad:
             LiftedModule.load(artifact)
 
     def test_prepared_weights_that_the_file_does_not_hold(self, artifact):
-        """The signature can be computed by anybody."""
+        """Anybody can compute the signature."""
         path = artifact / "manifest.json"
         manifest = LiftedManifest.read(artifact)
         for prepared, message in [

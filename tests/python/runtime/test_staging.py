@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.runtime.staging: an artifact is written at once or not at all."""
+"""tvm_fixes.runtime.staging: artifacts are written atomically."""
 
 import errno
 import fcntl
@@ -33,14 +33,14 @@ PLAIN, WITH_WEIGHTS, LIFTED = range(3)
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> list[CompiledModel]:
-    """An artifact of each kind, twice; none of them can run."""
+    """Two artifacts of each kind, which cannot run."""
     folder = tmp_path_factory.mktemp("sources")
     return [model for seed in (1, 2) for model in campaign.make_models(folder, seed)]
 
 
 @pytest.fixture(params=["exchange", "two renames"])
 def way(request, monkeypatch) -> str:
-    """How one directory takes another's place."""
+    """The mechanism that replaces one directory by another."""
     if request.param == "two renames":
         monkeypatch.setattr(staging, "_renameat2", lambda: None)
     return request.param
@@ -48,7 +48,7 @@ def way(request, monkeypatch) -> str:
 
 @pytest.fixture
 def no_sync(monkeypatch):
-    """What a disk has not got yet is not lost with a process."""
+    """Skip fsync: killing a process does not lose cached writes."""
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
@@ -57,7 +57,7 @@ def digests(directory: Path) -> dict[str, bytes]:
 
 
 def leftover(directory: Path, name: str = "") -> Path:
-    """Where a writer to `directory` that was killed has left its files."""
+    """The path of leftovers of a killed writer to `directory`."""
     return staging._Staging(directory)._new_path(name)
 
 
@@ -66,7 +66,7 @@ class TestKilled:
     """SIGKILL at every line of a save."""
 
     def lines(self, models, tmp_path, old, new) -> int:
-        """How many lines a save runs."""
+        """The number of lines that a save executes."""
         seen = [0]
 
         def trace(frame, event, _argument):
@@ -88,7 +88,7 @@ class TestKilled:
         destination = tmp_path / "out"
         lines = self.lines(models, tmp_path, old, new)
         killed = 0
-        # Each kind visits other lines; `make fuzz` visits all.
+        # Each kind executes different lines; `make fuzz` covers all.
         for line in range(old, lines, 11 if way == "exchange" else 23):
             models[old].save(destination)
             before = digests(destination)
@@ -100,7 +100,7 @@ class TestKilled:
             assert os.WIFSIGNALED(status) or status == 0
             if way == "exchange":
                 assert campaign.is_complete(destination)
-            # Had nobody but the next writer come: what it starts from is whole, too.
+            # The next writer also starts from a consistent state.
             staging._Staging(destination)._sweep()
             assert campaign.is_complete(destination)
             assert digests(destination) == before or len(os.listdir(tmp_path)) == 1
@@ -140,10 +140,10 @@ class TestSeveralWriters:
         assert campaign.is_complete(tmp_path / "out")
 
     @pytest.mark.parametrize("left", [["manifest.json"], []])
-    def test_what_another_writer_removes_is_no_foreign_file(
+    def test_files_removed_by_another_writer_are_not_foreign(
         self, models, tmp_path, way, monkeypatch, left
     ):
-        """It would be put back to the destination, of which a part is gone by then."""
+        """Otherwise it would be restored to a partially deleted destination."""
         out = tmp_path / "out"
         models[0].save(out)
         read_text = staging.read_text
@@ -168,7 +168,7 @@ class TestSeveralWriters:
                 shutil.copy(path, first)
         assert os.listdir(tmp_path) == ["out"]
 
-    def test_what_dead_writers_left_is_removed(self, models, tmp_path):
+    def test_leftovers_of_dead_writers_are_removed(self, models, tmp_path):
         models[LIFTED].save(tmp_path / "other")
         kinds = {
             "empty": {},
@@ -188,7 +188,7 @@ class TestSeveralWriters:
         assert sorted(os.listdir(tmp_path)) == sorted([of_another.name, "other", "out"])
 
     @pytest.mark.parametrize("kind", ["file", "directory", "link", "locked"])
-    def test_what_is_not_theirs_stays(self, models, tmp_path, kind):
+    def test_foreign_files_stay(self, models, tmp_path, kind):
         path = leftover(tmp_path / "out")
         if kind == "link":
             (tmp_path / "mine").mkdir()
@@ -218,7 +218,7 @@ class TestSeveralWriters:
 class TestFailures:
     @pytest.mark.parametrize("replaced", [False, True])
     @pytest.mark.parametrize("step", ["sync", "rename", "_exchange", "_lock", "mkdir"])
-    def test_what_was_there_stays(self, models, tmp_path, monkeypatch, step, replaced):
+    def test_the_previous_artifact_stays(self, models, tmp_path, monkeypatch, step, replaced):
         destination = tmp_path / "out" if replaced else tmp_path / "new" / "parents" / "out"
         models[0].save(tmp_path / "out")
         before = digests(tmp_path / "out")
@@ -271,7 +271,7 @@ class TestFailures:
 
 @pytest.mark.usefixtures("no_sync")
 class TestInterrupted:
-    """A Ctrl-C at any line leaves one whole artifact and nothing else."""
+    """Ctrl-C at any line leaves one complete artifact and nothing else."""
 
     @pytest.mark.parametrize("old, new", [(PLAIN, 4), (WITH_WEIGHTS, 5)])
     def test_at_every_line(self, models, tmp_path, way, old, new):
@@ -376,7 +376,7 @@ class TestDestination:
                 model.save(tmp_path / "out")
         assert (tmp_path / "out" / name).read_text() == "precious"
 
-    def test_what_is_not_a_file_stays(self, models, tmp_path):
+    def test_special_files_stay(self, models, tmp_path):
         models[PLAIN].save(tmp_path / "out")
         for make in (os.mkdir, os.mkfifo, lambda path: os.symlink("/", path)):
             library = tmp_path / "out" / "model.so"
@@ -409,7 +409,7 @@ def test_the_mode_stays(tmp_path, models, way, content):
 
 
 def test_it_gives_up(tmp_path, models, monkeypatch):
-    """Which is not what a mount point does."""
+    """The error must not blame a mount point."""
     models[PLAIN].save(tmp_path / "out")
     monkeypatch.setattr(staging._Staging, "_take_place", lambda self: None)
     with pytest.raises(ArtifactError, match="gave up: other processes keep replacing it") as raised:

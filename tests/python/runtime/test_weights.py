@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Weights in a file beside the library: written, mapped and checked, in little memory."""
+"""External weights: written, mapped and checked with little memory."""
 
 import json
 import os
@@ -107,7 +107,7 @@ class TestFile:
             assert sorted(names) == [name for name, *_ in self.SHAPES]
             for name, shape, dtype in self.SHAPES:
                 found = file.get_tensor(name)
-                if dtype in ("int4", "float32x4"):  # which safetensors has no name for
+                if dtype in ("int4", "float32x4"):  # which safetensors does not support
                     assert found.dtype == torch.uint8
                     shape = (raw_bytes(weights[name].tensor).size,)
                 else:
@@ -134,7 +134,7 @@ class TestFile:
         assert "exceeds the file or the limit" in message(b"\xff" * 8 + whole[8:])
         changed = whole[:-1] + bytes([whole[-1] ^ 1])
         assert "the file: expected SHA-256" in message(changed, check=True)
-        # The elements are not read before they are needed.
+        # Elements are read lazily.
         assert len(read_weights(path, record, check=False)) == len(self.SHAPES)
         path.unlink()
         with pytest.raises(ArtifactError, match=r"cannot be read: .*No such file"):
@@ -142,7 +142,7 @@ class TestFile:
 
 
 def lookup_net() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """An embedding that is tied to the last layer, a layer, and a table that is concatenated."""
+    """An embedding tied to the last layer, another layer, and a concatenated table."""
 
     class Net(nn.Module):
         def __init__(self):
@@ -167,14 +167,14 @@ def half() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A model with its weights outside, saved where no test changes it."""
+    """A model with external weights, which tests must not modify."""
     path = tmp_path_factory.mktemp("weights") / "a"
     return compile_model(lookup_net(), weights="outside", compare=False, output=path), path
 
 
 @pytest.fixture
 def artifact(made, tmp_path):
-    """The same, which a test may spoil."""
+    """A copy that a test may modify."""
     return Path(shutil.copytree(made[1], tmp_path / "a"))
 
 
@@ -190,7 +190,7 @@ class TestModel:
         self.check(*half(), tmp_path, least=1)
 
     def check(self, module, inputs, directory: Path, *, least: int, **options) -> None:
-        """Outside it computes what it computes inside, before and after it is saved."""
+        """Assert equal results with weights inside and outside, before and after saving."""
         outside = compile_model((module, inputs), weights="outside", **options)
         inside = compile_model((module, inputs), weights="inside", compare=False, **options)
         assert outside.report.equal
@@ -267,7 +267,7 @@ class TestModel:
         assert message == "unknown weights 'beside'; expected one of auto, inside, outside"
 
     def test_full_disk(self, tmp_path, monkeypatch):
-        """Neither what is kept meanwhile nor the weights themselves are half there."""
+        """Neither the temporary file nor the weights file is left incomplete."""
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (6000, limits[1]))
@@ -299,7 +299,7 @@ def external(
     cut: int = 0,
     dtype: int = FLOAT,
 ) -> Path:
-    """``x @ float(w) + b`` with the elements of w, which are many, in a file."""
+    """``x @ float(w) + b`` with the large w in an external file."""
     w = normal(200, 100).astype(helper.tensor_dtype_to_np_dtype(dtype))
     model = onnx_model(
         [
@@ -366,7 +366,7 @@ class TestExternalData:
 
 
 def test_little_memory(tmp_path):
-    """Less than 0.3 of the parameters beyond the model itself, of which nothing is in memory."""
+    """Memory grows by less than 0.3 of the parameters; the model itself is not in memory."""
     sizes = large_weights.Sizes(layers=10, width=768, rows=4096)
     model = large_weights.write_model(tmp_path, sizes)
     found = large_weights.in_another_process(large_weights.compile_watched, model, tmp_path / "out")
@@ -381,7 +381,7 @@ def test_little_memory(tmp_path):
 
 
 def test_the_documented_loader(tmp_path):
-    """The program in docs/artifacts.md, in a process that has TVM alone."""
+    """The program in docs/artifacts.md, in a process with only TVM."""
     text = (Path(__file__).parents[3] / "docs" / "artifacts.md").read_text()
     [program] = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(program.splitlines()) <= 20

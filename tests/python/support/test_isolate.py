@@ -187,7 +187,7 @@ def test_an_interrupt_leaves_no_child():
 
 @pytest.mark.parametrize("timeout", [None, 60])
 def test_an_interrupt_ends_a_call_and_is_raised(timeout):
-    """The call itself, and what waits for it, in a process that may be interrupted."""
+    """Both the call and the waiting process can be interrupted."""
 
     def interrupted():
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
@@ -225,7 +225,7 @@ def test_wrong_limits_are_rejected(timeout, jobs):
 
 
 def test_worker_pools_of_the_parent_do_not_hang_the_child():
-    """Parallel kernels of TVM and PyTorch run in the child after they ran in the parent."""
+    """Parallel kernels of TVM and PyTorch run in the child after running in the parent."""
     torch = pytest.importorskip("torch")
 
     @I.ir_module
@@ -234,7 +234,7 @@ def test_worker_pools_of_the_parent_do_not_hang_the_child():
         def main(x: R.Tensor((64, 4096), "float32")) -> R.Tensor((64, 4096), "float32"):
             return R.exp(x)
 
-    # Bound to a parallel loop: the default CPU pipeline leaves elementwise kernels serial.
+    # Made parallel explicitly: the default CPU pipeline leaves element-wise kernels serial.
     module = relax.transform.LegalizeOps()(Module)
     schedule = tvm.s_tir.Schedule(module["tir_exp"])
     block = schedule.get_sblock("compute")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.target.cpu: what schedules know of the CPUs of targets."""
+"""tvm_fixes.target.cpu: the CPU properties that schedules use."""
 
 import pytest
 import tvm
@@ -71,7 +71,7 @@ def test_features_that_are_switched_off():
 
 
 def test_equal_for_equal_targets():
-    """Caches of kernels have it in their keys."""
+    """Kernel caches use it as a key."""
     one, other = (Cpu.of(target(X86, mcpu="haswell")) for _ in range(2))
     assert one == other
     assert hash(one) == hash(other)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.target.cuda, and models that are compiled for a GPU; none of it needs one."""
+"""tvm_fixes.target.cuda, and models compiled for a GPU; most tests do not need one."""
 
 import json
 import shutil
@@ -135,8 +135,8 @@ def test_a_compiler_compiles_and_rejects():
 
 
 @needs_compiler
-def test_the_sine_is_not_the_hardwares_approximation():
-    """TVM's own compilation takes that; precisely, a large angle is brought into range first."""
+def test_sine_is_not_the_fast_approximation():
+    """TVM's own compilation uses it, without range reduction of large angles."""
     kernel = 'extern "C" __global__ void kernel(float* x) {{ x[0] = {}(x[1]); }}'
     compiler = cuda.find_compiler("sm_90")
     precise, fast = (len(compiler(kernel.format(sine))) for sine in ("sinf", "__sinf"))

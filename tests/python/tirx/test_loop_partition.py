@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loops that are split where a condition on an index changes."""
+"""Loop partition at changes of a condition on an index."""
 
 import numpy as np
 import pytest
@@ -110,7 +110,7 @@ class Module:
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("count", [2, 3, 20])
 def test_concatenations_of_all_axes(axis, count):
-    """Of twenty operands the loops are not split."""
+    """With twenty operands, the loops are not partitioned."""
     rng = np.random.default_rng(0)
     extents = [1 + (i * 7) % 5 for i in range(count)]
     shapes = [[extent if axis == i else 6 for i in range(3)] for extent in extents]

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.tirx.microkernel: the dtype of sums, and what a pair of elements adds to them."""
+"""tvm_fixes.tirx.microkernel: accumulator dtypes, and the product of a pair of elements."""
 
 import pytest
 import tvm

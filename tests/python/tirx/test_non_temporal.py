@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Large results, stored past the caches; and rows fetched ahead."""
+"""Non-temporal stores of large results, and prefetching of rows."""
 
 import platform
 from dataclasses import replace
@@ -60,7 +60,7 @@ define void @tvm_fixes_stream16(ptr %to, ptr %from) {
 
 
 def special(mod: tvm.IRModule, target: tvm.target.Target) -> set[str]:
-    """What the kernels ask LLVM for, behind all stages."""
+    """The LLVM intrinsics in the kernels after all stages."""
     with target:
         mod = pipeline()(mod)
     found: set[str] = set()
@@ -141,12 +141,12 @@ def test_norms_and_transpositions():
         {"x": tensor(4096, 2048)}, lambda bb, x: bb.emit(relax.op.permute_dims(x, [1, 0]))
     )
     assert special(transposed, AVX_512) == {"tvm_fixes_stream64", FENCE}
-    # The rows of a tile are half a line, and another row comes next.
+    # A tile's rows are half a cache line, followed by another row.
     assert not special(transposed, AVX)
 
 
 def test_a_row_is_fetched_while_exponentials_of_another_are_computed():
-    """And what becomes of them is written where they were."""
+    """The exponentials are then overwritten in place."""
     softmax = build({"x": tensor(4096, 2048)}, lambda bb, x: bb.emit(relax.op.nn.softmax(x)))
     assert special(softmax, AVX_512) == special(softmax, ARM) == {FETCH}
     small = build({"x": tensor(1024, 2048)}, lambda bb, x: bb.emit(relax.op.nn.softmax(x)))
@@ -162,7 +162,7 @@ def doubled(*shape: int | tirx.Var, dtype: str = "float32") -> tvm.IRModule:
     [
         (doubled(2048, 4095), AVX_512),  # rows begin within lines
         (doubled(2047, 4096), AVX_512),  # a little less than 32 MiB
-        (doubled(1 << 20, 8), AVX_512),  # half a line a row, and a fence
+        (doubled(1 << 20, 8), AVX_512),  # half a cache line per row, and a fence
         (doubled(2048, tirx.Var("n", "int64")), AVX_512),
         (doubled(4096, 4096, dtype="bfloat16"), AVX_512),
         (doubled(2048, 4096), ARM),
@@ -173,7 +173,7 @@ def test_other_results_are_not(mod, target):
     assert not special(mod, target)
 
 
-def test_what_another_step_reads_is_not():
+def test_results_read_by_another_step_are_not():
     @I.ir_module
     class Steps:
         @T.prim_func(s_tir=True)
@@ -196,7 +196,7 @@ def test_what_another_step_reads_is_not():
     assert after.count("T.call_extern") == 1 and "T.address_of(z[" in after
 
 
-def test_what_may_begin_within_a_line_is_not():
+def test_unaligned_results_are_not():
     @I.ir_module
     class Offset:
         @T.prim_func(s_tir=True)
@@ -276,7 +276,7 @@ def test_numbers_and_instructions(mcpu):
     st.booleans(),
 )
 def test_random_shapes(shape, axes, dtype, has_offset):
-    """With limits as low as such shapes: what is transposed, doubled and put beside another."""
+    """Transposed, doubled and concatenated data, with limits lowered to small shapes."""
 
     def emit(bb, x, y):
         moved = bb.emit(relax.op.permute_dims(relax.op.add(x, x), axes))

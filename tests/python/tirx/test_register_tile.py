@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.tirx.register_tile, and the tiles that convolutions and matrix products make of it."""
+"""tvm_fixes.tirx.register_tile, and the tiles of convolutions and matmuls."""
 
 import pytest
 import tvm
@@ -35,7 +35,7 @@ CPUS = {
 
 N = tirx.Var("n", "int64")
 FEW = N % 4
-"""An unknown number of rows, of which TVM knows that they are at most three."""
+"""A symbolic number of rows with an upper bound of three."""
 
 
 def extent(value: int | tirx.Expr) -> tirx.Expr:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loops over elements of which each is read several times in a row."""
+"""Loops that read each element several times in succession."""
 
 import hypothesis.strategies as st
 import numpy as np
@@ -64,7 +64,7 @@ def test_the_innermost_loop_is_split():
     ids=["j % 2", "j // 3", "(j + 1) // 2", "i // 2"],
 )
 def test_others_are_not(index):
-    """Elements that are not read in a row, or not each as often."""
+    """Elements that are not read in succession, or not equally often."""
     x = te.placeholder((8,), "float32", name="x")
     y = te.compute((6, 7), lambda i, j: x[index(i, j)] + tirx.const(1, "float32"), name="y")
     function = te.create_prim_func([x, y])
@@ -75,7 +75,7 @@ def test_others_are_not(index):
 
 @given(st.data())
 def test_random_repetitions(data):
-    """Of adjacent elements and of others, with an operand that is not repeated."""
+    """Random repetitions of adjacent and other elements, with an operand that is not repeated."""
     shape = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3), "shape")
     axis = data.draw(st.integers(0, len(shape) - 1), "axis")
     times = data.draw(st.sampled_from([1, 2, 3, 7, 16, 33]), "times")

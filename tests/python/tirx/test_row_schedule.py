@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Test of the schedules by rows."""
+"""Row schedules."""
 
 import tvm
 import tvm.testing
@@ -23,7 +23,7 @@ from tvm_fixes.tirx.row_schedule import schedule_rows
 
 
 def kernel(emit, *shapes: tuple) -> tirx.PrimFunc:
-    """The one kernel of what `emit` makes of tensors of these shapes."""
+    """The only kernel of `emit` on tensors of these shapes."""
     inputs = {f"x{index}": tensor(*shape) for index, shape in enumerate(shapes)}
     mod = LegalizeOps()(build(inputs, lambda _builder, *values: emit(*values)))
     (function,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
@@ -31,7 +31,7 @@ def kernel(emit, *shapes: tuple) -> tirx.PrimFunc:
 
 
 def test_all_steps_of_a_row_come_before_the_next_row():
-    """And the exponentials lie where the result will."""
+    """The exponentials are stored in the result's buffer."""
 
     @T.prim_func(private=True, s_tir=True)
     def before(
@@ -89,7 +89,7 @@ def outermost(function: tirx.PrimFunc) -> tirx.For:
 
 
 def test_groups_of_channels_are_rows():
-    """Of both orders of the axes."""
+    """Group norm with both orders of the axes."""
     norm = relax.op.nn.group_norm
     for shape, axis, averaged in (((2, 32, 64, 64), 1, [2, 3]), ((2, 64, 64, 32), 3, [1, 2])):
         function = kernel(
@@ -109,7 +109,7 @@ def test_few_elements_are_no_work_for_threads():
 
 def test_columns_are_one_row():
     function = kernel(lambda x: relax.op.nn.softmax(x, 1), (3, 5, 7))
-    # Neither is the loop over columns around the others.
+    # The loop over columns is not the outermost one.
     assert outermost(schedule_rows(function)).extent == 3
     assert len(schedule_rows(kernel(lambda x: relax.op.mean(x, 0), (3, 7))).body.block.body) == 2
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Transpositions by tiles."""
+"""Tiled transposes."""
 
 import hypothesis.strategies as st
 import numpy as np
@@ -147,7 +147,7 @@ def test_tiles_that_overlap():
 
 
 def shuffles(mod: tvm.IRModule, target: str = "native") -> int:
-    """How many shuffles the kernels of a module have."""
+    """The number of shuffles in the kernels of a module."""
     with resolve(target):
         lowered = pipeline()(mod)
     found: list[tvm.Object] = []
@@ -192,7 +192,7 @@ def test_permutations_that_move_the_last_axis_are_tiled(shape, axes, dtype):
     ],
 )
 def test_many_columns_are_tiled_by_panels(shape, axes, dtype):
-    """Two panels and more, the last one of as many tiles as the others, or fewer."""
+    """Two or more panels, with a full or a partial last panel."""
     mod = permuted(shape, axes, dtype)
     with resolve("native"):
         lowered = tvm.transform.Sequential([relax.transform.LegalizeOps(), ScheduleElementwise()])
@@ -230,8 +230,8 @@ def test_others_are_not(shape, axes, dtype):
 
 
 @pytest.mark.parametrize("extents", [(1, 1), (3, 40), (40, 3), (4, 4), (16, 16), (33, 47), (0, 5)])
-def test_extents_that_are_seen_at_run_time(extents):
-    """Matrices that are smaller than a tile too."""
+def test_symbolic_extents(extents):
+    """Including matrices smaller than a tile."""
     n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
     mod = permuted((n, m), (1, 0))
     assert shuffles(mod) > 0
@@ -240,7 +240,7 @@ def test_extents_that_are_seen_at_run_time(extents):
 
 
 def test_indices_of_a_chain_of_reshapes_are_simple():
-    """Or they take minutes to compile, being in each vector of a tile."""
+    """Complex indices, repeated in each vector of a tile, would take minutes to compile."""
 
     def emit(builder, x):
         wide = builder.emit(relax.op.broadcast_to(x, (3, 5, 4, 5, 5, 10)))
@@ -285,7 +285,7 @@ def test_nan_and_infinity_pass():
 
 
 def test_a_tile_does_not_read_what_another_has_written():
-    """TVM puts the result into the memory of what is read at the same indices."""
+    """TVM reuses the memory of an operand read at the same indices for the result."""
 
     def emit(builder, x, y):
         def fall(value):
@@ -305,7 +305,7 @@ def test_a_tile_does_not_read_what_another_has_written():
 
 @given(st.data())
 def test_random_permutations_with_reshapes(data):
-    """What heads of attention and shuffles of channels do: split, permute, join."""
+    """Split, permute and merge, as in attention heads and channel shuffles."""
     shape = data.draw(st.lists(st.integers(1, 19), min_size=1, max_size=4), "shape")
     axes = data.draw(st.permutations(range(len(shape))), "axes")
     is_flat = data.draw(st.booleans(), "is_flat")

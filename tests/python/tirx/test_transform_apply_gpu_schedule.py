@@ -42,7 +42,7 @@ CASES = {"argmax": (argmax, (5, 9)), "grouped": (grouped, (1, 4, 6, 6))}
 
 
 def kernels(emit, shape) -> tvm.IRModule:
-    """What the stages before the schedules make of an operator."""
+    """An operator lowered by the stages before scheduling."""
     mod = build({"x": tensor(*shape)}, emit)
     lowering = stages("gpu")
     with GPU:
@@ -66,7 +66,7 @@ def thread_extents(function: tirx.PrimFunc) -> dict[str, int]:
 
 
 def one_after_another(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with its threads run in turn, for a CPU; right where none waits for another."""
+    """The kernel with serialized threads, for a CPU; valid without synchronization."""
 
     def serialize(loop):
         if loop.thread_binding is None:
@@ -115,8 +115,8 @@ def test_argmax_is_right():
     np.testing.assert_array_equal(out, x.argmax(axis=1))
 
 
-def test_a_result_behind_a_reduction_is_right():
-    """The sum is in a register of the thread that reads it."""
+def test_a_result_after_a_reduction_is_right():
+    """The sum is in a register of the thread that uses it."""
     mod = kernels(*CASES["grouped"])
     with GPU:
         [function] = functions(ApplyGpuSchedule(STOCK)(mod)).values()
@@ -131,7 +131,7 @@ def test_a_result_behind_a_reduction_is_right():
     np.testing.assert_array_equal(out[0], np.maximum(expected, 0))
 
 
-def test_what_tvm_schedules_well_stays():
+def test_good_schedules_of_tvm_stay():
     mod = kernels(lambda builder, x: relax.op.sum(x, axis=1), (5, 9))
     with GPU:
         tvm.ir.assert_structural_equal(ApplyGpuSchedule(STOCK)(mod.clone()), STOCK(mod.clone()))

@@ -73,7 +73,7 @@ def test_the_initial_value_is_set_outside():
     tvm.ir.assert_structural_equal(DecomposeReduction()(Before), Expected)
 
 
-def test_what_has_elements_stays():
+def test_nonempty_reductions_stay():
     n = var("n")
     for shape in ((n, 3), (2, 3)):
         mod = relax.transform.LegalizeOps()(reduced(lambda x: relax.op.sum(x, 1), shape))
@@ -82,7 +82,7 @@ def test_what_has_elements_stays():
 
 @pytest.mark.parametrize("is_known", [False, True])
 def test_no_elements(is_known):
-    """Of each of two reductions in one kernel, and of both axes of one."""
+    """Two empty reductions in one kernel, and one over two axes."""
     n, m = (0, 0) if is_known else (var("n"), var("m"))
     op = relax.op
     cases = [
@@ -111,7 +111,7 @@ def test_extents_that_are_symbols_and_some_elements():
 
 
 def test_extents_that_a_schedule_cannot_bound():
-    """TVM's of a window that may end behind the data is an if_then_else."""
+    """The extent of a window that may end beyond the data is an if_then_else."""
     k = var("k")
     mod = build(
         {"x": tensor(1, 3, k, k)},

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Arithmetic of floats that TVM's simplifier would take for that of integers."""
+"""Float arithmetic that TVM's simplifier would treat like integer arithmetic."""
 
 import ml_dtypes
 import numpy as np
@@ -45,7 +45,7 @@ def divided(x, y):
     return x / y
 
 
-# By name what is emitted, and what NumPy computes.
+# Expressions by name, with their NumPy references.
 EXPRESSIONS = {
     "x - x": lambda x, y: (op.subtract(x, x), X - X),
     "x + y - y": lambda x, y: (op.subtract(op.add(x, y), y), X + Y - Y),
@@ -170,7 +170,7 @@ def test_before_and_after():
     tvm.ir.assert_structural_equal(guarded(Before), Expected)
 
 
-def test_what_has_no_floats_and_the_switch_leave_it(monkeypatch):
+def test_integers_and_the_disabled_fix_are_unchanged(monkeypatch):
     again = guarded(Expected)
     tvm.ir.assert_structural_equal(again, Expected)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "float-arithmetic")

@@ -86,7 +86,7 @@ def test_in_a_fused_kernel() -> None:
 
 
 def test_of_constants_at_compile_time() -> None:
-    """What can't be folded is left to run."""
+    """Unfoldable divisions run at run time."""
     a, b = (relax.const(np.array(numbers, "int32")) for numbers in ([4, 5], [0, 3]))
     mod = build({"x": tensor(2, dtype="int32")}, lambda bb, x: op.add(x, bb.emit(op.mod(a, b))))
     with pytest.raises(RuntimeError, match=MESSAGE):
@@ -111,7 +111,7 @@ def test_of_extents() -> None:
 
 @I.ir_module
 class Harmless:
-    """Division by a constant, by what is at least 1, and of indices."""
+    """Division by a constant, by a positive value, and of indices."""
 
     @T.prim_func
     def main(x: T.Buffer((64,), "int32"), y: T.Buffer((64,), "int32"), n: T.int64):
@@ -121,7 +121,7 @@ class Harmless:
 
 @I.ir_module
 class Guarded:
-    """Where the divisor is read under a condition."""
+    """A divisor that is read under a condition."""
 
     @T.prim_func
     def main(x: T.Buffer((64,), "int32"), y: T.Buffer((64,), "int32")):
@@ -134,11 +134,11 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
         return GuardIntegerDivision()(mod)
 
 
-def test_what_cannot_trap_is_left() -> None:
+def test_divisions_that_cannot_trap_are_left() -> None:
     assert lower(Harmless).same_as(Harmless)
 
 
-def test_what_is_not_evaluated_is_not_checked() -> None:
+def test_unevaluated_divisions_are_not_checked() -> None:
     kernel = tvm.compile(lower(Guarded), "llvm")
     x = np.arange(-2, 62, dtype="int32")
     y = tvm.runtime.tensor(np.zeros(64, "int32"))

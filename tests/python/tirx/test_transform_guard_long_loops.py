@@ -58,7 +58,7 @@ class Guarded:
             y[0] = x[k]
 
 
-def test_long_serial_loops_alone():
+def test_only_long_serial_loops():
     with TARGET:
         after = GuardLongLoops()(Long)
         tvm.ir.assert_structural_equal(after, Guarded)
@@ -66,7 +66,7 @@ def test_long_serial_loops_alone():
 
 
 def kinds(mod):
-    """Those of the loops, as TVM writes them out or not."""
+    """The loop kinds, depending on whether TVM unrolls the loops."""
     found = []
     with TARGET, tvm.transform.PassContext(config={"tirx.UnrollLoop": {"explicit_unroll": False}}):
         unrolled = tirx.transform.UnrollLoop()(mod)
@@ -75,7 +75,7 @@ def kinds(mod):
 
 
 @pytest.mark.parametrize("extent", (2**31 - 1, 2**30, 3 * 2**29))
-def test_tvm_writes_none_out(extent):
+def test_tvm_unrolls_none(extent):
     @I.ir_module
     class Twice:
         @T.prim_func(s_tir=True)

@@ -39,7 +39,7 @@ def lowered(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def block_names(mod: tvm.IRModule) -> list[str]:
-    """The names of the blocks of the kernels of a module, without the roots."""
+    """The names of the blocks in the kernels of a module, except the root blocks."""
     names: list[str] = []
     for _, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc):
@@ -94,7 +94,7 @@ def test_other_machines_and_the_switch_leave_the_steps(monkeypatch):
 
 
 STAYING = {
-    # What is computed once, and read by each row, by each window, or by another row.
+    # Values computed once and read by every row, by every window, or by another row.
     "broadcast": lambda x: relax.op.add(x, relax.op.exp(relax.op.strided_slice(x, [0], [0], [1]))),
     "pool": lambda x: relax.op.nn.avg_pool1d(relax.op.expand_dims(relax.op.exp(x), 0), 3),
     "transpose": lambda x: relax.op.permute_dims(relax.op.exp(x)),
@@ -102,7 +102,7 @@ STAYING = {
 
 
 @pytest.mark.parametrize("name", STAYING)
-def test_what_is_read_elsewhere_stays(name):
+def test_values_read_at_other_indices_stay(name):
     mod = lowered(build({"x": tensor(6, 40)}, lambda _builder, x: STAYING[name](x)))
     assert len(block_names(mod)) > 1
 
@@ -113,7 +113,7 @@ def square_often(_builder, x):
     return x
 
 
-def test_a_chain_behind_tiles_does_not_grow_without_end():
+def test_a_chain_after_tiles_is_bounded():
     product = lambda x: relax.op.matmul(x, relax.const(np.eye(16, dtype="float32")))  # noqa: E731
     mod = build({"x": tensor(3, 16)}, lambda builder, x: square_often(builder, product(x)))
     data = np.random.default_rng(0).uniform(0.9, 1, (3, 16)).astype("float32")
@@ -122,7 +122,7 @@ def test_a_chain_behind_tiles_does_not_grow_without_end():
     )
 
 
-def test_a_chain_does_not_grow_without_end():
+def test_a_chain_is_bounded():
     mod = build({"x": tensor(3, 5)}, square_often)
     assert 1 < len(block_names(lowered(mod))) < 40
     data = np.random.default_rng(0).uniform(0.9, 1, (3, 5)).astype("float32")
@@ -132,7 +132,7 @@ def test_a_chain_does_not_grow_without_end():
 
 
 def test_a_long_chain_is_several_blocks():
-    """The simplifier takes minutes for what is nested a hundred deep."""
+    """The simplifier takes minutes for expressions nested a hundred deep."""
 
     def emit(_builder, x):
         for _ in range(40):
@@ -144,7 +144,7 @@ def test_a_long_chain_is_several_blocks():
 
 
 def test_choices_that_decide_each_other_are_several_blocks():
-    """The simplifier takes 15 times as long with each of them."""
+    """Each nested select makes the simplifier 15 times slower."""
 
     def emit(_builder, x):
         for bound in range(8):
@@ -162,7 +162,7 @@ def test_choices_that_decide_each_other_are_several_blocks():
 
 
 def test_a_function_of_a_function_is_a_step_of_its_own():
-    """TVM takes minutes to compile them in one expression."""
+    """TVM takes minutes to compile both in one expression."""
     nested = build({"x": tensor(3, 5)}, lambda _, x: relax.op.nn.silu(relax.op.nn.gelu(x)))
     assert len(block_names(lowered(nested))) == 2
     beside = build(
@@ -189,7 +189,7 @@ def test_a_function_that_is_compared_and_read_again_is_a_step_of_its_own():
 
 
 def test_squeeze_and_excitation():
-    """What follows a convolution of one pixel: axes of 1, of which TVM's inlining loses track."""
+    """The epilogue of a one-pixel convolution has axes of 1, which TVM's inlining loses."""
     weight = np.random.default_rng(0).standard_normal((144, 6, 1, 1)).astype("float32")
     bias = np.random.default_rng(1).standard_normal((1, 144, 1, 1)).astype("float32")
 
@@ -211,8 +211,8 @@ def test_squeeze_and_excitation():
     np.testing.assert_allclose(got.numpy(), data / (1 + np.exp(-excited)), rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_read_twice_is_not_put_elsewhere():
-    """The transposed value is read by a concatenation, as it is and reversed."""
+def test_values_read_twice_are_not_inlined():
+    """A concatenation reads the transposed value twice: unchanged and reversed."""
 
     def emit(builder, x):
         x = builder.emit(relax.op.permute_dims(x))
@@ -225,7 +225,7 @@ def test_what_is_read_twice_is_not_put_elsewhere():
 
 
 def test_tiles_that_are_read_twice_are_written():
-    """As by hardswish: the value, and what it is clipped to."""
+    """As in hardswish, which reads the value and its clipped copy."""
     weight = np.random.default_rng(0).standard_normal((16, 16, 1, 1)).astype("float32")
 
     def emit(builder, x):
@@ -254,7 +254,7 @@ def _residual(x: relax.Expr) -> relax.Expr:
 
 
 @pytest.mark.parametrize("width", [1, 5, 12, None])
-def test_what_follows_a_convolution_is_done_in_its_tiles(width):
+def test_the_epilogue_of_a_convolution_is_fused_into_its_tiles(width):
     extent = tirx.Var("w", "int64") if width is None else width
     mod = build({"x": tensor(1, 8, 6, extent)}, lambda _builder, x: _residual(x))
     padded, _begin, _sum, out = block_names(lowered(mod))
@@ -267,7 +267,7 @@ def test_what_follows_a_convolution_is_done_in_its_tiles(width):
 
 
 @pytest.mark.parametrize("rows", [1, 7, None])
-def test_what_follows_a_product_is_done_in_its_tiles(rows):
+def test_the_epilogue_of_a_matmul_is_fused_into_its_tiles(rows):
     weight = np.random.default_rng(1).standard_normal((24, 40)).astype("float32")
     bias = np.arange(40, dtype="float32")
 

@@ -32,7 +32,7 @@ torch = pytest.importorskip("torch")
 
 CHUNK = 1 << 20
 
-# By target: with and without fused multiply-add, whose roundings differ.
+# Targets with and without fused multiply-add, which round differently.
 TARGETS = ("native", "llvm")
 
 # The largest error, in units in the last place of float32.
@@ -70,13 +70,13 @@ def kernel(function: Callable[..., tirx.Expr], target: str) -> Callable[[np.ndar
 
 
 def truth(name: str, data: np.ndarray) -> np.ndarray:
-    """The function by PyTorch in float64."""
+    """PyTorch's result in float64."""
     with np.errstate(invalid="ignore"):
         return getattr(torch, name)(torch.from_numpy(data.astype("float64"))).numpy()
 
 
 def error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """How many units in the last place of float32 `got` is off; infinite where NaN is not NaN."""
+    """The error of `got` in ulp of float32; infinite if only one side is NaN."""
     with np.errstate(all="ignore"):
         rounded = want.astype("float32")
         off = np.abs(got - want) / np.spacing(np.abs(rounded)).astype("float64")
@@ -87,7 +87,7 @@ def error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_error_is_less_than_what_is_stated(name, target):
-    """Of numbers of every exponent and sign, infinities and NaN among them."""
+    """Numbers of every exponent and sign, including infinities and NaN."""
     function, most = FUNCTIONS[name]
     compute = kernel(function, target)
     step = 64 if grids.is_full() else 2048
@@ -165,7 +165,7 @@ OPERATORS = {
     "silu": (relax.op.nn.silu, torch.nn.functional.silu),
     "tanh": (relax.op.tanh, torch.tanh),
     "cube": (lambda x: relax.op.power(x, relax.const(3, "float32")), lambda x: x**3),
-    # Each of another, which is not computed in one expression.
+    # Nested functions, which are not computed in one expression.
     "tanh of sigmoid of erf": (
         lambda x: relax.op.tanh(relax.op.sigmoid(relax.op.erf(x))),
         lambda x: torch.tanh(torch.sigmoid(torch.erf(x))),
@@ -207,7 +207,7 @@ def test_16_bits_are_computed_in_32(dtype, name):
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
 def test_bfloat16_behind_a_convolution(name):
-    """Whose tiles are stored in vectors, of which TVM cannot round those functions."""
+    """A convolution's tiles are stored as vectors, for which TVM cannot round these functions."""
     emit = getattr(relax.op if name in ("sigmoid", "tanh") else relax.op.nn, name)
     inputs = {
         "x": tensor(1, 16, 14, 14, dtype="bfloat16"),
@@ -238,7 +238,7 @@ def test_bfloat16_behind_a_convolution(name):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["cosh", "sinh"])
 def test_functions_of_vectors(dtype, name):
-    """Behind a convolution, in tiles of vectors, of which TVM has neither."""
+    """After a convolution, in vectorized tiles; TVM has neither function on vectors."""
     inputs = {"x": tensor(1, 16, 8, 8, dtype=dtype), "w": tensor(16, 16, 3, 3, dtype=dtype)}
     emit = getattr(relax.op, name)
     mod = build(inputs, lambda bb, x, w: emit(bb.emit(relax.op.nn.conv2d(x, w))))
@@ -252,7 +252,7 @@ def test_functions_of_vectors(dtype, name):
 
 
 def test_bfloat16_that_a_kernel_keeps_to_itself():
-    """Between two functions, one of float32 and one of bfloat16."""
+    """A bfloat16 intermediate between a float32 and a bfloat16 function."""
 
     def emit(builder, x, y):
         wide = builder.emit(relax.op.exp(builder.emit(relax.op.astype(x, "float32"))))
@@ -273,7 +273,7 @@ def test_bfloat16_that_a_kernel_keeps_to_itself():
 
 @pytest.mark.parametrize("steps", [("asinh", "exp"), ("abs", "atan", "negative", "sigmoid")])
 def test_bfloat16_behind_functions_of_float32(steps):
-    """Which read it inside the value of a Let."""
+    """The functions read it inside the value of a Let."""
 
     def emit(builder, x):
         for step in steps:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elementwise kernels, poolings and copies in parallel."""
+"""Parallel element-wise kernels, poolings and copies."""
 
 import hypothesis.strategies as st
 import ml_dtypes
@@ -203,7 +203,7 @@ def test_functions_in_other_dtypes(name, dtype):
 
 
 def test_bfloat16_that_reads_nothing():
-    """Of unknown extents, so that nothing is folded; TVM does not store vectors of a constant."""
+    """Symbolic extents prevent folding; TVM cannot store vectors of a constant."""
     n = tirx.Var("n", "int64")
     fill = relax.const(2.5, "bfloat16")
 
@@ -235,7 +235,7 @@ def test_bfloat16_that_reads_nothing():
 
 
 def test_bfloat16_that_is_repeated():
-    """TVM stores no vectors of one element, either."""
+    """TVM cannot store vectors of one element, either."""
     mod = build(
         {"x": tensor(4, 1, dtype="bfloat16")}, lambda _, x: relax.op.broadcast_to(x, [4, 64])
     )
@@ -271,7 +271,7 @@ def test_random_broadcasts(data):
 
 @pytest.mark.parametrize("extent", [17, 257])
 def test_the_last_vector_does_not_read_what_is_done(extent):
-    """TVM puts the second result into the memory of the first: the last vectors overlap others."""
+    """TVM reuses the memory of the first result for the second, and the last vectors overlap."""
 
     def emit(builder, x):
         for _ in range(3):
@@ -304,7 +304,7 @@ def test_of_unknown_extents_few_elements_are_not_shared_by_threads():
 
 @pytest.mark.parametrize("extent", [0, 1, 5, 130])
 def test_images_of_an_unknown_side(extent):
-    """Of the largest threads have a part each."""
+    """Only the largest images are split among threads."""
     n, side = tirx.Var("n", "int64"), tirx.Var("side", "int64")
     mod = build({"x": tensor(n, 4, side, side)}, lambda _, x: relax.op.nn.relu(x))
     x = np.random.default_rng(0).standard_normal((2, 4, extent, extent)).astype("float32")
@@ -313,7 +313,7 @@ def test_images_of_an_unknown_side(extent):
 
 @pytest.mark.parametrize("shape", [(18, 2), (2, 3, 3, 2), (3, 3, 7, 2), (5, 13, 3)])
 def test_few_elements_are_left_to_llvm(shape):
-    """Of unrolled vectors of 18 elements its SLP vectorizer makes what it rejects then."""
+    """LLVM's SLP vectorizer turns unrolled vectors of 18 elements into invalid code."""
     ones, zeros = (relax.const(np.full(shape[-1:], v, "float32")) for v in (1, 0))
     mod = build(
         {"x": tensor(*shape)}, lambda _, x: relax.op.nn.layer_norm(x, ones, zeros, axes=[-1])

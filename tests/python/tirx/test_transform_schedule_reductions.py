@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Test of ScheduleReductions: what is computed, and what stays."""
+"""ScheduleReductions: numbers, and kernels that stay unchanged."""
 
 import math
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ CPU = tvm.target.Target("llvm")
 NORMS = ("layer_norm", "group_norm", "instance_norm", "rms_norm")
 REDUCTIONS = ("sum", "mean", "max", "min")
 OPERATORS = ("softmax", "log_softmax", *NORMS, *REDUCTIONS)
-# One element, primes, a vector and its neighbours.
+# One element, primes, and sizes around a vector.
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 67)
 GROUPS = 3
 EPSILON = 1e-5
@@ -47,7 +47,7 @@ ERROR = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}
 
 @dataclass(frozen=True)
 class Case:
-    """An operator, between others of single elements if it `is_fused`."""
+    """An operator, between element-wise operators if it `is_fused`."""
 
     operator: str
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def parameter_axes(self) -> tuple[int, ...]:
-        """Along which there are parameters of a norm."""
+        """The axes of a norm's parameters."""
         return (1,) if self.operator in ("group_norm", "instance_norm") else self.axes
 
     def parameter(self) -> np.ndarray:
@@ -130,13 +130,13 @@ class Case:
 
 
 def assert_computes(cases: list[Case]) -> None:
-    """All of `cases`, in one module, as PyTorch does in float64."""
+    """Compare all `cases`, in one module, with PyTorch in float64."""
     modules = {f"case{index}": case.module() for index, case in enumerate(cases)}
     executable = relax.build(merge(modules), "llvm", relax_pipeline=pipeline())
     vm = relax.VirtualMachine(executable, tvm.cpu())
     for name, case in zip(modules, cases, strict=True):
         expected = case.reference()
-        # Of a result that cancels, the error is relative to what has been summed.
+        # With cancellation, the error is relative to the summands.
         scale = max(np.abs(expected).max(), case.operator == "sum" and np.abs(case.data()).sum())
         got = call(vm, name, *case.arguments()).astype("float64")
         assert got.shape == expected.shape, case
@@ -154,7 +154,7 @@ def random_cases(draw: st.DrawFn) -> Case:
     if operator == "group_norm":
         shape[1] = GROUPS * draw(st.integers(1, 6))
     if operator == "instance_norm":
-        # With a single element the result is that of its rounding.
+        # With a single element, the result is only a rounding error.
         shape[-1] += 2
     axes = sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1)))
     if operator in ("softmax", "log_softmax"):
@@ -163,7 +163,7 @@ def random_cases(draw: st.DrawFn) -> Case:
     dynamic = {axis for axis in range(rank) if axis not in fixed or operator not in NORMS}
     dtype = draw(st.sampled_from(sorted(ERROR)))
     if operator == "group_norm" and dtype == "bfloat16":
-        # Its type rule rejects that.
+        # Type inference rejects that.
         dtype = "float16"
     return Case(
         operator,
@@ -182,7 +182,7 @@ def test_random(cases: list[Case]) -> None:
 
 
 def test_large_mean() -> None:
-    """Beside which the deviation is small."""
+    """A mean that is large relative to the deviation."""
     assert_computes(
         [
             Case("layer_norm", (3, 768), (1,), mean=1000.0, dtype="float64"),
@@ -233,7 +233,7 @@ def test_a_sum_of_16_bits_does_not_stop() -> None:
 
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 def test_a_logarithm_of_16_bits_in_front_of_a_cast(dtype: str) -> None:
-    """TVM's pass over bfloat16 gives a variable that holds one another dtype than its value."""
+    """TVM's bfloat16 pass gives a bfloat16 variable another dtype than its value."""
     mod = build(
         {"x": tensor(3, 21, dtype=dtype)},
         lambda builder, x: relax.op.astype(builder.emit(relax.op.nn.log_softmax(x)), "float32"),
@@ -251,7 +251,7 @@ def test_integers() -> None:
 
 
 def test_two_results() -> None:
-    """Of which both are the kernel's: it stays as it is, and right."""
+    """A kernel with two results is unchanged and correct."""
 
     def emit(_builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         total = relax.op.sum(x, 1, keepdims=True)
@@ -277,7 +277,7 @@ def test_a_masked_softmax() -> None:
 
 
 def vectorized_loops(mod: tvm.IRModule) -> int:
-    """How many loops of its kernels are vectors."""
+    """The number of vectorized loops in its kernels."""
     kinds: list[int] = []
     for function in mod.functions.values():
         if isinstance(function, tirx.PrimFunc):
@@ -311,7 +311,7 @@ def test_what_is_scheduled_stays() -> None:
 
 
 def test_a_reduction_that_fits_no_vector_stays() -> None:
-    """Of two lanes, as two float64 are; its extents may be 0."""
+    """Vectors of two float64 lanes; extents may be 0."""
     cases = [
         Case("mean", (15, 2, 32), (1,), "float64", (0, 1, 2)),
         Case("mean", (97, 3), (1,), "float64", (0, 1), is_fused=True),
@@ -323,7 +323,7 @@ def test_a_reduction_that_fits_no_vector_stays() -> None:
 
 
 def test_windows_stay() -> None:
-    """Those of neighbours have elements in common, or lie apart."""
+    """Adjacent windows overlap or have gaps."""
     mod = LegalizeOps()(
         build({"x": tensor(1, 4, 16, 16)}, lambda _builder, x: relax.op.nn.avg_pool2d(x, (2, 2)))
     )
@@ -332,7 +332,7 @@ def test_windows_stay() -> None:
 
 
 def test_functions_of_functions_behind_a_reduction():
-    """The last is made of the one in front of it alone: its elements are no rows."""
+    """The last function depends only on the one before it, so its elements are not rows."""
 
     def emit(builder, x):
         x = builder.emit(relax.op.tanh(builder.emit(relax.op.nn.softmax(x, -1))))
@@ -346,7 +346,7 @@ def test_functions_of_functions_behind_a_reduction():
 
 
 def test_a_sum_whose_rows_all_have_one_element() -> None:
-    """Behind it stands what reads a scalar."""
+    """The sum is followed by an operator that reads a scalar."""
 
     def emit(builder, x, divisor):
         mean = builder.emit(relax.op.mean(x, [0, 1], keepdims=True))
@@ -359,7 +359,7 @@ def test_a_sum_whose_rows_all_have_one_element() -> None:
 
 
 def test_axes_of_which_one_has_no_elements() -> None:
-    """The loops are one loop of no iterations, in which no position is computed by a division."""
+    """The fused loop has no iterations, and must not divide to compute positions."""
     op, outputs = relax.op, ("sum", "max")
     n = tirx.Var("n", "int64")
     mod = build(

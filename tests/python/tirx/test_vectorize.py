@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Test of loops in vectors."""
+"""Vectorized loops."""
 
 import pytest
 import tvm
@@ -24,7 +24,7 @@ TARGET = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu"})
 
 
 def test_sum_of_adjacent_elements():
-    """The last vector begins with two elements that are in the sum."""
+    """The last vector begins with two elements that are already in the sum."""
 
     @T.prim_func(private=True, s_tir=True)
     def before(
@@ -99,7 +99,7 @@ def test_sum_of_elements_that_are_apart():
 
 
 def test_calls_of_one_row_are_made_once():
-    """And what the last vector has in common with the one before it is not computed again."""
+    """The overlap of the last vector with the previous one is not recomputed."""
 
     @T.prim_func(private=True, s_tir=True)
     def before(
@@ -137,7 +137,7 @@ def test_calls_of_one_row_are_made_once():
 
 
 def test_calls_in_indices_stay():
-    """An intermediate buffer has as many elements as they reach: TVM computes that before loops."""
+    """TVM computes the extent of an intermediate buffer before the loops."""
 
     @T.prim_func(private=True, s_tir=True)
     def before(

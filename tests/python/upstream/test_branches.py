@@ -39,7 +39,7 @@ def git(repository, *arguments, stdin=None):
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch, tmp_path):
-    """No settings of the machine: neither its templates, nor its hooks, nor its names."""
+    """Isolate git from the machine's templates, hooks and names."""
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -78,7 +78,7 @@ def use_base(area, checkout, revision):
 
 
 def state(checkout):
-    """Everything that staging must not touch, and the branches."""
+    """The state that staging must not touch, and the branches."""
     files = {
         str(path.relative_to(checkout)): path.read_bytes()
         for path in [*checkout.glob("src/*"), checkout / ".git/HEAD", checkout / ".git/index"]
@@ -143,7 +143,7 @@ def test_another_text_is_rejected(area, checkout, capsys):
         f"{expected}…, got {got}… in {head}; the edit was made for {base}\n"
     )
     assert state(checkout) == before
-    assert stage(area, checkout) == 0  # upon the commit that it was made for
+    assert stage(area, checkout) == 0  # on the commit that it was made for
     assert git(checkout, "show", "tvm-fixes/more-lines:src/lines.txt") == CHANGED
 
 

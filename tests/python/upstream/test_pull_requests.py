@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The tests of each pull request fail with TVM as it is, and pass with the fix that it offers."""
+"""The tests of each pull request fail on stock TVM and pass with its fix."""
 
 import os
 import subprocess
@@ -31,9 +31,9 @@ REQUESTS = {name: upstream.read_pull_request(STAGING, name) for name in NAMES}
 
 
 def run_tests(folder: Path, *arguments: str) -> dict[str, dict[str, str]]:
-    """What became of each test of each pull request: passed, failure, error or skipped.
+    """The outcome of each test of each pull request: passed, failure, error or skipped.
 
-    In an interpreter of its own: only where `tvm_fixes` was never imported is TVM as it is.
+    Runs in a separate interpreter, since importing `tvm_fixes` changes TVM.
     """
     report = folder / "report.xml"
     settings = ["-c", os.devnull, "--rootdir", str(STAGING), "--import-mode", "importlib"]

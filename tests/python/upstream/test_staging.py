@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a staging area must hold, and the errors where it does not."""
+"""Requirements of a staging area, and the errors if they are not met."""
 
 import os
 

@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Whatever TVM's well-formed check rejects, the verifier reports as an error too.
+"""Everything that TVM's well-formed check rejects is also an error of the verifier.
 
-One module for each thing that ``relax.analysis.well_formed`` of TVM 0.27 raises for, in the order
-of its visitor; then the mutants of right modules, of which none may be rejected by TVM alone.
+One module for each error of ``relax.analysis.well_formed`` in TVM 0.27, in the order of its
+visitor; then mutants of valid modules, none of which only TVM may reject.
 """
 
 import zlib
@@ -38,7 +38,7 @@ REJECTED = []
 
 
 def rejected(rule):
-    """A decorator of functions that make a module, of the rule by which it is found."""
+    """A decorator that registers a module with the rule that finds its error."""
 
     def register(make):
         REJECTED.append(pytest.param(make, rule, id=make.__name__))
@@ -73,7 +73,7 @@ def function_of_another_module():
 
 
 @rejected("call.callee")
-def callee_that_is_no_function():
+def callee_that_is_not_a_function():
     x, y = var("x", 4), var("y", 4)
     return module([x], [(y, typed(relax.Call(x, [x]), y.ty))], y)
 
@@ -190,7 +190,7 @@ def variable_that_is_bound_twice():
 
 
 @rejected("scope.redefined")
-def parameter_that_is_there_twice():
+def duplicate_parameter():
     x = var("x", 4)
     return module([x, x], [], x)
 
@@ -222,7 +222,7 @@ def symbol_of_a_shape():
 
 
 @rejected("ir.malformed")
-def extent_that_is_no_integer():
+def extent_that_is_not_an_integer():
     x = var("x", 4)
     shape = relax.ShapeExpr([4])
     put(shape, "values", [tirx.FloatImm("float32", 4)])
@@ -269,7 +269,7 @@ def choice_in_a_dataflow_block():
 
 
 def with_call_tir(change):
-    """A module that calls a PrimFunc, of which the call is changed."""
+    """A module with a changed call of a PrimFunc."""
 
     @I.ir_module
     class Module:
@@ -284,8 +284,8 @@ def with_call_tir(change):
 
 
 @rejected("call_tir.args")
-def arguments_that_are_no_tuple():
-    """The normalization of call_tir makes them one that is written in place."""
+def arguments_that_are_not_a_tuple():
+    """The normalization of call_tir turns them into a literal tuple."""
 
     def change(mod, value):
         put(value, "args", [value.args[0], value.args[1].fields[0]])
@@ -294,7 +294,7 @@ def arguments_that_are_no_tuple():
 
 
 @rejected("call_tir.arity")
-def argument_too_many():
+def extra_argument():
     def change(mod, value):
         fields = [*value.args[1].fields, value.args[1].fields[0]]
         args = typed(relax.Tuple(fields), relax.TupleType([one.ty for one in fields]))
@@ -341,7 +341,7 @@ def symbol_that_is_a_dataflow_variable():
 
 
 def accepted_by_tvm(mod):
-    """What TVM's check says, in a process of its own: some of these modules crash it."""
+    """The result of TVM's check, in a child process, because some modules crash it."""
     run = run_forked(partial(relax.analysis.check_well_formed, mod), timeout=60)
     return run.kind is OutcomeKind.VALUE and run.value
 
@@ -359,10 +359,10 @@ def subject(name):
 
 
 def only_tvm_rejects(name, index):
-    """What TVM alone has against a mutant, an empty text if it has nothing or we have.
+    """The error if only TVM rejects a mutant, else an empty string.
 
-    TVM rejects a variable of 2 n rows for a value of n, and accepts m rows: it proves neither. Here
-    both are warnings, since there may be none and as many.
+    TVM rejects a variable of 2 n rows for a value of n rows, and accepts m rows, without a proof of
+    either. Here both are warnings, since n may be 0 and m may equal n.
     """
     mutant, mod = mutated(subject(name), index)
     if found(mod) or found(mod, "warning"):

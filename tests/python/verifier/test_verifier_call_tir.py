@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Calls of primitive functions: the callee, its buffers, symbols, and memory written over."""
+"""Calls of PrimFuncs: the callee, its buffers, symbols, and overwritten memory."""
 
 import pytest
 import tvm
@@ -43,7 +43,7 @@ def relu(batch: int) -> tirx.PrimFunc:
 
 
 def origin(batch: int, replaced: int | None = None) -> tvm.IRModule:
-    """A convolution of one image, and a relu of its result for `batch` images, then replaced."""
+    """A convolution of one image, and a relu for `batch` images, optionally replaced."""
     builder = relax.BlockBuilder()
     x, w = var("x", 1, 64, 56, 56), var("w", 64, 64, 1, 1)
     with builder.function("main", [x, w]):
@@ -114,7 +114,7 @@ def overwriting_call(name: tvm.ir.GlobalVar, *args: relax.Expr, index: int = 0) 
 
 
 def in_place(*rest: str, first: str = "x", second: str = "x", index: int = 0) -> tvm.IRModule:
-    """``a = x + x; b = in place(first, second); …`` and then each of `rest` added to b."""
+    """``a = x + x; b = in place(first, second); …`` followed by additions of `rest` to b."""
     mod = tvm.IRModule({"f": overwriting})
     names = {"x": var("x", 4), "a": var("a", 4), "c": var("c", 4)}
     bindings = [
@@ -161,7 +161,7 @@ def the_relu_of_another_batch():
     ),
 )
 def the_relu_is_replaced():
-    """The type of its name is that of the relu that it was."""
+    """The GlobalVar still has the type of the original relu."""
     return origin(1, replaced=64)
 
 
@@ -285,7 +285,7 @@ def a_scalar_that_is_an_extent():
         "result 0 of `f`: dim 0: 8 != 10 (2 * n)",
     ),
 )
-def a_scalar_that_is_no_extent():
+def a_scalar_that_is_not_an_extent():
     return calling(scaled, var("a", 4), tirx.IntImm("int64", 5), out=tensor(8))
 
 
@@ -324,7 +324,7 @@ def a_tensor_in_place_of_a_scalar():
     ),
 )
 def two_scalars_of_one_type():
-    """A call that was found right is no proof for another with other scalars."""
+    """A valid call does not vouch for another call with other scalars."""
     mod = calling(scaled, var("a", 4), tirx.IntImm("int64", 4), out=tensor(8))
     (binding,) = mod["main"].body.blocks[0].bindings
     wrong = typed(
@@ -400,7 +400,7 @@ def too_many_results():
         "expected a literal tuple, got ir.Var",
     )
 )
-def arguments_that_are_no_tuple():
+def arguments_that_are_not_a_tuple():
     mod = calling(two_buffers, var("a", 4), out=tensor(4))
     value = mod["main"].body.blocks[0].bindings[0].value
     put(value, "args", [value.args[0], mod["main"].params[0]])
@@ -486,10 +486,10 @@ MAY_BE = "is used after its memory may have been overwritten"
 @pytest.mark.parametrize(
     "options, severity, message",
     [
-        # What was chosen is overwritten, and one of what it may be is used.
+        # The result of the If is overwritten, and one of its candidates is used.
         ({"first": "a", "other": "b", "target": "y", "result": "a"}, "warning", f"`a` {MAY_BE}"),
         ({"first": "a", "other": "b", "target": "y", "result": "b"}, "warning", f"`b` {MAY_BE}"),
-        # One of what it may be is overwritten, and what was chosen is used.
+        # A candidate is overwritten, and the result of the If is used.
         ({"first": "a", "other": "b", "target": "a", "result": "y"}, "warning", f"`y` {MAY_BE}"),
         (
             {"first": "a", "other": "b", "target": "y", "result": "y"},

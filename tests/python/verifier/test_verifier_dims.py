@@ -28,7 +28,7 @@ N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 
 
 def bound_to(wanted, actual):
-    """A variable of the extent `wanted` that is bound to a value of the extent `actual`."""
+    """A variable of extent `wanted` bound to a value of extent `actual`."""
     x, y = var("x", actual), var("y", wanted)
     return module([var("s", N, M), x], [(y, x)], y)
 
@@ -86,7 +86,7 @@ def test_unknown(wanted, actual, text):
     assert_found(bound_to(wanted, actual), warnings=[("type.binding", PLACE, message)])
 
 
-# Expressions as trees, which are built for TVM and evaluated in Python alike.
+# Expression trees, which are both built for TVM and evaluated in Python.
 LEAVES = st.sampled_from(["n", "m"]) | st.integers(-3, 8)
 DIVISORS = st.integers(1, 6)
 OPERATIONS = {
@@ -133,7 +133,7 @@ POINTS = [(n, m) for n in (0, 1, 2, 3, 5, 8, 12, 60) for m in (0, 1, 2, 4, 7, 12
 
 @given(trees(), trees(), st.booleans())
 def test_no_verdict_is_contradicted_by_a_point(first, second, near):
-    # Trees that are alike in part are proved and disproved more often.
+    # Trees with common parts are proved and disproved more often.
     second = ("+", first, ("-", second, second)) if near else second
     mod = bound_to(expression(first), expression(second))
     pairs = [(value(first, n, m), value(second, n, m)) for n, m in POINTS]

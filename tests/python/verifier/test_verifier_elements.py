@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Constant indices are seen through the arithmetic that importers put around them."""
+"""Constant indices are evaluated through the arithmetic that importers emit."""
 
 import numpy as np
 import onnx
@@ -30,9 +30,9 @@ n = tirx.Var("n", "int64")
 
 
 def normalized(bb, x, indices, axis=0, extent=None):
-    """Indices that count from the end where they are negative, as an ONNX importer computes them.
+    """Normalize negative indices as an ONNX importer does.
 
-    The extent is taken of the shape, which is a tensor.
+    The extent is taken from the shape as a tensor.
     """
     shape = bb.emit(op.shape_to_tensor(bb.emit(op.shape_of(x))))
     if extent is None:
@@ -42,7 +42,7 @@ def normalized(bb, x, indices, axis=0, extent=None):
 
 
 def taken(shape, compute, axis=0):
-    """A module that takes of a tensor what `compute` gives."""
+    """A module that takes the indices of `compute` from a tensor."""
 
     def emit(bb, x):
         return bb.emit(op.take(x, compute(bb, x), axis=axis))
@@ -66,7 +66,7 @@ def cast_and_reshaped(bb, x):
 
 
 def of_two_sides(bb, x):
-    """The condition has another shape than what is chosen of: nothing is known."""
+    """The condition and the operands have different shapes, so nothing is known."""
     condition = bb.emit(op.less(const([[0], [1]]), const([[1], [1]])))
     return bb.emit(op.where(condition, const([9]), const([[9, 9]])))
 

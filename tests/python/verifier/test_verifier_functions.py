@@ -152,7 +152,7 @@ def too_few_arguments():
     ),
 )
 def a_stale_callee():
-    """The function was replaced by one of another signature, the type of its name was not."""
+    """The function was replaced by one of another signature, but its GlobalVar kept its type."""
     mod = calling(identity(4), var("a", 4), ty=tensor(4))
     mod[mod.get_global_var("f")] = identity(8)
     return mod
@@ -274,7 +274,7 @@ def a_packed_function_in_a_pure_function():
 
 
 @case()
-def effects_that_are_overlooked():
+def forced_purity():
     x, y = var("x", 4), var("y", 4)
     value = typed(relax.Call(relax.ExternFunc("f"), [x], None, [y.ty]), y.ty)
     main = function([x], [(y, value)], y).with_attr("relax.force_pure", True)
@@ -282,7 +282,7 @@ def effects_that_are_overlooked():
 
 
 @case(("purity", "main.is_pure", "the attribute relax.force_pure is set, but is_pure is not"))
-def effects_that_are_overlooked_and_stated():
+def forced_purity_without_is_pure():
     main = function([x := var("x", 4)], [], x, is_pure=False)
     return tvm.IRModule({"main": main.with_attr("relax.force_pure", True)})
 
@@ -314,7 +314,7 @@ def a_function_that_calls_itself():
     return mod
 
 
-def test_a_stale_callee_is_told_what_mends_it():
+def test_a_stale_callee_gets_a_hint():
     (one,) = (found for found in verify(a_stale_callee()) if found.rule == "global.stale-type")
     assert one.hint == "tvm_fixes.transform.RefreshTypes updates it"
 

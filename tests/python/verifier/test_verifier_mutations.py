@@ -10,17 +10,17 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""One change of a valid module is found, or does no harm.
+"""Every single change of a valid module is found or harmless.
 
-A mutant of which the verifier says nothing that it does not say of the original is harmless if,
-built and called with the inputs of the original, it
+A mutant without additional findings is harmless if, built and called with the inputs of the
+original, it
 
 1. raises a Python exception, in the build or the call; or
-2. where only what is stated of values was changed: gives what the original gives; or
-3. where the program was changed: gives what the same program gives after the types of all its
-   values are derived anew, and that is of the type that ``main`` states.
+2. where only stated types were changed: returns what the original returns; or
+3. where the program was changed: returns what the same program returns after the types of all its
+   values are inferred again, and the result has the type that ``main`` states.
 
-A crash, no end, two runs that differ, or another number is harm.
+A crash, a hang, two different runs, or another number is harm.
 """
 
 import zlib
@@ -42,7 +42,7 @@ from tvm_fixes.support.isolate import OutcomeKind, run_forked
 pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore")]
 
 EXTENT = 3
-"""What a symbol of the inputs is."""
+"""The value of symbols in the inputs."""
 
 
 @cache
@@ -78,7 +78,7 @@ def inputs(mod: tvm.IRModule) -> list[np.ndarray]:
 
 
 def outcome(mod: tvm.IRModule, given: list[np.ndarray]) -> list[np.ndarray]:
-    """What a module gives; called twice, since memory that nobody has written differs.
+    """The outputs of a module, called twice, since uninitialized memory may differ.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def outcome(mod: tvm.IRModule, given: list[np.ndarray]) -> list[np.ndarray]:
     vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
     results = []
     for fill in (1e9, -1e9):
-        # Memory that is given back is what the next call finds.
+        # Freed memory is reused by the next call.
         for size in (4, 12, 48, 192, 1024):
             tvm.runtime.tensor(np.full(size, fill, "float32"))
         result = vm["main"](*(tvm.runtime.tensor(array) for array in given))
@@ -108,7 +108,7 @@ def flat(result: object) -> list[tvm.runtime.Tensor]:
 
 @mutator
 class Derive(PyExprMutator):
-    """Binds each value to a new variable, of the type that is derived for it."""
+    """Binds each value to a new variable of the inferred type."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         args = [self.visit_expr(arg) for arg in call.args]
@@ -130,9 +130,9 @@ class Derive(PyExprMutator):
 
 
 def derived(mod: tvm.IRModule) -> tvm.IRModule:
-    """The same program, of which nothing that is stated is believed."""
+    """The same program with all types inferred again."""
     mod = relax.transform.LambdaLift()(copied(mod))
-    # The callees first, of whose types main's are made.
+    # Callees first, since main's types depend on theirs.
     for name in sorted(mod.get_global_vars(), key=lambda name: name.name_hint == "main"):
         one = mod[name]
         if isinstance(one, relax.Function):
@@ -146,7 +146,7 @@ HARMLESS = ("raises", "equal")
 
 
 def effect(name: str, index: int) -> str:
-    """What a mutant does that was not found: one of :data:`HARMLESS`, or the harm."""
+    """The effect of a mutant that was not found: one of :data:`HARMLESS`, or the harm."""
     original = subject(name)
     mutant, mod = mutated(original, index)
     given = inputs(original)
@@ -180,7 +180,7 @@ def check(name: str, index: int, tables: CoverageTables) -> None:
 
 
 def numbers(name: str) -> list[int]:
-    """The mutants of a subject that this tier tries; which ones is told by its name."""
+    """The mutants of a subject in this tier, sampled with a seed derived from its name."""
     return sample(range(count(name)), 30, seed=zlib.crc32(name.encode()))
 
 

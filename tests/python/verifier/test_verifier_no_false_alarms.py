@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Right modules, of which the verifier says nothing: models as imported, and after every pass."""
+"""No findings in valid modules: models as imported, and after every pass."""
 
 import itertools
 from collections.abc import Callable
@@ -51,7 +51,7 @@ PIPELINES: dict[str, Callable[[], tvm.transform.Pass]] = {
 @tvm.ir.instrument.pass_instrument
 @dataclass
 class VerifyAfterPasses:
-    """Verifies what each pass gives."""
+    """Verifies the module after each pass."""
 
     modules: int = 0
     warnings: int = 0
@@ -82,7 +82,7 @@ class Architecture:
     make : callable
         Makes the module in eval mode and its inputs.
     dynamic : tuple
-        For each input, the axes that are dynamic where shapes are.
+        The dynamic axes of each input.
     """
 
     make: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]
@@ -90,7 +90,7 @@ class Architecture:
 
 
 class First(nn.Module):
-    """The first output of a model of transformers' or diffusers'."""
+    """The first output of a transformers or diffusers model."""
 
     def __init__(self, model: nn.Module, **options: object) -> None:
         super().__init__()
@@ -317,17 +317,17 @@ def module_of(name: str, shapes: str) -> tvm.IRModule:
         return imported_architecture(name, shapes)
     if shapes == "static":
         return imported(name, "torch", shapes)
-    # A size that is known by its multiple alone is found in no input, and is an error.
+    # A symbol that occurs only in a multiple cannot be solved, and is an error.
     dims = {axis: dim for axis, dim in CONVERTED[name].dims().items() if not hasattr(dim, "root")}
     program = torch.export.export(*instance(name, shapes), dynamic_shapes=(dims,))
     return from_exported_program(program)
 
 
 def checked(name: str, shapes: str, lowering: str) -> tuple[VerifyAfterPasses, str]:
-    """The findings after the import and after each pass on the way to a library, and its end.
+    """The findings after the import and after each pass, and the outcome of the build.
 
-    What TVM cannot lower (dynamic lengths that its passes lose, the dtypes of some constants) is
-    verified up to there: the end is ``built``, or the class of the exception.
+    Models that TVM cannot lower (dynamic lengths lost by its passes, dtypes of some constants) are
+    verified up to that point: the outcome is ``built``, or the class of the exception.
     """
     mod = module_of(name, shapes)
     instrument = VerifyAfterPasses()

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What operators ask of their operands: proved, disproved and unknown."""
+"""Obligations of operators: proved, disproved and unknown."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ VALUE = "main.body.blocks[0].bindings[0].value"
 
 
 def of_call(types, emit):
-    """A module of one call, of whose result nothing is stated."""
+    """A module of one call without a stated result type."""
     params = [relax.Var(f"x{i}", ty) for i, ty in enumerate(types)]
     result = relax.Var("y", relax.AnyType())
     return module(params, [(result, typed(emit(*params), relax.AnyType()))], result)
@@ -854,12 +854,12 @@ UNREAD = {
 
 
 def op_findings(mod, severity):
-    """Without those about symbols, which some of the parameters alone do not define."""
+    """The findings, except those about symbols that the parameters do not define."""
     return [one for one in found(mod, severity) if not one[0].startswith("scope.")]
 
 
 def full(mod, finding):
-    """A finding of a table, as it is told: with the whole place and the name of the operator."""
+    """Expand a finding of a table to the full path and the operator name."""
     rule, where, message = finding
     (binding,) = mod["main"].body.blocks[0].bindings
     return rule, VALUE + where, f"`{binding.value.op.name}`: {message}"
@@ -890,7 +890,7 @@ def test_unknown_is_a_warning(name):
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_what_ends_the_inference_of_tvm_is_an_error(name):
+def test_calls_that_abort_tvms_inference_are_errors(name):
     emit, types, finding = UNREAD[name]
     mod = of_call(types, emit)
     assert op_findings(mod, "error") == [full(mod, finding)]
@@ -914,7 +914,7 @@ def test_indices_are_seen_through_variables():
 
 
 def test_a_wrong_call_is_the_only_finding():
-    """What is made of its result is not called wrong too."""
+    """Uses of its result are not reported."""
     x, w = relax.Var("x", tensor(4, 5)), relax.Var("w", tensor(6, 7))
     y, z = relax.Var("y", tensor(4, 7)), relax.Var("z", tensor(4, 7))
     product = typed(op.matmul(x, w), tensor(4, 7))
@@ -923,7 +923,7 @@ def test_a_wrong_call_is_the_only_finding():
 
 
 def test_equal_attributes_of_two_calls_are_one_inference():
-    """An arange is of the length that its own arguments say, whatever its attributes are."""
+    """The length of an arange depends on its arguments, even for equal attributes."""
     builder = relax.BlockBuilder()
     x, y = relax.Var("x", tensor(n)), relax.Var("y", tensor(m))
     with builder.function("main", [x, y]):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The verifier on PrimFuncs: indices and buffers, iterators and loops, here and at a call."""
+"""The verifier on PrimFuncs: indices, buffers, iterators and loops, standalone and at calls."""
 
 import random
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ def triangular(a: T.handle):
 
 @T.prim_func(s_tir=True)
 def shrunk_by_the_loop_around(A: T.Buffer((14,), "float32")):
-    # Where `i` is 0, the inner loop, and with it the index 14, does not run.
+    # For i = 0 the inner loop does not run, so index 14 is not reached.
     for i in range(8):
         for j in range(i):
             A[j + 15 - i * 2] = T.float32(0)
@@ -114,7 +114,7 @@ def below_the_diagonal(a: T.handle, b: T.handle):
 
 @T.prim_func(s_tir=True)
 def pyramid(A: T.Buffer((6, 6), "float32")):
-    # The innermost loop runs where i is 2 at least, and j 1.
+    # The innermost loop runs only for i >= 2 and j >= 1.
     for i in range(7):
         for j in range(i):
             for k in range(j):
@@ -139,7 +139,7 @@ def never(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
 
 @T.prim_func(s_tir=True)
 def unsigned(A: T.Buffer((4,), "float32")):
-    # -1 is 2**32 - 1 there, and a quarter of it 3.
+    # -1 wraps to 2**32 - 1.
     for i in range(-1, 0):
         A[T.Cast("uint32", i) // T.uint32(2**30)] = T.float32(0)
 
@@ -266,7 +266,7 @@ def domain_below_the_loop(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "flo
 
 
 def test_domain_below_the_loop():
-    """The domain is believed in what follows: the accesses are not reported too."""
+    """After the error the domain is trusted, so the accesses are not reported."""
     one = only(module(domain_below_the_loop))
     assert (one.severity, one.rule) == ("error", "tir.domain")
     assert one.message == "iterator `v`: value 4 * i + j reaches 67, expected less than 64"
@@ -482,7 +482,7 @@ def tiled_beyond_its_predicate(A: T.Buffer((62,), "float32"), B: T.Buffer((64,),
 
 @T.prim_func(s_tir=True)
 def padded(A: T.Buffer((116, 116), "float32"), B: T.Buffer((122, 122), "float32")):
-    # Of more rounds than are looked at one by one.
+    # More iterations than are enumerated.
     for i, j in T.grid(122, 122):
         B[i, j] = T.if_then_else(
             3 <= i and i < 119 and 3 <= j and j < 119, A[i - 3, j - 2], T.float32(0)
@@ -506,7 +506,7 @@ def stored_beyond(A: T.Buffer((64,), "float32")):
 
 @T.prim_func(s_tir=True)
 def compared_beyond(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "bool")):
-    # LLVM's code computes both operands.
+    # LLVM evaluates both operands.
     for i in range(8):
         B[i] = A[i] > T.float32(0) and A[i + 7] > A[i]
 
@@ -540,7 +540,7 @@ def where_data_ask(
 
 
 def test_outside_where_data_ask_for_it():
-    """A warning: what the data are is not known.  Indices that are data are left alone."""
+    """A warning, because the data is unknown. Indices that are data are ignored."""
     one = only(module(where_data_ask))
     assert (one.severity, one.rule) == ("warning", "tir.bounds")
     assert one.message == "load from `A`: dim 0: index i + 1 reaches 8, expected less than 8"
@@ -567,7 +567,7 @@ def clamped(A: T.Buffer((4,), "float32"), m: T.Buffer((8,), "int32")):
 
 
 def test_data_that_are_clamped():
-    """An index is wrong if all that is left of the data is outside, and right if some is not."""
+    """A clamped index is an error if its whole range is out of bounds, and accepted otherwise."""
     one = only(module(clamped_beyond))
     assert (one.severity, one.rule) == ("error", "tir.bounds")
     index = "T.max(0, T.min(…, 3)) + 4"
@@ -594,7 +594,7 @@ def test_outside_in_a_loop_of_unknown_extent():
 
 
 def test_outside_within_any_operator():
-    """Each class of expressions is looked into."""
+    """Every class of expressions is visited."""
     x, y = (tirx.decl_buffer((8,), "int32", name) for name in "xy")
     i = tirx.Var("i", "int32")
     load = tirx.BufferLoad(x, [i - 1])
@@ -617,7 +617,7 @@ def symbolic_padded(a: T.handle, b: T.handle):
 
 
 def test_outside_at_some_sizes():
-    """Conditions of symbols are looked at for some of their values."""
+    """Conditions on symbols are checked for sample values."""
     one = only(module(symbolic_padded))
     assert (one.severity, one.rule) == ("warning", "tir.bounds")
     assert one.message == (
@@ -676,7 +676,7 @@ def test_right_at_a_call():
 
 
 def test_wrong_at_a_call():
-    """The PrimFunc is right for up to 64 elements: it is the call that is not."""
+    """The PrimFunc is valid for up to 64 elements, but the call has more."""
     mod = calling(copy, relax.Var("x", tensor(128)), out=tensor(64))
     one = only(mod)
     assert (one.severity, one.rule, one.function) == ("error", "tir.bounds", "main")
@@ -715,7 +715,7 @@ def halves(a: T.handle, b: T.handle):
 
 
 def test_symbols_under_a_division_at_a_call():
-    """What cannot be said of all shapes is said of those of the call."""
+    """What is undecidable for all shapes is decided for those of the call."""
     assert_found(module(folded))
     assert_found(calling(folded, relax.Var("x", tensor(16)), out=tensor(4, 4)))
     one = only(calling(folded, relax.Var("x", tensor(17)), out=tensor(4, 4)))
@@ -731,7 +731,7 @@ def test_symbols_under_a_division_at_a_call():
 def test_conditions_and_extents_at_a_call():
     assert_found(module(halves))
     assert_found(calling(halves, relax.Var("x", tensor(8)), out=tensor(7)))
-    # The inner loop varies in a way that is not followed.
+    # The inner loop varies in an untracked way.
     assert_found(calling(halves, relax.Var("x", tensor(8)), out=tensor(9)))
 
 
@@ -865,7 +865,7 @@ def expr_of(term, variables):
 
 @dataclass
 class RandomFunction:
-    """Up to three loops around a block of one iterator, which stores once."""
+    """Up to three loops around a block with one iterator and one store."""
 
     loops: list
     bound: Any
@@ -889,7 +889,7 @@ class RandomFunction:
         return made
 
     def reached(self):
-        """What the iterator and the index reach, by running the loops."""
+        """The values of the iterator and the index, found by running the loops."""
         rounds = [{}]
         for name, least, extent, step in self.loops:
             rounds = [
@@ -902,7 +902,7 @@ class RandomFunction:
 
     @property
     def is_followed(self):
-        """Whether all that it reaches is told."""
+        """Whether the verifier tracks all values exactly."""
         varying = [extent for _, _, extent, _ in self.loops if not isinstance(extent, int)]
         if not varying:
             return True
@@ -935,7 +935,7 @@ class RandomFunction:
 
 
 def test_what_loops_reach():
-    """An error says what running the loops shows; of linear indices, whatever it shows."""
+    """Errors match the executed loops; for linear indices, all violations are found."""
     rng = random.Random(0)
     num_errors = 0
     for _ in range(1000):
@@ -968,7 +968,7 @@ def storing(extent, *loops, index):
 @pytest.mark.parametrize(
     "loops, index",
     [
-        # Of more rounds than are looked at one by one.
+        # More iterations than are enumerated.
         ((100_000,), lambda v: v // 4 * 5 + v % 4),
         ((1_000_000,), lambda v: v % 1000),
         ((1_000_003,), lambda v: v // 1000),
@@ -998,14 +998,14 @@ def under_conditions_that_hold(A: T.Buffer((64,), "float32"), B: T.Buffer((64,),
 
 
 def test_a_condition_that_holds_is_no_condition():
-    """And one that does not hold in each round excludes what is not known."""
+    """A condition that does not always hold excludes unknown accesses."""
     ((_, _, message),) = found(module(under_conditions_that_hold))
     assert message == "load from `A`: dim 0: index i + 1 reaches 64, expected less than 64"
 
 
 @T.prim_func(s_tir=True)
 def rows_by_vectors(A: T.Buffer((4, 6), "float32"), B: T.Buffer((5, 6), "float32")):
-    # Each vector runs on into the next row, which the last row of A does not have.
+    # Each vector continues into the next row, which the last row of A lacks.
     for i in range(4):
         B[i, T.Ramp(2, 1, 8)] = A[i, T.Ramp(2, 1, 8)]
 
@@ -1031,7 +1031,7 @@ def references(node):
 
 @pytest.mark.parametrize("function", [tiled_with_predicate, under_conditions, by_vectors, named])
 def test_null_fields(function):
-    """Whatever field is null, the verifier says what it finds, or nothing."""
+    """The verifier does not crash on any null field."""
     mod = module(function)
     nodes = [(i, name) for i, node in enumerate(reachable(mod)) for name in references(node)]
     assert len(nodes) > 30
@@ -1048,7 +1048,7 @@ def enormous(A: T.Buffer((T.int64(2**62),), "float32")):
 
 
 def test_extents_beyond_64_bits():
-    """What overflows is not decided; what does not is."""
+    """Overflowing extents are undecided; others are decided."""
     assert [one.rule for one in verify(module(enormous))] == ["tir.bounds"]
 
 

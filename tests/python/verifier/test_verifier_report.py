@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the verifier says: as text, as JSON, as an error."""
+"""Reports of the verifier as text, as JSON and as an error."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def relu(batch):
 
 
 def replaced_callee():
-    """The output of conv2d has one row, the PrimFunc that took the place of another 64."""
+    """The output of conv2d has one row, but the replaced PrimFunc expects 64."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 64, 56, 56), "float32"))
     w = relax.Var("w", relax.TensorType((64, 64, 3, 3), "float32"))
@@ -57,7 +57,7 @@ def replaced_callee():
 
 
 def wrong_result(bindings, unprintable=False):
-    """A function of as many bindings, with the last one's type wrong."""
+    """A function of `bindings` bindings, the last with a wrong type."""
     x = relax.Var("x", relax.TensorType((4,), "float32"))
     values, last = [], x
     for i in range(bindings):
