@@ -154,7 +154,7 @@ class Stages:
         ``Lower`` lowers memory, shapes and calls to the virtual machine.
     guards : tuple of Pass
         ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops``,
-        ``JoinSplitIndices`` and ``CheckLowered``.
+        ``GuardSplitIndices`` and ``CheckLowered``.
     """
 
     operators: tuple[tvm.transform.Pass, ...]

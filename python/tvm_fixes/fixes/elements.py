@@ -177,11 +177,11 @@ SPLIT_INDICES = declare(
     "split-indices",
     family="elements",
     kind=Kind.PASS,
-    summary="keeps the constants of indices that are split twice, as by a reshape",
+    summary="keeps the constants and signs of indices that are split, as by a reshape or a flip",
     symptoms={
         Symptom.WRONG: (
-            "a kernel reads other elements if its index splits a sum of a constant and of parts of "
-            "another split: `(i % 15 + 38) // 15` becomes `(i + 8) % 15 // 15 + 2`"
+            "a kernel reads other elements if its index splits a difference or another split: "
+            "`(63 - i) % 64` becomes `i % -64 * -1`, `(i + 12) // 7 % 4` becomes `(i + 7) // 7`"
         ),
     },
 )

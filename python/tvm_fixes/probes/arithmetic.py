@@ -151,7 +151,7 @@ def _split_stock() -> None:
     _split("default")
 
 
-def _split_joined() -> None:
+def _split_guarded() -> None:
     _split(pipeline())
 
 
@@ -173,7 +173,7 @@ register(
     SPLIT_INDICES,
     Probe(
         stock=_split_stock,
-        fixed=_split_joined,
+        fixed=_split_guarded,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )

@@ -19,7 +19,7 @@ from .transform import (
     GuardFloatArithmetic,
     GuardIntegerDivision,
     GuardLongLoops,
-    JoinSplitIndices,
+    GuardSplitIndices,
     LowerElementaryFunctions,
 )
 
@@ -31,4 +31,4 @@ def before_lowering() -> tuple[tvm.transform.Pass, ...]:
 
 def after_lowering() -> tuple[tvm.transform.Pass, ...]:
     """The passes to run last, on the kernels that compute shapes too."""
-    return GuardFloatArithmetic(), GuardIntegerDivision(), GuardLongLoops(), JoinSplitIndices()
+    return GuardFloatArithmetic(), GuardIntegerDivision(), GuardLongLoops(), GuardSplitIndices()

@@ -289,9 +289,10 @@ def vectorize_elementwise(
     variables = [loop.loop_var for loop in run.loops]
     # TVM's rounding to bfloat16 repeats the value, with the variables bound in it, and cannot be
     # vectorized. TVM also cannot store a vector of equal bfloat16 elements as integers.
-    is_equal = not uses(store.value, variables)
-    if str(store.value.ty) == "bfloat16" and (is_equal or contains(store.value, tvm.ir.Call)):
-        return None
+    if str(store.value.ty) == "bfloat16":
+        value = _simplified(store.value)
+        if not uses(value, variables) or contains(value, tvm.ir.Call):
+            return None
     lanes = lanes_of([run.extent], size, [str(store.value.ty)])
     if lanes is None:
         return None

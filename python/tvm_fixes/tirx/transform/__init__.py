@@ -17,8 +17,8 @@ from .decompose_reduction import DecomposeReduction
 from .guard_float_arithmetic import GuardFloatArithmetic
 from .guard_integer_division import GuardIntegerDivision
 from .guard_long_loops import GuardLongLoops
+from .guard_split_indices import GuardSplitIndices
 from .inline_elementwise import InlineElementwise
-from .join_split_indices import JoinSplitIndices
 from .lower_elementary_functions import LowerElementaryFunctions
 from .schedule_elementwise import ScheduleElementwise
 from .schedule_reductions import ScheduleReductions
@@ -29,8 +29,8 @@ __all__ = [
     "GuardFloatArithmetic",
     "GuardIntegerDivision",
     "GuardLongLoops",
+    "GuardSplitIndices",
     "InlineElementwise",
-    "JoinSplitIndices",
     "LowerElementaryFunctions",
     "ScheduleElementwise",
     "ScheduleReductions",

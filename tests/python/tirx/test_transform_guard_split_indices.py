@@ -10,11 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""JoinSplitIndices."""
+"""GuardSplitIndices."""
 
 from functools import partial
 
 import numpy as np
+import pytest
 import tvm
 import tvm.testing
 from hypothesis import given
@@ -28,54 +29,59 @@ from helpers.relax_modules import build, call, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support import switches
 from tvm_fixes.target import resolve
-from tvm_fixes.tirx.transform import JoinSplitIndices
-from tvm_fixes.tirx.transform.join_split_indices import FIX_ID
+from tvm_fixes.tirx.transform import GuardSplitIndices
+from tvm_fixes.tirx.transform.guard_split_indices import FIX_ID
 
 
 @I.ir_module
 class Before:
     @T.prim_func
-    def main(x: T.Buffer((15,), "float32"), y: T.Buffer((16,), "float32")):
+    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((16,), "float32")):
         for i in range(16):
-            y[i] = x[((i + 12) // 7 * 7 + (i + 5) % 7) % 15]
-            y[i] = x[((i + 7) // 7 % 2 * 7 + i % 7) // 3]
             y[i] = x[(i % 15 + 38) // 15]
+            y[i] = x[(15 - i) % 64]
+            y[i] = x[(2 - i) % 15]
+            y[i] = x[(2 - i) // 4 + 4]
+            y[i] = x[(i + 12) // 7 % 4]
 
 
 @I.ir_module
 class Expected:
     @T.prim_func
-    def main(x: T.Buffer((15,), "float32"), y: T.Buffer((16,), "float32")):
+    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((16,), "float32")):
         for i in range(16):
-            y[i] = x[(i + 12) % 15]
-            y[i] = x[(i + 7) % 14 // 3]
-            y[i] = x[T.truncdiv(i % 15 + 38, 15)]
+            y[i] = x[T.truncdiv(T.truncmod(i, 15) + 38, 15)]
+            y[i] = x[T.truncmod(15 - i, 64)]
+            y[i] = x[T.truncmod(T.truncmod(2 - i, 15) + 15, 15)]
+            y[i] = x[T.truncdiv(2 - i - T.truncmod(T.truncmod(2 - i, 4) + 4, 4), 4) + 4]
+            y[i] = x[T.truncmod(T.truncdiv(i + 12, 7), 4)]
 
 
 @I.ir_module
-class Apart:
-    """Parts of different indices and sizes without a constant, and a negative index."""
+class Right:
+    """Indices that TVM simplifies to equal ones."""
 
     @T.prim_func
-    def main(x: T.Buffer((15,), "float32"), y: T.Buffer((16,), "float32")):
+    def main(x: T.Buffer((4, 15), "float32"), y: T.Buffer((16,), "float32")):
         for i in range(16):
-            y[i] = x[(i // 7 * 7 + i % 5) % 15] + x[(i % 5 - 7) % 15]
+            y[i] = x[i // 15, i % 15] + x[0, (i // 7 * 7 + i % 5) % 15]
+            y[i] = x[(i + 12) // 15, (i + 12) % 15]
 
 
-def joined(mod):
+def guarded(mod):
     with tvm.target.Target("llvm"):
-        return JoinSplitIndices()(mod)
+        return GuardSplitIndices()(mod)
 
 
 def test_before_and_after():
-    tvm.ir.assert_structural_equal(joined(Before), Expected)
-    assert joined(Expected).same_as(Expected)
-    assert joined(Apart).same_as(Apart)
+    tvm.ir.assert_structural_equal(guarded(Before), Expected)
+    assert guarded(Expected).same_as(Expected)
+    assert guarded(Right).same_as(Right)
 
 
 def test_the_switch_leaves_it(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
-    assert joined(Before).same_as(Before)
+    assert guarded(Before).same_as(Before)
 
 
 def test_the_last_vector_of_a_reshape():
@@ -88,7 +94,24 @@ def test_the_last_vector_of_a_reshape():
         np.testing.assert_array_equal(got.ravel(), x.ravel())
 
 
-# The size of a part, the number of them or 0, two offsets, a divisor, and whether it divides.
+@pytest.mark.parametrize("target", ("llvm", "haswell"))
+def test_the_last_of_equal_elements(target):
+    """ONNX's select_last_index reverses the reshaped data."""
+    mod = build(
+        {"x": tensor(4, 8, 2, dtype="int32")},
+        lambda b, x: relax.op.argmax(
+            b.emit(relax.op.flip(b.emit(relax.op.reshape(x, (64, 1))), 0)), 0
+        ),
+    )
+    machine = "llvm" if target == "llvm" else {"kind": "llvm", "mcpu": target}
+    executable = relax.build(mod, tvm.target.Target(machine), relax_pipeline=pipeline())
+    x = np.zeros((4, 8, 2), "int32")
+    x[1, 2, 1] = x[2, 0, 0] = 1
+    assert call(relax.VirtualMachine(executable, tvm.cpu()), "main", x) == [63 - 32]
+
+
+# The size of a part, the number of them or 0, two offsets, a divisor, and two choices: whether the
+# index is divided, and whether it is negated.
 INDICES = st.tuples(
     st.integers(2, 9),
     st.sampled_from((0, 0, 3, 4)),
@@ -96,15 +119,18 @@ INDICES = st.tuples(
     st.integers(0, 40),
     st.integers(2, 20),
     st.booleans(),
+    st.booleans(),
 )
 
 
 def index_of(drawn, i):
     """An index that is split, joined and split again; of an integer or an expression."""
-    size, count, offset, more, divisor, divides = drawn
+    size, count, offset, more, divisor, divides, negates = drawn
     high = (i + offset) // size
     low = (i + offset % size) % size
     joined = (high % count if count else high) * size + low + more
+    if negates:
+        return (90 - joined) // divisor + 45 if divides else (90 - joined) % divisor
     return joined // divisor if divides else joined % divisor
 
 
@@ -122,7 +148,7 @@ def test_random_indices(drawn):
         function = te.create_prim_func([data, result])
         functions[f"f{number}"] = function.with_attr("global_symbol", f"f{number}")
     with tvm.target.Target("llvm"):
-        library = tvm.compile(JoinSplitIndices()(tvm.IRModule(functions)), "llvm")
+        library = tvm.compile(GuardSplitIndices()(tvm.IRModule(functions)), "llvm")
     x = np.arange(128, dtype="float32")
     for number, one in enumerate(drawn):
         got = tvm.runtime.tensor(np.zeros(32, "float32"))

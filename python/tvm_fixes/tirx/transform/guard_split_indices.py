@@ -1,0 +1,231 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""GuardSplitIndices: hide an index that TVM's simplifier would change.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A quotient or remainder of a difference, such as ``(63 - i) % 64``, of a quotient of a sum with
+    a constant, such as ``(i + 12) // 7 % 4``, or of a sum of a constant and a quotient or
+    remainder, such as ``(i % 15 + 38) // 15``.  Reversed, padded and reshaped tensors have such
+    indices.
+Symptom
+    The kernel silently reads other elements.
+Mechanism
+    IterMapSimplify, which FlattenBuffer uses to simplify indices, moves the constant into an inner
+    quotient or remainder, or drops it: the examples become ``i % -64 * -1``, ``(i + 7) // 7`` and
+    ``(i + 8) % 15 // 15 + 2``.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``split-indices``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlockRealize
+from tvm.sym import Analyzer, iter_map_simplify
+from tvm_ffi import structural_map, structural_mutate, structural_walk
+
+from ...fixes.elements import SPLIT_INDICES as FIX_ID
+from ..loop_nest import substitute
+from ..util import contains, prim_func_pass
+
+_SPLITS = (tirx.FloorDiv, tirx.FloorMod)
+_TERMS = (tirx.Add, tirx.Sub, tirx.Mul)
+_TRUNCATED = {tirx.FloorDiv: tirx.truncdiv, tirx.FloorMod: tirx.truncmod}
+
+# The iterations for which to compare an index with what TVM makes of it.  A wrong constant shows
+# in most of them.
+_SAMPLES = 256
+_MAX_SYMBOL = 40
+
+
+def GuardSplitIndices() -> tvm.transform.Pass:
+    """Hide the quotients and remainders of an index that IterMapSimplify would change.
+
+    Before::
+
+        y[i] = x[(63 - i) % 64]
+        z[i] = x[(2 - i) % 15]
+
+    and after::
+
+        y[i] = x[truncmod(63 - i, 64)]
+        z[i] = x[truncmod(truncmod(2 - i, 15) + 15, 15)]
+
+    For a non-negative number, ``truncmod`` equals ``%``.  The pass simplifies each index that has a
+    split and a constant as FlattenBuffer does, and compares the two for random iterations.  An
+    index that stays the same for all of them is not changed, because other passes understand it
+    better.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs.  Run it after all schedules.
+    """
+    return prim_func_pass("GuardSplitIndices", FIX_ID, _guard, any_target=True)
+
+
+def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
+    if not _may_be_misread(function.body):
+        return function
+    iterations = _Iterations.of(function.body)
+
+    def guard_load(
+        load: tvm.ir.TensorLoad, mutator: tvm_ffi.structural.StructuralMutator
+    ) -> tirx.Expr:
+        if iterations.is_misread(load):
+            load = tirx.BufferLoad(load.source, [iterations.hide(index) for index in load.indices])
+        return mutator.default_mutate(load)
+
+    def guard_store(
+        store: tirx.BufferStore, mutator: tvm_ffi.structural.StructuralMutator
+    ) -> tirx.Stmt:
+        if iterations.is_misread(tirx.BufferLoad(store.buffer, store.indices)):
+            indices = [iterations.hide(index) for index in store.indices]
+            store = tirx.BufferStore(store.buffer, store.value, indices)
+        return mutator.default_mutate(store)
+
+    rewrites = ((tvm.ir.TensorLoad, guard_load), (tirx.BufferStore, guard_store))
+    body = structural_mutate(function.body, rewrites)
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+@dataclass
+class _Iterations:
+    """The loops of a PrimFunc, and random iterations of them."""
+
+    loops: dict[tirx.Var, tvm.ir.Range] = field(default_factory=dict)
+    bindings: dict[tirx.Var, tirx.Expr] = field(default_factory=dict)
+    analyzer: Analyzer = field(default_factory=Analyzer)
+    samples: dict[tirx.Var, Any] = field(default_factory=dict)
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @classmethod
+    def of(cls, body: tirx.Stmt) -> "_Iterations":
+        new = cls()
+        structural_walk(body, [(tirx.For, new._add_loop), (SBlockRealize, new._add_block)])
+        return new
+
+    def is_misread(self, access: tvm.ir.TensorLoad) -> bool:
+        """Whether TVM's simplifier changes the position of an access, or may do so."""
+        if not any(_may_be_misread(index) for index in access.indices):
+            return False
+        if access.source.strides:
+            return True
+        position = _position(access)
+        while contains(position, tirx.Var, lambda var: var in self.bindings):
+            position = substitute(position, self.bindings)
+        loops = {v: r for v, r in self.loops.items() if contains(position, tirx.Var, v.same_as)}
+        try:
+            (simplified,) = iter_map_simplify([position], loops)
+            return bool((self._evaluate(position) != self._evaluate(simplified)).any())
+        except (tvm.error.InternalError, _UnknownError):
+            return True
+
+    def hide(self, index: tirx.Expr) -> tirx.Expr:
+        """Hide the quotients and remainders of `index` from IterMapSimplify."""
+        return structural_map(index, (_SPLITS, self._hide_split))
+
+    def _hide_split(self, node: tirx.Expr) -> tirx.Expr:
+        if not self.analyzer.can_prove(node.b > 0):
+            return node
+        if self.analyzer.can_prove(node.a >= 0):
+            return _TRUNCATED[type(node)](node.a, node.b)
+        remainder = tirx.truncmod(tirx.truncmod(node.a, node.b) + node.b, node.b)
+        if isinstance(node, tirx.FloorMod):
+            return remainder
+        return tirx.truncdiv(node.a - remainder, node.b)
+
+    def _add_loop(self, loop: tirx.For) -> None:
+        bounds = tvm.ir.Range.from_min_extent(loop.min, loop.extent)
+        if loop.loop_var not in self.loops:
+            self.loops[loop.loop_var] = bounds
+            self.analyzer.bind(loop.loop_var, bounds)
+
+    def _add_block(self, realize: SBlockRealize) -> None:
+        for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            self.bindings[iterator.var] = value
+            self.analyzer.bind(iterator.var, iterator.dom, allow_override=True)
+
+    def _evaluate(self, expr: tirx.Expr) -> Any:
+        """The values of an integer expression in all samples."""
+        if isinstance(expr, tirx.IntImm):
+            return np.int64(expr.value)
+        if isinstance(expr, tirx.Var):
+            return self._sample(expr)
+        if isinstance(expr, tirx.Cast):
+            return self._evaluate(expr.value)
+        operator = _OPERATORS.get(type(expr))
+        if operator is None:
+            raise _UnknownError
+        return operator(self._evaluate(expr.a), self._evaluate(expr.b))
+
+    def _sample(self, var: tirx.Var) -> Any:
+        if var not in self.samples:
+            low, end = np.int64(1), np.int64(_MAX_SYMBOL)
+            if var in self.loops:
+                low = self._evaluate(self.loops[var].min)
+                end = low + np.maximum(self._evaluate(self.loops[var].extent), 1)
+            self.samples[var] = self.random.integers(low, end, _SAMPLES)
+        return self.samples[var]
+
+
+def _position(access: tvm.ir.TensorLoad) -> tirx.Expr:
+    """The position of an element in memory, in the dtype of the indices, as in FlattenBuffer."""
+    position, *rest = access.indices
+    for index, extent in zip(rest, access.source.shape[1:], strict=True):
+        position = position * extent + index
+    return position
+
+
+class _UnknownError(Exception):
+    """An expression that :class:`_Iterations` does not evaluate."""
+
+
+def _truncated_quotient(a: Any, b: Any) -> Any:
+    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+
+
+_OPERATORS: dict[type[tirx.Expr], Callable[[Any, Any], Any]] = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.Min: np.minimum,
+    tirx.Max: np.maximum,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.mod,
+    tirx.Div: _truncated_quotient,
+    tirx.Mod: np.fmod,
+}
+
+
+def _may_be_misread(node: tvm.Object) -> bool:
+    """Whether `node` contains a quotient or remainder of a shifted or negated number."""
+    return contains(node, _SPLITS, lambda split: contains(split.a, _TERMS, _is_shift))
+
+
+def _is_shift(node: tirx.Expr) -> bool:
+    """Whether `node` adds a constant, subtracts, or multiplies by a negative constant."""
+    constants = [term.value for term in (node.a, node.b) if isinstance(term, tirx.IntImm)]
+    if isinstance(node, tirx.Mul):
+        return any(value < 0 for value in constants)
+    return isinstance(node, tirx.Sub) or any(constants)
