@@ -12,6 +12,7 @@
 # and limitations under the License.
 
 import numpy as np
+import onnx.parser
 import pytest
 import tvm
 import tvm.testing
@@ -21,6 +22,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
 from helpers.relax_modules import build, run, tensor
+from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.tirx.transform import InlineElementwise
@@ -280,6 +282,24 @@ def test_the_epilogue_of_a_matmul_is_fused_into_its_tiles(rows):
     data = np.random.default_rng(0).standard_normal((rows or 9, 24)).astype("float32")
     want = torch.nn.functional.gelu(torch.from_numpy(data @ weight + bias)).numpy()
     np.testing.assert_allclose(run(mod, data, pipeline=pipeline()), want, rtol=1e-5, atol=1e-4)
+
+
+def test_the_condition_of_a_tile_stays() -> None:
+    """TVM cannot prove that the rows of the product, the last of each three, are positive."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 23]>
+        slice (float[m,16,3,1] x, float[1,19] w) => (float[a,b,c,d] y)
+        <int64[1] begin = {-1}, int64[1] end = {9223372036854775807}, int64[1] axis = {0},
+         int64[1] step = {3}> {
+           last = Slice (x, begin, end, axis, step)
+           y = MatMul (last, w)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 16, 3, 1)).astype("float32")
+    w = rng.standard_normal((1, 19)).astype("float32")
+    got = run(from_onnx(model), x, w, pipeline=pipeline())
+    np.testing.assert_allclose(got, x[-1::3] @ w, rtol=1e-6)
 
 
 if __name__ == "__main__":

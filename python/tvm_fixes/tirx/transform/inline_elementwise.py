@@ -31,8 +31,9 @@ How to remove
 from collections.abc import Callable
 
 import tvm
+import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock, Schedule, ScheduleError
+from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
@@ -107,8 +108,42 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
                 for reader in readers:
                     steps[reader] = max(steps[reader], steps[name] + 1)
         elif _follows_tiles(schedule, block) or _reshapes_transposed(schedule, block):
-            is_changed |= _try_step(schedule.reverse_compute_inline, block)
+            inlined = _inline_into_producer(schedule, block)
+            is_changed |= inlined is not None
+            schedule = inlined or schedule
     return schedule.mod["main"] if is_changed else function
+
+
+def _inline_into_producer(schedule: Schedule, consumer: SBlockRV) -> Schedule | None:
+    """A schedule with `consumer` inlined into its producer; None if TVM rejects that.
+
+    reverse_compute_inline replaces the condition of the producer's block by one that it cannot
+    prove of the consumer's.  Such a schedule is rejected: it would write beyond the result.
+    """
+    (producer,) = schedule.get_producers(consumer)
+    name = schedule.get(producer).name_hint
+    condition = _condition_of(schedule, name)
+    inlined = schedule.copy()
+    copied = inlined.get_sblock(schedule.get(consumer).name_hint)
+    if not _try_step(inlined.reverse_compute_inline, copied):
+        return None
+    if isinstance(condition, tirx.IntImm):
+        return inlined
+    kept = _condition_of(inlined, name)
+    return inlined if tvm_ffi.structural_equal(condition, kept, map_free_vars=True) else None
+
+
+def _condition_of(schedule: Schedule, name: str) -> tirx.Expr:
+    """The condition under which the block called `name` runs."""
+    found: list[tirx.Expr] = []
+
+    def look(realize: SBlockRealize) -> None:
+        if realize.block.name_hint == name:
+            found.append(realize.predicate)
+
+    structural_walk(schedule.mod["main"].body, (SBlockRealize, look))
+    (condition,) = found
+    return condition
 
 
 def _try_step(step: Callable[[SBlockRV], None], block: SBlockRV) -> bool:
