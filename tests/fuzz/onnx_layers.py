@@ -90,6 +90,9 @@ def pool(graph: Graph) -> None:
     if isinstance(pads, list):
         # ONNX does not specify the mean of a window without data.
         attributes["pads"] = [min(p, k - 1) for p, k in zip(pads, 2 * kernel, strict=True)]
+    if "auto_pad" not in attributes and _exceeds_data(value, kernel, attributes):
+        # ONNX Runtime and shape inference round the negative number of windows up.
+        return
     # ONNX Runtime computes pads without dilation.
     if (graph.opset < 19 and name != "MaxPool") or "auto_pad" in attributes:
         attributes.pop("dilations", None)
@@ -104,6 +107,16 @@ def pool(graph: Graph) -> None:
     outputs = 2 if name == "MaxPool" and value.exact and graph.chance(0.2) else 1
     exact = name == "MaxPool"
     graph.add(name, [value], outputs=outputs, exact=exact, limit=20000, nonempty=True, **attributes)
+
+
+def _exceeds_data(value: Value, kernel: list[int], attributes: dict[str, object]) -> bool:
+    """Whether a window is longer than the padded data."""
+    spatial = len(kernel)
+    pads = list(attributes.get("pads", [0] * (2 * spatial)))  # type: ignore[call-overload]
+    dilations = list(attributes.get("dilations", [1] * spatial))  # type: ignore[call-overload]
+    padded = (d + p + q for d, p, q in zip(value.shape[2:], pads, pads[spatial:], strict=False))
+    windows = ((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    return any(window > extent for window, extent in zip(windows, padded, strict=True))
 
 
 def multiply(graph: Graph) -> None:

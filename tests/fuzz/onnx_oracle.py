@@ -192,7 +192,8 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
         arrays = [operands[name] for name in node.input if name]
         try:
             return [_CORRECTED[node.op_type](*arrays, **attributes)]
-        except RuntimeError:  # PyTorch rejects windows larger than the data
+        except (RuntimeError, ValueError):
+            # PyTorch rejects windows larger than the data, NumPy operands that do not broadcast.
             return None
     if node.op_type in _CHANNELWISE:
         data, *parameters = (operands[name] for name in node.input if name)
