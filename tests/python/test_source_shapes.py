@@ -84,7 +84,7 @@ def test_expressions_of_onnx_dims():
     with pytest.raises(Exception, match="match_cast error"):
         compiled.run(np.ones((2, 3), "float32"), np.ones((12, 9), "float32"))
     assert compile_model(both, shapes={"x": (4, 5)}).inputs[1].shape == (14, 25)
-    # If no dim is a symbol of the expression alone, the expression becomes a name.
+    # If no dim is only a symbol of the expression, the expression becomes a name.
     assert compile_model(model([3], ["2*n"])).inputs[1].shape == ("2*n",)
 
 

@@ -100,8 +100,8 @@ class Rearrangement {
   Array<ObjectRef> Extents() const;
 
   /*!
-   * \brief The common factors of atoms and axes of `shape`, in order, or std::nullopt if there are
-   *        none.
+   * \brief The common factors of atoms and axes of `shape`, in order, or std::nullopt if they
+   *        have no common factors.
    */
   std::optional<std::vector<Factor>> FactorAtoms(const Array<ObjectRef>& shape) const;
 

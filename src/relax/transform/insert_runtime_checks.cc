@@ -348,7 +348,7 @@ class CheckInserter : public Mutator {
   RuntimeChecks checks_;
 };
 
-/*! \brief Insert checks into a function. Returns the function itself if there are none. */
+/*! \brief Insert checks into a function. Returns the function itself if it needs no check. */
 ObjectRef InsertChecks(const ObjectRef& function, const ObjectRef& mod, Verifier* verifier) {
   static const GlobalFunction with_attr("ir.BaseFuncWithAttr");
   auto view = As<FunctionView>(function);

@@ -24,8 +24,8 @@
 #include <string.h>
 #include <tvm/ffi/c_api.h>
 
-#define MOST_TENSORS 16
-#define MOST_AXES 8
+#define MAX_TENSORS 16
+#define MAX_AXES 8
 #define ALIGNMENT 64
 
 typedef struct {
@@ -78,15 +78,15 @@ static int64_t read_int(FILE* file) {
 }
 
 int main(int count, char** arguments) {
-  static DLTensor tensors[MOST_TENSORS];
-  static int64_t shapes[MOST_TENSORS][MOST_AXES];
-  static long starts[MOST_TENSORS];
-  static size_t sizes[MOST_TENSORS];
-  static TVMFFIAny args[MOST_TENSORS];
+  static DLTensor tensors[MAX_TENSORS];
+  static int64_t shapes[MAX_TENSORS][MAX_AXES];
+  static long starts[MAX_TENSORS];
+  static size_t sizes[MAX_TENSORS];
+  static TVMFFIAny args[MAX_TENSORS];
   FILE* file = count == 2 ? fopen(arguments[1], "r+b") : NULL;
   if (file == NULL) return 2;
   int32_t tensor_count = (int32_t)read_int(file);
-  if (tensor_count > MOST_TENSORS) return 2;
+  if (tensor_count > MAX_TENSORS) return 2;
   for (int32_t i = 0; i < tensor_count; ++i) {
     DLTensor* tensor = &tensors[i];
     tensor->device.device_type = kDLCPU;
@@ -94,7 +94,7 @@ int main(int count, char** arguments) {
     tensor->dtype.bits = (uint8_t)read_int(file);
     tensor->dtype.lanes = 1;
     tensor->ndim = (int32_t)read_int(file);
-    if (tensor->ndim > MOST_AXES) return 2;
+    if (tensor->ndim > MAX_AXES) return 2;
     tensor->shape = shapes[i];
     sizes[i] = tensor->dtype.bits / 8;
     for (int32_t axis = 0; axis < tensor->ndim; ++axis) {

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Counts of activation transforms and of operators."""
+"""Counts of layout transforms and of operators."""
 
 import numpy as np
 import pytest

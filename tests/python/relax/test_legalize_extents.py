@@ -71,7 +71,7 @@ def test_extents_that_are_known_to_differ_are_rejected(name):
 
 @pytest.mark.parametrize("index", ["int8", "int16", "int64"])
 def test_extents_that_differ_at_run_time_are_an_error(index):
-    # The others are of wider indices alone.
+    # The other operators take only wider indices.
     names = CASES if index == "int64" else ("scatter_elements", "index_put")
     cases = {name: CASES[name] for name in names}
     mods = {

@@ -282,9 +282,9 @@ class TestListed:
 N, C = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("c", "int64")
 NOT_POSSIBLE = {
     "channels are no multiple": ({"channels": 6}, ("NC*4c", "OI*")),
-    "channels of the kernel are no multiple": ({"channels": 6}, ("NC*", "OI*4i")),
-    "result's channels are no multiple": ({"out_channels": 6}, ("NC*4c", "OI*4i")),
-    "result alone is packed": ({"out_channels": 6}, ("NC*", "OI*", "NC*4c")),
+    "kernel channels are not a multiple": ({"channels": 6}, ("NC*", "OI*4i")),
+    "result channels are not a multiple": ({"out_channels": 6}, ("NC*4c", "OI*4i")),
+    "only the result is packed": ({"out_channels": 6}, ("NC*", "OI*", "NC*4c")),
     "a block would hold two groups": ({"groups": 4}, ("NC*4c", "OI*2i2o")),
     "a block of the kernel would hold two groups": ({"groups": 4}, ("NC*2c", "OI*4o4i")),
     "a block of the result would hold two groups": (

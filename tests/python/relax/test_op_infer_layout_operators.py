@@ -315,7 +315,7 @@ STEPS = (
     "where",
     "squeeze",
 )
-MOST_ELEMENTS, MOST_AXES = 4000, 6
+MAX_ELEMENTS, MAX_AXES = 4000, 6
 
 
 @st.composite
@@ -339,8 +339,8 @@ def random_graph(draw):
                 x = step(draw, x, dims)
             x = builder.emit(op.clip(x, -4, 4))
             if (
-                len(x.ty.shape) <= MOST_AXES
-                and np.prod([int(d) for d in x.ty.shape]) <= MOST_ELEMENTS
+                len(x.ty.shape) <= MAX_AXES
+                and np.prod([int(d) for d in x.ty.shape]) <= MAX_ELEMENTS
             ):
                 values.append(x)
         out = values[-1]
