@@ -15,8 +15,8 @@
 ``speed`` compares compiled models with PyTorch, ONNX Runtime and TVM: see docs/performance.md.
 Each other benchmark compares implementations of one task in one process. The implementations take
 turns. The tables show the median and the range of the times, and the median and the quartiles of
-the ratio to the first implementation in the same turn. A benchmark may check a comparison, and
-fails if it exceeds a limit.
+the ratio to the first implementation in the same turn. A benchmark may limit the ratio of a
+comparison, and fails if the ratio exceeds the limit.
 """
 
 import argparse

@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The cases: a PyTorch module with random weights, and its inputs.
+"""The benchmark cases: PyTorch modules with random weights, and their inputs.
 
-Each process that needs a case makes it again, from the same seed. Each module returns one tensor.
+Each process that needs a case builds it from the same seed. Each module returns one tensor.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Case:
     group : str
         One of :data:`GROUPS`.
     factory : callable
-        Makes the module and its inputs, from PyTorch's global random numbers.
+        Makes the module and its inputs with PyTorch's global random number generator.
     """
 
     name: str

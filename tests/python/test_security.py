@@ -52,7 +52,7 @@ class Payload:
 
 
 class Dynamic(nn.Module):
-    """Exports with symbols, guards and expressions, and structures of arguments and results."""
+    """Its export has symbols, guards, expressions, and nested arguments and results."""
 
     def __init__(self):
         super().__init__()
@@ -117,7 +117,7 @@ class Layers(nn.Module):
 
 
 def rewrite(data, path, change=(), remove=()):
-    """Write the archive `data` to `path` with some members changed: bytes, or an edit of JSON."""
+    """Write the archive `data` to `path`; `change` has new bytes or a JSON edit per member."""
     change = dict(change)
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(path, "w") as target:
         root = source.namelist()[0].partition("/")[0]
@@ -153,7 +153,7 @@ def graph_of(document):
 
 
 def replace(text, by):
-    """An edit that replaces `text` by `by` in the JSON."""
+    """Return an edit that replaces `text` with `by` in the JSON."""
 
     def edit(document):
         changed = json.loads(json.dumps(document).replace(json.dumps(text), json.dumps(by)))
@@ -381,7 +381,7 @@ class TestProgramsOfPyTorch:
         assert f"{MODEL}: duplicate key" in fails(path)
 
     def test_a_file_is_opened_once(self, dynamic, tmp_path, monkeypatch):
-        """A file that replaces it meanwhile is not read."""
+        """A file that replaces it in the meantime is not read."""
         path = tmp_path / "model.pt2"
         path.write_bytes(dynamic)
         check = pt2._check_format
@@ -404,7 +404,7 @@ class TestProgramsOfPyTorch:
         ]
         assert len(aten) > 250
         refused = {".".join(pair) for pair in aten if not is_safe(*pair)}
-        # Non-dense layouts, and writes to statistics of any length.
+        # These use non-dense layouts, or write to statistics of unchecked length.
         assert refused == {
             "_native_batch_norm_legit_functional.default",
             "_sparse_addmm.default",
@@ -437,7 +437,7 @@ class TestProgramsOfPyTorch:
 
 
 def onnx_with_weight(folder, location, elements=4):
-    """A model whose weight lies in the file `location`."""
+    """A model whose weight is stored in the file `location`."""
     weight = onnx.TensorProto(name="w", data_type=1, dims=[elements])
     weight.data_location = onnx.TensorProto.EXTERNAL
     weight.external_data.add(key="location", value=str(location))

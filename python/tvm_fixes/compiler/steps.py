@@ -58,13 +58,13 @@ def import_model(source: Source, static: bool) -> tuple[tvm.IRModule, Origins, l
         if static:
             _check_static(mod["main"])
         origins = Origins(mod, source.parameters())
-    # Libraries issue their deprecation warnings as other classes or subclasses.
+    # Exactly UserWarning: libraries issue deprecation warnings as other classes or as subclasses.
     texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
     return mod, origins, list(dict.fromkeys(texts))
 
 
 def scratch_for(source: Source, weights: str) -> Scratch | None:
-    """A file for large constants during the compilation; None if the weights go inside."""
+    """A file for large constants during compilation; None if the library stores the weights."""
     if not are_outside(weights, source.parameter_bytes):
         return None
     scratch = Scratch()

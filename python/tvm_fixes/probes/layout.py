@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Probes of layout conversion; most count the permutes that ConvertLayout leaves."""
 
-# TVMScript annotates with calls.
+# TVMScript uses calls as type annotations.
 # mypy: disable-error-code="valid-type"
 
 import re
@@ -67,7 +67,7 @@ def _convert_to_nhwc(module: tvm.IRModule) -> tvm.IRModule:
 
 def _check_in_nhwc(module: tvm.IRModule, x: np.ndarray, expected: np.ndarray) -> None:
     """Check the results, and that only the input and the output are permuted."""
-    # With the fixes on, this also removes identities.
+    # With the fixes on, PrepareLayout also removes identity transforms.
     converted = PrepareLayout()(_convert_to_nhwc(module))
     count = len(activation_transforms(converted))
     assert count == 2, f"{count} permutes of activations, expected 2"

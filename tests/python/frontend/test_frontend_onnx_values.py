@@ -37,7 +37,7 @@ from tvm_fixes.frontend.onnx.values import extents_of
 from tvm_fixes.support import switches
 
 _DATA = {"relax.shape_to_tensor", "relax.reshape", "relax.astype", "relax.add"}
-"""What makes a tensor of symbols; additions, of negative numbers, which no shape holds."""
+"""Operators that make a tensor of symbols. Negative numbers need an add: no shape holds them."""
 
 _PRELUDE = """
     s = Shape(x)  t = Shape(w)  n0 = Gather(s, zero)  n = Gather(s, first)  m = Gather(s, last)
@@ -145,7 +145,7 @@ EVALUATED = {
 
 
 def evaluations() -> onnx.ModelProto:
-    """All of :data:`EVALUATED` in one graph, each with an output of its name."""
+    """All of :data:`EVALUATED` in one graph, each with an output named after it."""
     lines, outputs = [_PRELUDE], []
     for name, text in EVALUATED.items():
         own = {made for made in re.findall(r"(\w+)(?=[\w, ]* = )", text) if len(made) == 1}
@@ -243,7 +243,7 @@ def test_reshape_to_a_computed_shape(text: str, shape: str) -> None:
 
 
 def test_negative_sizes() -> None:
-    """A shape has no negative extents, so a computed size that is negative is no part of one."""
+    """A shape has no negative extents, so a negative computed size is not part of a shape."""
     model = text_model(
         "(float[4, n, n] x) => (int64 y) <int64 four = {-4}> { s = Size(x)  y = Sub(four, s) }"
     )
@@ -262,7 +262,7 @@ def test_equal_shapes_of_two_inputs() -> None:
 
 
 def test_mask_of_an_expanded_shape() -> None:
-    """``Expand`` as PyTorch's exporters write it: -1 stands for the extent that is there."""
+    """``Expand`` as PyTorch's exporters write it: -1 stands for the existing extent."""
     model = text_model(
         "(float[n, 4] x, float[1, 4] w) => (float[n, 4] y) "
         "<int64[1] two = {2}, int64 minus = {-1}> {"
@@ -308,7 +308,7 @@ def test_undefined_name() -> None:
 
 
 class ReflectionPadAndSqueeze(nn.Module):
-    """What PyTorch exports as pads that are computed, and an If over two ranks."""
+    """PyTorch exports this with computed pads, and with an If whose branches differ in rank."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -353,7 +353,7 @@ def test_reflection_pad_and_squeeze_of_torchscript(
 
 @pytest.mark.parametrize("seed", sample(range(2000), 12))
 def test_random_graph(coverage_table: CoverageTables, seed: int) -> None:
-    """What is not rejected when it is imported is what ONNX Runtime gives."""
+    """A graph that is not rejected on import gives ONNX Runtime's outputs."""
     sizes = EMPTY_SIZES if seed % 2 else SIZES
     model, expected = random_shape_graph(seed, sizes)
     refusal = ""

@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``docs/fixes.md``: the fixes by what a user of stock TVM sees.
+"""Writes ``docs/fixes.md``, which groups the fixes by what a user of stock TVM sees.
 
-``python tests/python/helpers/fixes_page.py > docs/fixes.md`` writes it anew.
+``python tests/python/helpers/fixes_page.py > docs/fixes.md`` updates it.
 """
 
 import re
@@ -88,7 +88,7 @@ def page() -> str:
 def errors(fix: Fix) -> Iterator[tuple[Symptom, str]]:
     """Yield the errors of the probe of `fix`, each with its symptom.
 
-    An assertion of the probe itself is not one.
+    An assertion of the probe itself is not one of TVM's errors.
     """
     if fix.kind is Kind.ENVIRONMENT:
         return
@@ -110,7 +110,7 @@ def _row(fix: Fix, symptom: Symptom) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Escape Markdown markup in `text`, which is outside of code."""
+    """Escape the Markdown markup in `text`, except in code."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"([*_|<\[\]])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)

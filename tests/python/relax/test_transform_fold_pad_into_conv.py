@@ -149,7 +149,7 @@ def test_in_a_branch():
 
 @given(st.data())
 def test_ranks_and_layouts(data):
-    """Random paddings of the model and of the convolution."""
+    """Random pads before a convolution that has random padding of its own."""
     rank = data.draw(st.integers(1, 3), "rank")
     axes = "DHW"[-rank:]
     layout = data.draw(st.sampled_from([f"NC{axes}", f"N{axes}C"]), "layout")

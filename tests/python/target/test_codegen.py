@@ -40,7 +40,7 @@ def test_a_broken_module_is_compiled_again() -> None:
     with switches.collect() as used:
         got = run(few(), x.numpy())
     assert FIX_ID in used
-    # An average of two rows, those in front of the data left out.
+    # The average of two rows, without the rows before the data.
     rows = F.avg_pool2d(x, (1, 3), stride=1, padding=(0, 1), count_include_pad=False)
     pairs = ((rows[:, :, i] + rows[:, :, i + 2]) / 2 for i in (0, 1))
     want = torch.stack([rows[:, :, 1], *pairs], 2)

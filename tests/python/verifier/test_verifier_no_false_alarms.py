@@ -75,7 +75,7 @@ class VerifyAfterPasses:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A small model of random weights.
+    """A small model with random weights.
 
     Attributes
     ----------
@@ -317,7 +317,7 @@ def module_of(name: str, shapes: str) -> tvm.IRModule:
         return imported_architecture(name, shapes)
     if shapes == "static":
         return imported(name, "torch", shapes)
-    # A symbol that occurs only in a multiple cannot be solved, and is an error.
+    # A symbol that occurs only in a multiple cannot be solved for, which is an error.
     dims = {axis: dim for axis, dim in CONVERTED[name].dims().items() if not hasattr(dim, "root")}
     program = torch.export.export(*instance(name, shapes), dynamic_shapes=(dims,))
     return from_exported_program(program)

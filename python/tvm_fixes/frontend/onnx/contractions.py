@@ -42,7 +42,7 @@ __all__ = ["check_einsum", "check_gemm", "check_matmul"]
 def check_matmul(node: Node, convert: Converter) -> relax.Expr:
     """Convert a MatMul after checking that its inner extents are equal.
 
-    The model checks symbolic extents at run time, here and in the functions below.
+    As in the functions below, the model checks symbolic extents at run time.
 
     Raises
     ------

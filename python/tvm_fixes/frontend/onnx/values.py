@@ -24,6 +24,12 @@ Symptom
 Mechanism
     TVM knows the value of an operand only if its Relax expression is a constant, a ShapeExpr or a
     scalar, and most operators return none of these; Equal compares an IntImm with a Python int.
+Relation to the native shape values
+    ``src/relax/analysis/shape_values.h`` follows values through the Relax calls of a finished
+    function, for passes.  The importer cannot use it: it needs the value before there is a call,
+    since TVM's converters reject the operands that ONNX's shape arithmetic is made of.  ONNX also
+    has operators without a Relax counterpart, semantics that depend on the opset, and dtypes that
+    the native values do not keep: they store integers as int64.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file,
     ``evaluate*.py``, ``operation.py``, their tests and the fix id ``onnx-shape-values``.

@@ -31,9 +31,9 @@ Symptom
     0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, and ``sign`` and ``negative`` of unsigned
     integers do not build.
 Mechanism
-    1 is added to an exponential that is much smaller, or subtracted from one close to 1;
+    The formulas add 1 to a much smaller exponential, or subtract 1 from an exponential near 1;
     exponentials overflow; each step of a gelu is rounded to 16 bits; quotients are rounded before
-    the floor.  Scalar constants in a kernel are folded, 0 times an element to 0.  bfloat16 is
+    the floor.  Scalar constants in a kernel are folded, so 0 times an element is 0.  bfloat16 is
     computed in float32, and casts between the two are dropped.  The sign of unsigned integers uses
     a -1 of their dtype, and TVM marks unsigned 32-bit and 64-bit arithmetic as never wrapping
     around in LLVM (``nuw``).

@@ -17,8 +17,8 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A call with layouts other than data NCHW, kernel IOHW, output NCHW (in 2-D), as ConvertLayout
-    makes, blocked (NCHW4c) or not.
+    A call whose layouts are not NCHW for data and output, and IOHW for the kernel (in 2-D).
+    ConvertLayout makes such calls, with and without blocked layouts (NCHW4c).
 Symptom
     LegalizeOps returns the call unchanged, and the build fails with ``CodeGenVM cannot emit this
     Relax operator directly``. The one layout that is lowered runs up to two hundred times slower
@@ -31,11 +31,11 @@ How to remove
     When TVM lowers every layout that its type rule accepts, delete this file, its test and the fix
     id ``conv-transpose-legalize``.
 
-The lowering here gathers (the derivation is at :meth:`ConvTransposeAxis.gather`): it neither stores
-nor multiplies zeros, so an infinite kernel element does not turn an inserted zero into NaN.
+This lowering gathers instead; :meth:`ConvTransposeAxis.gather` derives the indices. It neither
+stores nor multiplies inserted zeros, so an infinite kernel element does not turn one into NaN.
 
-Calls with unknown shapes go to TVM's function, which leaves them to external code generators.  So
-do all calls while the fix is off.
+Calls with unknown shapes go to TVM's function, which leaves them to external code generators. While
+the fix is off, all calls go to TVM's function.
 """
 
 import functools
@@ -92,7 +92,7 @@ class ConvTransposeAxis(SpatialAxis):
 
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         """The range of data that the first `out` outputs read, over all their taps."""
-        # The data elements of :meth:`gather`: k0 is less than the period.
+        # The bounds of x in :meth:`gather`, where k0 is less than the period.
         largest = 0 if self.dilation == 1 else (self.period - 1) * self.dilation
         step = self.dilation // math.gcd(self.stride, self.dilation)
         first = (self.pad_before - largest) // self.stride - (self.tap_count(kernel) - 1) * step
