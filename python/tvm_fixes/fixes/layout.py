@@ -36,6 +36,16 @@ RESHAPE_INFER_LAYOUT = declare(
     },
 )
 
+REVERSE_SEQUENCE_INFER_LAYOUT = declare(
+    "reverse-sequence-infer-layout",
+    family="layout",
+    kind=Kind.OPERATOR_ATTRIBUTE,
+    summary="lets reverse_sequence follow its operand's layout",
+    symptoms={
+        Symptom.COST: "ConvertLayout transposes before and after every reverse_sequence",
+    },
+)
+
 PERMUTE_DIMS_INFER_LAYOUT = declare(
     "permute-dims-infer-layout",
     family="layout",

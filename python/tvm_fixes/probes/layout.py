@@ -35,6 +35,7 @@ from ..fixes.layout import (
     PERMUTE_DIMS_INFER_LAYOUT,
     PREPARE_LAYOUT,
     RESHAPE_INFER_LAYOUT,
+    REVERSE_SEQUENCE_INFER_LAYOUT,
     SQUEEZE_INFER_LAYOUT,
 )
 from ..relax.analysis import activation_transforms, operator_calls
@@ -93,6 +94,27 @@ def _convert_around_reshape() -> None:
 
     expected = _convolve_1x1(np.maximum(_convolve_1x1(x, weight), 0), weight)
     _check_in_nhwc(Module, x, expected)
+
+
+def _convert_around_reverse_sequence() -> None:
+    x, weight, _ = _draw()
+    kernel, lengths = relax.const(weight), relax.const([2, 0, 3, 1], "int64")
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, 4, 3, 5), "float32")) -> R.Tensor((1, 4, 3, 5), "float32"):
+            with R.dataflow():
+                lv = R.nn.conv2d(x, kernel)
+                lv1 = R.reverse_sequence(lv, lengths, seq_axis=2, batch_axis=1)
+                out = R.nn.conv2d(lv1, kernel)
+                R.output(out)
+            return out
+
+    reversed_ = _convolve_1x1(x, weight)
+    for channel, length in enumerate([2, 0, 3, 1]):
+        reversed_[:, channel, :length] = reversed_[:, channel, :length][:, ::-1].copy()
+    _check_in_nhwc(Module, x, _convolve_1x1(reversed_, weight))
 
 
 def _convert_around_permutes() -> None:
@@ -353,6 +375,15 @@ register(
     Probe(
         stock=_convert_around_reshape,
         fixed=_convert_around_reshape,
+        symptom=re.compile(r"AssertionError: \d permutes"),
+    ),
+)
+
+register(
+    REVERSE_SEQUENCE_INFER_LAYOUT,
+    Probe(
+        stock=_convert_around_reverse_sequence,
+        fixed=_convert_around_reverse_sequence,
         symptom=re.compile(r"AssertionError: \d permutes"),
     ),
 )

@@ -25,7 +25,7 @@
  *         =>  R.nn.pad(x, [0, 0, 1, 1, 2, 2, 0, 0]), layout ACDB
  *
  * Removal: delete the files that include this one once the probe passes on the oldest TVM that is
- * supported; reshape.cc has its own probe.
+ * supported; reshape.cc and reverse_sequence.cc have their own probes.
  */
 #ifndef TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_
 #define TVM_FIXES_RELAX_OP_FOLLOW_LAYOUT_H_

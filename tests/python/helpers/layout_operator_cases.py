@@ -256,6 +256,14 @@ def cases_of_rank(ndim: int) -> list[Case]:
     add("broadcast_to", "itself", lambda x: op.broadcast_to(x, x.ty.shape))
     add("broadcast_to", "leading axes", lambda x: op.broadcast_to(x, [3, 1, *x.ty.shape]))
     add("broadcast_to", "units", lambda x: op.broadcast_to(x, shape), first, static=True)
+    for axis, batch in ((1, 0), (-1, -ndim), (0, -1)) if ndim > 1 else ():
+        lengths = indices(shape[batch])
+        add(
+            "reverse_sequence",
+            f"axes={axis, batch}",
+            lambda x, n=lengths, axis=axis, batch=batch: op.reverse_sequence(x, n, axis, batch),
+            static=True,
+        )
     if ndim > 1:
         add("tril", "", lambda x: op.tril(x, 1))
         add("triu", "", lambda x: op.triu(x, -1))

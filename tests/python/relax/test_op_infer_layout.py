@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FRelaxInferLayout of reshape, permute_dims and squeeze, and the guarded operators."""
+"""FRelaxInferLayout of reshape, permute_dims, squeeze and reverse_sequence."""
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from tvm_fixes.support import switches
 pytestmark = pytest.mark.native
 
 CONV2D_NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+CONV2D_NCHW4C = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
 
 
 def convert(mod: tvm.IRModule, desired) -> tvm.IRModule:
@@ -144,7 +145,7 @@ class TestPermuteDims:
             return builder.emit(relax.op.permute_dims(y, [0, 2, 3, 1]))
 
         before = build({"x": tensor(2, 8, 4, 5), "w": tensor(8, 8, 3, 3)}, emit)
-        after = convert(before, {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]})
+        after = convert(before, CONV2D_NCHW4C)
         assert count(after, "relax.layout_transform") == 3  # the input, the kernel and the output
         assert count(after, "relax.permute_dims") == 0
         args = integers(2, 8, 4, 5), integers(8, 8, 3, 3, seed=1)
@@ -198,6 +199,110 @@ class TestSqueeze:
         after = check_converted(before, integers(2, 4, 3, 3), integers(5, 4, 3, 3))
         (call,) = calls(after, "relax.squeeze")
         assert all(int(axis) in (1, 2) for axis in call.attrs.axis)
+
+
+class TestReverseSequence:
+    """A reverse_sequence between two convolutions of data (2, 8, 6, 5)."""
+
+    SHAPE = (2, 8, 6, 5)
+    N = tvm.tirx.Var("n", "int64")
+
+    def module(self, emit, batch_axis=0, dtype="int64", shape=SHAPE) -> tvm.IRModule:
+        kernel = tensor(8, 8, 1, 1)
+        lengths = tensor(shape[batch_axis], dtype=dtype)
+        return build({"x": tensor(*shape), "w": kernel, "v": kernel, "lengths": lengths}, emit)
+
+    def before(self, seq_axis, batch_axis, **types) -> tvm.IRModule:
+        def emit(builder, x, w, v, lengths):
+            y = builder.emit(relax.op.nn.conv2d(x, w))
+            y = builder.emit(relax.op.reverse_sequence(y, lengths, seq_axis, batch_axis))
+            return relax.op.nn.conv2d(y, v)
+
+        return self.module(emit, batch_axis, **types)
+
+    def expected(self, given, converted, restored=False, **types) -> tvm.IRModule:
+        """The module in NHWC, with the axes `converted`; with two more transposes if `restored`."""
+
+        def channels_last(builder, x):
+            return builder.emit(relax.op.permute_dims(x, [0, 2, 3, 1]))
+
+        def channels_first(builder, x):
+            return builder.emit(relax.op.permute_dims(x, [0, 3, 1, 2]))
+
+        def convolve(builder, x, w):
+            layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+            return builder.emit(relax.op.nn.conv2d(x, w, **layouts))
+
+        def emit(builder, x, w, v, lengths):
+            x = channels_last(builder, x)
+            y = convolve(builder, x, channels_last(builder, w))
+            y = channels_first(builder, y) if restored else y
+            y = builder.emit(relax.op.reverse_sequence(y, lengths, *converted))
+            y = channels_last(builder, y) if restored else y
+            y = convolve(builder, y, channels_last(builder, v))
+            return relax.op.permute_dims(y, [0, 3, 1, 2])
+
+        return self.module(emit, given[1], **types)
+
+    @pytest.mark.parametrize(
+        "given, converted",
+        [
+            ((2, 0), (1, 0)),
+            ((1, 0), (3, 0)),
+            ((0, 1), (0, 3)),
+            ((3, 2), (2, 1)),
+            ((-1, 0), (2, 0)),
+            ((-2, -4), (1, 0)),
+            ((-3, -1), (3, 2)),
+            ((1, -2), (3, 1)),
+        ],
+    )
+    def test_both_axes_move(self, given, converted):
+        after = relax.transform.ConvertLayout(CONV2D_NHWC)(self.before(*given))
+        tvm.ir.assert_structural_equal(after, self.expected(given, converted))
+
+    def test_lengths_of_another_dtype_and_a_symbolic_batch(self):
+        types = {"dtype": "int32", "shape": (self.N, 8, 6, 5)}
+        after = relax.transform.ConvertLayout(CONV2D_NHWC)(self.before(2, 0, **types))
+        tvm.ir.assert_structural_equal(after, self.expected((2, 0), (1, 0), **types))
+
+    @pytest.mark.parametrize("axes", [(2, 0), (-1, -2), (0, 3)])
+    def test_a_packed_value_is_followed(self, axes):
+        after = convert(self.before(*axes), CONV2D_NCHW4C)
+        (reversed_,) = calls(after, "relax.reverse_sequence")
+        tvm.ir.assert_structural_equal(reversed_.ty, tensor(2, 2, 6, 5, 4))
+        moved = int(reversed_.attrs.seq_axis), int(reversed_.attrs.batch_axis)
+        assert moved == (axes[0] % 4, axes[1] % 4)
+
+    @pytest.mark.parametrize("axes", [(1, 0), (0, -3)])
+    def test_a_split_axis_is_restored(self, axes):
+        after = convert(self.before(*axes), CONV2D_NCHW4C)
+        (reversed_,) = calls(after, "relax.reverse_sequence")
+        tvm.ir.assert_structural_equal(reversed_.ty, tensor(*self.SHAPE))
+        assert (int(reversed_.attrs.seq_axis), int(reversed_.attrs.batch_axis)) == axes
+
+    @pytest.mark.parametrize("data", [tensor(*SHAPE), relax.TensorType(dtype="float32")])
+    def test_a_value_in_its_original_layout_stays(self, data):
+        def emit(builder, x, lengths):
+            return relax.op.reverse_sequence(x, lengths, -2, -4)
+
+        before = build({"x": data, "lengths": tensor(2, dtype="int64")}, emit)
+        tvm.ir.assert_structural_equal(convert(before, CONV2D_NHWC), before)
+
+    @pytest.mark.parametrize("desired", [CONV2D_NHWC, CONV2D_NCHW4C])
+    @pytest.mark.parametrize("axes", [(2, 0), (-3, 0), (-1, 1), (0, -1)])
+    def test_values(self, axes, desired):
+        # Lengths below, at and beyond the extent.
+        lengths = np.arange(self.SHAPE[axes[1]]) * 3 % (self.SHAPE[axes[0]] + 2)
+        kernels = (integers(8, 8, 1, 1, seed=seed) for seed in (1, 2))
+        check_converted(
+            self.before(*axes), integers(*self.SHAPE), *kernels, lengths, desired=desired
+        )
+
+    def test_switch(self, monkeypatch):
+        monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "reverse-sequence-infer-layout")
+        after = relax.transform.ConvertLayout(CONV2D_NHWC)(self.before(-2, 0))
+        tvm.ir.assert_structural_equal(after, self.expected((-2, 0), (-2, 0), restored=True))
 
 
 @st.composite

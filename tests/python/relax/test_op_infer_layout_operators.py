@@ -246,6 +246,7 @@ def quantized(draw, x: relax.Expr, dims: list[int]) -> relax.Expr:
 
 def along_an_axis(draw, x: relax.Expr, dims: list[int]) -> relax.Expr:
     axis = draw(st.integers(-len(dims), len(dims) - 1))
+    batch = (axis + 1) % len(dims)
     keepdims = draw(st.booleans())
     emit = draw(
         st.sampled_from(
@@ -262,6 +263,7 @@ def along_an_axis(draw, x: relax.Expr, dims: list[int]) -> relax.Expr:
                 lambda: op.take(x, indices(2), axis, "clip"),
                 lambda: op.take(x, indices(2, 1), axis, "clip"),
                 lambda: op.take(x, indices(), axis, "clip"),
+                lambda: op.reverse_sequence(x, indices(dims[batch]), axis, batch),
             ]
         )
     )
