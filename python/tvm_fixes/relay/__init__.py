@@ -42,7 +42,7 @@ from .expr import (
     Var,
 )
 from .module import IRModule
-from .operators import OperatorInfo, complete_attrs, operators
+from .operators import OperatorInfo, complete_attrs, operator_uses, operators
 from .ty import (
     Any,
     FuncType,
@@ -96,6 +96,7 @@ __all__ = [
     "TypeVar",
     "Var",
     "complete_attrs",
+    "operator_uses",
     "operators",
     "transform",
 ]

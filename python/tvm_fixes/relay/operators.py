@@ -18,7 +18,8 @@ from functools import cache
 from typing import Any
 
 from .. import _ffi
-from .expr import Call
+from .expr import Call, Span
+from .module import IRModule
 
 
 @dataclass(frozen=True)
@@ -86,3 +87,9 @@ def complete_attrs(call: Call) -> Mapping[str, Any]:
     """
     attrs: Mapping[str, Any] = _ffi.get("tvm_fixes.relay.CompleteAttrs")(call)
     return attrs
+
+
+def operator_uses(mod: IRModule) -> list[tuple[str, Span]]:
+    """Return the name and the place of each call of an operator, in the order of the program."""
+    rows = _ffi.get("tvm_fixes.relay.OperatorUses")(mod)
+    return [(str(name), Span(int(line), int(column))) for name, line, column in rows]

@@ -25,8 +25,8 @@
 namespace tvm_fixes::relay {
 
 Constructor::Constructor(String name, Array<Type> inputs, GlobalTypeVar belong_to)
-    : Constructor(make_object<ConstructorObj>(std::move(name), std::move(inputs),
-                                              std::move(belong_to))) {}
+    : Constructor(
+          make_object<ConstructorObj>(std::move(name), std::move(inputs), std::move(belong_to))) {}
 
 TypeData::TypeData(GlobalTypeVar header, Array<TypeVar> type_vars, Array<Constructor> constructors,
                    bool is_extern)
@@ -59,7 +59,9 @@ TVM_FIXES_INIT_BLOCK() {
       .def_ro("is_extern", &TypeDataObj::is_extern);
   refl::ObjectDef<PatternObj>(refl::init(false));
   refl::ObjectDef<PatternWildcardObj>().def(refl::init<>());
-  refl::ObjectDef<PatternVarObj>().def(refl::init<Var>()).def_ro("var", &PatternVarObj::var, defines);
+  refl::ObjectDef<PatternVarObj>()
+      .def(refl::init<Var>())
+      .def_ro("var", &PatternVarObj::var, defines);
   refl::ObjectDef<PatternConstructorObj>()
       .def(refl::init<Constructor, Array<Pattern>>())
       .def_ro("constructor", &PatternConstructorObj::constructor)

@@ -118,9 +118,7 @@ TVM_FIXES_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_fixes.relay.Op", [](const String& name) { return Op::Get(name); })
       .def("tvm_fixes.relay.ExprSpan",
-           [](const Expr& expr) {
-             return Array<int64_t>{expr->span.line, expr->span.column};
-           })
+           [](const Expr& expr) { return Array<int64_t>{expr->span.line, expr->span.column}; })
       .def("tvm_fixes.relay.ExprSetSpan", [](const Expr& expr, int64_t line, int64_t column) {
         expr->span = Span{static_cast<int32_t>(line), static_cast<int32_t>(column)};
       });

@@ -137,7 +137,8 @@ bool WalkEqual(const Function& lhs, const Function& rhs, const Callback& equal) 
       if (!expand(left, step.rhs)) return false;
       continue;
     }
-    if (!equal(left, step.rhs, static_cast<int>(step.lhs.region), "body").cast<bool>()) return false;
+    if (!equal(left, step.rhs, static_cast<int>(step.lhs.region), "body").cast<bool>())
+      return false;
   }
   return true;
 }
@@ -216,8 +217,8 @@ bool TypeDataEqual(const TypeData& lhs, const TypeData& rhs, const Callback& equ
 
 int64_t TypeDataHash(const TypeData& data, int64_t hash, const Callback& combine) {
   hash = combine(data->header, hash, 0).cast<int64_t>();
-  hash = combine(data->type_vars, hash, static_cast<int>(kTVMFFIDefRegionKindPattern))
-             .cast<int64_t>();
+  hash =
+      combine(data->type_vars, hash, static_cast<int>(kTVMFFIDefRegionKindPattern)).cast<int64_t>();
   hash = combine(data->constructors, hash, 0).cast<int64_t>();
   for (const Constructor& constructor : data->constructors) {
     hash = combine(constructor->inputs, hash, 0).cast<int64_t>();

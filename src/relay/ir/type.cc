@@ -58,7 +58,9 @@ TVM_FIXES_INIT_BLOCK() {
   const auto ignore = refl::AttachFieldFlag::SEqHashIgnore();
   refl::ObjectDef<TypeObj>(refl::init(false));
   refl::ObjectDef<AnyDimObj>().def(refl::init<>());
-  refl::ObjectDef<ShapeVarObj>().def(refl::init<String>()).def_ro("name", &ShapeVarObj::name, ignore);
+  refl::ObjectDef<ShapeVarObj>()
+      .def(refl::init<String>())
+      .def_ro("name", &ShapeVarObj::name, ignore);
   refl::ObjectDef<TensorTypeObj>()
       .def(refl::init<Shape, DLDataType>())
       .def_ro("shape", &TensorTypeObj::shape)

@@ -77,9 +77,8 @@ std::string TypeText(const Type& type) { return Text(type, 0); }
 namespace {
 
 TVM_FIXES_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.relay.TypeText", [](const Type& type) {
-    return String(TypeText(type));
-  });
+  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.relay.TypeText",
+                                        [](const Type& type) { return String(TypeText(type)); });
 }
 
 }  // namespace

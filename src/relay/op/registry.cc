@@ -205,9 +205,8 @@ TVM_FIXES_INIT_BLOCK() {
              for (const auto& [name, decl] : AllOps()) rows.Set(name, Describe(*decl));
              return rows;
            })
-      .def("tvm_fixes.relay.CompleteAttrs", [](const Call& call) {
-        return CompleteAttrs(call.get());
-      });
+      .def("tvm_fixes.relay.CompleteAttrs",
+           [](const Call& call) { return CompleteAttrs(call.get()); });
 }
 
 }  // namespace

@@ -157,9 +157,8 @@ Attrs CompleteAttrs(const CallObj* call);
 /*! \brief The value of an attribute, for an error message. */
 std::string AttrValueText(const Any& value);
 
-#define RELAY_OP(name)                                                             \
-  [[maybe_unused]] static ::tvm_fixes::relay::OpDecl& TVM_FIXES_CONCAT(relay_op_, \
-                                                                       __COUNTER__) = \
+#define RELAY_OP(name)                                                                           \
+  [[maybe_unused]] static ::tvm_fixes::relay::OpDecl& TVM_FIXES_CONCAT(relay_op_, __COUNTER__) = \
       ::tvm_fixes::relay::DeclareOp(name)
 
 }  // namespace tvm_fixes::relay

@@ -13,5 +13,6 @@
 """Passes on Relay modules: ``InferType()(mod)`` returns a module."""
 
 from .base import Pass, Sequential
+from .infer_type import InferType
 
-__all__ = ["Pass", "Sequential"]
+__all__ = ["InferType", "Pass", "Sequential"]

@@ -45,9 +45,7 @@ def native_pass(name: str, *arguments: object) -> Pass:
 
     The function takes the module and then the arguments.
     """
-    return Pass(
-        name, lambda mod: _ffi.get(f"tvm_fixes.relay.transform.{name}")(mod, *arguments)
-    )
+    return Pass(name, lambda mod: _ffi.get(f"tvm_fixes.relay.transform.{name}")(mod, *arguments))
 
 
 class Sequential(Pass):
