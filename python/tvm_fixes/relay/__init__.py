@@ -43,6 +43,7 @@ from .expr import (
 )
 from .module import IRModule
 from .operators import OperatorInfo, complete_attrs, operator_uses, operators
+from .text import parse
 from .ty import (
     Any,
     FuncType,
@@ -98,5 +99,6 @@ __all__ = [
     "complete_attrs",
     "operator_uses",
     "operators",
+    "parse",
     "transform",
 ]

@@ -20,6 +20,7 @@
 
 #include <cstring>
 
+#include "../ir/tensor.h"
 #include "registry.h"
 
 namespace tvm_fixes::relay {
@@ -94,32 +95,10 @@ const ConstantObj* InferContext::ConstantInput(int index) const {
   return call_->args[index].as<ConstantObj>();
 }
 
-namespace {
-
-template <typename T>
-std::vector<int64_t> Widen(const tvm::ffi::Tensor& data) {
-  const auto* values = static_cast<const T*>(data.data_ptr());
-  return std::vector<int64_t>(values, values + data.numel());
-}
-
-}  // namespace
-
 std::optional<std::vector<int64_t>> InferContext::ConstantInts(int index) const {
   const ConstantObj* constant = ConstantInput(index);
   if (constant == nullptr || !IsInteger(constant->data.dtype())) return std::nullopt;
-  const tvm::ffi::Tensor& data = constant->data;
-  bool is_signed = data.dtype().code == kDLInt;
-  switch (data.dtype().bits) {
-    case 8:
-      return is_signed ? Widen<int8_t>(data) : Widen<uint8_t>(data);
-    case 16:
-      return is_signed ? Widen<int16_t>(data) : Widen<uint16_t>(data);
-    case 32:
-      return is_signed ? Widen<int32_t>(data) : Widen<uint32_t>(data);
-    case 64:
-      return is_signed ? Widen<int64_t>(data) : Widen<uint64_t>(data);
-  }
-  return std::nullopt;
+  return IntsOf(constant->data);
 }
 
 Any InferContext::Attr(const char* attr) const { return attrs_.Get(attr).value_or(nullptr); }
