@@ -16,69 +16,115 @@
  * \file src/relay/ir/type_text.cc
  * \brief Types as text, as the parser reads them.
  */
+#include "type_text.h"
+
 #include <tvm/ffi/reflection/registry.h>
 
 #include "../../ffi/registration.h"
-#include "../op/infer_context.h"
+#include "shape.h"
 
 namespace tvm_fixes::relay {
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxDepth = 500;
 
-std::string Text(const Type& type, int depth);
+/*! \brief Appends types to a text, up to a limit. */
+class TypeWriter {
+ public:
+  explicit TypeWriter(size_t limit) : limit_(limit) {}
 
-template <typename List>
-std::string Join(const List& types, int depth) {
-  std::string text;
-  for (size_t i = 0; i < types.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + Text(types[i], depth);
+  std::string Write(const Type& type) {
+    Add(type);
+    return std::move(text_);
   }
-  return text;
-}
 
-std::string Text(const Type& type, int depth) {
-  if (depth > kMaxDepth) return "...";
-  if (IsMissing(type)) return "_";
-  if (const auto* tensor = type.as<TensorTypeObj>()) {
-    if (tensor->shape.empty()) return DTypeText(tensor->dtype);
-    return "Tensor[" + ShapeText(tensor->shape) + ", " + DTypeText(tensor->dtype) + "]";
-  }
-  if (const auto* tuple = type.as<TupleTypeObj>()) {
-    return "(" + Join(tuple->fields, depth + 1) + (tuple->fields.size() == 1 ? ",)" : ")");
-  }
-  if (const auto* function = type.as<FuncTypeObj>()) {
-    std::string text = "fn ";
-    for (size_t i = 0; i < function->type_params.size(); ++i) {
-      const ObjectRef& param = function->type_params[i];
-      const auto* var = param.as<TypeVarObj>();
-      text += i == 0 ? "[" : ", ";
-      text += var != nullptr ? std::string(var->name) : DimText(param);
+ private:
+  template <typename List>
+  void AddAll(const List& types) {
+    for (size_t i = 0; i < types.size() && text_.size() < limit_; ++i) {
+      if (i > 0) text_ += ", ";
+      Add(types[i]);
     }
-    if (!function->type_params.empty()) text += "]";
-    return text + "(" + Join(function->arg_types, depth + 1) + ") -> " +
-           Text(function->ret_type, depth + 1);
   }
-  if (const auto* var = type.as<TypeVarObj>()) return var->name;
-  if (const auto* global = type.as<GlobalTypeVarObj>()) return global->name;
-  if (const auto* call = type.as<TypeCallObj>()) {
-    return Text(call->func, depth + 1) + "[" + Join(call->args, depth + 1) + "]";
+
+  void Add(const Type& type) {
+    if (depth_ > kMaxDepth || text_.size() >= limit_) {
+      text_ += "...";
+      return;
+    }
+    ++depth_;
+    AddNode(type);
+    --depth_;
   }
-  if (const auto* ref = type.as<RefTypeObj>()) {
-    return "ref(" + Text(ref->value, depth + 1) + ")";
+
+  void AddNode(const Type& type) {
+    if (IsMissing(type)) {
+      text_ += "_";
+    } else if (const auto* tensor = type.as<TensorTypeObj>()) {
+      AddTensor(*tensor);
+    } else if (const auto* tuple = type.as<TupleTypeObj>()) {
+      text_ += "(";
+      AddAll(tuple->fields);
+      text_ += tuple->fields.size() == 1 ? ",)" : ")";
+    } else if (const auto* function = type.as<FuncTypeObj>()) {
+      text_ += "fn ";
+      text_ += TypeParamsText(function->type_params);
+      text_ += "(";
+      AddAll(function->arg_types);
+      text_ += ") -> ";
+      Add(function->ret_type);
+    } else if (const auto* var = type.as<TypeVarObj>()) {
+      text_ += var->name;
+    } else if (const auto* global = type.as<GlobalTypeVarObj>()) {
+      text_ += global->name;
+    } else if (const auto* call = type.as<TypeCallObj>()) {
+      Add(call->func);
+      text_ += "[";
+      AddAll(call->args);
+      text_ += "]";
+    } else if (const auto* ref = type.as<RefTypeObj>()) {
+      text_ += "ref(";
+      Add(ref->value);
+      text_ += ")";
+    } else {
+      text_ += type->GetTypeKey();
+    }
   }
-  return type->GetTypeKey();
-}
+
+  void AddTensor(const TensorTypeObj& tensor) {
+    if (tensor.shape.empty()) {
+      text_ += DTypeText(tensor.dtype);
+    } else {
+      text_ += "Tensor[" + ShapeText(tensor.shape) + ", " + DTypeText(tensor.dtype) + "]";
+    }
+  }
+
+  size_t limit_;
+  int depth_ = 0;
+  std::string text_;
+};
 
 }  // namespace
 
-std::string TypeText(const Type& type) { return Text(type, 0); }
+std::string TypeParamsText(const Array<ObjectRef>& params) {
+  if (params.empty()) return "";
+  std::string text;
+  for (const ObjectRef& param : params) {
+    text += text.empty() ? "[" : ", ";
+    const auto* var = param.as<TypeVarObj>();
+    text += var != nullptr ? std::string(var->name) : DimText(param) + ": Shape";
+  }
+  return text + "]";
+}
+
+std::string TypeText(const Type& type, size_t limit) { return TypeWriter(limit).Write(type); }
 
 namespace {
 
 TVM_FIXES_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.relay.TypeText",
-                                        [](const Type& type) { return String(TypeText(type)); });
+  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.relay.TypeText", [](const Type& type) {
+    return String(TypeText(type, SIZE_MAX));
+  });
 }
 
 }  // namespace

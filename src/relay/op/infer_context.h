@@ -26,6 +26,7 @@
 
 #include "../ir/expr.h"
 #include "../ir/shape.h"
+#include "../ir/type_text.h"
 
 namespace tvm_fixes::relay {
 
@@ -97,9 +98,6 @@ class InferContext {
 
 /*! \brief Computes the type of a call. */
 using TypeRelation = std::function<Type(InferContext&)>;
-
-/*! \brief One line for an error message: "Tensor[(1, ?), float32]". */
-std::string TypeText(const Type& type);
 
 /*! \brief Relations that many operators share. */
 Type IdentityRelation(InferContext& context);
