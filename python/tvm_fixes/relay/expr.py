@@ -55,6 +55,13 @@ class Expr(tvm_ffi.Object):
         _ffi.get("tvm_fixes.relay.ExprSetSpan")(self, span.line, span.column)
         return self
 
+    def astext(self, show_meta_data: bool = True, *, show_types: bool = True) -> str:
+        """Return the expression as text; see :meth:`tvm_fixes.relay.IRModule.astext`."""
+        return str(_ffi.get("tvm_fixes.relay.PrintExpr")(self, show_meta_data, show_types))
+
+    def __str__(self) -> str:
+        return self.astext(False)
+
 
 @tvm_ffi.register_object("tvm_fixes.relay.Var")
 class Var(Expr):

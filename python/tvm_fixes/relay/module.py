@@ -17,6 +17,7 @@ from typing import Any
 
 import tvm_ffi
 
+from .. import _ffi
 from .adt import TypeData
 from .expr import Expr, Function
 
@@ -54,3 +55,24 @@ class IRModule(tvm_ffi.Object):
 
     def __getitem__(self, name: str) -> Function:
         return self.functions[name]
+
+    def astext(self, show_meta_data: bool = True, *, show_types: bool = True) -> str:
+        """Return the module as text of version 0.0.5, which :func:`tvm_fixes.relay.parse` reads.
+
+        Parameters
+        ----------
+        show_meta_data : bool
+            Whether to write the metadata section, which holds the constants.
+        show_types : bool
+            Whether inferred types follow the expressions, as comments.
+
+        Raises
+        ------
+        RelayError
+            If the module has something that the format cannot express.
+        """
+        print_module = _ffi.get("tvm_fixes.relay.PrintModule")
+        return str(print_module(self, show_meta_data, show_types))
+
+    def __str__(self) -> str:
+        return self.astext(False)

@@ -38,19 +38,24 @@ std::string Unescape(std::string_view text) {
 
 }  // namespace
 
-bool Parser::AtAttrs() const { return token().kind == TokenKind::kWord && lexer_.Peek().Is("="); }
+bool Parser::AtAttrs() const {
+  bool is_name = token().kind == TokenKind::kWord || token().kind == TokenKind::kString;
+  return is_name && lexer_.Peek().Is("=");
+}
 
 void Parser::ParseAttrs(Attrs* attrs) {
-  while (token().kind == TokenKind::kWord) {
+  while (AtAttrs()) {
     Token name = Take();
     Expect("=");
     Any value = ParseAttrValue();
-    String key = Intern(name.text);
+    String key = name.kind == TokenKind::kWord ? Intern(name.text) : String(Unescape(name.text));
     if (attrs->count(key) != 0) {
       ThrowParseError(name.span, "the attribute " + TokenText(name) + " is given twice");
     }
     attrs->Set(key, std::move(value));
-    if (!(At(",") && lexer_.Peek().kind == TokenKind::kWord)) return;
+    if (!At(",")) return;
+    TokenKind next = lexer_.Peek().kind;
+    if (next != TokenKind::kWord && next != TokenKind::kString) return;
     Take();
   }
 }

@@ -135,7 +135,7 @@ Expr Parser::ParsePostfix() {
   Span span = token().span;
   Expr expr = ParseAtom();
   while (true) {
-    if (At("(")) {
+    if (At("(") || At("[")) {
       expr = ParseCall(std::move(expr), span);
     } else if (At(".")) {
       lexer_.NextIndex();
@@ -153,6 +153,14 @@ Expr Parser::ParsePostfix() {
 Expr Parser::ParseCall(Expr op, const Span& span) {
   Array<Expr> args;
   Attrs attrs;
+  Array<Type> type_args;
+  if (At("[")) {
+    ParseList("[", "]", [&] { type_args.push_back(ParseType()); });
+    const auto* constructor = op.as<ConstructorObj>();
+    if (!At("(") && constructor != nullptr && constructor->inputs.empty()) {
+      return WithSpan(Call(std::move(op), args, attrs, type_args), span);
+    }
+  }
   ParseList("(", ")", [&] {
     if (AtAttrs()) return ParseAttrs(&attrs);
     if (token().kind == TokenKind::kMeta && lexer_.Peek().Is(")")) {
@@ -166,7 +174,8 @@ Expr Parser::ParseCall(Expr op, const Span& span) {
     args.push_back(ParseExpr());
   });
   attrs.erase("attrs_type_key");
-  return WithSpan(Call(std::move(op), std::move(args), std::move(attrs)), span);
+  return WithSpan(Call(std::move(op), std::move(args), std::move(attrs), std::move(type_args)),
+                  span);
 }
 
 Expr Parser::ParseAtom() {

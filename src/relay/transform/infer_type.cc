@@ -421,6 +421,9 @@ class Inferrer {
         expr->checked_type = types_.Resolve(expr->checked_type);
         if (types_.HasHoles(expr->checked_type)) ReportUnknown(expr);
       }
+      if (unknown_.defined() && errors_.empty()) {
+        Report(unknown_->span.str() + ": the type of an expression cannot be inferred");
+      }
     }
     if (errors_.empty()) return;
     for (const Expr& expr : typed_) expr->checked_type = Type();
@@ -432,18 +435,15 @@ class Inferrer {
     ThrowRelayError(text);
   }
 
+  /*! \brief Report variables and calls; what encloses them is unknown only because they are. */
   void ReportUnknown(const Expr& expr) {
+    unknown_ = expr;
     std::string place = expr->span.defined() ? expr->span.str() + ": " : "";
     if (const auto* var = expr.as<VarObj>()) {
-      // What depends on a variable is unknown only because the variable is.
       Report(place + "the type of %" + std::string(var->name) +
              " cannot be inferred: annotate the variable");
-    } else if (!pending_.empty() || expr.as<CallObj>() != nullptr) {
-      const auto* call = expr.as<CallObj>();
-      Report(place + "the type of " + (call != nullptr ? CallText(call) : "an expression") +
-             " cannot be inferred");
-    } else {
-      Report(place + "the type of an expression cannot be inferred");
+    } else if (const auto* call = expr.as<CallObj>()) {
+      Report("the type of " + CallText(call) + " cannot be inferred");
     }
   }
 
@@ -457,6 +457,8 @@ class Inferrer {
   std::vector<Expr> pending_;
   std::vector<std::string> errors_;
   size_t error_count_ = 0;
+  /*! \brief An expression whose type is not known. */
+  Expr unknown_;
 };
 
 }  // namespace
