@@ -173,7 +173,7 @@ std::string Printer::Materialize(const Expr& root) {
     if (is_single_root) return text + TypeComment(expr);
     if (!IsLeaf(expr) && !StaysInline(expr, text)) {
       std::string number = "%" + std::to_string(next_number_++);
-      AddLine(number + " = " + text + ";" + TypeComment(expr));
+      AddLine(number + " = " + text + TypeComment(expr) + ";");
       text = std::move(number);
     }
     texts_.emplace(expr.get(), std::move(text));

@@ -31,6 +31,7 @@ from tvm import relax
 
 from ... import relay
 from ...errors import RelayError
+from .values import constant_value
 
 Converted = Any
 """A relax.Expr, or a tuple of Converted for an operator that returns a tuple."""
@@ -114,10 +115,7 @@ class OpCall:
 
     def constant_input(self, index: int) -> np.ndarray[Any, Any] | None:
         """Return the value of an input that is a constant, else None."""
-        value = self.inputs[index]
-        if isinstance(value, relax.Constant):
-            return np.asarray(value.data.numpy())
-        return None
+        return constant_value(self.inputs[index])
 
     def fail(self, message: str) -> RelayError:
         """Return an error that names the operator and its place."""

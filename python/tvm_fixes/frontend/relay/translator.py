@@ -23,7 +23,7 @@ from ... import relay
 from ...errors import RelayError
 from .converter import OpCall, converters
 from .types import is_first_order, relax_type
-from .values import Adt, Closure, Reference, Scope, Value, from_relax, to_relax
+from .values import Adt, Closure, Reference, Scope, Value, constant_value, from_relax, to_relax
 
 MAX_DEPTH = 100
 """How deep calls that are inlined, branches and matches may nest."""
@@ -107,21 +107,25 @@ class Translator:
         stack = [expr]
         while stack:
             current = stack[-1]
-            if scope.find(current) is not None:
+            if scope.owner(current) is not None:
                 stack.pop()
                 continue
-            missing = next((e for e in _operands(current) if scope.find(e) is None), None)
+            operands = _operands(current)
+            missing = next((e for e in operands if scope.owner(e) is None), None)
             if missing is not None:
                 stack.append(missing)
                 continue
             if isinstance(current, relay.Let):
                 scope.values[current.var] = scope.find(current.value)
-                if scope.find(current.body) is None:
+                if scope.owner(current.body) is None:
                     stack.append(current.body)
                     continue
                 scope.values[current] = scope.find(current.body)
             else:
-                scope.values[current] = self._finish(current, scope)
+                # In graph normal form, a closure's body may hold what depends on nothing in it.
+                pure = isinstance(current, _VISIBLE_OUTSIDE)
+                target = scope.outermost(operands) if pure else scope
+                target.values[current] = self._finish(current, scope)
             stack.pop()
         return scope.find(expr)
 
@@ -215,8 +219,9 @@ class Translator:
 
     def _if(self, expr: relay.If, scope: Scope) -> Value:
         condition = scope.find(expr.cond)
-        if isinstance(condition, relax.Constant):
-            taken = expr.true_branch if condition.data.numpy().item() else expr.false_branch
+        known = constant_value(condition)
+        if known is not None:
+            taken = expr.true_branch if known.item() else expr.false_branch
             return self._nested(taken, Scope(scope), expr)
         branches = [self._branch(part, scope) for part in (expr.true_branch, expr.false_branch)]
         result = self.builder.emit(relax.If(condition, *branches))
@@ -228,7 +233,7 @@ class Translator:
         builder.begin_scope()
         builder._begin_binding_block()
         try:
-            value = self._as_relax(self._nested(body, Scope(scope), body), body)
+            value = self._as_relax(self._nested(body, Scope(scope, is_block=True), body), body)
             if not isinstance(value, relax.Var):
                 value = builder.emit(value)
         finally:
@@ -273,6 +278,16 @@ _OPERAND_FIELDS: dict[type, tuple[str, ...]] = {
     relay.RefRead: ("ref",),
     relay.RefWrite: ("ref", "value"),
 }
+
+_VISIBLE_OUTSIDE = (
+    relay.Call,
+    relay.Constant,
+    relay.Constructor,
+    relay.GlobalVar,
+    relay.Op,
+    relay.Tuple,
+    relay.TupleGetItem,
+)
 
 _HANDLERS: dict[type, Callable[[Translator, Any, Scope], Value]] = {
     relay.Var: Translator._var,

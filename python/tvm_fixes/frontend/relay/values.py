@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import tvm
 from tvm import relax
 
 from ... import relay
@@ -28,21 +30,44 @@ Value = Any
 class Scope:
     """The values of the expressions translated so far, visible in a body or branch.
 
-    A branch has a scope of its own: what is computed in it is not visible outside.
+    Parameters
+    ----------
+    parent : Scope, optional
+        The scope around it, whose values are visible too.
+    is_block : bool
+        Whether it is a branch, whose bindings are not visible outside; otherwise it is the body of
+        a closure, whose bindings become part of the block around it.
     """
 
     parent: "Scope | None" = None
+    is_block: bool = False
     values: dict[relay.Expr, Value] = field(default_factory=dict)
+    depth: int = 0
 
-    def find(self, expr: relay.Expr) -> Value | None:
-        """Return the value of an expression or variable, or None."""
+    def __post_init__(self) -> None:
+        self.depth = self.parent.depth + 1 if self.parent else 0
+
+    def owner(self, expr: relay.Expr) -> "Scope | None":
+        """Return the scope that has the value of an expression or variable, or None."""
         scope: Scope | None = self
-        while scope is not None:
-            value = scope.values.get(expr)
-            if value is not None:
-                return value
+        while scope is not None and expr not in scope.values:
             scope = scope.parent
-        return None
+        return scope
+
+    def find(self, expr: relay.Expr) -> Value:
+        """Return the value of an expression or variable."""
+        owner = self.owner(expr)
+        assert owner is not None
+        return owner.values[expr]
+
+    def outermost(self, operands: Sequence[relay.Expr]) -> "Scope":
+        """Return the outermost scope of the block that sees the values of all operands."""
+        owners = [self.owner(operand) for operand in operands]
+        depth = max((owner.depth for owner in owners if owner is not None), default=0)
+        scope = self
+        while scope.parent is not None and not scope.is_block and scope.depth > depth:
+            scope = scope.parent
+        return scope
 
 
 @dataclass(frozen=True)
@@ -66,6 +91,13 @@ class Reference:
     """A reference; its value is known during translation."""
 
     value: Value
+
+
+def constant_value(expr: Value) -> np.ndarray[Any, Any] | None:
+    """Return the elements of a Relax constant, or None for any other value."""
+    if not isinstance(expr, tvm.ir.GenericConst):
+        return None
+    return np.asarray(expr.value.numpy())
 
 
 def to_relax(value: Value) -> relax.Expr | None:
