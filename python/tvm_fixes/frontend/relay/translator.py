@@ -22,7 +22,7 @@ from tvm.ir import GlobalVar
 from ... import relay
 from ...errors import RelayError
 from .converter import OpCall, converters
-from .types import is_first_order, relax_type
+from .types import is_first_order, relax_type, type_of
 from .values import Adt, Closure, Reference, Scope, Value, constant_value, from_relax, to_relax
 
 MAX_DEPTH = 100
@@ -62,11 +62,11 @@ class Translator:
         if name not in self._names:
             function = self.mod[name]
             params = [
-                relax.Var(var.name, relax_type(var.checked_type, var.name))
+                relax.Var(var.name, relax_type(type_of(var), var.name))
                 for var in function.params
                 if name != "main" or var.name not in self.params
             ]
-            result = relax_type(function.body.checked_type, symbolic=False)
+            result = relax_type(type_of(function.body), symbolic=False)
             empty = relax.Function.create_empty(params, result, is_pure=True)
             if name == "main":
                 empty = empty.with_attr("global_symbol", name)
@@ -82,7 +82,7 @@ class Translator:
             if name == "main" and var.name in self.params:
                 scope.values[var] = relax.const(self.params[var.name])
             else:
-                params.append(relax.Var(var.name, relax_type(var.checked_type, var.name)))
+                params.append(relax.Var(var.name, relax_type(type_of(var), var.name)))
         free = iter(params)
         builder = self.builder
         builder.begin_scope(params)
@@ -90,7 +90,7 @@ class Translator:
         try:
             for var in function.params:
                 if var not in scope.values:
-                    scope.values[var] = from_relax(builder, next(free), var.checked_type)
+                    scope.values[var] = from_relax(builder, next(free), type_of(var))
             result = self._as_relax(self.evaluate(function.body, scope), function.body)
             if not isinstance(result, relax.Var):
                 result = builder.emit(result)
@@ -183,22 +183,22 @@ class Translator:
                 name=op.name,
                 inputs=inputs,
                 attrs=relay.complete_attrs(call),
-                input_types=[arg.checked_type for arg in call.args],
-                type=call.checked_type,
+                input_types=[type_of(arg) for arg in call.args],
+                type=type_of(call),
                 builder=self.builder,
                 call=call,
             )
         )
 
     def _call_global(self, name: relay.GlobalVar, call: relay.Call, inputs: list[Value]) -> Value:
-        types = [arg.checked_type for arg in call.args]
-        if not all(map(is_first_order, [*types, call.checked_type])):
+        types = [type_of(arg) for arg in call.args]
+        if not all(map(is_first_order, [*types, type_of(call)])):
             return self._inline(Closure(self.mod[name.name], Scope()), call, inputs)
         arguments = [
             self._as_relax(value, arg) for value, arg in zip(inputs, call.args, strict=True)
         ]
         result = self.builder.emit(relax.Call(self._request(name.name), arguments))
-        return from_relax(self.builder, result, call.checked_type)
+        return from_relax(self.builder, result, type_of(call))
 
     def _inline(self, closure: Closure, call: relay.Call, inputs: Sequence[Value]) -> Value:
         scope = Scope(closure.scope)
@@ -225,7 +225,7 @@ class Translator:
             return self._nested(taken, Scope(scope), expr)
         branches = [self._branch(part, scope) for part in (expr.true_branch, expr.false_branch)]
         result = self.builder.emit(relax.If(condition, *branches))
-        return from_relax(self.builder, result, expr.checked_type)
+        return from_relax(self.builder, result, type_of(expr))
 
     def _branch(self, body: relay.Expr, scope: Scope) -> relax.SeqExpr:
         """Translate a branch into a block of its own."""
@@ -254,7 +254,7 @@ class Translator:
         if result is None:
             raise RelayError(
                 f"the value at {expr.span} must be a tensor or a tuple of tensors here, "
-                f"but it has type {expr.checked_type}"
+                f"but it has type {type_of(expr)}"
             )
         return result
 

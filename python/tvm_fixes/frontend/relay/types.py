@@ -60,3 +60,9 @@ def is_first_order(ty: relay.Type) -> bool:
     if isinstance(ty, relay.TupleType):
         return all(map(is_first_order, ty.fields))
     return isinstance(ty, relay.TensorType)
+
+
+def type_of(expr: relay.Expr) -> relay.Type:
+    """Return the inferred type of an expression."""
+    assert expr.checked_type is not None, "InferType precedes the translation"
+    return expr.checked_type
