@@ -278,9 +278,11 @@ def fixed_point_multiply(call: OpCall) -> relax.Expr:
     if input_dtype(call) != "int32":
         raise call.fail(f"expected a tensor of int32, found dtype {input_dtype(call)}")
     multiplier, shift_by = int(call.attrs["multiplier"]), int(call.attrs["shift"])
+    if not -32 < shift_by < 32:
+        raise call.fail(f"attribute 'shift': expected int in [-31, 31], found {shift_by}")
 
     def element(value: Any) -> Any:
-        if multiplier != 1 << 30:
+        if multiplier != 1 << 30 or shift_by < -30:
             left, right = max(shift_by, 0), max(-shift_by, 0)
             return scaled(value, *(tirx.const(v, "int32") for v in (multiplier, left, right)))
         # A power of two: Relay shifts in int32.
@@ -292,8 +294,6 @@ def fixed_point_multiply(call: OpCall) -> relax.Expr:
         rounded = value + tirx.const(1 << (distance - 1), "int32")
         return rounded >> tirx.const(distance, "int32")
 
-    if not -32 < shift_by < 32:
-        raise call.fail(f"attribute 'shift': expected int in [-31, 31], found {shift_by}")
     return call.emit_te(
         lambda data: te.compute(data.shape, lambda *index: element(data(*index))), call.inputs[0]
     )
