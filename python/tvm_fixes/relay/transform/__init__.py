@@ -13,6 +13,23 @@
 """Passes on Relay modules: ``InferType()(mod)`` returns a module."""
 
 from .base import Pass, Sequential
+from .dead_code import DeadCodeElimination, RemoveUnusedFunctions
+from .dynamic_to_static import DynamicToStatic
+from .fold_constant import FoldConstant, SimplifyIf
 from .infer_type import InferType
+from .inline import Inline
+from .normal_form import ToANormalForm, ToGraphNormalForm
 
-__all__ = ["InferType", "Pass", "Sequential"]
+__all__ = [
+    "DeadCodeElimination",
+    "DynamicToStatic",
+    "FoldConstant",
+    "InferType",
+    "Inline",
+    "Pass",
+    "RemoveUnusedFunctions",
+    "Sequential",
+    "SimplifyIf",
+    "ToANormalForm",
+    "ToGraphNormalForm",
+]
