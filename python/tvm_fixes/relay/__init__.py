@@ -43,6 +43,7 @@ from .expr import (
 )
 from .module import IRModule
 from .operators import OperatorInfo, complete_attrs, operator_uses, operators
+from .saved import load_json, load_params, save_params
 from .text import parse
 from .ty import (
     Any,
@@ -97,8 +98,11 @@ __all__ = [
     "TypeVar",
     "Var",
     "complete_attrs",
+    "load_json",
+    "load_params",
     "operator_uses",
     "operators",
     "parse",
+    "save_params",
     "transform",
 ]

@@ -239,6 +239,9 @@ void AppendUtf8(uint32_t code, std::string* out) {
   for (int i = extra; i-- > 0;) *out += static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F));
 }
 
+/*! \brief The code point, or U+FFFD for half of a surrogate pair. */
+uint32_t ValidCode(uint32_t code) { return code >= 0xD800 && code < 0xE000 ? 0xFFFD : code; }
+
 /*! \brief The four hexadecimal digits at an offset, or nothing. */
 std::optional<uint32_t> ReadHex(std::string_view text, size_t offset) {
   if (offset + 4 > text.size()) return std::nullopt;
@@ -249,6 +252,24 @@ std::optional<uint32_t> ReadHex(std::string_view text, size_t offset) {
 }
 
 }  // namespace
+
+bool IsUtf8(std::string_view bytes) {
+  for (size_t i = 0; i < bytes.size();) {
+    auto lead = static_cast<unsigned char>(bytes[i]);
+    size_t extra = lead < 0x80 ? 0 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+    if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || bytes.size() - i <= extra) return false;
+    uint32_t code = extra == 0 ? lead : lead & (0x3F >> extra);
+    for (size_t k = 1; k <= extra; ++k) {
+      auto next = static_cast<unsigned char>(bytes[i + k]);
+      if ((next & 0xC0) != 0x80) return false;
+      code = (code << 6) | (next & 0x3F);
+    }
+    static constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+    if (code < kLeast[extra] || code > 0x10FFFF || ValidCode(code) != code) return false;
+    i += extra + 1;
+  }
+  return true;
+}
 
 std::string JsonText::Value::String() const {
   std::string_view raw = item().text;
@@ -270,12 +291,13 @@ std::string JsonText::Value::String() const {
       i += 4;
       bool is_high = *code >= 0xD800 && *code < 0xDC00;
       if (is_high && raw.substr(i + 1, 2) == "\\u") {
-        if (std::optional<uint32_t> low = ReadHex(raw, i + 3); low && *low >= 0xDC00) {
+        if (std::optional<uint32_t> low = ReadHex(raw, i + 3);
+            low && *low >= 0xDC00 && *low < 0xE000) {
           code = 0x10000 + ((*code - 0xD800) << 10) + ((*low - 0xDC00) & 0x3FF);
           i += 6;
         }
       }
-      AppendUtf8(*code, &result);
+      AppendUtf8(ValidCode(*code), &result);
     } else {
       result += letter;
     }

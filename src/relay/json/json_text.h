@@ -29,6 +29,9 @@ namespace tvm_fixes::relay {
 
 enum class JsonKind : uint8_t { kNull, kBool, kNumber, kString, kArray, kObject };
 
+/*! \brief Whether bytes are text in UTF-8: Python reads no other. */
+bool IsUtf8(std::string_view bytes);
+
 /*! \brief The values of a text; the text must outlive it. */
 class JsonText {
  private:

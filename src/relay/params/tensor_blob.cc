@@ -70,7 +70,7 @@ DLDataType ReadDType(ByteReader* reader) {
   bool is_bool = dtype.code == kDLUInt && dtype.bits == 1;
   if (is_bool) dtype = DLDataType{kDLBool, 8, dtype.lanes};
   bool is_known = dtype.code == kDLInt || dtype.code == kDLUInt || dtype.code == kDLFloat ||
-                  dtype.code == kDLBfloat || dtype.code == kDLBool;
+                  dtype.code == kDLBfloat || is_bool;
   bool is_whole = dtype.bits == 8 || dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64;
   if (!is_known || !is_whole || dtype.lanes != 1) {
     ThrowRelayError("a saved tensor has an unknown dtype: code " + std::to_string(dtype.code) +
