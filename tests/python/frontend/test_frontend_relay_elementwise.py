@@ -165,13 +165,16 @@ def test_clip() -> None:
     x = np.array([-3.5, -1, 0, 2.5, 9], "float32")
     y = np.array([-128, -3, 0, 5, 127], "int8")
     z = np.array([2**62, -(2**62), 5], "int64")
+    h, d = np.array([np.inf, -7], "float16"), np.array([0.05, 0.2, 5])
     check_program(
         {"clip(%x0, a_min=-1.5f, a_max=2.25f)": np.clip(x, -1.5, 2.25)}
         | {"clip(%x0, a_min=-inff, a_max=0f)": np.minimum(x, 0)}
         | {"clip(%x1, a_min=-1.7f, a_max=4.9f)": np.clip(y, -1, 4)}
         | {"clip(%x1, a_min=-1000f, a_max=300f)": y}
-        | {"clip(%x2, a_min=-1e30f, a_max=1e30f)": z},
-        *(x, y, z),
+        | {"clip(%x2, a_min=-1e30f, a_max=1e30f)": z}
+        | {"clip(%x3, a_min=-1f, a_max=1e30f)": np.maximum(h, np.float16(-1))}
+        | {"clip(%x4, a_min=0.1f64, a_max=0.3f64)": np.clip(d, 0.1, 0.3)},
+        *(x, y, z, h, d),
     )
 
 
@@ -200,10 +203,35 @@ def test_fixed_point_multiply_per_axis(has_left: bool) -> None:
     check_program({body: expected}, x, multiplier, left, right)
 
 
-def test_unknown_extents() -> None:
-    x, y = np.arange(6, dtype="float32").reshape(2, 3), np.arange(3, dtype="float32")
-    got = run_program("add(exp(%x0), %x1)", x, y, shapes=[("?", 3), (3,)])
+@pytest.mark.parametrize("rows", ((4, 4), (4, 1), (1, 4)))
+def test_unknown_extents(rows: tuple[int, int]) -> None:
+    x, y = (np.arange(3.0 * n, dtype="float32").reshape(n, 3) for n in rows)
+    got = run_program("add(exp(%x0), %x1)", x, y, shapes=[("?", 3), ("?", "?")])
     np.testing.assert_allclose(got, np.exp(x) + y, rtol=1e-6)
+
+
+def test_unknown_and_known_extents() -> None:
+    x, y = np.ones((1, 3), "float32"), np.arange(6, dtype="float32").reshape(2, 3)
+    check_program(
+        {"add(%x0, %x1)": x + y, "where(greater(%x1, 2f), %x0, %x1)": np.where(y > 2, x, y)}
+        | {"floor_divide(%x1, %x1)": y // np.where(y == 0, np.nan, y)},
+        x,
+        y,
+        shapes=[("?", "?"), (2, "?")],
+    )
+
+
+def test_extents_that_do_not_fit() -> None:
+    x, y = np.ones((2, 3), "float32"), np.ones((3, 3), "float32")
+    with pytest.raises(RuntimeError, match="shape"):
+        run_program("add(%x0, %x1)", x, y, shapes=[("?", 3), ("?", 3)])
+
+
+def test_branches_of_different_shapes() -> None:
+    x, y = np.ones((2, 3), "float32"), np.ones((4, 3), "float32")
+    body = "round(if (%x2) { %x0 } else { %x1 })"
+    got = run_program(body, x, y, np.array(False), shapes=[("?", 3), ("?", 3), ()])
+    np.testing.assert_array_equal(got, y)
 
 
 def test_annotations_vanish() -> None:

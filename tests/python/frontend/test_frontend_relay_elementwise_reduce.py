@@ -119,6 +119,26 @@ def test_unknown_extents() -> None:
     )
 
 
+def test_scalars() -> None:
+    x = np.array(3, "float32")
+    names = ("sum", "max", "min", "prod", "mean", "exp")
+    expected = {f"{name}(%x0)": np.exp(x) if name == "exp" else x for name in names}
+    check_program(expected | {"where(greater(%x0, 5f), %x0, 2f)": np.float32(2)}, x)
+
+
+def test_other_operators_with_unknown_extents() -> None:
+    x = sample(3, 4)
+    check_program(
+        {"cumsum(%x0, axis=1)": x.cumsum(1), "cumsum(%x0)": x.cumsum()}
+        | {'einsum((%x0, %x0), equation="ij,ik->jk")': x.T @ x}
+        | {"argmax(%x0, axis=[1])": x.argmax(1).astype("int32")}
+        | {"zeros_like(%x0)": 0 * x, "full_like(%x0, 2)": 0 * x + 2}
+        | {"argmin(%x0, axis=[0], select_last_index=True)": 2 - x[::-1].argmin(0).astype("int32")},
+        x,
+        shapes=[("?", 4)],
+    )
+
+
 @pytest.mark.parametrize("name", ("cumsum", "cumprod"))
 def test_scans(name: str) -> None:
     x = sample(3, 4, 2, dtype="int32")

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
+from .broadcasting import operands
 from .converter import OpCall, converter
+from .extents import shaped
 
 Emitter = Callable[..., relax.Expr]
 
@@ -65,9 +67,14 @@ COMPARISONS: dict[str, Emitter] = {
 }
 
 
+def first_input(call: OpCall) -> relax.Expr:
+    """Return the first input, whose shape Relax knows."""
+    return shaped(call)[0]
+
+
 def input_dtype(call: OpCall, index: int = 0) -> str:
     """Return the dtype of an input that is a tensor."""
-    return str(call.input_types[index].dtype)  # type: ignore[attr-defined]
+    return str(call.input_types[index].dtype)
 
 
 def is_float(dtype: str) -> bool:
@@ -94,30 +101,30 @@ def require(call: OpCall, *kinds: str) -> str:
 def float_function(call: OpCall) -> relax.Expr:
     """A function of floating-point numbers."""
     require(call, "float")
-    return call.emit(FLOAT_FUNCTIONS[call.name](call.inputs[0]))
+    return call.emit(FLOAT_FUNCTIONS[call.name](first_input(call)))
 
 
 @converter(*TE_FUNCTIONS)
 def te_function(call: OpCall) -> relax.Expr:
     """A function of floating-point numbers that Relax lacks."""
     require(call, "float")
-    return call.emit_te(TE_FUNCTIONS[call.name], call.inputs[0])
+    return call.emit_te(TE_FUNCTIONS[call.name], first_input(call))
 
 
 @converter(*ROUNDING)
 def rounding(call: OpCall) -> relax.Expr:
     """Round up, down or towards zero."""
     if not is_float(require(call, "float", "int")):
-        return call.inputs[0]
-    return call.emit(ROUNDING[call.name](call.inputs[0]))
+        return first_input(call)
+    return call.emit(ROUNDING[call.name](first_input(call)))
 
 
 @converter("round")
 def round_half_away(call: OpCall) -> relax.Expr:
     """Round to the nearest integer, halves away from zero; Relax rounds them to even."""
     if not is_float(require(call, "float", "int")):
-        return call.inputs[0]
-    return call.emit_te(te_round, call.inputs[0])
+        return first_input(call)
+    return call.emit_te(te_round, first_input(call))
 
 
 def te_round(data: te.Tensor) -> te.Tensor:
@@ -138,7 +145,7 @@ def te_round(data: te.Tensor) -> te.Tensor:
 def signed(call: OpCall) -> relax.Expr:
     """The absolute or the negated value."""
     require(call, "float", "int")
-    return call.emit(getattr(relax.op, call.name)(call.inputs[0]))
+    return call.emit(getattr(relax.op, call.name)(first_input(call)))
 
 
 @converter("sign")
@@ -146,47 +153,47 @@ def sign(call: OpCall) -> relax.Expr:
     """1, 0 or -1."""
     if require(call, "float", "int").startswith("uint"):
         raise call.fail("the sign of unsigned integers is not defined")
-    return call.emit(relax.op.sign(call.inputs[0]))
+    return call.emit(relax.op.sign(first_input(call)))
 
 
 @converter("copy")
 def copy(call: OpCall) -> relax.Expr:
     """The input: Relax values do not change."""
-    return call.inputs[0]
+    return first_input(call)
 
 
 @converter(*PREDICATES)
 def predicate(call: OpCall) -> relax.Expr:
     """Whether each element is finite, infinite or no number."""
     require(call, "float", "int")
-    return call.emit(PREDICATES[call.name](call.inputs[0]))
+    return call.emit(PREDICATES[call.name](first_input(call)))
 
 
 @converter("logical_not")
 def logical_not(call: OpCall) -> relax.Expr:
     """The inverse of bools."""
     require(call, "bool")
-    return call.emit(relax.op.logical_not(call.inputs[0]))
+    return call.emit(relax.op.logical_not(first_input(call)))
 
 
 @converter("bitwise_not")
 def bitwise_not(call: OpCall) -> relax.Expr:
     """The inverse of all bits."""
     require(call, "int", "bool")
-    return call.emit(relax.op.bitwise_not(call.inputs[0]))
+    return call.emit(relax.op.bitwise_not(first_input(call)))
 
 
 @converter(*ARITHMETIC)
 def arithmetic(call: OpCall) -> relax.Expr:
     """Arithmetic; divide and mod of integers truncate."""
     require(call, "float", "int")
-    return call.emit(ARITHMETIC[call.name](*call.inputs))
+    return call.emit(ARITHMETIC[call.name](*operands(call, *call.inputs)))
 
 
 @converter("trunc_divide")
 def trunc_divide(call: OpCall) -> relax.Expr:
     """The quotient, rounded towards zero."""
-    quotient = call.emit(relax.op.divide(*call.inputs))
+    quotient = call.emit(relax.op.divide(*operands(call, *call.inputs)))
     return (
         call.emit(relax.op.trunc(quotient)) if is_float(require(call, "float", "int")) else quotient
     )
@@ -195,10 +202,11 @@ def trunc_divide(call: OpCall) -> relax.Expr:
 @converter("trunc_mod")
 def trunc_mod(call: OpCall) -> relax.Expr:
     """What remains after trunc_divide."""
-    lhs, rhs = call.inputs
+    lhs, rhs = operands(call, *call.inputs)
     if not is_float(require(call, "float", "int")):
         return call.emit(relax.op.mod(lhs, rhs))
-    product = call.emit(relax.op.multiply(trunc_divide(call), rhs))
+    quotient = call.emit(relax.op.trunc(call.emit(relax.op.divide(lhs, rhs))))
+    product = call.emit(relax.op.multiply(quotient, rhs))
     return call.emit(relax.op.subtract(lhs, product))
 
 
@@ -206,50 +214,52 @@ def trunc_mod(call: OpCall) -> relax.Expr:
 def power(call: OpCall) -> relax.Expr:
     """Power; Relay has it for floating-point numbers only."""
     require(call, "float")
-    return call.emit(relax.op.power(*call.inputs))
+    return call.emit(relax.op.power(*operands(call, *call.inputs)))
 
 
 @converter("maximum", "minimum")
 def extremum(call: OpCall) -> relax.Expr:
     """The larger or smaller value; of bools their disjunction or conjunction."""
     if require(call, "float", "int", "bool") != "bool":
-        return call.emit(getattr(relax.op, call.name)(*call.inputs))
+        return call.emit(getattr(relax.op, call.name)(*operands(call, *call.inputs)))
     is_maximum = call.name == "maximum"
-    return call.emit((relax.op.logical_or if is_maximum else relax.op.logical_and)(*call.inputs))
+    return call.emit(
+        (relax.op.logical_or if is_maximum else relax.op.logical_and)(*operands(call, *call.inputs))
+    )
 
 
 @converter("logical_and", "logical_or")
 def logical(call: OpCall) -> relax.Expr:
     """Conjunction or disjunction of bools."""
     require(call, "bool")
-    return call.emit(getattr(relax.op, call.name)(*call.inputs))
+    return call.emit(getattr(relax.op, call.name)(*operands(call, *call.inputs)))
 
 
 @converter("logical_xor")
 def logical_xor(call: OpCall) -> relax.Expr:
     """Exclusive disjunction of all bits, as in Relay."""
     require(call, "bool", "int")
-    return call.emit(relax.op.bitwise_xor(*call.inputs))
+    return call.emit(relax.op.bitwise_xor(*operands(call, *call.inputs)))
 
 
 @converter(*BITWISE)
 def bitwise(call: OpCall) -> relax.Expr:
     """Operators on bits."""
     require(call, "int", "bool")
-    return call.emit(BITWISE[call.name](*call.inputs))
+    return call.emit(BITWISE[call.name](*operands(call, *call.inputs)))
 
 
 @converter(*SHIFTS)
 def shift(call: OpCall) -> relax.Expr:
     """Shifts; right_shift keeps the sign."""
     require(call, "int")
-    return call.emit(SHIFTS[call.name](*call.inputs))
+    return call.emit(SHIFTS[call.name](*operands(call, *call.inputs)))
 
 
 @converter(*COMPARISONS)
 def compare(call: OpCall) -> relax.Expr:
     """Comparisons."""
-    return call.emit(COMPARISONS[call.name](*call.inputs))
+    return call.emit(COMPARISONS[call.name](*operands(call, *call.inputs)))
 
 
 @converter("clip")
@@ -258,10 +268,25 @@ def clip(call: OpCall) -> relax.Expr:
     dtype = require(call, "float", "int")
     low, high = float(call.attrs["a_min"]), float(call.attrs["a_max"])
     if is_float(dtype):
-        return call.emit(relax.op.clip(call.inputs[0], low, high))
+        return clip_floats(call, dtype, low, high)
     info = np.iinfo(dtype)
     low, high = (min(max(limit, float(info.min)), float(info.max)) for limit in (low, high))
-    return call.emit(relax.op.clip(call.inputs[0], *(min(int(v), info.max) for v in (low, high))))
+    return call.emit(
+        relax.op.clip(first_input(call), *(min(int(v), info.max) for v in (low, high)))
+    )
+
+
+def clip_floats(call: OpCall, dtype: str, low: float, high: float) -> relax.Expr:
+    """Limit floating-point numbers; limits that the dtype cannot hold do nothing."""
+    largest = float("inf") if dtype == "bfloat16" else float(np.finfo(dtype).max)
+    if max(abs(low), abs(high)) <= largest:
+        return call.emit(relax.op.clip(first_input(call), low, high))
+    result = first_input(call)
+    if abs(high) <= largest:
+        result = call.emit(relax.op.minimum(result, relax.const(high, dtype)))
+    if abs(low) <= largest:
+        result = call.emit(relax.op.maximum(result, relax.const(low, dtype)))
+    return result
 
 
 def scaled(value: Any, multiplier: Any, left: Any, right: Any) -> Any:
@@ -295,7 +320,7 @@ def fixed_point_multiply(call: OpCall) -> relax.Expr:
         return rounded >> tirx.const(distance, "int32")
 
     return call.emit_te(
-        lambda data: te.compute(data.shape, lambda *index: element(data(*index))), call.inputs[0]
+        lambda data: te.compute(data.shape, lambda *index: element(data(*index))), first_input(call)
     )
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
+from .broadcasting import operands
 from .converter import OpCall, converter
-from .ops_elementwise import input_dtype, is_float
+from .ops_elementwise import first_input, input_dtype, is_float
 
 
 @converter("cast")
@@ -37,8 +38,8 @@ def cast_like(call: OpCall) -> relax.Expr:
 def cast_to(call: OpCall, dtype: str) -> relax.Expr:
     """Convert the first input."""
     if input_dtype(call) == dtype:
-        return call.inputs[0]
-    return call.emit(relax.op.astype(call.inputs[0], dtype))
+        return first_input(call)
+    return call.emit(relax.op.astype(first_input(call), dtype))
 
 
 @converter("reinterpret")
@@ -47,10 +48,10 @@ def reinterpret(call: OpCall) -> relax.Expr:
     dtype = str(call.attrs["dtype"])
     source = input_dtype(call)
     if source == dtype:
-        return call.inputs[0]
+        return first_input(call)
     if "bool" in (source, dtype) or np.dtype(source).itemsize != np.dtype(dtype).itemsize:
         raise call.fail(f"expected a dtype of the size of {source}, found {dtype}")
-    return call.emit_te(topi.reinterpret, call.inputs[0], dtype)
+    return call.emit_te(topi.reinterpret, first_input(call), dtype)
 
 
 @converter("zeros", "ones")
@@ -62,20 +63,20 @@ def filled(call: OpCall) -> relax.Expr:
 @converter("zeros_like", "ones_like")
 def filled_like(call: OpCall) -> relax.Expr:
     """Zeros or ones in the shape of another tensor."""
-    return call.emit(getattr(relax.op, call.name)(call.inputs[0]))
+    return call.emit(getattr(relax.op, call.name)(first_input(call)))
 
 
 @converter("full")
 def full(call: OpCall) -> relax.Expr:
     """A tensor of one value."""
-    dtype = str(call.type.dtype)  # type: ignore[attr-defined]
+    dtype = str(call.type.dtype)
     return call.emit(relax.op.full(call.ints("shape"), call.inputs[0], dtype))
 
 
 @converter("full_like")
 def full_like(call: OpCall) -> relax.Expr:
     """One value in the shape and dtype of another tensor."""
-    return call.emit(relax.op.full_like(*call.inputs))
+    return call.emit(relax.op.full_like(first_input(call), call.inputs[1]))
 
 
 @converter("where")
@@ -85,13 +86,13 @@ def where(call: OpCall) -> relax.Expr:
     dtype = input_dtype(call)
     if dtype != "bool":
         condition = call.emit(relax.op.not_equal(condition, relax.const(0, dtype)))
-    return call.emit(relax.op.where(condition, lhs, rhs))
+    return call.emit(relax.op.where(*operands(call, condition, lhs, rhs)))
 
 
 @converter("shape_of")
 def shape_of(call: OpCall) -> relax.Expr:
     """The extents as a tensor."""
-    if not call.input_types[0].shape:  # type: ignore[attr-defined]
+    if not call.input_types[0].shape:
         raise call.fail("the shape of a tensor without dimensions")
     return extents(call)
 
@@ -100,7 +101,7 @@ def shape_of(call: OpCall) -> relax.Expr:
 def ndarray_size(call: OpCall) -> relax.Expr:
     """The number of elements."""
     dtype = str(call.attrs["dtype"])
-    shape = list(call.input_types[0].shape)  # type: ignore[attr-defined]
+    shape = list(call.input_types[0].shape)
     if all(isinstance(dim, int) for dim in shape):
         return relax.const(math.prod(shape), dtype)
     return call.emit(relax.op.prod(extents(call)))
@@ -109,10 +110,10 @@ def ndarray_size(call: OpCall) -> relax.Expr:
 def extents(call: OpCall) -> relax.Expr:
     """Return the shape of the first input as a tensor of the attribute "dtype"."""
     dtype = str(call.attrs["dtype"])
-    shape = list(call.input_types[0].shape)  # type: ignore[attr-defined]
+    shape = list(call.input_types[0].shape)
     if all(isinstance(dim, int) for dim in shape):
         return relax.const(np.array(shape, dtype), dtype)
-    shape_expr = call.emit(relax.op.shape_of(call.inputs[0]))
+    shape_expr = call.emit(relax.op.shape_of(first_input(call)))
     tensor = call.emit(relax.op.shape_to_tensor(shape_expr))
     return tensor if dtype == "int64" else call.emit(relax.op.astype(tensor, dtype))
 
@@ -120,7 +121,7 @@ def extents(call: OpCall) -> relax.Expr:
 @converter("arange")
 def arange(call: OpCall) -> relax.Expr:
     """Evenly spaced values: start + step * i."""
-    [extent] = call.type.shape  # type: ignore[attr-defined]
+    [extent] = call.type.shape
     dtype = str(call.attrs["dtype"])
     start, stop, step = call.inputs
     if not isinstance(extent, int):

@@ -18,8 +18,10 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from .broadcasting import operands
 from .converter import OpCall, converter
-from .ops_elementwise import input_dtype, is_float, require
+from .extents import with_extents
+from .ops_elementwise import first_input, input_dtype, is_float, require
 
 REDUCTIONS: dict[str, Callable[..., relax.Expr]] = {
     name: getattr(relax.op, name) for name in ("max", "min", "prod", "sum")
@@ -33,7 +35,7 @@ REDUCTIONS_OF_BOOLS: dict[str, Callable[..., te.Tensor]] = {
 
 def reduced_axes(call: OpCall) -> list[int]:
     """Return the axes that a reduction removes, in order; none means that nothing is reduced."""
-    ndim = len(call.input_types[0].shape)  # type: ignore[attr-defined]
+    ndim = len(call.input_types[0].shape)
     axes = {axis % ndim for axis in call.ints("axis")} if call.attrs["axis"] is not None else set()
     exclude = bool(call.attrs["exclude"]) and bool(axes)
     return [axis for axis in range(ndim) if not axes or (axis in axes) != exclude]
@@ -46,10 +48,10 @@ def reduction(call: OpCall) -> relax.Expr:
     if input_dtype(call) != "bool" and call.name in ("all", "any"):
         require(call, "bool")
     if not axes:
-        return call.inputs[0]
+        return first_input(call)
     if input_dtype(call) == "bool":
-        return call.emit_te(REDUCTIONS_OF_BOOLS[call.name], call.inputs[0], axes, keepdims)
-    return call.emit(REDUCTIONS[call.name](call.inputs[0], axes, keepdims))
+        return call.emit_te(REDUCTIONS_OF_BOOLS[call.name], first_input(call), axes, keepdims)
+    return call.emit(REDUCTIONS[call.name](first_input(call), axes, keepdims))
 
 
 @converter("argmax", "argmin")
@@ -61,11 +63,11 @@ def arg_reduction(call: OpCall) -> relax.Expr:
         raise call.fail("no axis is left to reduce")
     select_last = bool(call.attrs["select_last_index"])
     if len(axes) == 1 and not select_last:
-        index = call.emit(getattr(relax.op, call.name)(call.inputs[0], axes[0], keepdims))
+        index = call.emit(getattr(relax.op, call.name)(first_input(call), axes[0], keepdims))
     else:
         function = getattr(topi, call.name)
-        index = call.emit_te(function, call.inputs[0], axes, keepdims, select_last)
-    return call.emit(relax.op.astype(index, str(call.type.dtype)))  # type: ignore[attr-defined]
+        index = call.emit_te(function, first_input(call), axes, keepdims, select_last)
+    return call.emit(relax.op.astype(index, str(call.type.dtype)))
 
 
 @converter("mean")
@@ -74,20 +76,20 @@ def mean(call: OpCall) -> relax.Expr:
     axes, keepdims = reduced_axes(call), bool(call.attrs["keepdims"])
     dtype = require(call, "float", "int")
     if not axes:
-        return call.inputs[0]
+        return first_input(call)
     if dtype == "float16":
-        wide = call.emit(relax.op.astype(call.inputs[0], "float32"))
+        wide = call.emit(relax.op.astype(first_input(call), "float32"))
         return call.emit(relax.op.astype(call.emit(relax.op.mean(wide, axes, keepdims)), dtype))
     if is_float(dtype):
-        return call.emit(relax.op.mean(call.inputs[0], axes, keepdims))
+        return call.emit(relax.op.mean(first_input(call), axes, keepdims))
     check_count(call, axes, dtype)
-    total = call.emit(relax.op.sum(call.inputs[0], axes, keepdims))
+    total = call.emit(relax.op.sum(first_input(call), axes, keepdims))
     return divide_by_count(call, total, axes)
 
 
 def check_count(call: OpCall, axes: list[int], dtype: str) -> None:
     """Fail if the number of elements does not fit the dtype of integers to average."""
-    shape = call.input_types[0].shape  # type: ignore[attr-defined]
+    shape = call.input_types[0].shape
     count = math.prod(shape[axis] for axis in axes if isinstance(shape[axis], int))
     bits = int(dtype.removeprefix("u").removeprefix("int"))
     if count >= 1 << (bits if dtype.startswith("u") else bits - 1):
@@ -96,7 +98,7 @@ def check_count(call: OpCall, axes: list[int], dtype: str) -> None:
 
 def divide_by_count(call: OpCall, total: relax.Expr, axes: list[int], less: int = 0) -> relax.Expr:
     """Divide sums by the number of elements in each, less a number."""
-    extents = [call.input_types[0].shape[axis] for axis in axes]  # type: ignore[attr-defined]
+    extents = [call.input_types[0].shape[axis] for axis in axes]
     if all(isinstance(extent, int) for extent in extents):
         count = relax.const(math.prod(extents) - less, total.ty.dtype)
         return call.emit(relax.op.divide(total, count))
@@ -108,13 +110,13 @@ def divide_by_count(call: OpCall, total: relax.Expr, axes: list[int], less: int 
         divisor = (count - less).astype(total.dtype)
         return te.compute(total.shape, lambda *index: tirx.div(total(*index), divisor))
 
-    return call.emit_te(te_divide, total, call.inputs[0])
+    return call.emit_te(te_divide, total, first_input(call))
 
 
 @converter("variance")
 def variance(call: OpCall) -> relax.Expr:
     """The mean of the squared distances from the second input; float16 is summed in float32."""
-    data, center = call.inputs
+    data, center = operands(call, *call.inputs)
     dtype = require(call, "float")
     axes = reduced_axes(call)
     if not axes:
@@ -132,18 +134,22 @@ def variance(call: OpCall) -> relax.Expr:
 @converter("cumprod", "cumsum")
 def scan(call: OpCall) -> relax.Expr:
     """Sums or products of all elements up to each, or before it if exclusive."""
-    dtype = str(call.type.dtype)  # type: ignore[attr-defined]
+    dtype = str(call.type.dtype)
     if dtype == "bool":
         raise call.fail("expected a result of numbers, found dtype bool")
     axis = call.attrs["axis"]
     function = getattr(relax.op, call.name)
     exclusive = bool(call.attrs["exclusive"])
     return call.emit(
-        function(call.inputs[0], None if axis is None else int(axis), dtype, exclusive)
+        function(first_input(call), None if axis is None else int(axis), dtype, exclusive)
     )
 
 
 @converter("einsum")
 def einsum(call: OpCall) -> relax.Expr:
     """Einstein summation."""
-    return call.emit(relax.op.einsum(call.inputs[0], str(call.attrs["equation"])))
+    return call.emit(
+        relax.op.einsum(
+            [with_extents(call, field)[0] for field in call.inputs[0]], str(call.attrs["equation"])
+        )
+    )
