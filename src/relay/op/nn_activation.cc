@@ -14,9 +14,9 @@
  */
 /*!
  * \file src/relay/op/nn_activation.cc
- * \brief Activation functions.
+ * \brief Activation functions and the addition of a bias.
  */
-#include "registry.h"
+#include "nn_util.h"
 
 namespace tvm_fixes::relay {
 namespace {
@@ -27,9 +27,45 @@ Type SoftmaxRelation(InferContext& context) {
   return data;
 }
 
+/*! \brief The second input is a vector along an axis of the first. */
+Type VectorRelation(InferContext& context) {
+  if (!context.IsKnown(0)) return Type();
+  TensorType data = context.Tensor(0);
+  int64_t axis = context.Axis("axis", data->ndim());
+  ExpectInput(context, 1, {data->shape[axis]}, data->dtype);
+  return data;
+}
+
 RELAY_OP("nn.relu").Inputs({"data"}).Relation(IdentityRelation);
 
+RELAY_OP("nn.leaky_relu")
+    .Inputs({"data"})
+    .Attrs("relay.attrs.LeakyReluAttrs", {FloatAttr("alpha", 0.25)})
+    .Relation(IdentityRelation);
+
+RELAY_OP("nn.prelu")
+    .Inputs({"data", "alpha"})
+    .Attrs("relay.attrs.PReluAttrs", {IntAttr("axis", 1)})
+    .InfersInputs()
+    .Relation(VectorRelation);
+
+RELAY_OP("nn.bias_add")
+    .Inputs({"data", "bias"})
+    .Attrs("relay.attrs.BiasAddAttrs", {IntAttr("axis", 1)})
+    .InfersInputs()
+    .Relation(VectorRelation);
+
 RELAY_OP("nn.softmax")
+    .Inputs({"data"})
+    .Attrs("relay.attrs.SoftmaxAttrs", {IntAttr("axis", -1)})
+    .Relation(SoftmaxRelation);
+
+RELAY_OP("nn.fast_softmax")
+    .Inputs({"data"})
+    .Attrs("relay.attrs.SoftmaxAttrs", {IntAttr("axis", -1)})
+    .Relation(SoftmaxRelation);
+
+RELAY_OP("nn.log_softmax")
     .Inputs({"data"})
     .Attrs("relay.attrs.SoftmaxAttrs", {IntAttr("axis", -1)})
     .Relation(SoftmaxRelation);
