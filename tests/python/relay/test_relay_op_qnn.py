@@ -31,7 +31,7 @@ X = "%x: Tensor[(1, 4, ?, 7), int8], %w: Tensor[(6, 4, 3, 3), int8]"
             "%x: Tensor[(2, ?), float32]",
             "Tensor[(2, ?), uint8]",
         ),
-        ("qnn.dequantize(%x, 1f, 0)", "%x: Tensor[(3), int8]", "Tensor[(3), float32]"),
+        ("qnn.dequantize(%x, 1f, 0)", "%x: Tensor[(3), int8]", "Tensor[(3,), float32]"),
         (
             'qnn.requantize(%x, 1f, 0, 2f, 0, out_dtype="int8")',
             "%x: Tensor[(3, 1), int64]",
@@ -77,7 +77,7 @@ def test_types(body: str, params: str, expected: str) -> None:
             "rounding.*UPWARD or TONEAREST",
         ),
         (CONV.replace("'", '"').replace("0, 0,", "0, 0f,"), X, "int32 scalar"),
-        (CONV.replace("'", '"').replace("%x, %w", "%w, %x"), X, "input channels"),
+        (CONV.replace("'", '"'), X.replace("4, 3, 3", "3, 3, 3"), "input channels"),
         ("qnn.softmax(%x, 1f, 0, 1f, 0, axis=2)", "%x: Tensor[(2), int8]", "axis"),
     ],
 )

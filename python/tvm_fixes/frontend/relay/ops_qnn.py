@@ -12,9 +12,8 @@
 # and limitations under the License.
 """The elementwise operators of the QNN dialect, concatenation and softmax.
 
-Relay computes ``qnn.requantize`` and what is built of it by default in int64 with halves rounded up,
-but in float32 for x86 targets with SSE4.1. The translation does not depend on the target and
-always takes the former.
+By default Relay requantizes in int64 and rounds halves up, but in float32 for x86 targets with
+SSE4.1. The translation does not depend on the target: it always takes int64.
 """
 
 import math
