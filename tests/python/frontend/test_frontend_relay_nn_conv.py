@@ -223,19 +223,19 @@ def test_matmul():
 
 
 def deformable(x, offset, w):
-    """A deformable convolution of one image, two groups of offsets and padding 1."""
+    """A deformable convolution of one image, two groups of offsets and padding 1, as in TVM."""
     channels, height, width = x.shape[1:]
-    wide = np.pad(x[0], ((0, 0), (2, 3), (2, 3)))
+    wide = np.pad(x[0], ((0, 0), (0, 1), (0, 1)))
     result = np.zeros((len(w), height, width))
     shifts = offset[0].reshape(2, 3, 3, 2, height, width)
     for c, i, j, y, z in np.ndindex(channels, 3, 3, height, width):
         dy, dx = shifts[c * 2 // channels, i, j, :, y, z]
         row, column = y + i - 1 + dy, z + j - 1 + dx
-        if not (-1 < row < height and -1 < column < width):
+        if not (0 <= row < height and 0 <= column < width):
             continue
         top, left = int(np.floor(row)), int(np.floor(column))
         a, b = row - top, column - left
-        patch = wide[c, top + 2 : top + 4, left + 2 : left + 4]
+        patch = wide[c, top : top + 2, left : left + 2]
         value = np.array([1 - a, a]) @ patch @ np.array([1 - b, b])
         result[:, y, z] += w[:, c, i, j] * value
     return result[None]

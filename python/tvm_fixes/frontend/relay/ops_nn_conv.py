@@ -152,6 +152,8 @@ def conv3d_transpose(call: OpCall) -> relax.Expr:
 @converter("nn.deformable_conv2d")
 def deformable_conv2d(call: OpCall) -> relax.Expr:
     """Convolution whose elements are read at positions that an input shifts."""
+    if int(call.attrs["groups"]) != 1:
+        raise call.fail(f"groups must be 1, not {call.attrs['groups']}")
     data_layout, kernel_layout, out_layout = _layouts(call)
     data, offset = (
         convert_layout(call, operand, data_layout, "NCHW") for operand in call.inputs[:2]
