@@ -39,6 +39,8 @@ void DeclareAnnotations() {
     DeclareAnnotation(name).Attrs("relay.attrs.CompilerAttrs",
                                   {OptionalAttr("compiler", AttrKind::kString)});
   }
+  DeclareAnnotation("annotation.with_funcid")
+      .Attrs("relay.attrs.WithFuncIdAttrs", {IntAttr("fid", -1)});
   DeclareAnnotation("debug").Attrs("relay.attrs.DebugAttrs",
                                    {OptionalAttr("debug_func", AttrKind::kAny)});
   // Up to TVM 0.8 the devices are numbers: device_type and so on.

@@ -53,8 +53,7 @@ def test_reductions_of_bools() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", ("float32", "int32"))
-@pytest.mark.parametrize("name", ("argmax", "argmin"))
+@pytest.mark.parametrize("name, dtype", (("argmax", "float32"), ("argmin", "int32")))
 def test_argmax(name: str, dtype: str) -> None:
     x = sample(4, 7, 3, dtype=dtype) // 3
     f = getattr(np, name)
@@ -163,6 +162,17 @@ def test_einsum() -> None:
         | {'einsum((%x0,), equation="i...->...i")': np.einsum("i...->...i", x)}
         | {'einsum((%x2, %x1, %x1), equation="ab,cb,ca->")': np.einsum("ab,cb,ca->", square, y, y)},
         *(x, y, square),
+    )
+
+
+@pytest.mark.parametrize("rows", (1, 4))
+def test_einsum_with_unknown_extents(rows: int) -> None:
+    x, y = sample(2, 3, 4), sample(rows, 5)
+    check_program(
+        {'einsum((%x0, %x1), equation="...ij,jk->...ik")': np.einsum("...ij,jk", x, y)}
+        | {'einsum((%x1, %x1), equation="...a,...a->...")': np.einsum("ba,ba->b", y, y)},
+        *(x, y),
+        shapes=[("?", 3, "?"), ("?", 5)],
     )
 
 

@@ -77,6 +77,14 @@ def input_dtype(call: OpCall, index: int = 0) -> str:
     return str(call.input_types[index].dtype)
 
 
+def integer_range(dtype: str) -> tuple[int, int]:
+    """Return the smallest and the largest value of a dtype of integers."""
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    if dtype.startswith("u"):
+        return 0, (1 << bits) - 1
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+
 def is_float(dtype: str) -> bool:
     """Return whether a dtype is of floating-point numbers."""
     return "float" in dtype
@@ -269,11 +277,9 @@ def clip(call: OpCall) -> relax.Expr:
     low, high = float(call.attrs["a_min"]), float(call.attrs["a_max"])
     if is_float(dtype):
         return clip_floats(call, dtype, low, high)
-    info = np.iinfo(dtype)
-    low, high = (min(max(limit, float(info.min)), float(info.max)) for limit in (low, high))
-    return call.emit(
-        relax.op.clip(first_input(call), *(min(int(v), info.max) for v in (low, high)))
-    )
+    least, largest = integer_range(dtype)
+    limits = [largest if limit >= largest else int(max(limit, least)) for limit in (low, high)]
+    return call.emit(relax.op.clip(first_input(call), *limits))
 
 
 def clip_floats(call: OpCall, dtype: str, low: float, high: float) -> relax.Expr:

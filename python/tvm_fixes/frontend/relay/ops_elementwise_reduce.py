@@ -18,10 +18,10 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from .broadcasting import operands
+from .broadcasting import common_extent, expanded, operands
 from .converter import OpCall, converter
-from .extents import with_extents
-from .ops_elementwise import first_input, input_dtype, is_float, require
+from .extents import Extent, with_extents
+from .ops_elementwise import first_input, input_dtype, integer_range, is_float, require
 
 REDUCTIONS: dict[str, Callable[..., relax.Expr]] = {
     name: getattr(relax.op, name) for name in ("max", "min", "prod", "sum")
@@ -91,8 +91,7 @@ def check_count(call: OpCall, axes: list[int], dtype: str) -> None:
     """Fail if the number of elements does not fit the dtype of integers to average."""
     shape = call.input_types[0].shape
     count = math.prod(shape[axis] for axis in axes if isinstance(shape[axis], int))
-    bits = int(dtype.removeprefix("u").removeprefix("int"))
-    if count >= 1 << (bits if dtype.startswith("u") else bits - 1):
+    if count > integer_range(dtype)[1]:
         raise call.fail(f"the number of elements to average, {count}, does not fit {dtype}")
 
 
@@ -148,8 +147,25 @@ def scan(call: OpCall) -> relax.Expr:
 @converter("einsum")
 def einsum(call: OpCall) -> relax.Expr:
     """Einstein summation."""
-    return call.emit(
-        relax.op.einsum(
-            [with_extents(call, field)[0] for field in call.inputs[0]], str(call.attrs["equation"])
-        )
-    )
+    equation = str(call.attrs["equation"]).replace(" ", "")
+    terms = equation.split("->")[0].split(",")
+    shaped = [with_extents(call, field) for field in call.inputs[0]]
+    labels = [labels_of(term, len(shape)) for term, (_, shape) in zip(terms, shaped, strict=True)]
+    common: dict[str, Extent] = {}
+    for names, (_, shape) in zip(labels, shaped, strict=True):
+        for name, extent in zip(names, shape, strict=True):
+            common[name] = common_extent(call, common.get(name, 1), extent)
+    fields = [
+        expanded(call, expr, shape, [common[name] for name in names])
+        for names, (expr, shape) in zip(labels, shaped, strict=True)
+    ]
+    return call.emit(relax.op.einsum(fields, equation))
+
+
+def labels_of(term: str, rank: int) -> list[str]:
+    """Return a name for each axis of an operand; those of an ellipsis count from its end."""
+    before, *after = term.split("...")
+    if not after:
+        return list(term)
+    covered = rank - len(before) - len(after[0])
+    return [*before, *(f"...{i}" for i in reversed(range(covered))), *after[0]]
