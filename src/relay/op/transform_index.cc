@@ -23,11 +23,9 @@
 namespace tvm_fixes::relay {
 namespace {
 
-bool IsIndex(DLDataType dtype) { return IsInteger(dtype); }
-
 TensorType IndexTensor(const InferContext& context, int input) {
   TensorType indices = context.Tensor(input);
-  if (!IsIndex(indices->dtype)) context.FailInput(input, "integers");
+  if (!IsInteger(indices->dtype)) context.FailInput(input, "integers");
   return indices;
 }
 
@@ -157,9 +155,6 @@ Type SequenceMaskRelation(InferContext& context) {
   int64_t axis = context.Int("axis");
   if (axis != 0 && axis != 1) context.FailAttr("axis", "0 or 1");
   if (data->ndim() < 2) context.FailInput(0, "a tensor with at least 2 dimensions");
-  if (!context.IsKnown(1)) {
-    context.SetInput(1, TensorType(Shape{data->shape[1 - axis]}, kInt32));
-  }
   TensorType lengths = context.Tensor(1, 1);
   if (!MayBeEqual(lengths->shape[0], data->shape[1 - axis])) {
     context.FailInput(1, DimText(data->shape[1 - axis]) + " lengths");
@@ -203,6 +198,9 @@ Type MatrixSetDiagRelation(InferContext& context) {
   int64_t high = context.Int("k2");
   int64_t ndim = input->ndim();
   if (ndim < 2) context.FailInput(0, "a tensor with at least 2 dimensions");
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  if (low < -kLimit || low > kLimit) context.FailAttr("k1", "a diagonal of the matrix");
+  if (high < -kLimit || high > kLimit) context.FailAttr("k2", "a diagonal of the matrix");
   if (high < low) context.FailAttr("k2", "a number that is at least k1");
   std::optional<int64_t> rows = StaticDim(input->shape[ndim - 2]);
   std::optional<int64_t> columns = StaticDim(input->shape[ndim - 1]);
@@ -230,7 +228,7 @@ Type AdvIndexRelation(InferContext& context) {
   if (count > data->ndim()) context.FailInput(0, "at most as many indices as dimensions");
   Shape shape = tensors[1]->shape;
   for (int64_t i = 1; i <= count; ++i) {
-    if (!IsIndex(tensors[i]->dtype)) context.FailInput(0, "indices that are integers");
+    if (!IsInteger(tensors[i]->dtype)) context.FailInput(0, "indices that are integers");
     shape = context.Broadcast(shape, tensors[i]->shape);
   }
   Append(&shape, data->shape, count, data->ndim());

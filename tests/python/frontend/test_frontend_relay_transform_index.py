@@ -300,6 +300,37 @@ def test_unravel_argwhere_trilu_and_permutation():
     )
 
 
+def test_unknown_extents():
+    x, at = integers(3, 4), indices([0, 2], [1, 0])
+    row, written = np.sort(x, 1), x.copy()
+    updates = integers(3, 4, seed=1)
+    positions = np.argsort(updates, 1).astype("int32")
+    np.put_along_axis(written, positions, updates, 1)
+    check_program(
+        {
+            "take(%x0, %x1, axis=0)": x[at],
+            "take(%x0, %x1)": x.reshape(-1)[at],
+            "gather(%x0, %x3, axis=1)": np.take_along_axis(x, positions, 1),
+            "gather_nd(%x0, %x1)": x[at[0], at[1]],
+            "adv_index((%x0, %x1))": x[at],
+            "scatter_elements(%x0, %x3, %x2, axis=1)": scattered(
+                x, positions, updates, 1, "update"
+            ),
+            'one_hot(%x1, 1f, 0f, depth=4, dtype="float32")': np.eye(4, dtype="float32")[at],
+            "argwhere(%x0)": np.argwhere(x).astype("int32"),
+            "trilu(%x0, 0)": np.triu(x),
+            "sort(%x0)": row,
+            'topk(%x0, k=2, ret_type="values", is_ascend=1)': row[:, :2],
+            'argsort(%x2, dtype="int32")': np.argsort(updates, 1, kind="stable").astype("int32"),
+        },
+        x,
+        at,
+        updates,
+        positions,
+        shapes=[("?", "?"), (2, "?"), ("?", "?"), ("?", "?")],
+    )
+
+
 def test_slices_that_cannot_be_known_are_errors():
     with pytest.raises(RelayError, match="must be a constant"):
         run_program("collapse_sum_to(%x0, %x1)", integers(2, 3), indices(2, 1))

@@ -13,7 +13,7 @@
 """The extents of converted inputs, static or symbolic."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm import relax, tirx
 from tvm.sym import Analyzer
@@ -21,7 +21,8 @@ from tvm.sym import Analyzer
 from ... import relay
 from .converter import OpCall
 
-Extent = int | tirx.Expr
+Extent: TypeAlias = Any
+"""An int, or an expression of symbols."""
 
 
 def shaped(call: OpCall, index: int = 0) -> tuple[relax.Expr, list[Extent]]:

@@ -185,7 +185,7 @@ def filled(call: OpCall) -> relax.Expr:
 def full(call: OpCall) -> relax.Expr:
     """A tensor of one value, whose shape is an input."""
     shape = shape_input(call, 1)
-    dtype = str(call.type.dtype)  # type: ignore[attr-defined]
+    dtype = str(call.type.dtype)
     return call.emit(relax.op.full(relax.ShapeExpr(shape), call.inputs[0], dtype))
 
 
@@ -197,7 +197,32 @@ def strided_slice(call: OpCall) -> relax.Expr:
     if all(value is not None for value in values):
         attrs = {**dict(zip(names, values, strict=True)), **given(call, "slice_mode")}
         return static(call, "strided_slice", call.inputs[:1], attrs)
-    raise call.fail("begin, end and strides must be constants")
+    return slice_at_run_time(call)
+
+
+def slice_at_run_time(call: OpCall) -> relax.Expr:
+    """Take ranges that are known only at run time; axes without a range are kept."""
+    data, extents = shaped(call)
+    begin, end, strides = (as_int64(call, i) for i in (1, 2, 3))
+    kept = extents[int(begin.ty.shape[0]) :]
+    op, ones = relax.op, [1] * len(kept)
+    if call.attrs["slice_mode"] == "size":
+        is_rest = call.emit(op.less(end, relax.const(0, "int64")))
+        last = call.emit(op.full_like(end, relax.const(2**62, "int64")))
+        end = call.emit(op.where(is_rest, last, call.emit(op.add(begin, end))))
+        strides = call.emit(op.ones_like(strides))
+    if kept:
+        whole = call.emit(op.shape_to_tensor(relax.ShapeExpr(kept)))
+        begin = call.emit(op.concat([begin, relax.const([0] * len(kept), "int64")], 0))
+        end = call.emit(op.concat([end, whole], 0))
+        strides = call.emit(op.concat([strides, relax.const(ones, "int64")], 0))
+    return call.emit(op.dynamic_strided_slice(data, begin, end, strides))
+
+
+def as_int64(call: OpCall, index: int) -> relax.Expr:
+    """Return an input that has integers as int64."""
+    tensor, _ = shaped(call, index)
+    return tensor if tensor.ty.dtype == "int64" else call.emit(relax.op.astype(tensor, "int64"))
 
 
 @converter("dyn.expand_dims")

@@ -127,7 +127,7 @@ def slice_like(call: OpCall) -> relax.Expr:
 @converter("broadcast_to")
 def broadcast_to(call: OpCall) -> relax.Expr:
     """Broadcast to a shape."""
-    if not call.type.is_static:  # type: ignore[attr-defined]
+    if not call.type.is_static:
         raise call.fail("attribute 'shape': expected extents, found ?")
     return call.emit(relax.op.broadcast_to(shaped(call)[0], call.ints("shape")))
 
@@ -147,9 +147,9 @@ def collapse_sum_like(call: OpCall) -> relax.Expr:
 @converter("collapse_sum_to")
 def collapse_sum_to(call: OpCall) -> relax.Expr:
     """Sum over the axes along which a tensor of this shape would be broadcast."""
-    if not call.type.is_static:  # type: ignore[attr-defined]
+    if not call.type.is_static:
         raise call.fail("the target shape must be a constant")
-    return collapse(call, list(call.type.shape))  # type: ignore[attr-defined]
+    return collapse(call, list(call.type.shape))
 
 
 def collapse(call: OpCall, target: list[Extent]) -> relax.Expr:

@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 
 from .converter import OpCall, converter
 from .extents import positive_axis, product, reshaped, shaped
@@ -36,7 +36,7 @@ def argsort(call: OpCall) -> relax.Expr:
     """Return the positions of the sorted elements."""
     data, extents = shaped(call)
     axis = positive_axis(call.attrs["axis"], len(extents))
-    dtype = str(call.type.dtype)  # type: ignore[attr-defined]
+    dtype = str(call.type.dtype)
     return call.emit(relax.op.argsort(data, axis, not call.attrs["is_ascend"], dtype))
 
 
@@ -64,16 +64,60 @@ def largest(call: OpCall, k: int) -> Any:
 def searchsorted(call: OpCall) -> relax.Expr:
     """Return where values belong in sorted sequences."""
     sequence, values = shaped(call)[0], shaped(call, 1)[0]
-    dtype = str(call.type.dtype)  # type: ignore[attr-defined]
+    dtype = str(call.type.dtype)
     return call.emit_te(topi.searchsorted, sequence, values, bool(call.attrs["right"]), dtype)
 
 
 @converter("unique")
-def unique(call: OpCall) -> Any:
-    """Return the different elements, padded to the length of the input, and where they stand."""
-    data, _ = shaped(call)
-    flags = [bool(call.attrs[name]) for name in ("sorted", "return_counts")]
-    return from_relax(call.builder, call.emit_te(topi.unique, data, *flags), call.type)
+def unique(call: OpCall) -> tuple[relax.Expr, ...]:
+    """Return the different elements, padded to the length of the input, and where they stand.
+
+    The results: elements, first positions, for each input its element, their number, counts.
+    """
+    data, [length] = shaped(call)
+    if length == 0:
+        raise call.fail("a tensor without elements")
+    emit, op = call.emit, relax.op
+    order = emit(op.argsort(data, 0, dtype="int32"))
+    ordered = emit(op.take(data, order, 0, mode="clip"))
+    groups = emit(op.cumsum(call.emit_te(te_starts_group, ordered), 0, "int32"))
+    last = emit(op.strided_slice(groups, [0], [-1], [2**63 - 1]))
+
+    def filled(value: Any, dtype: str) -> relax.Expr:
+        return call.emit_te(lambda: te.compute((length,), lambda _: te_cast(value, dtype)))
+
+    def write(initial: relax.Expr, updates: relax.Expr, reduction: str) -> relax.Expr:
+        return emit(op.scatter_elements(initial, groups, updates, 0, reduction))
+
+    values = write(filled(0, str(data.ty.dtype)), ordered, "update")
+    first = write(filled(length, "int32"), order, "min")
+    counts = write(filled(0, "int32"), filled(1, "int32"), "add")
+    inverse = emit(op.scatter_elements(filled(0, "int32"), order, groups, 0, "update"))
+    if not call.attrs["sorted"]:
+        by_position = emit(op.argsort(first, 0, dtype="int32"))
+        values, first, counts = (
+            emit(op.take(part, by_position, 0, mode="clip")) for part in (values, first, counts)
+        )
+        place = emit(op.argsort(by_position, 0, dtype="int32"))
+        inverse = emit(op.take(place, inverse, 0, mode="clip"))
+    number_of = emit(op.add(last, relax.const(1, "int32")))
+    results = (values, first, inverse, number_of, counts)
+    return results if call.attrs["return_counts"] else results[:4]
+
+
+def te_starts_group(ordered: te.Tensor) -> te.Tensor:
+    """1 where an element differs from the one before it."""
+
+    def element(i: Any) -> Any:
+        differs = ordered[i] != ordered[tirx.max(i - 1, 0)]
+        return tirx.Cast("int32", tirx.all(i > 0, differs))
+
+    return te.compute(ordered.shape, element, name="starts_group")
+
+
+def te_cast(value: Any, dtype: str) -> Any:
+    """Return a number or extent in a dtype."""
+    return tirx.const(value, dtype) if isinstance(value, int) else tirx.Cast(dtype, value)
 
 
 @converter("sparse_reshape")
