@@ -203,6 +203,18 @@ bool StridedSlice(Evaluation& e) {
   return true;
 }
 
+bool Reverse(Evaluation& e) {
+  if (e.inputs.size() != 1 || e.inputs[0].shape != e.result.shape) return false;
+  const std::vector<int64_t>& shape = e.result.shape;
+  int64_t axis = e.call.Axis("axis", e.result.ndim());
+  for (int64_t i = 0; i < e.result.size(); ++i) {
+    std::vector<int64_t> at = Unravel(i, shape);
+    at[axis] = shape[axis] - 1 - at[axis];
+    e.result.elements[i] = e.inputs[0].elements[Ravel(at, shape)];
+  }
+  return true;
+}
+
 bool Fill(Evaluation& e, const Scalar& scalar) {
   std::fill(e.result.elements.begin(), e.result.elements.end(), scalar);
   return true;
@@ -274,6 +286,7 @@ const EvaluatorTable& MovementEvaluators() {
       {"stack", Stack},
       {"transpose", Transpose},
       {"strided_slice", StridedSlice},
+      {"reverse", Reverse},
       {"zeros", Zeros},
       {"ones", Ones},
       {"zeros_like", Zeros},

@@ -19,6 +19,7 @@ from .fold_constant import FoldConstant, SimplifyIf
 from .infer_type import InferType
 from .inline import Inline
 from .normal_form import ToANormalForm, ToGraphNormalForm
+from .partial_evaluate import PartialEvaluate
 
 __all__ = [
     "DeadCodeElimination",
@@ -26,6 +27,7 @@ __all__ = [
     "FoldConstant",
     "InferType",
     "Inline",
+    "PartialEvaluate",
     "Pass",
     "RemoveUnusedFunctions",
     "Sequential",
