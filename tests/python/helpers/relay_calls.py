@@ -23,8 +23,6 @@ import tvm_fixes
 from tvm_fixes import relay
 from tvm_fixes.frontend.relay import from_relay
 
-_Fields = Any
-
 
 class Program:
     """A program that grows call by call; its inputs are arrays."""
@@ -69,7 +67,7 @@ class Program:
         return _arrays(machine["main"](*map(tvm.runtime.tensor, self.arrays)))
 
 
-def _arrays(value: _Fields) -> Any:
+def _arrays(value: Any) -> Any:
     return value.numpy() if hasattr(value, "numpy") else [_arrays(field) for field in value]
 
 
