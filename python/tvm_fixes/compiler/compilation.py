@@ -31,7 +31,7 @@ from ..relax.transform import ConstantsToParams
 from ..relax.transform.fold_constant import collect_unfolded
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import Report
-from ..source import Shapes, open_source
+from ..source import Params, Shapes, open_source
 from ..support import switches
 from ..support.memory import LARGE
 from .linking import export
@@ -62,6 +62,7 @@ def compile(
     weights: str = "auto",
     unsafe_indices: bool = False,
     trust: bool = False,
+    params: Params | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and compare its outputs with the original's.
@@ -72,7 +73,9 @@ def compile(
         A file ``.onnx``, or ``.pt2`` of ``torch.export.save``; ``"package.module:factory"``, a
         callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs; or an
         ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, such a module and tuple, or an
-        ``IRModule`` (which nothing can be compared with).
+        ``IRModule`` (which nothing can be compared with). A Relay program of TVM 0.6 to 0.19 is a
+        file ``.relay`` or ``.txt`` of its text, a file ``.json`` of ``tvm.ir.save_json``, or a
+        :class:`tvm_fixes.relay.IRModule`; it is not compared.
     target : str, mapping or tvm.target.Target
         ``"native"`` (this CPU with its features), ``"cuda/sm_90"`` (a GPU of that architecture) or
         ``"cuda"`` (the one of this machine), a TVM tag, or a configuration as a mapping or JSON.
@@ -116,6 +119,9 @@ def compile(
     trust : bool
         Read a file ``.pt2`` as PyTorch does, which runs the code in it; else a file that may run
         code is refused.  To name a factory is to trust it: it always runs.
+    params : mapping of str to numpy.ndarray, or path, optional
+        Values of parameters of a Relay program, or a file of ``relay.save_param_dict``. They become
+        constants.
     progress : callable, optional
         Called with a :class:`Step` as each begins and ends.
 
@@ -152,7 +158,7 @@ def compile(
                 unsafe_indices=unsafe_indices,
             )
             check_machine(resolved, compare, output)
-            opened = open_source(source, shapes, trust=trust)
+            opened = open_source(source, shapes, trust=trust, params=params)
             if static:
                 opened.make_static()
             scratch = scratch_for(opened, weights)
@@ -161,7 +167,7 @@ def compile(
         verification.check(mod, run, "verify")
         signature = opened.signature(mod["main"])
         reference = None
-        if compare:
+        if compare and opened.has_reference:
             with run.step("reference"):
                 reference = ended.enter_context(Reference(opened, seed))
         outside: dict[tvm.runtime.Tensor, relax.Var] = {}
