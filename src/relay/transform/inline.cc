@@ -28,7 +28,7 @@ namespace tvm_fixes::relay {
 namespace {
 
 /*! \brief What copies of function bodies may add to a module. */
-constexpr int64_t kMaxCopiedNodes = 1000000;
+constexpr int64_t kMaxCopiedNodes = 200000;
 
 /*! \brief Who calls whom, by name. */
 class CallGraph {

@@ -102,9 +102,7 @@ def test_squeeze_inside_if(known):
     x = tensor("x", 1, 3, 1)
     flag = tensor("c", dtype="bool")
     cond = call("less", scalar(1, "int32"), scalar(2, "int32")) if known else flag
-    branch = relay.If(
-        cond, call("dyn.squeeze", x, ints(0)), call("dyn.squeeze", x, ints(-1))
-    )
+    branch = relay.If(cond, call("dyn.squeeze", x, ints(0)), call("dyn.squeeze", x, ints(-1)))
     body, type_text = static(branch, x, flag)
     if known:
         assert body.op.name == "squeeze" and type_text == "Tensor[(3, 1), float32]"
@@ -166,8 +164,13 @@ CASES = [
     ),
     (
         call(
-            "dyn.one_hot", tensor("i", 3, dtype="int32"), scalar(1, "float32"),
-            scalar(0, "float32"), scalar(7, "int32"), axis=-1, dtype="float32",
+            "dyn.one_hot",
+            tensor("i", 3, dtype="int32"),
+            scalar(1, "float32"),
+            scalar(0, "float32"),
+            scalar(7, "int32"),
+            axis=-1,
+            dtype="float32",
         ),
         None,
         "one_hot",
@@ -181,8 +184,11 @@ CASES = [
     ),
     (
         call(
-            "dyn.sparse_to_dense", tensor("at", 3, 2, dtype="int32"), tensor("v", 3),
-            scalar(0, "float32"), ints(4, 5),
+            "dyn.sparse_to_dense",
+            tensor("at", 3, 2, dtype="int32"),
+            tensor("v", 3),
+            scalar(0, "float32"),
+            ints(4, 5),
         ),
         None,
         "sparse_to_dense",
@@ -196,8 +202,11 @@ CASES = [
     ),
     (
         call(
-            "dyn.nn.pad", X, relay.Constant(np.array([[0, 0], [1, 2], [3, 0]])),
-            scalar(0, "float32"), pad_mode="constant",
+            "dyn.nn.pad",
+            X,
+            relay.Constant(np.array([[0, 0], [1, 2], [3, 0]])),
+            scalar(0, "float32"),
+            pad_mode="constant",
         ),
         [X],
         "nn.pad",
@@ -205,8 +214,13 @@ CASES = [
     ),
     (
         call(
-            "dyn.image.resize2d", IMAGE, ints(8, 6), tensor("roi", 4), layout="NCHW",
-            method="linear", coordinate_transformation_mode="half_pixel",
+            "dyn.image.resize2d",
+            IMAGE,
+            ints(8, 6),
+            tensor("roi", 4),
+            layout="NCHW",
+            method="linear",
+            coordinate_transformation_mode="half_pixel",
         ),
         None,
         "image.resize2d",
@@ -214,8 +228,12 @@ CASES = [
     ),
     (
         call(
-            "dyn.nn.upsampling", IMAGE, scalar(2.0, "float64"), scalar(1.5, "float64"),
-            layout="NCHW", method="nearest_neighbor",
+            "dyn.nn.upsampling",
+            IMAGE,
+            scalar(2.0, "float64"),
+            scalar(1.5, "float64"),
+            layout="NCHW",
+            method="nearest_neighbor",
         ),
         [IMAGE],
         "nn.upsampling",
@@ -223,8 +241,13 @@ CASES = [
     ),
     (
         call(
-            "dyn.nn.upsampling3d", VOLUME, scalar(2.0, "float64"), scalar(1.0, "float64"),
-            scalar(3.0, "float64"), layout="NCDHW", method="nearest_neighbor",
+            "dyn.nn.upsampling3d",
+            VOLUME,
+            scalar(2.0, "float64"),
+            scalar(1.0, "float64"),
+            scalar(3.0, "float64"),
+            layout="NCDHW",
+            method="nearest_neighbor",
         ),
         [VOLUME],
         "nn.upsampling3d",

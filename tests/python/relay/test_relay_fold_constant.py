@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tvm.testing
 import tvm_ffi
+
 from tvm_fixes import relay
 from tvm_fixes.relay import transform
 

@@ -18,8 +18,8 @@ from .base import Pass, native_pass
 def DynamicToStatic() -> Pass:
     """Return the pass that makes dyn.* operators static where their shape operands are constants.
 
-    Before, ``dyn.squeeze(%x, [0])`` of a tensor (1, 3) has the type ``Tensor[(?), float32]``. After,
-    ``squeeze(%x, axis=[0])`` has the type ``Tensor[(3), float32]``. The pass infers types and folds
-    constants.
+    Before, ``dyn.squeeze(%x, [0])`` of a tensor (1, 3) has the type ``Tensor[(?), float32]``.
+    After, ``squeeze(%x, axis=[0])`` has the type ``Tensor[(3), float32]``. The pass infers types
+    and folds constants.
     """
     return native_pass("DynamicToStatic")
