@@ -40,14 +40,16 @@ def _transpose(call: OpCall, expr: relax.Expr) -> relax.Expr:
 @converter("nn.dense")
 def dense(call: OpCall) -> relax.Expr:
     """Multiply by a transposed matrix."""
-    return _matmul(call, *call.inputs, transpose_a=False, transpose_b=True)
+    data, weight = call.inputs
+    return _matmul(call, data, weight, transpose_a=False, transpose_b=True)
 
 
 @converter("nn.matmul", "nn.batch_matmul")
 def matmul(call: OpCall) -> relax.Expr:
     """Multiply matrices, or batches of them."""
-    transposes = (bool(call.attrs[name]) for name in ("transpose_a", "transpose_b"))
-    return _matmul(call, *call.inputs, *transposes)
+    a, b = call.inputs
+    transpose_a, transpose_b = bool(call.attrs["transpose_a"]), bool(call.attrs["transpose_b"])
+    return _matmul(call, a, b, transpose_a, transpose_b)
 
 
 @converter("nn.contrib_dense_pack")

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Padding, upsampling, moves between space, depth and batch, losses and layout_transform."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -158,9 +159,23 @@ def space_to_batch_nd(call: OpCall) -> relax.Expr:
 def batch_to_space_nd(call: OpCall) -> relax.Expr:
     """Move parts of the batch into blocks."""
     begin, end = _pairs(call, "crops")
-    return call.emit_te(
-        topi.nn.batch_to_space_nd, call.inputs[0], call.ints("block_shape"), begin, end
-    )
+    blocks = call.ints("block_shape")
+    count = len(blocks)
+    batch, *shape = extents(call, call.inputs[0])
+    batch = batch // math.prod(blocks)
+    data = call.emit(relax.op.reshape(call.inputs[0], [*blocks, batch, *shape]))
+    order = [count]
+    for i in range(count):
+        order += [count + 1 + i, i]
+    order += range(2 * count + 1, len(blocks) + 1 + len(shape))
+    data = call.emit(relax.op.permute_dims(data, order))
+    shape[:count] = [extent * block for extent, block in zip(shape, blocks, strict=False)]
+    data = call.emit(relax.op.reshape(data, [batch, *shape]))
+    if not any(begin) and not any(end):
+        return data
+    axes = list(range(1, count + 1))
+    ends = [shape[i] - end[i] for i in range(count)]
+    return call.emit(relax.op.strided_slice(data, axes, begin, ends))
 
 
 @converter("nn.dilate")
@@ -178,7 +193,11 @@ def dilate(call: OpCall) -> relax.Expr:
 def fifo_buffer(call: OpCall) -> relax.Expr:
     """Append new data to a buffer, and drop as much of its oldest data."""
     axis = int(call.attrs["axis"]) % len(call.type.shape)
-    return call.emit_te(topi.nn.fifo_buffer, *call.inputs, axis=axis)
+    data, buffer = call.inputs
+    begin = extents(call, data)[axis]
+    end = begin + extents(call, buffer)[axis]
+    joined = call.emit(relax.op.concat([buffer, data], axis))
+    return call.emit(relax.op.strided_slice(joined, [axis], [begin], [end]))
 
 
 @converter("layout_transform")
