@@ -143,7 +143,7 @@ RELAY_OP("vision.regular_non_max_suppression")
             RequiredAttr("num_classes", AttrKind::kInt),
             RequiredAttr("iou_threshold", AttrKind::kFloat),
             RequiredAttr("score_threshold", AttrKind::kFloat)})
-    .Rejected("no target of Relay but an external code generator computes it");
+    .Rejected(kSuppression);
 
 RELAY_OP("vision.proposal")
     .Inputs({"cls_prob", "bbox_pred", "im_info"})

@@ -61,8 +61,7 @@ def resize(call: OpCall) -> relax.Expr:
     rounding = attrs["rounding_method"]
     if method == "nearest_neighbor":
         rounding = rounding or ("round" if mode == "align_corners" else "floor")
-        arguments = (roi, size, mode, rounding, extrapolation, dtype)
-        result = call.emit_te(_nearest, data, *arguments)
+        result = call.emit_te(_nearest, data, roi, size, mode, rounding, extrapolation, dtype)
     else:
         cubic = float(attrs["cubic_alpha"]), int(attrs["cubic_exclude"])
         arguments = (roi, size, default, method, mode, rounding, *cubic, extrapolation, dtype)
