@@ -16,6 +16,7 @@
  * \file src/relay/transform/dynamic_to_static.cc
  * \brief Replaces dyn.* operators whose shape operands are constants.
  */
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include "../../ffi/registration.h"
@@ -103,6 +104,12 @@ IRModule DropAnnotations(const IRModule& module) {
   return IRModule(std::move(functions), module->type_definitions, module->attrs);
 }
 
+IRModule MakeStaticOnce(const IRModule& module) {
+  return MapFunctions(module, [](const Function& function) {
+    return StaticMaker(function).MutateFunction(function);
+  });
+}
+
 /*!
  * \brief Replace each dyn.* operator whose shape operands are constants by its static operator.
  *
@@ -110,11 +117,16 @@ IRModule DropAnnotations(const IRModule& module) {
  * `squeeze(%x, axis=[0])` has Tensor[(3), float32]; operands are folded with FoldConstant.
  */
 IRModule DynamicToStatic(const IRModule& module) {
-  IRModule current = InferType(module);
+  IRModule current = module;
+  try {
+    current = InferType(module);
+  } catch (const tvm::ffi::Error&) {
+    // Some relations need static shapes; the declared types may suffice to make operands static.
+    IRModule next = MakeStaticOnce(module);
+    current = InferType(next);
+  }
   for (int round = 0; round < kMaxRounds; ++round) {
-    IRModule next = MapFunctions(current, [](const Function& function) {
-      return StaticMaker(function).MutateFunction(function);
-    });
+    IRModule next = MakeStaticOnce(current);
     if (next.same_as(current)) break;
     if (round == 0) next = DropAnnotations(next);
     current = InferType(next);

@@ -58,6 +58,7 @@ int64_t BroadcastIndex(int64_t index, const std::vector<int64_t>& shape,
 
 Type KnownType(const Expr& expr) {
   if (!IsMissing(expr->checked_type)) return expr->checked_type;
+  if (const auto* var = expr.as<VarObj>()) return var->type_annotation;
   if (const auto* constant = expr.as<ConstantObj>()) {
     std::vector<int64_t> shape(constant->data.shape().begin(), constant->data.shape().end());
     return TensorType(MakeShape(shape), constant->data.dtype());
@@ -66,8 +67,8 @@ Type KnownType(const Expr& expr) {
   if (tuple == nullptr) return Type();
   Array<Type> fields;
   for (const Expr& field : tuple->fields) {
-    bool is_constant = field.as<ConstantObj>() != nullptr;
-    Type type = is_constant ? KnownType(field) : field->checked_type;
+    bool is_leaf = field.as<ConstantObj>() || field.as<VarObj>();
+    Type type = is_leaf ? KnownType(field) : field->checked_type;
     if (IsMissing(type)) return Type();
     fields.push_back(type);
   }

@@ -63,7 +63,7 @@ int64_t BroadcastIndex(int64_t index, const std::vector<int64_t>& shape,
  */
 Type RelationType(const CallObj* call, const Array<Type>& arg_types);
 
-/*! \brief The checked type of an expression; that of a constant or a tuple needs no inference. */
+/*! \brief The checked type; constants and annotated variables have one before inference. */
 Type KnownType(const Expr& expr);
 
 /*! \brief Folds calls; the total size of all results is bounded. */

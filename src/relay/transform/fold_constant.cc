@@ -146,7 +146,8 @@ Expr Folder::SimplifyMatch(const Expr& original, const Match& match) {
 }
 
 void Folder::UpdateType(const Expr& original, const Expr& result) {
-  if (!IsMissing(result->checked_type)) return;
+  // Variables have their own type, and an operator is shared by all programs.
+  if (result.as<VarObj>() || result.as<OpObj>() || !IsMissing(result->checked_type)) return;
   Type type;
   if (const auto* call = result.as<CallObj>()) {
     Array<Type> types;
@@ -167,7 +168,7 @@ void Folder::UpdateType(const Expr& original, const Expr& result) {
     if (is_known) type = TupleType(fields);
   }
   if (IsMissing(type)) type = original->checked_type;
-  if (result.as<VarObj>() == nullptr) result->checked_type = type;
+  result->checked_type = type;
 }
 
 IRModule FoldConstant(const IRModule& module) {

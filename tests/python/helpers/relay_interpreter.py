@@ -18,6 +18,9 @@ import numpy as np
 
 from tvm_fixes import relay
 
+#: Values by variable, or by expression.
+Env = dict[relay.Expr, Any]
+
 _OPERATORS = {
     "add": np.add,
     "subtract": np.subtract,
@@ -34,7 +37,7 @@ class _Ref:
         self.value = value
 
 
-def _match(pattern: relay.Pattern, value: Any, env: dict) -> bool:
+def _match(pattern: relay.Pattern, value: Any, env: Env) -> bool:
     if isinstance(pattern, relay.PatternVar):
         env[pattern.var] = value
         return True
@@ -58,11 +61,11 @@ class Interpreter:
         """Return the result of ``main``."""
         return self._apply(self.mod["main"], {}, list(args))
 
-    def _apply(self, function: relay.Function, env: dict, args: list) -> Any:
+    def _apply(self, function: relay.Function, env: Env, args: list[Any]) -> Any:
         inner = {**env, **dict(zip(function.params, args, strict=True))}
         return self._eval(function.body, inner, {})
 
-    def _eval(self, expr: relay.Expr, env: dict, memo: dict) -> Any:
+    def _eval(self, expr: relay.Expr, env: Env, memo: Env) -> Any:
         if isinstance(expr, relay.Var):
             return env[expr]
         if isinstance(expr, relay.Let):
@@ -76,7 +79,7 @@ class Interpreter:
             memo[expr] = self._compute(expr, env, memo)
         return memo[expr]
 
-    def _compute(self, expr: relay.Expr, env: dict, memo: dict) -> Any:
+    def _compute(self, expr: relay.Expr, env: Env, memo: Env) -> Any:
         if isinstance(expr, relay.Constant):
             return expr.numpy()
         if isinstance(expr, relay.Tuple):
@@ -108,7 +111,7 @@ class Interpreter:
         ref.value = self._eval(expr.value, env, memo)
         return ()
 
-    def _match(self, match: relay.Match, env: dict, memo: dict) -> Any:
+    def _match(self, match: relay.Match, env: Env, memo: Env) -> Any:
         value = self._eval(match.data, env, memo)
         for clause in match.clauses:
             bound = dict(env)

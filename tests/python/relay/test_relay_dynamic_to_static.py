@@ -97,6 +97,16 @@ def test_squeeze_whose_axis_the_program_computes_from_the_rank():
     assert type_text == "Tensor[(?, ?, 4), float32]"
 
 
+def test_squeeze_without_axes_of_a_shape_that_becomes_static():
+    x = tensor("x", 1, 3, 1)
+    reshaped = call("dyn.reshape", x, call("shape_of", x, dtype="int64"))
+    body, type_text = static(call("squeeze", reshaped), x)
+    assert operators(body) == {"squeeze", "reshape"} and type_text == "Tensor[(3,), float32]"
+    y = tensor("y", 1, ANY)
+    with pytest.raises(RelayError, match="axis"):
+        static(call("squeeze", y), y)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_squeeze_inside_if(known):
     x = tensor("x", 1, 3, 1)
