@@ -46,8 +46,38 @@ void ReleaseLater(ObjectRef reference) {
   pending = nullptr;
 }
 
+namespace {
+
+/*! \brief The size of the UTF-8 character at an offset, 0 if there is none. */
+size_t CharacterSize(const std::string& text, size_t offset) {
+  auto lead = static_cast<unsigned char>(text[offset]);
+  size_t size = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  if (lead > 0xF4 || offset + size > text.size()) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((static_cast<unsigned char>(text[offset + i]) & 0xC0) != 0x80) return 0;
+  }
+  auto second = static_cast<unsigned char>(size > 1 ? text[offset + 1] : 0);
+  bool is_overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
+  bool is_surrogate = lead == 0xED && second >= 0xA0;
+  bool is_beyond = lead == 0xF4 && second >= 0x90;
+  return is_overlong || is_surrogate || is_beyond ? 0 : size;
+}
+
+/*! \brief The text with '?' for each byte that is not UTF-8, which Python rejects. */
+std::string ValidUtf8(const std::string& text) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    size_t size = CharacterSize(text, i);
+    result += size == 0 ? "?" : text.substr(i, size);
+    i += size == 0 ? 1 : size;
+  }
+  return result;
+}
+
+}  // namespace
+
 void ThrowRelayError(const std::string& message) {
-  throw tvm::ffi::Error("tvm_fixes.RelayError", message, "");
+  throw tvm::ffi::Error("tvm_fixes.RelayError", ValidUtf8(message), "");
 }
 
 }  // namespace tvm_fixes::relay

@@ -18,6 +18,7 @@
  */
 #include "lexer.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tvm_fixes::relay {
@@ -45,7 +46,10 @@ void ThrowParseError(const Span& span, const std::string& message) {
 }
 
 std::string TokenText(const Token& token) {
-  std::string text(token.text.substr(0, 40));
+  size_t size = std::min<size_t>(token.text.size(), 40);
+  // The text ends between two characters.
+  while (size > 0 && size < token.text.size() && (token.text[size] & 0xC0) == 0x80) --size;
+  std::string text(token.text.substr(0, size));
   if (text.size() < token.text.size()) text += "...";
   switch (token.kind) {
     case TokenKind::kEnd:
@@ -62,6 +66,15 @@ std::string TokenText(const Token& token) {
     default:
       return "'" + text + "'";
   }
+}
+
+Lexer::Lexer(std::string_view text, size_t begin) : text_(text) {
+  for (; position_ < begin; ++position_) {
+    if (text_[position_] != '\n') continue;
+    ++line_;
+    line_start_ = position_ + 1;
+  }
+  Next();
 }
 
 Span Lexer::Here() const {

@@ -63,7 +63,8 @@ std::string TokenText(const Token& token);
 /*! \brief A lexer can be copied, to look ahead. */
 class Lexer {
  public:
-  explicit Lexer(std::string_view text) : text_(text) { Next(); }
+  /*! \brief Begin at an offset; places count from the beginning of the text. */
+  explicit Lexer(std::string_view text, size_t begin = 0);
 
   const Token& token() const { return token_; }
   /*! \brief The token behind the current one. */

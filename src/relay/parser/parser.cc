@@ -267,14 +267,13 @@ Function Parser::ParseFunction() {
 
 namespace {
 
-/*! \brief The program without the first line of version 0.0.4, which is no token. */
-std::string_view SkipOldVersion(std::string_view program) {
+/*! \brief The offset behind the first line of version 0.0.4, which is no token. */
+size_t OldVersionEnd(std::string_view program) {
   constexpr std::string_view kVersion = "v0.0.4";
-  size_t begin = program.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos || program.substr(begin, kVersion.size()) != kVersion) {
-    return program;
-  }
-  return program.substr(begin + kVersion.size());
+  size_t begin = program.find_first_not_of(" \t\r\n");
+  bool has_version =
+      begin != std::string_view::npos && program.substr(begin, kVersion.size()) == kVersion;
+  return has_version ? begin + kVersion.size() : 0;
 }
 
 }  // namespace
@@ -282,7 +281,8 @@ std::string_view SkipOldVersion(std::string_view program) {
 IRModule ParseModule(std::string_view text, const ParseOptions& options) {
   SplitText parts = SplitMetadata(text);
   Metadata metadata = parts.has_metadata ? Metadata(parts.metadata) : Metadata();
-  return Parser(SkipOldVersion(parts.program), std::move(metadata), options).ParseProgram();
+  return Parser(parts.program, OldVersionEnd(parts.program), std::move(metadata), options)
+      .ParseProgram();
 }
 
 namespace {

@@ -48,8 +48,8 @@ IRModule ParseModule(std::string_view text, const ParseOptions& options);
 /*! \brief A recursive descent parser; its depth is limited. */
 class Parser {
  public:
-  Parser(std::string_view program, Metadata metadata, ParseOptions options)
-      : lexer_(program), metadata_(std::move(metadata)), options_(options) {}
+  Parser(std::string_view program, size_t begin, Metadata metadata, ParseOptions options)
+      : lexer_(program, begin), metadata_(std::move(metadata)), options_(options) {}
 
   IRModule ParseProgram();
 

@@ -215,7 +215,12 @@ std::string Printer::NewName(const Var& var) {
     }
   }
   std::string unique = name;
-  for (size_t i = 1; !names_.insert(unique).second; ++i) unique = name + "_" + std::to_string(i);
+  size_t& count = names_[name];
+  for (bool is_new = count++ == 0; !is_new;) {
+    unique = name + "_" + std::to_string(count - 1);
+    is_new = names_.emplace(unique, 1).second;
+    if (!is_new) ++count;
+  }
   return unique;
 }
 

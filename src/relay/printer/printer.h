@@ -21,7 +21,6 @@
 
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "../ir/module.h"
@@ -92,7 +91,8 @@ class Printer {
   std::unordered_map<const Object*, size_t> uses_;
   std::unordered_map<const Object*, std::string> texts_;
   std::unordered_map<const Object*, std::string> var_names_;
-  std::unordered_set<std::string> names_;
+  /*! \brief How often each name has been asked for. */
+  std::unordered_map<std::string, size_t> names_;
   /*! \brief Whether a name may be taken for a field of a tuple, as in %a.0. */
   bool has_joined_names_ = false;
   std::vector<Var> free_vars_;

@@ -216,7 +216,9 @@ class Inferrer {
       return;
     }
     const auto* match = step.expr.as<MatchObj>();
-    BindPattern(match->clauses[step.clause]->lhs, TypeOf(match->data), step.expr);
+    const Pattern& pattern = match->clauses[step.clause]->lhs;
+    ForEachPatternVar(pattern, [this](const Var& var) { BindVar(var); });
+    BindPattern(pattern, TypeOf(match->data), step.expr);
   }
 
   void BindPattern(const Pattern& root, const Type& root_type, const Expr& match) {
@@ -225,7 +227,6 @@ class Inferrer {
       auto [pattern, type] = std::move(stack.back());
       stack.pop_back();
       if (const auto* var = pattern.as<PatternVarObj>()) {
-        BindVar(var->var);
         Unify(var->var->checked_type, type, var->var,
               "the value of %" + std::string(var->var->name));
       } else if (const auto* tuple = pattern.as<PatternTupleObj>()) {
@@ -332,9 +333,9 @@ class Inferrer {
       Fail(call, "expected a function to call, found " + TypeText(types_.Resolve(callee)));
     }
     if (args.size() != (*function)->arg_types.size()) {
-      Fail(call, CallText(call.get()) + ": expected " +
-                     std::to_string((*function)->arg_types.size()) + " arguments, found " +
-                     std::to_string(args.size()));
+      ThrowRelayError(CallText(call.get()) + ": expected " +
+                      std::to_string((*function)->arg_types.size()) + " arguments, found " +
+                      std::to_string(args.size()));
     }
     FuncType type = types_.Instantiate(*function, call->type_args);
     for (size_t i = 0; i < args.size(); ++i) {
