@@ -222,6 +222,21 @@ def test_matmul():
     )
 
 
+def test_batches_of_unknown_extent():
+    a, b = integers(2, 3, 4), integers(2, 5, 4, seed=1)
+    shapes = [("?", 3, 4), ("?", 5, 4), ("?", 3, 4)]
+    check_program(
+        {
+            "nn.batch_matmul(%x0, %x1, transpose_b=True)": a @ b.transpose(0, 2, 1),
+            "nn.batch_matmul(%x2, %x1, transpose_b=True)": a[:1] @ b.transpose(0, 2, 1),
+        },
+        a,
+        b,
+        a[:1],
+        shapes=shapes,
+    )
+
+
 def deformable(x, offset, w):
     """A deformable convolution of one image, two groups of offsets and padding 1, as in TVM."""
     channels, height, width = x.shape[1:]

@@ -16,19 +16,32 @@ from typing import Any
 
 from tvm import relax
 
+from .broadcasting import common_extent, expanded
 from .converter import OpCall, converter
-from .nn_layouts import convert_layout
+from .nn_layouts import convert_layout, extents
 
 
 def _matmul(call: OpCall, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> relax.Expr:
     dtype = str(call.type.dtype)
     if str(a.ty.dtype) != str(b.ty.dtype):
         a, b = (call.emit(relax.op.astype(operand, dtype)) for operand in (a, b))
+    if call.name == "nn.batch_matmul":
+        a, b = _same_batch(call, a, b)
     if transpose_a:
         a = _transpose(call, a)
     if transpose_b:
         b = _transpose(call, b)
     return call.emit(relax.op.matmul(a, b, dtype if dtype != str(a.ty.dtype) else None))
+
+
+def _same_batch(call: OpCall, a: relax.Expr, b: relax.Expr) -> list[relax.Expr]:
+    """Bring two operands to the batch that they broadcast to, if only the run time knows it."""
+    shapes = [extents(call, operand) for operand in (a, b)]
+    batch = common_extent(call, shapes[0][0], shapes[1][0])
+    return [
+        expanded(call, operand, shape, [batch, *shape[1:]])
+        for operand, shape in zip((a, b), shapes, strict=True)
+    ]
 
 
 def _transpose(call: OpCall, expr: relax.Expr) -> relax.Expr:
