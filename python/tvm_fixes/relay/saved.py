@@ -67,7 +67,15 @@ def load_params(data: bytes | bytearray) -> dict[str, np.ndarray[Any, Any]]:
         If the data are malformed; the message has the offset, and what was expected.
     """
     tensors = _ffi.get("tvm_fixes.relay.ReadParams")(bytes(data))
-    return {str(name): array_of(tensor) for name, tensor in tensors.items()}
+    params = {}
+    for name, tensor in tensors.items():
+        try:
+            params[str(name)] = array_of(tensor)
+        except ValueError as error:
+            # Such as an extent of 2**60 beside one of 0.
+            shape = tuple(map(int, tensor.shape))
+            raise RelayError(f"parameter {str(name)!r}: NumPy has no shape {shape}") from error
+    return params
 
 
 def save_params(params: Mapping[str, np.ndarray[Any, Any]]) -> bytes:

