@@ -83,6 +83,26 @@ def test_constant_depth_and_output_shape():
     )
 
 
+def test_constant_sizes_of_images():
+    x = integers(1, 2, 2, 3)
+    doubled = x.repeat(2, 2).repeat(2, 3)
+    modes = 'method="nearest_neighbor", coordinate_transformation_mode="asymmetric"'
+    check_constants(
+        {
+            "dyn.nn.pad(%x0, %w, 7f)": np.pad(
+                x, [(0, 0), (0, 0), (1, 0), (0, 2)], constant_values=7
+            ),
+            "dyn.nn.upsampling(%x0, %s, %s)": doubled,
+            f'dyn.image.resize2d(%x0, %n, %r, {modes}, rounding_method="floor")': doubled,
+        },
+        [x],
+        w=vector(0, 0, 0, 0, 1, 0, 0, 2).reshape(4, 2),
+        s=np.array(2, "float32"),
+        n=vector(4, 6),
+        r=np.zeros(4, "float32"),
+    )
+
+
 def test_reshape_at_run_time():
     x = integers(2, 3, 4)
     targets = {(6, 4): (6, 4), (-1, 3): (8, 3), (0, -1): (2, 12), (-3, 4): (6, 4)}
