@@ -171,7 +171,7 @@ class CallObj : public ExprObj {
 
 class Call : public Expr {
  public:
-  Call(Expr op, Array<Expr> args, Attrs attrs = {}, Array<Type> type_args = {});
+  Call(Expr op, Array<Expr> args, Attrs attrs = EmptyMap(), Array<Type> type_args = NoTypes());
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Call, Expr, CallObj);
 };
 
@@ -237,7 +237,7 @@ class FunctionObj : public ExprObj {
 class Function : public Expr {
  public:
   Function(Array<Var> params, Expr body, Type ret_type = IncompleteType(),
-           Array<ObjectRef> type_params = {}, Attrs attrs = {});
+           Array<ObjectRef> type_params = EmptyArray(), Attrs attrs = EmptyMap());
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Function, Expr, FunctionObj);
 };
 

@@ -46,6 +46,17 @@ void ReleaseLater(ObjectRef reference) {
   pending = nullptr;
 }
 
+const Array<ObjectRef>& EmptyArray() {
+  // Never destroyed: programs may outlive the library's other statics.
+  static const auto* array = new Array<ObjectRef>();
+  return *array;
+}
+
+const Map<String, Any>& EmptyMap() {
+  static const auto* map = new Map<String, Any>();
+  return *map;
+}
+
 namespace {
 
 /*! \brief The size of the UTF-8 character at an offset, 0 if there is none. */

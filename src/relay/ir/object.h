@@ -67,6 +67,10 @@ void ReleaseFields(Fields&... fields) {
   (ReleaseLater(std::move(fields)), ...);
 }
 
+/*! \brief An empty container, which all share; it is copied when it is changed. */
+const Array<ObjectRef>& EmptyArray();
+const Map<String, Any>& EmptyMap();
+
 /*! \brief Throw RelayError, Python's tvm_fixes.errors.RelayError. */
 [[noreturn]] void ThrowRelayError(const std::string& message);
 

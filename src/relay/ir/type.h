@@ -36,6 +36,12 @@ class Type : public ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Type, ObjectRef, TypeObj);
 };
 
+/*! \brief An empty array, which all share. */
+inline const Array<Type>& NoTypes() {
+  static const auto* types = new Array<Type>();
+  return *types;
+}
+
 /*! \brief A dimension whose extent is known only at run time: `?`. */
 class AnyDimObj : public Object {
  public:

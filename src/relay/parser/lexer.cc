@@ -92,6 +92,22 @@ Token Lexer::Peek() const {
   return ahead.token_;
 }
 
+bool Lexer::AssignFollows() const {
+  size_t next = position_;
+  while (At(next) == ' ') ++next;
+  switch (At(next)) {
+    case '=':
+      return At(next + 1) != '=' && At(next + 1) != '>';
+    case '\t':
+    case '\r':
+    case '\n':
+    case '/':
+      return Peek().Is("=");
+    default:
+      return false;
+  }
+}
+
 void Lexer::SkipBlockComment() {
   Span start = Here();
   size_t begin = position_ + 2;

@@ -69,6 +69,8 @@ class Lexer {
   const Token& token() const { return token_; }
   /*! \brief The token behind the current one. */
   Token Peek() const;
+  /*! \brief Whether the token behind the current one is `=`. */
+  bool AssignFollows() const;
   void Next();
   /*! \brief Read digits that follow the current token at once, as the index of a tuple. */
   void NextIndex();

@@ -40,7 +40,7 @@ std::string Unescape(std::string_view text) {
 
 bool Parser::AtAttrs() const {
   bool is_name = token().kind == TokenKind::kWord || token().kind == TokenKind::kString;
-  return is_name && lexer_.Peek().Is("=");
+  return is_name && lexer_.AssignFollows();
 }
 
 void Parser::ParseAttrs(Attrs* attrs) {

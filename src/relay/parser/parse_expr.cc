@@ -65,12 +65,12 @@ Expr Parser::ParseSequence(bool is_value) {
   size_t mark = locals_.Mark();
   while (true) {
     Span span = token().span;
-    if (token().kind == TokenKind::kGraph && lexer_.Peek().Is("=")) {
+    if (token().kind == TokenKind::kGraph && lexer_.AssignFollows()) {
       std::string_view number = Take().text;
       Expect("=");
       Expr value = ParseValue();
       Expect(";");
-      graph_[number] = std::move(value);
+      graph_.Bind(number, std::move(value));
       continue;
     }
     if (AtWord("free_var")) {
@@ -86,7 +86,7 @@ Expr Parser::ParseSequence(bool is_value) {
       Expect("=");
       // A function may call itself; any other value may use an outer variable of the same name.
       bool is_recursive = AtWord("fn") || !locals_.Find(name.text).defined();
-      Var var = WithSpan(Var(Intern(name.text), std::move(type)), name.span);
+      Var var = WithSpan(Var(std::string(name.text), std::move(type)), name.span);
       if (is_recursive) locals_.Bind(name.text, var);
       Expr value = ParseValue();
       if (!is_recursive) locals_.Bind(name.text, var);
@@ -152,8 +152,8 @@ Expr Parser::ParsePostfix() {
 
 Expr Parser::ParseCall(Expr op, const Span& span) {
   Array<Expr> args;
-  Attrs attrs;
-  Array<Type> type_args;
+  Attrs attrs = EmptyMap();
+  Array<Type> type_args = NoTypes();
   if (At("[")) {
     ParseList("[", "]", [&] { type_args.push_back(ParseType()); });
     const auto* constructor = op.as<ConstructorObj>();
@@ -321,12 +321,10 @@ Expr Parser::ParseLocal() {
 }
 
 Expr Parser::ParseGraph() {
-  auto found = graph_.find(token().text);
-  if (found == graph_.end()) {
-    ThrowParseError(token().span, TokenText(token()) + " is not defined");
-  }
+  Expr expr = graph_.Find(token().text);
+  if (!expr.defined()) ThrowParseError(token().span, TokenText(token()) + " is not defined");
   Take();
-  return found->second;
+  return expr;
 }
 
 Expr Parser::ParseMetaExpr() {

@@ -87,7 +87,7 @@ Op Parser::GetOp(std::string_view name) {
 }
 
 Var Parser::BindVar(const Token& name, Type type) {
-  Var var = WithSpan(Var(Intern(name.text), std::move(type)), name.span);
+  Var var = WithSpan(Var(std::string(name.text), std::move(type)), name.span);
   locals_.Bind(name.text, var);
   return var;
 }
@@ -252,9 +252,9 @@ Function Parser::ParseFunction() {
   Span span = token().span;
   size_t locals = locals_.Mark();
   size_t types = type_vars_.Mark();
-  Array<ObjectRef> type_params;
+  Array<ObjectRef> type_params = EmptyArray();
   if (At("[")) type_params = ParseTypeParams();
-  Attrs attrs;
+  Attrs attrs = EmptyMap();
   Array<Var> params = ParseParams(&attrs);
   Type ret_type = Accept("->") ? ParseType() : IncompleteType();
   if (!At("{")) FailExpected("'{'");

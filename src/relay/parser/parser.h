@@ -146,7 +146,7 @@ class Parser {
   ScopedTable<Var> locals_;
   ScopedTable<ObjectRef> type_vars_;
   /*! \brief `%0`, `%1`, ...: the last binding of a number counts, also outside its block. */
-  std::unordered_map<std::string_view, Expr> graph_;
+  NumberedTable graph_;
   std::unordered_map<std::string_view, GlobalVar> globals_;
   std::unordered_map<std::string_view, GlobalTypeVar> type_names_;
   std::unordered_map<std::string_view, Constructor> constructors_;

@@ -19,10 +19,13 @@
 #ifndef TVM_FIXES_RELAY_PARSER_SCOPE_H_
 #define TVM_FIXES_RELAY_PARSER_SCOPE_H_
 
+#include <cstdint>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "../ir/expr.h"
 
 namespace tvm_fixes::relay {
 
@@ -56,6 +59,41 @@ class ScopedTable {
  private:
   std::unordered_map<std::string_view, Value> values_;
   std::vector<std::pair<std::string_view, Value>> hidden_;
+};
+
+/*! \brief Expressions by number; numbers mostly begin at 0 and have no gaps. */
+class NumberedTable {
+ public:
+  Expr Find(std::string_view number) const {
+    size_t index = Index(number);
+    if (index < dense_.size() && dense_[index].defined()) return dense_[index];
+    auto found = sparse_.find(number);
+    return found == sparse_.end() ? Expr() : found->second;
+  }
+
+  void Bind(std::string_view number, Expr expr) {
+    size_t index = Index(number);
+    if (index >= dense_.size() + kMaxGap) {
+      sparse_[number] = std::move(expr);
+      return;
+    }
+    if (index >= dense_.size()) dense_.resize(index + 1);
+    dense_[index] = std::move(expr);
+  }
+
+ private:
+  /*! \brief The value of a number; the largest one if it is long or has leading zeros. */
+  static size_t Index(std::string_view number) {
+    if (number.size() > 9 || (number.size() > 1 && number[0] == '0')) return SIZE_MAX;
+    size_t index = 0;
+    for (char digit : number) index = index * 10 + static_cast<size_t>(digit - '0');
+    return index;
+  }
+
+  static constexpr size_t kMaxGap = 1024;
+
+  std::vector<Expr> dense_;
+  std::unordered_map<std::string_view, Expr> sparse_;
 };
 
 }  // namespace tvm_fixes::relay
