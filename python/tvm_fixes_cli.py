@@ -42,6 +42,7 @@ examples:
   tvm-fixes compile package.module:factory --target '{"kind": "llvm", "mcpu": "skylake-avx512"}'
   tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
   tvm-fixes compile model.onnx --target cuda/sm_90 --no-compare -o out/
+  tvm-fixes compile old.relay --params old.params -o out/
   tvm-fixes verify model.onnx
   tvm-fixes inspect out/
   tvm-fixes doctor
@@ -53,7 +54,8 @@ _LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
 
 _COMPILE_HELP = """\
 Compile a model into a library for TVM's virtual machine. Run the library and ONNX Runtime or
-PyTorch on the same random inputs, and report errors, latency and size.
+PyTorch on the same random inputs, and report errors, latency and size. A Relay program of TVM
+0.6 to 0.19 is translated; nothing can run it, so its outputs are not compared.
 
 exit status: 0 all outputs equal, or not compared; 1 outputs differ, or compilation failed;
 2 usage error
@@ -73,6 +75,7 @@ examples:
   tvm-fixes verify model.onnx --warnings-as-errors
   tvm-fixes verify module.py:Module
   tvm-fixes verify module.json --json
+  tvm-fixes verify old.json --params old.params
 """
 
 
@@ -214,8 +217,10 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="MODEL",
         help="an .onnx file, a .pt2 file (torch.export.save), or package.module:factory: a "
         "callable, which is executed, that returns an nn.Module in eval mode and a tuple of "
-        "example inputs",
+        "example inputs; or a Relay program: a .relay or .txt file of its text, or a .json file of "
+        "tvm.ir.save_json (TVM 0.6 to 0.19)",
     )
+    _add_params(parser)
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless outputs differ"
     )
@@ -302,8 +307,10 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "source",
         metavar="FILE",
         help="an .onnx or .pt2 file, package.module:factory, a .py file of TVMScript, which is "
-        "executed (FILE.py:NAME if it has several modules), or a .json file (tvm.ir.save_json)",
+        "executed (FILE.py:NAME if it has several modules), a .json file (tvm.ir.save_json), or a "
+        ".relay, .txt or .json file of a Relay program, which is translated first",
     )
+    _add_params(parser)
     _add_shape(parser)
     _add_trust(parser)
     parser.add_argument(
@@ -355,6 +362,15 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_params(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--params",
+        metavar="FILE",
+        help="parameters of a Relay program, written by relay.save_param_dict; they become "
+        "constants of the model",
+    )
+
+
 def _shapes(arguments: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
     shapes = dict(arguments.shape)
     if len(shapes) != len(arguments.shape):
@@ -402,6 +418,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
                     max_size_ratio=arguments.max_size_ratio,
                     weights=arguments.weights,
                     trust=arguments.trust,
+                    params=arguments.params,
                     progress=None if arguments.quiet else printer,
                 )
         except CompileError as error:
@@ -431,7 +448,10 @@ def _verify(arguments: argparse.Namespace) -> _Result:
             from tvm_fixes.errors import CompileError, UsageError, VerifyError
             from tvm_fixes.source.module_file import read_module
         try:
-            found = verify(read_module(arguments.source, shapes, trust=arguments.trust))
+            module = read_module(
+                arguments.source, shapes, trust=arguments.trust, params=arguments.params
+            )
+            found = verify(module)
         except CompileError as error:
             status = WRONG_USE if isinstance(error, UsageError) else FAILED
             lines = isinstance(error, VerifyError)

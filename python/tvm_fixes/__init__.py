@@ -22,7 +22,7 @@ from . import _ffi
 
 _ffi.load()
 
-from . import frontend, testing, transform  # noqa: E402
+from . import frontend, relay, testing, transform  # noqa: E402
 from .compiler import build, compile  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
 from .lifting import lift  # noqa: E402
@@ -58,6 +58,7 @@ __all__ = [
     "frontend",
     "lift",
     "pipeline",
+    "relay",
     "testing",
     "transform",
     "verify",

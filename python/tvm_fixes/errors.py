@@ -61,6 +61,11 @@ class VerifyError(CompileError, ValueError):
     """A module violates a rule; the message lists all findings, over several lines."""
 
 
+@tvm_ffi.register_error("tvm_fixes.RelayError")
+class RelayError(CompileError, ValueError):
+    """A Relay program is malformed or ill-typed; the message names the place and what is wrong."""
+
+
 class UntrustedError(CompileError):
     """An untrusted file may run code, so it is not read."""
 

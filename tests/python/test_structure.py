@@ -28,6 +28,7 @@ LAYERS = (
     "target",
     "tirx",
     "relax",
+    "relay",
     "verifier",
     "frontend",
     "runtime",

@@ -31,7 +31,7 @@ from ..relax.transform import ConstantsToParams
 from ..relax.transform.fold_constant import collect_unfolded
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import Report
-from ..source import Shapes, open_source
+from ..source import Params, Shapes, open_source
 from ..support import switches
 from ..support.memory import LARGE
 from .linking import export
@@ -62,6 +62,7 @@ def compile(
     weights: str = "auto",
     unsafe_indices: bool = False,
     trust: bool = False,
+    params: Params | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and compare its outputs with the original's.
@@ -72,7 +73,9 @@ def compile(
         An ``.onnx`` file, a ``.pt2`` file (``torch.export.save``), ``"package.module:factory"`` (a
         callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs), a pair
         of such a module and tuple, an ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, or
-        an ``IRModule``.  An ``IRModule`` has no reference to compare with.
+        an ``IRModule``.  An ``IRModule`` has no reference to compare with.  Neither has a Relay
+        program of TVM 0.6 to 0.19: a ``.relay`` or ``.txt`` file of its text, a ``.json`` file of
+        ``tvm.ir.save_json``, or a :class:`tvm_fixes.relay.IRModule`.
     target : str, mapping or tvm.target.Target
         ``"native"`` (this CPU with its features), ``"cuda/sm_90"`` (a GPU architecture),
         ``"cuda"`` (the GPU of this machine), a TVM target tag, or a target configuration as a
@@ -119,6 +122,9 @@ def compile(
     trust : bool
         Read a ``.pt2`` file even if it may run code.  Otherwise, such a file is rejected.  A
         factory always runs.
+    params : mapping of str to numpy.ndarray, or path, optional
+        Values of parameters of a Relay program, or a file of ``relay.save_param_dict``.  They
+        become constants.
     progress : callable, optional
         Called with a :class:`Step` when a step begins and when it ends.
 
@@ -155,7 +161,7 @@ def compile(
                 unsafe_indices=unsafe_indices,
             )
             check_machine(resolved, compare, output)
-            opened = open_source(source, shapes, trust=trust)
+            opened = open_source(source, shapes, trust=trust, params=params)
             if static:
                 opened.make_static()
             scratch = scratch_for(opened, weights)
@@ -164,7 +170,7 @@ def compile(
         verification.check(mod, run, "verify")
         signature = opened.signature(mod["main"])
         reference = None
-        if compare:
+        if compare and opened.has_reference:
             with run.step("reference"):
                 reference = ended.enter_context(Reference(opened, seed))
         outside: dict[tvm.runtime.Tensor, relax.Var] = {}

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Importers for PyTorch (`torch`) and ONNX (`onnx`): TVM's own, with their bugs fixed.
+"""Importers: TVM's own for PyTorch and ONNX with their bugs fixed, and one for Relay.
 
 Each module is imported on first access, because importing PyTorch takes seconds.
 """
@@ -18,7 +18,7 @@ Each module is imported on first access, because importing PyTorch takes seconds
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["onnx", "torch"]
+__all__ = ["onnx", "relay", "torch"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -24,21 +24,29 @@ from typing import Any
 
 import tvm
 
+from .. import relay
 from ..errors import CompileError, UsageError, summarize
 from .base import Reference, Shapes, Source, import_extra
 from .onnx import OnnxSource
 from .relax import RelaxSource
+from .relay_file import SUFFIXES, Params, RelaySource, is_program
 from .torch import TorchSource
 
-__all__ = ["Reference", "Shapes", "Source", "open_source"]
+__all__ = ["Params", "Reference", "Shapes", "Source", "open_source"]
 
 
-def open_source(source: Any, shapes: Shapes | None = None, *, trust: bool = False) -> Source:
+def open_source(
+    source: Any,
+    shapes: Shapes | None = None,
+    *,
+    trust: bool = False,
+    params: Params | None = None,
+) -> Source:
     """Open `source` in any of the forms that :func:`tvm_fixes.compile` accepts.
 
     Parameters
     ----------
-    source, shapes, trust
+    source, shapes, trust, params
         As for :func:`tvm_fixes.compile`.
 
     Raises
@@ -50,6 +58,14 @@ def open_source(source: Any, shapes: Shapes | None = None, *, trust: bool = Fals
     CompileError
         If a file cannot be read or a program cannot be exported.
     """
+    if isinstance(source, relay.IRModule):
+        return RelaySource(source, shapes=shapes, params=params)
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if path.suffix in (*SUFFIXES, ".json"):
+            return _open_relay(_existing(path), shapes, params)
+    if params is not None:
+        raise UsageError("parameters can be given only for a Relay program")
     if isinstance(source, str | os.PathLike):
         return _open_named(os.fspath(source), shapes, trust)
     if isinstance(source, tvm.IRModule):
@@ -66,7 +82,7 @@ def open_source(source: Any, shapes: Shapes | None = None, *, trust: bool = Fals
         return TorchSource.export(source[0], source[1], type(source[0]).__name__, shapes)
     raise UsageError(
         "expected a path, 'package.module:factory', an onnx.ModelProto, an ExportedProgram, "
-        f"(nn.Module, example inputs) or an IRModule, got {type(source).__name__}"
+        f"(nn.Module, example inputs), an IRModule or a relay.IRModule, got {type(source).__name__}"
     )
 
 
@@ -80,8 +96,17 @@ def _open_named(source: str, shapes: Shapes | None, trust: bool) -> Source:
         return _open_factory(source, shapes)
     _existing(path)
     raise UsageError(
-        f"{source}: expected a file that ends in .onnx or .pt2, or package.module:factory"
+        f"{source}: expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or "
+        "package.module:factory"
     )
+
+
+def _open_relay(path: Path, shapes: Shapes | None, params: Params | None) -> Source:
+    if path.suffix == ".json" and not is_program(path):
+        raise UsageError(
+            f"{path}: expected a Relay program that tvm.ir.save_json of TVM 0.6 to 0.19 wrote"
+        )
+    return RelaySource.load(path, shapes, params)
 
 
 def _existing(path: Path) -> Path:

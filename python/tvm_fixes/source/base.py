@@ -57,12 +57,15 @@ class Source(ABC):
         The names of its outputs.
     parameter_bytes : int
         The size of its parameters and constants, shared storage counted once.
+    has_reference : bool
+        Whether something else can run it, so that outputs can be compared.
     """
 
     name: str
     inputs: tuple[TensorSpec, ...]
     output_names: tuple[str, ...]
     parameter_bytes: int
+    has_reference: bool = True
 
     def __init__(self, name: str, shapes: Shapes | None = None):
         self.name = name

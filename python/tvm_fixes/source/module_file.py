@@ -35,6 +35,7 @@ from .. import verifier
 from ..errors import CompileError, UsageError, summarize
 from ..support.isolate import OutcomeKind, run_forked
 from . import Shapes, _existing, _place, open_source
+from .relay_file import SUFFIXES, Params, is_program
 
 # The modules in which the decorators of modules and functions look up `parse`.
 _DECORATORS = (
@@ -59,7 +60,11 @@ _NAMES = {"tvm": tvm, "I": I, "R": R, "T": T, "TypeVar": TypeVar, "Axis": Axis}
 
 
 def read_module(
-    source: str | os.PathLike[str], shapes: Shapes | None = None, *, trust: bool = False
+    source: str | os.PathLike[str],
+    shapes: Shapes | None = None,
+    *,
+    trust: bool = False,
+    params: Params | None = None,
 ) -> tvm.IRModule:
     """Read a module from a file, or import a model, without verifying it.
 
@@ -67,11 +72,12 @@ def read_module(
     ----------
     source : str or path
         A ``.py`` file of TVMScript, which is executed (``model.py:Name`` selects one of several
-        modules), a ``.json`` file of ``tvm.ir.save_json``, or a model in any form that
+        modules), a ``.json`` file of ``tvm.ir.save_json``, a Relay
+        program of TVM 0.6 to 0.19, which is translated, or a model in any form that
         :func:`tvm_fixes.compile` accepts.
     shapes : mapping of str to sequence of int, optional
         As for :func:`tvm_fixes.compile`.
-    trust : bool
+    trust, params
         As for :func:`tvm_fixes.compile`.
 
     Returns
@@ -88,6 +94,11 @@ def read_module(
         If it cannot be read or imported.
     """
     name = os.fspath(source)
+    path = Path(name)
+    if path.suffix in SUFFIXES or (path.suffix == ".json" and is_program(_existing(path))):
+        return open_source(source, shapes, params=params).to_relax()
+    if params is not None:
+        raise UsageError("parameters can be given only for a Relay program")
     stem, colon, attribute = name.rpartition(":")
     if shapes and (stem if colon else name).endswith((".py", ".json")):
         raise UsageError(f"{name}: cannot set shapes of a module, got {dict(shapes)}")
@@ -97,9 +108,10 @@ def read_module(
         return _read_script(_existing(Path(name)))
     if name.endswith(".json"):
         return _read_json(_existing(Path(name)))
-    path = Path(name)
     if os.path.exists(path) and path.suffix not in (".onnx", ".pt2"):
-        raise UsageError(f"{name}: expected a file that ends in .onnx, .pt2, .py or .json")
+        raise UsageError(
+            f"{name}: expected a file that ends in .onnx, .pt2, .py, .json, .relay or .txt"
+        )
     return open_source(source, shapes, trust=trust).to_relax()
 
 

@@ -1,0 +1,230 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Padding, upsampling, moves between space, depth and batch, losses and layout_transform."""
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from .converter import OpCall, converter
+from .nn_layouts import convert_layout, extents
+
+
+def _pairs(call: OpCall, attr: str) -> tuple[list[int], list[int]]:
+    """The first and the second int of each pair."""
+    pairs = [[int(value) for value in pair] for pair in call.attrs[attr]]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+@converter("nn.pad")
+def pad(call: OpCall) -> relax.Expr:
+    """Add elements before and after the data; a negative width removes them."""
+    data = call.inputs[0]
+    before, after = _pairs(call, "pad_width")
+    mode = str(call.attrs["pad_mode"])
+    if mode != "constant":
+        widths = [width for pair in zip(before, after, strict=True) for width in pair]
+        mode = "replicate" if mode == "edge" else mode
+        return call.emit(relax.op.nn.pad(data, widths, mode))
+    value: Any = np.asarray(call.attrs["pad_value"])
+    if len(call.inputs) > 1:
+        value = call.constant_input(1)
+    dtype = str(call.type.dtype)
+    if value is None:
+
+        def padded(data: te.Tensor, value: te.Tensor) -> te.Tensor:
+            return topi.nn.pad(data, before, after, value().astype(dtype))
+
+        return call.emit_te(padded, data, call.inputs[1])
+    number = value.astype(dtype).item() if dtype != "bfloat16" else float(value)
+    if float(number) == number or number != number:
+        widths = [width for pair in zip(before, after, strict=True) for width in pair]
+        return call.emit(relax.op.nn.pad(data, widths, "constant", float(number)))
+    return call.emit_te(topi.nn.pad, data, before, after, tirx.const(number, dtype))
+
+
+@converter("nn.mirror_pad")
+def mirror_pad(call: OpCall) -> relax.Expr:
+    """Add a mirror image of the data before and after it."""
+    before, after = _pairs(call, "pad_width")
+    return call.emit_te(topi.nn.mirror_pad, call.inputs[0], before, after, str(call.attrs["mode"]))
+
+
+def _scaled(call: OpCall, extent: Any, known: Any, attr: str) -> Any:
+    """The extent of the result: that of its type, or the input's times a whole number."""
+    scale = float(call.attrs[attr])
+    if isinstance(known, int):
+        return known
+    if not scale.is_integer():
+        raise call.fail(f"{attr} of an unknown extent must be a whole number, not {scale}")
+    return extent * int(scale)
+
+
+def _resize(call: OpCall, spatial: str, scales: list[str], mode: str) -> relax.Expr:
+    layout = str(call.attrs["layout"])
+    channels_last = "N" + spatial + "C"
+    plain = layout if layout == channels_last else "NC" + spatial
+    data = convert_layout(call, call.inputs[0], layout, plain)
+    letters = "".join(letter for letter in layout if not letter.isdigit())
+    places = [letters.index(letter) for letter in spatial]
+    lengths = extents(call, data)
+    size = [
+        _scaled(call, lengths[plain.index(letter)], call.type.shape[place], attr)
+        for letter, place, attr in zip(spatial, places, scales, strict=True)
+    ]
+    method = str(call.attrs["method"])
+    resize = relax.op.image.resize2d if len(spatial) == 2 else relax.op.image.resize3d
+    result = resize(
+        data,
+        relax.ShapeExpr(size),
+        layout=plain,
+        method=method.removeprefix("bi").removeprefix("tri"),
+        coordinate_transformation_mode=mode,
+        rounding_method="",
+        cubic_alpha=-0.5,
+    )
+    return convert_layout(call, call.emit(result), plain, layout)
+
+
+@converter("nn.upsampling")
+def upsampling(call: OpCall) -> relax.Expr:
+    """Scale an image."""
+    mode = "align_corners" if call.attrs["align_corners"] else "asymmetric"
+    return _resize(call, "HW", ["scale_h", "scale_w"], mode)
+
+
+@converter("nn.upsampling3d")
+def upsampling3d(call: OpCall) -> relax.Expr:
+    """Scale a volume."""
+    mode = str(call.attrs["coordinate_transformation_mode"])
+    return _resize(call, "DHW", ["scale_d", "scale_h", "scale_w"], mode)
+
+
+@converter("nn.depth_to_space")
+def depth_to_space(call: OpCall) -> relax.Expr:
+    """Move channels into blocks of pixels."""
+    layout, block = str(call.attrs["layout"]), int(call.attrs["block_size"])
+    data = convert_layout(call, call.inputs[0], layout, "NCHW")
+    n, c, h, w = extents(call, data)
+    depth = c // (block * block)
+    if call.attrs["mode"] == "DCR":
+        shape, order = [n, block, block, depth, h, w], [0, 3, 4, 1, 5, 2]
+    else:
+        shape, order = [n, depth, block, block, h, w], [0, 1, 4, 2, 5, 3]
+    data = call.emit(relax.op.permute_dims(call.emit(relax.op.reshape(data, shape)), order))
+    data = call.emit(relax.op.reshape(data, [n, depth, h * block, w * block]))
+    return convert_layout(call, data, "NCHW", layout)
+
+
+@converter("nn.space_to_depth")
+def space_to_depth(call: OpCall) -> relax.Expr:
+    """Move blocks of pixels into channels."""
+    layout, block = str(call.attrs["layout"]), int(call.attrs["block_size"])
+    data = convert_layout(call, call.inputs[0], layout, "NCHW")
+    n, c, h, w = extents(call, data)
+    rows, columns = h // block, w // block
+    data = call.emit(relax.op.reshape(data, [n, c, rows, block, columns, block]))
+    data = call.emit(relax.op.permute_dims(data, [0, 3, 5, 1, 2, 4]))
+    data = call.emit(relax.op.reshape(data, [n, c * block * block, rows, columns]))
+    return convert_layout(call, data, "NCHW", layout)
+
+
+@converter("nn.space_to_batch_nd")
+def space_to_batch_nd(call: OpCall) -> relax.Expr:
+    """Move blocks into the batch."""
+    before, after = _pairs(call, "paddings")
+    return call.emit_te(
+        topi.nn.space_to_batch_nd,
+        call.inputs[0],
+        call.ints("block_shape"),
+        before,
+        after,
+        float(call.attrs["pad_value"]),
+    )
+
+
+@converter("nn.batch_to_space_nd")
+def batch_to_space_nd(call: OpCall) -> relax.Expr:
+    """Move parts of the batch into blocks."""
+    begin, end = _pairs(call, "crops")
+    blocks = call.ints("block_shape")
+    count = len(blocks)
+    batch, *shape = extents(call, call.inputs[0])
+    batch = batch // math.prod(blocks)
+    data = call.emit(relax.op.reshape(call.inputs[0], [*blocks, batch, *shape]))
+    order = [count]
+    for i in range(count):
+        order += [count + 1 + i, i]
+    order += range(2 * count + 1, len(blocks) + 1 + len(shape))
+    data = call.emit(relax.op.permute_dims(data, order))
+    shape[:count] = [extent * block for extent, block in zip(shape, blocks, strict=False)]
+    data = call.emit(relax.op.reshape(data, [batch, *shape]))
+    if not any(begin) and not any(end):
+        return data
+    axes = list(range(1, count + 1))
+    ends = [shape[i] - end[i] for i in range(count)]
+    return call.emit(relax.op.strided_slice(data, axes, begin, ends))
+
+
+@converter("nn.dilate")
+def dilate(call: OpCall) -> relax.Expr:
+    """Put a value between the elements."""
+    strides = call.ints("strides")
+    if len(strides) == 1:
+        strides = strides * len(call.type.shape)
+    return call.emit_te(
+        topi.nn.dilate, call.inputs[0], strides, float(call.attrs["dilation_value"])
+    )
+
+
+@converter("nn.fifo_buffer")
+def fifo_buffer(call: OpCall) -> relax.Expr:
+    """Append new data to a buffer, and drop as much of its oldest data."""
+    axis = int(call.attrs["axis"]) % len(call.type.shape)
+    data, buffer = call.inputs
+    begin = extents(call, data)[axis]
+    end = begin + extents(call, buffer)[axis]
+    joined = call.emit(relax.op.concat([buffer, data], axis))
+    return call.emit(relax.op.strided_slice(joined, [axis], [begin], [end]))
+
+
+@converter("layout_transform")
+def layout_transform(call: OpCall) -> relax.Expr:
+    """Change the layout of a tensor."""
+    source, target = str(call.attrs["src_layout"]), str(call.attrs["dst_layout"])
+    return convert_layout(call, call.inputs[0], source, target)
+
+
+@converter("nn.nll_loss")
+def nll_loss(call: OpCall) -> relax.Expr:
+    """The negative log likelihood of targets."""
+    return call.emit(
+        relax.op.nn.nll_loss(
+            *call.inputs, str(call.attrs["reduction"]), int(call.attrs["ignore_index"])
+        )
+    )
+
+
+@converter("nn.cross_entropy", "nn.cross_entropy_with_logits")
+def cross_entropy(call: OpCall) -> relax.Expr:
+    """The cross entropy of predictions, or of their logarithms, averaged over the batch."""
+    takes_logarithm = call.name == "nn.cross_entropy"
+
+    def loss(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        x = topi.log(x) if takes_logarithm else x
+        total = topi.negative(topi.sum(topi.multiply(x, y)))
+        return topi.divide(total, tirx.Cast(str(x.dtype), x.shape[0]))
+
+    return call.emit_te(loss, *call.inputs)

@@ -1,0 +1,205 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The convolutions, matrix products and pooling of the QNN dialect.
+
+The zero points are subtracted first, and the products are summed in int32, or in int64 where the
+result has this dtype. Relay expands the product of differences into four terms; the sums are the
+same, as integers wrap around.
+"""
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from .converter import OpCall, converter
+from .qnn_arithmetic import (
+    Quantization,
+    cast,
+    requantize_if_different,
+    saturate,
+    subtract_zero,
+)
+
+
+def _permute(call: OpCall, value: relax.Expr, source: str, target: str) -> relax.Expr:
+    """Change the order of the axes from one layout to another."""
+    if source == target:
+        return value
+    return call.emit(relax.op.permute_dims(value, [source.index(axis) for axis in target]))
+
+
+def _pads(call: OpCall) -> list[int]:
+    """Return the padding as top, left, bottom, right."""
+    padding = call.ints("padding")
+    if len(padding) == 1:
+        return padding * 4
+    return padding * 2 if len(padding) == 2 else padding
+
+
+def _pair(call: OpCall, attr: str) -> list[int]:
+    values = call.ints(attr)
+    return values * 2 if len(values) == 1 else values
+
+
+def _sum_dtype(call: OpCall) -> str:
+    return "int64" if call.attrs["out_dtype"] == "int64" else "int32"
+
+
+def _reject_rewritten(call: OpCall) -> None:
+    """Fail if a tuner has changed the layout of the weight."""
+    for attr in ("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"):
+        if call.attrs[attr]:
+            raise call.fail(f"{attr} is not supported: the weight was rewritten for a schedule")
+
+
+@converter("qnn.conv2d")
+def conv2d(call: OpCall) -> relax.Expr:
+    """Convolution; the padding has the value of the input's zero point, a real 0."""
+    _reject_rewritten(call)
+    data, weight, data_zero, weight_zero = call.inputs[:4]
+    layout, weight_layout = call.attrs["data_layout"], call.attrs["kernel_layout"]
+    dtype = _sum_dtype(call)
+    groups = call.attrs["groups"]
+    data = _permute(call, subtract_zero(call, data, data_zero, -1, dtype), layout, "NCHW")
+    weight = _permute(call, cast(call, weight, dtype), weight_layout, "OIHW")
+    outputs, per_group, height, width = (int(extent) for extent in weight.ty.shape)
+    if groups > 1 and outputs == groups and per_group > 1:
+        # A depthwise convolution with a multiplier.
+        weight = call.emit(relax.op.reshape(weight, [outputs * per_group, 1, height, width]))
+    weight = subtract_zero(call, weight, weight_zero, 0, dtype)
+    result = call.emit(
+        relax.op.nn.conv2d(
+            data,
+            weight,
+            strides=_pair(call, "strides"),
+            padding=_pads(call),
+            dilation=_pair(call, "dilation"),
+            groups=groups,
+            out_dtype=dtype,
+        )
+    )
+    result = _permute(call, result, "NCHW", call.attrs["out_layout"] or layout)
+    return cast(call, result, call.attrs["out_dtype"])
+
+
+@converter("qnn.conv2d_transpose")
+def conv2d_transpose(call: OpCall) -> relax.Expr:
+    """Transposed convolution; the zero points are subtracted in int16, as Relay does it."""
+    data, weight, data_zero, weight_zero = call.inputs[:4]
+    layout, weight_layout = call.attrs["data_layout"], call.attrs["kernel_layout"]
+    dtype = _sum_dtype(call)
+    data = cast(call, subtract_zero(call, data, data_zero, 1, "int16"), dtype)
+    weight = cast(call, subtract_zero(call, weight, weight_zero, 1, "int16"), dtype)
+    result = call.emit(
+        relax.op.nn.conv2d_transpose(
+            _permute(call, data, layout, "NCHW"),
+            _permute(call, weight, weight_layout, "IOHW"),
+            strides=_pair(call, "strides"),
+            padding=_pads(call),
+            output_padding=_pair(call, "output_padding"),
+            dilation=_pair(call, "dilation"),
+            groups=call.attrs["groups"],
+            out_dtype=dtype,
+        )
+    )
+    result = _permute(call, result, "NCHW", call.attrs["out_layout"] or layout)
+    return cast(call, result, call.attrs["out_dtype"])
+
+
+@converter("qnn.dense")
+def dense(call: OpCall) -> relax.Expr:
+    """Product with the transposed weight."""
+    _reject_rewritten(call)
+    data, weight, data_zero, weight_zero = call.inputs[:4]
+    dtype = _sum_dtype(call)
+    data = subtract_zero(call, data, data_zero, -1, dtype)
+    weight = subtract_zero(call, weight, weight_zero, 0, dtype)
+    weight = call.emit(relax.op.permute_dims(weight))
+    return call.emit(relax.op.matmul(data, weight, out_dtype=dtype))
+
+
+@converter("qnn.batch_matmul")
+def batch_matmul(call: OpCall) -> relax.Expr:
+    """Products of matrices, the second of which are transposed."""
+    _reject_rewritten(call)
+    x, y, x_zero, y_zero = call.inputs[:4]
+    x = subtract_zero(call, x, x_zero, -1)
+    y = call.emit(relax.op.permute_dims(subtract_zero(call, y, y_zero, -1), [0, 2, 1]))
+    return call.emit(relax.op.matmul(x, y, out_dtype="int32"))
+
+
+@converter("qnn.avg_pool2d")
+def avg_pool2d(call: OpCall) -> relax.Expr:
+    """Requantize to int32, then take means, rounded towards zero; the padding is 0."""
+    data, scale, zero, output_scale, output_zero = call.inputs
+    source, target = Quantization(scale, zero), Quantization(output_scale, output_zero)
+    values = requantize_if_different(call, data, source, target)
+    layout = call.attrs["layout"]
+    values = _permute(call, values, layout, "NCHW")
+    means = call.emit_te(
+        _integer_means,
+        values,
+        _pair(call, "pool_size"),
+        _pair(call, "strides"),
+        _pair(call, "dilation"),
+        _pads(call),
+        bool(call.attrs["ceil_mode"]),
+        bool(call.attrs["count_include_pad"]),
+    )
+    means = _permute(call, means, "NCHW", layout)
+    return saturate(call, means, str(call.type.dtype))
+
+
+def _integer_means(
+    data: te.Tensor,
+    size: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    pads: Sequence[int],
+    ceil_mode: bool,
+    count_pads: bool,
+) -> te.Tensor:
+    """Means over windows of NCHW, rounded towards zero."""
+    extents = data.shape[2:]
+    axes = [te.reduce_axis((0, int(extent)), name="r") for extent in size]
+    shape = list(data.shape[:2])
+    for i in range(2):
+        room = extents[i] + pads[i] + pads[i + 2] - (size[i] - 1) * dilation[i] - 1
+        room = room + strides[i] - 1 if ceil_mode else room
+        shape.append(tirx.floordiv(room, strides[i]) + 1)
+
+    def element(n: tirx.Var, c: tirx.Var, *place: tirx.Var) -> tirx.Expr:
+        at = [place[i] * strides[i] + axes[i] * dilation[i] - pads[i] for i in range(2)]
+        inside = tirx.all(*(tirx.all(at[i] >= 0, at[i] < extents[i]) for i in range(2)))
+        value = tirx.if_then_else(inside, data(n, c, *at), tirx.const(0, "int32"))
+        return te.sum(value, axis=axes)
+
+    sums = te.compute(shape, element, name="window_sum")
+
+    def count(i: int, place: tirx.Var) -> tirx.Expr:
+        """How many taps of the window count along an axis."""
+        start = place * strides[i] - pads[i]
+        end = start + (size[i] - 1) * dilation[i]
+        if count_pads:
+            end = tirx.min(end, extents[i] + pads[i + 2] - 1)
+            return tirx.floordiv(end - start, dilation[i]) + 1
+        skipped = tirx.max(tirx.floordiv(dilation[i] - 1 - start, dilation[i]), 0)
+        end = tirx.min(end, extents[i] - 1)
+        return tirx.floordiv(end - (start + dilation[i] * skipped), dilation[i]) + 1
+
+    def mean(n: tirx.Var, c: tirx.Var, *place: tirx.Var) -> tirx.Expr:
+        taps = count(0, place[0]) * count(1, place[1])
+        divisor = tirx.max(taps, 1).astype("int32")
+        return tirx.truncdiv(sums(n, c, *place), divisor)
+
+    return te.compute(shape, mean, name="window_mean")

@@ -1,0 +1,37 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Passes on Relay modules: ``InferType()(mod)`` returns a module."""
+
+from .base import Pass, Sequential
+from .dead_code import DeadCodeElimination, RemoveUnusedFunctions
+from .dynamic_to_static import DynamicToStatic
+from .fold_constant import FoldConstant, SimplifyIf
+from .infer_type import InferType
+from .inline import Inline
+from .normal_form import ToANormalForm, ToGraphNormalForm
+from .partial_evaluate import PartialEvaluate
+
+__all__ = [
+    "DeadCodeElimination",
+    "DynamicToStatic",
+    "FoldConstant",
+    "InferType",
+    "Inline",
+    "PartialEvaluate",
+    "Pass",
+    "RemoveUnusedFunctions",
+    "Sequential",
+    "SimplifyIf",
+    "ToANormalForm",
+    "ToGraphNormalForm",
+]

@@ -1,0 +1,90 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relay/ir/shape.h
+ * \brief Dimensions, dtypes and broadcasting.
+ */
+#ifndef TVM_FIXES_RELAY_IR_SHAPE_H_
+#define TVM_FIXES_RELAY_IR_SHAPE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "type.h"
+
+namespace tvm_fixes::relay {
+
+/*! \brief The dimension `?`. */
+Dim AnyDim();
+
+bool IsAnyDim(const Dim& dim);
+
+/*! \brief The extent, or nothing for `?` and a ShapeVar. */
+std::optional<int64_t> StaticDim(const Dim& dim);
+
+/*! \brief All extents, or nothing if one is not static. */
+std::optional<std::vector<int64_t>> StaticShape(const Shape& shape);
+
+Shape MakeShape(const std::vector<int64_t>& dims);
+
+/*! \brief Whether both are the same extent or the same ShapeVar; `?` differs from everything. */
+bool SameDim(const Dim& a, const Dim& b);
+
+/*! \brief Whether both may be equal at run time: only two different extents may not. */
+bool MayBeEqual(const Dim& a, const Dim& b);
+
+/*! \brief Of two dimensions that must be equal the one that says more. */
+Dim MoreStatic(const Dim& a, const Dim& b);
+
+/*!
+ * \brief The result of broadcasting, or nothing if the dimensions do not fit.
+ *
+ * `?` with an extent above 1 gives the extent; `?` with 1 or `?` gives `?`.
+ */
+std::optional<Dim> BroadcastDim(const Dim& a, const Dim& b);
+std::optional<Shape> BroadcastShape(const Shape& a, const Shape& b);
+
+/*! \brief a + b, a * b; `?` unless both are static. No result if it overflows. */
+Dim AddDim(const Dim& a, const Dim& b);
+Dim MultiplyDim(const Dim& a, const Dim& b);
+/*! \brief The number of elements. */
+Dim NumElements(const Shape& shape);
+
+/*! \brief "(1, ?, n)". */
+std::string ShapeText(const Shape& shape);
+std::string DimText(const Dim& dim);
+
+/*! \brief "float32"; the names that the text format uses. */
+std::string DTypeText(DLDataType dtype);
+/*! \brief Nothing if the text names no dtype. */
+std::optional<DLDataType> ParseDType(const std::string& text);
+
+bool SameDType(DLDataType a, DLDataType b);
+bool IsFloat(DLDataType dtype);
+/*! \brief Signed or unsigned integers, not bool. */
+bool IsInteger(DLDataType dtype);
+bool IsBool(DLDataType dtype);
+
+inline constexpr DLDataType kFloat32{kDLFloat, 32, 1};
+inline constexpr DLDataType kInt32{kDLInt, 32, 1};
+inline constexpr DLDataType kInt64{kDLInt, 64, 1};
+inline constexpr DLDataType kInt8{kDLInt, 8, 1};
+inline constexpr DLDataType kUInt8{kDLUInt, 8, 1};
+inline constexpr DLDataType kBool{kDLBool, 8, 1};
+
+}  // namespace tvm_fixes::relay
+
+#endif  // TVM_FIXES_RELAY_IR_SHAPE_H_

@@ -1,0 +1,56 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+ * agreements.  See the NOTICE file distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+ * Version 2.0 (the "License"); you may not use this file except in compliance with the
+ * License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software distributed under the
+ * License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ * either express or implied.  See the License for the specific language governing permissions
+ * and limitations under the License.
+ */
+/*!
+ * \file src/relay/parser/metadata.h
+ * \brief The metadata section of Relay text.
+ */
+#ifndef TVM_FIXES_RELAY_PARSER_METADATA_H_
+#define TVM_FIXES_RELAY_PARSER_METADATA_H_
+
+#include <string_view>
+
+#include "../ir/module.h"
+
+namespace tvm_fixes::relay {
+
+/*! \brief The values that `meta[key][index]` refers to. */
+class Metadata {
+ public:
+  Metadata() = default;
+  /*! \brief Read a section: the JSON behind its marker. */
+  explicit Metadata(std::string_view json);
+
+  /*! \brief Whether the text has a section. */
+  bool present() const { return present_; }
+  /*! \brief A value, or nothing if the section has none at this place. */
+  std::optional<Any> Find(std::string_view key, uint64_t index) const;
+
+ private:
+  bool present_ = false;
+  Map<String, Any> values_;
+};
+
+/*! \brief A program and its metadata section, both parts of one text. */
+struct SplitText {
+  std::string_view program;
+  std::string_view metadata;
+  bool has_metadata = false;
+};
+
+SplitText SplitMetadata(std::string_view text);
+
+}  // namespace tvm_fixes::relay
+
+#endif  // TVM_FIXES_RELAY_PARSER_METADATA_H_

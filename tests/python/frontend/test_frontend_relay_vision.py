@@ -1,0 +1,167 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Relay's operators of object detection against NumPy."""
+
+import numpy as np
+import pytest
+import tvm.testing
+
+from helpers.relay_calls import Program, assert_same
+from tvm_fixes.errors import RelayError, UnsupportedOperatorError
+
+RNG = np.random.default_rng(3)
+F32 = np.float32
+
+
+def test_multibox_prior() -> None:
+    program, expected = Program(), {}
+    x = program.input(np.zeros((1, 3, 5, 7), F32))
+    for name, attrs in {
+        "plain": {},
+        "several": {"sizes": [0.5, 0.25], "ratios": [1.0, 2.0, 0.5]},
+        "clipped": {"sizes": [0.9], "steps": [0.2, 0.1], "offsets": [0.25, 0.75], "clip": True},
+    }.items():
+        program.call("vision.multibox_prior", [x], **attrs)
+        sizes, ratios = attrs.get("sizes", [1.0]), attrs.get("ratios", [1.0])
+        steps = attrs.get("steps", [1 / 5, 1 / 7])
+        offsets = attrs.get("offsets", [0.5, 0.5])
+        boxes = []
+        for y, z in np.ndindex(5, 7):
+            halves = [(size * 5 / 7 / 2, size / 2) for size in sizes]
+            halves += [(sizes[0] * 5 / 7 * r**0.5 / 2, sizes[0] / r**0.5 / 2) for r in ratios[1:]]
+            for w, h in halves:
+                a, b = (z + offsets[1]) * steps[1], (y + offsets[0]) * steps[0]
+                boxes.append([a - w, b - h, a + w, b + h])
+        boxes = np.array([boxes], F32)
+        expected[name] = np.clip(boxes, 0, 1) if attrs.get("clip") else boxes
+    for result, (name, reference) in zip(program.run(), expected.items(), strict=True):
+        assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
+        np.testing.assert_allclose(result, reference, 1e-6, 1e-6, err_msg=name)
+
+
+ROIS = np.array(
+    [[0, 1.2, 2.4, 8.7, 6.3], [1, 0, 0, 13, 13], [1, -5, 3, 2, 3.5], [0, 9, 9, 4, 4]], F32
+)
+
+
+def sampled(image: np.ndarray, y: float, x: float) -> np.ndarray:
+    """Bilinear interpolation; 0 outside."""
+    height, width = image.shape[1:]
+    if y < -1 or x < -1 or y > height or x > width:
+        return np.zeros(image.shape[0])
+    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+    a, b = int(y), int(x)
+    c, d = min(a + 1, height - 1), min(b + 1, width - 1)
+    u, v = y - a, x - b
+    top = image[:, a, b] * (1 - v) + image[:, a, d] * v
+    return top * (1 - u) + (image[:, c, b] * (1 - v) + image[:, c, d] * v) * u
+
+
+def aligned(data, size, scale, ratio, mode):
+    result = np.zeros((len(ROIS), data.shape[1], *size))
+    for n, roi in enumerate(ROIS.astype("float64")):
+        left, top, right, bottom = roi[1:] * scale
+        lengths = max(bottom - top, 1), max(right - left, 1)
+        bins = lengths[0] / size[0], lengths[1] / size[1]
+        grid = [ratio if ratio > 0 else int(np.ceil(length)) for length in bins]
+        for i, j in np.ndindex(*size):
+            samples = [
+                sampled(
+                    data[int(roi[0])],
+                    top + i * bins[0] + (a + 0.5) * bins[0] / grid[0],
+                    left + j * bins[1] + (b + 0.5) * bins[1] / grid[1],
+                )
+                for a, b in np.ndindex(*grid)
+            ]
+            result[n, :, i, j] = np.mean(samples, 0) if mode == "avg" else np.max(samples, 0)
+    return result.astype(F32)
+
+
+def test_roi_align() -> None:
+    program, expected = Program(), {}
+    data = RNG.normal(0, 1, (2, 3, 7, 6)).astype(F32)
+    rois = program.input(ROIS)
+    for layout, mode, ratio in (("NCHW", "avg", -1), ("NCHW", "max", 2), ("NHWC", "avg", 2)):
+        order = [0, 1, 2, 3] if layout == "NCHW" else [0, 2, 3, 1]
+        x = program.input(np.ascontiguousarray(data.transpose(order)))
+        attrs = {"spatial_scale": 0.5, "sample_ratio": ratio, "layout": layout, "mode": mode}
+        program.call("vision.roi_align", [x, rois], pooled_size=[3, 2], **attrs)
+        expected[f"{layout} {mode}"] = aligned(data, (3, 2), 0.5, ratio, mode).transpose(order)
+    for result, (name, reference) in zip(program.run(), expected.items(), strict=True):
+        assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
+        np.testing.assert_allclose(result, reference, 1e-5, 1e-5, err_msg=name)
+
+
+def test_roi_pool() -> None:
+    program = Program()
+    data = RNG.normal(0, 1, (2, 3, 7, 6)).astype(F32)
+    args = [program.input(data), program.input(ROIS)]
+    program.call("vision.roi_pool", args, pooled_size=[3, 2], spatial_scale=0.5)
+    expected = np.zeros((len(ROIS), 3, 3, 2), F32)
+    for n, roi in enumerate(ROIS):
+        corners = roi[1:] * 0.5
+        left, top, right, bottom = np.trunc(corners + np.copysign(0.5, corners)).astype(int)
+        bins = max(bottom - top + 1, 1) / 3, max(right - left + 1, 1) / 2
+        for i, j in np.ndindex(3, 2):
+            rows, columns = (
+                np.clip(
+                    [np.floor(k * step + 1e-5) + first, np.ceil((k + 1) * step - 1e-5) + first],
+                    0,
+                    extent,
+                ).astype(int)
+                for k, step, first, extent in ((i, bins[0], top, 7), (j, bins[1], left, 6))
+            )
+            seen = data[int(roi[0]), :, slice(*rows), slice(*columns)]
+            if seen.size:
+                expected[n, :, i, j] = seen.max((1, 2))
+    assert_same(program.run(), {"roi_pool": expected})
+
+
+def test_yolo_reorg() -> None:
+    program, expected = Program(), {}
+    for stride, shape in ((1, (1, 2, 3, 5)), (2, (1, 8, 4, 6))):
+        data = RNG.normal(0, 1, shape).astype(F32)
+        program.call("vision.yolo_reorg", [program.input(data)], stride=stride)
+        _, c, h, w = shape
+        result = np.zeros(data.size, F32)
+        blocks = c // stride**2
+        # Darknet's loop: the input is seen as an image of `blocks` channels, `stride` times larger.
+        for k, j, i in np.ndindex(c, h, w):
+            row = j * stride + (k // blocks) // stride
+            column = i * stride + (k // blocks) % stride
+            source = column + w * stride * (row + h * stride * (k % blocks))
+            result[i + w * (j + h * k)] = data.flat[source]
+        expected[f"{stride}"] = result.reshape(1, c * stride**2, h // stride, w // stride)
+    assert_same(program.run(), expected)
+    program = Program()
+    program.call("vision.yolo_reorg", [np.zeros((2, 4, 2, 2), F32)], stride=2)
+    with pytest.raises(RelayError, match="batch of 2"):
+        program.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "attrs", "reason"),
+    [
+        ("vision.non_max_suppression", 5, {}, "equal scores"),
+        ("random.uniform", 3, {"out_shape": [2], "out_dtype": "float32"}, "Threefry"),
+    ],
+)
+def test_rejected(name: str, inputs: int, attrs: dict, reason: str) -> None:
+    program = Program()
+    program.call(name, [F32(0)] * inputs, **attrs)
+    with pytest.raises(UnsupportedOperatorError, match=f"{name}.*{reason}"):
+        program.run()
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
