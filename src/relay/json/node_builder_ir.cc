@@ -16,6 +16,8 @@
  * \file src/relay/json/node_builder_ir.cc
  * \brief Builds types, patterns and expressions.
  */
+#include <string>
+
 #include "../ir/shape.h"
 #include "node_builder.h"
 
@@ -160,11 +162,39 @@ Any NodeBuilder::BuildVar(size_t node) {
   return Place(Var(values_[id].cast<String>(), GetType(node, "type_annotation")), SpanOf(node));
 }
 
+/*!
+ * \brief The attributes of a call in the terms of TVM 0.19.
+ *
+ * Before 0.8, batch_matmul had no attributes and transposed its second operand. Before 0.12, a
+ * transposed convolution called the input channels of its kernel O, and the output channels I.
+ */
+Attrs UpdateAttrs(const Expr& op, Attrs attrs, int version) {
+  const auto* named = op.as<OpObj>();
+  if (named == nullptr) return attrs;
+  std::string name = named->name;
+  if (name == "nn.batch_matmul" && version < 8) {
+    attrs.Set("transpose_b", true);
+    return attrs;
+  }
+  bool is_transposed = name.rfind("nn.conv", 0) == 0 || name == "qnn.conv2d_transpose";
+  is_transposed = is_transposed && name.find("_transpose") != std::string::npos;
+  if (!is_transposed || version >= 12 || attrs.count("kernel_layout") == 0) return attrs;
+  std::optional<String> layout = attrs["kernel_layout"].as<String>();
+  if (!layout) return attrs;
+  std::string renamed = *layout;
+  for (char& axis : renamed) {
+    axis = axis == 'O' ? 'I' : axis == 'I' ? 'O' : axis;
+  }
+  attrs.Set("kernel_layout", String(renamed));
+  return attrs;
+}
+
 Any NodeBuilder::BuildCall(size_t node) {
-  return Place(
-      Call(Get<Expr>(node, "op", "an expression"), GetArray<Expr>(node, "args", "an expression"),
-           GetAttrs(node, "attrs"), GetArray<Type>(node, "type_args", "a type")),
-      SpanOf(node));
+  Expr op = Get<Expr>(node, "op", "an expression");
+  Attrs attrs = UpdateAttrs(op, GetAttrs(node, "attrs"), table_.version());
+  return Place(Call(op, GetArray<Expr>(node, "args", "an expression"), attrs,
+                    GetArray<Type>(node, "type_args", "a type")),
+               SpanOf(node));
 }
 
 Any NodeBuilder::BuildFunction(size_t node) {

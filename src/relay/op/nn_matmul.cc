@@ -71,6 +71,12 @@ Type BatchMatmulRelation(InferContext& context) {
                  " by " + ShapeText(b->shape) + (transpose_b ? " transposed" : "") +
                  "; TVM before 0.8 had no attribute transpose_b, and always transposed");
   }
+  // A program of TVM before 0.8 looks like one that does not transpose.
+  bool is_given = context.call()->attrs.count("transpose_b") > 0;
+  if (!is_given && !transpose_a && MayBeEqual(a->shape[2], b->shape[2])) {
+    context.Fail("transpose_b is needed to multiply " + ShapeText(a->shape) + " by " +
+                 ShapeText(b->shape) + ": TVM before 0.8 always transposed the second operand");
+  }
   std::optional<Dim> batch = BroadcastDim(a->shape[0], b->shape[0]);
   if (!batch) context.FailInput(1, "a batch of 1 or of " + DimText(a->shape[0]));
   Shape shape = {*batch, a->shape[transpose_a ? 2 : 1], b->shape[transpose_b ? 1 : 2]};
