@@ -21,9 +21,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-const char* const kReason =
-    "Relay computes it with the Threefry generator, which Relax has no equal of: the numbers would "
-    "differ";
+const char* const kReason = "Relay's generator of random numbers, Threefry, is not supported";
 
 RELAY_OP("random.threefry_generate")
     .Inputs({"key"})

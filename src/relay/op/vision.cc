@@ -107,20 +107,20 @@ RELAY_OP("vision.yolo_reorg")
     .Relation(YoloReorgRelation);
 
 const char* const kSuppression =
-    "suppression of boxes is not translated: the order of equal scores would differ from Relay";
+    "non-maximum suppression is not supported";
 
 RELAY_OP("vision.multibox_transform_loc")
     .Inputs({"cls_prob", "loc_pred", "anchor"})
     .Attrs("relay.attrs.MultiBoxTransformLocAttrs",
            {BoolAttr("clip", true), FloatAttr("threshold", 0.01),
             FloatArrayAttr("variances", {0.1, 0.1, 0.2, 0.2}), BoolAttr("keep_background", false)})
-    .Rejected("its result is only of use for vision.non_max_suppression, which is rejected");
+    .Rejected("it is not supported without vision.non_max_suppression");
 
 RELAY_OP("vision.get_valid_counts")
     .Inputs({"data", "score_threshold"})
     .Attrs("relay.attrs.GetValidCountsAttrs", {OptionalAttr("score_threshold", AttrKind::kFloat),
                                                IntAttr("id_index", 0), IntAttr("score_index", 1)})
-    .Rejected("its result is only of use for vision.non_max_suppression, which is rejected");
+    .Rejected("it is not supported without vision.non_max_suppression");
 
 RELAY_OP("vision.non_max_suppression")
     .Inputs({"data", "valid_count", "indices", "max_output_size", "iou_threshold"})
@@ -153,7 +153,7 @@ RELAY_OP("vision.proposal")
             FloatAttr("threshold", 0.7), IntAttr("rpn_pre_nms_top_n", 6000),
             IntAttr("rpn_post_nms_top_n", 300), IntAttr("rpn_min_size", 16),
             BoolAttr("iou_loss", false)})
-    .Rejected("Relax has no operator for it; " + std::string(kSuppression));
+    .Rejected(kSuppression);
 
 }  // namespace
 }  // namespace tvm_fixes::relay

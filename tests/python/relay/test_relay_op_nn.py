@@ -107,6 +107,7 @@ def test_type(body, params, expected):
         ("nn.softmax(%x, axis=4)", X, "axis in [-4, 4)"),
         ("nn.pad(%x, 0f, pad_width=[[0, 0]])", X, "4 pairs of ints"),
         ("nn.batch_matmul(%x, %x)", "%x: Tensor[(1, 4, 2), float32]", "no attribute transpose_b"),
+        ("nn.batch_matmul(%x, %x)", "%x: Tensor[(1, 4, 4), float32]", "transpose_b is needed"),
         ("nn.group_norm(%x, %g, %g, num_groups=3)", f"{X}, %g: Tensor[(8), float32]", "divisor"),
     ],
 )
