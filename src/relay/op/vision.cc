@@ -106,8 +106,7 @@ RELAY_OP("vision.yolo_reorg")
     .Attrs("relay.attrs.YoloReorgAttrs", {IntAttr("stride", 1)})
     .Relation(YoloReorgRelation);
 
-const char* const kSuppression =
-    "non-maximum suppression is not supported";
+const char* const kSuppression = "non-maximum suppression is not supported";
 
 RELAY_OP("vision.multibox_transform_loc")
     .Inputs({"cls_prob", "loc_pred", "anchor"})

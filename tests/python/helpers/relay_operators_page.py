@@ -30,8 +30,8 @@ def page() -> str:
         "# Operators of Relay",
         "",
         f"{len(operators)} operators of TVM 0.6 to 0.19: {count['computes']} are translated, "
-        f"{count['annotation']} annotations are dropped, {count['rejected']} are rejected. A supported "
-        "operator may still reject attributes or dtypes; the error names them.",
+        f"{count['annotation']} annotations are dropped, {count['rejected']} are rejected. "
+        "A supported operator may still reject attributes or dtypes; the error names them.",
         "",
         "<!-- Generated: python tests/python/helpers/relay_operators_page.py > "
         "docs/tables/relay_operators.md -->",
