@@ -578,7 +578,7 @@ class TestVerify:
         [
             ("no.py", None, 2, "no.py: no such file"),
             ("no.json", None, 2, "no.json: no such file"),
-            ("model.txt", "", 2, "expected a file that ends in .onnx, .pt2, .py or .json"),
+            ("model.bin", "", 2, "ends in .onnx, .pt2, .py, .json, .relay or .txt"),
             ("empty.py", "x = 1", 2, "expected one module, got none"),
             ("two.py", IMPORTS + WRONG_SCRIPT + "Other = Module", 2, "got Module, Other; "),
             ("bad.py", "1 / 0", 1, "bad.py: ZeroDivisionError: division by zero ("),

@@ -268,10 +268,10 @@ class TestBadFiles:
         assert fails(tmp_path / "model.onnx", UsageError).endswith("model.onnx: not a file")
 
     def test_unknown_ending(self, tmp_path):
-        (tmp_path / "model.txt").touch()
-        message = fails(tmp_path / "model.txt", UsageError)
+        (tmp_path / "model.bin").touch()
+        message = fails(tmp_path / "model.bin", UsageError)
         assert message.endswith(
-            "expected a file that ends in .onnx or .pt2, or package.module:factory"
+            "expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or package.module:factory"
         )
 
     @pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.9, 0.99])

@@ -183,7 +183,7 @@ class JsonReader {
   static bool IsNumber(std::string_view word) {
     double value = 0;
     auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    // NaN and Infinity are no JSON, but Python writes them.
+    // NaN and Infinity are not JSON, but Python writes them.
     return !word.empty() && error != std::errc::invalid_argument &&
            end == word.data() + word.size();
   }

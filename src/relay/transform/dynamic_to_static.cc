@@ -28,7 +28,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief A program whose types still change after so many rounds stays as it is then. */
+/*! \brief The maximum number of rounds; types that still change after these stay as they are. */
 constexpr int kMaxRounds = 64;
 
 class StaticMaker : public Folder {

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Saved Relay programs of several versions of TVM, and texts that are none."""
+"""Saved Relay programs of several versions of TVM, and malformed texts."""
 
 import json
 import time
