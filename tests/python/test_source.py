@@ -271,7 +271,8 @@ class TestBadFiles:
         (tmp_path / "model.bin").touch()
         message = fails(tmp_path / "model.bin", UsageError)
         assert message.endswith(
-            "expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or package.module:factory"
+            "expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or "
+            "package.module:factory"
         )
 
     @pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.9, 0.99])
