@@ -184,6 +184,12 @@ void InferContext::CheckSameDType(int a, int b) const {
 
 Type IdentityRelation(InferContext& context) { return context.Tensor(0); }
 
+Type AxisRelation(InferContext& context) {
+  TensorType data = context.Tensor(0);
+  context.Axis("axis", data->ndim());
+  return data;
+}
+
 Type BroadcastRelation(InferContext& context) {
   TensorType lhs = context.Tensor(0);
   TensorType rhs = context.Tensor(1);

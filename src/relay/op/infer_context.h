@@ -101,6 +101,8 @@ using TypeRelation = std::function<Type(InferContext&)>;
 
 /*! \brief Relations that many operators share. */
 Type IdentityRelation(InferContext& context);
+/*! \brief Like IdentityRelation; the attribute "axis" must name an axis. */
+Type AxisRelation(InferContext& context);
 Type BroadcastRelation(InferContext& context);
 /*! \brief Like BroadcastRelation, with a bool result. */
 Type CompareRelation(InferContext& context);

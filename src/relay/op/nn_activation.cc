@@ -21,12 +21,6 @@
 namespace tvm_fixes::relay {
 namespace {
 
-Type SoftmaxRelation(InferContext& context) {
-  TensorType data = context.Tensor(0);
-  context.Axis("axis", data->ndim());
-  return data;
-}
-
 /*! \brief The second input is a vector along an axis of the first. */
 Type VectorRelation(InferContext& context) {
   if (!context.IsKnown(0)) return Type();
@@ -58,17 +52,17 @@ RELAY_OP("nn.bias_add")
 RELAY_OP("nn.softmax")
     .Inputs({"data"})
     .Attrs("relay.attrs.SoftmaxAttrs", {IntAttr("axis", -1)})
-    .Relation(SoftmaxRelation);
+    .Relation(AxisRelation);
 
 RELAY_OP("nn.fast_softmax")
     .Inputs({"data"})
     .Attrs("relay.attrs.SoftmaxAttrs", {IntAttr("axis", -1)})
-    .Relation(SoftmaxRelation);
+    .Relation(AxisRelation);
 
 RELAY_OP("nn.log_softmax")
     .Inputs({"data"})
     .Attrs("relay.attrs.SoftmaxAttrs", {IntAttr("axis", -1)})
-    .Relation(SoftmaxRelation);
+    .Relation(AxisRelation);
 
 }  // namespace
 }  // namespace tvm_fixes::relay

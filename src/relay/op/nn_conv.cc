@@ -40,16 +40,6 @@ Dim PerGroup(const InferContext& context, const Dim& dim, int64_t groups, const 
   return *extent / groups;
 }
 
-void CheckNotRewritten(const InferContext& context) {
-  if (!context.Str("auto_scheduler_rewritten_layout").empty()) {
-    context.FailAttr("auto_scheduler_rewritten_layout", "weights that no schedule has rewritten");
-  }
-  if (context.Has("meta_schedule_original_shape") &&
-      !context.Dims("meta_schedule_original_shape").empty()) {
-    context.FailAttr("meta_schedule_original_shape", "weights that no schedule has rewritten");
-  }
-}
-
 bool IsDepthwise(const Shape& data, const Shape& weight, int64_t groups) {
   return groups > 1 && StaticDim(data[1]) == groups && StaticDim(weight[0]) == groups;
 }

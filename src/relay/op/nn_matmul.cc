@@ -21,16 +21,6 @@
 namespace tvm_fixes::relay {
 namespace {
 
-void CheckNotRewritten(const InferContext& context) {
-  if (!context.Str("auto_scheduler_rewritten_layout").empty()) {
-    context.FailAttr("auto_scheduler_rewritten_layout", "weights that no schedule has rewritten");
-  }
-  if (context.Has("meta_schedule_original_shape") &&
-      !context.Dims("meta_schedule_original_shape").empty()) {
-    context.FailAttr("meta_schedule_original_shape", "weights that no schedule has rewritten");
-  }
-}
-
 /*! \brief A tensor of any number of dimensions times a matrix. */
 Type MatmulType(InferContext& context, bool transpose_a, bool transpose_b) {
   if (!context.IsKnown(0)) return Type();

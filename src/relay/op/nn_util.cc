@@ -184,6 +184,16 @@ Dim WindowCount(const InferContext& context, const Dim& extent, const Dim& kerne
   return room / stride + (ceil_mode && room % stride != 0 ? 2 : 1);
 }
 
+void CheckNotRewritten(const InferContext& context) {
+  if (!context.Str("auto_scheduler_rewritten_layout").empty()) {
+    context.FailAttr("auto_scheduler_rewritten_layout", "weights that no schedule has rewritten");
+  }
+  if (context.Has("meta_schedule_original_shape") &&
+      !context.Dims("meta_schedule_original_shape").empty()) {
+    context.FailAttr("meta_schedule_original_shape", "weights that no schedule has rewritten");
+  }
+}
+
 void ExpectInput(InferContext& context, int index, const Shape& shape, DLDataType dtype,
                  bool check_dtype) {
   if (!context.IsKnown(index)) {

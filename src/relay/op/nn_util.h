@@ -80,6 +80,9 @@ std::vector<int64_t> TotalPadding(const InferContext& context, size_t num_axes);
 Dim WindowCount(const InferContext& context, const Dim& extent, const Dim& kernel, int64_t dilation,
                 int64_t padding, int64_t stride, bool ceil_mode = false);
 
+/*! \brief Reject weights that a schedule has rewritten. */
+void CheckNotRewritten(const InferContext& context);
+
 /*! \brief Require an input of this shape, and give it this type if it has none. */
 void ExpectInput(InferContext& context, int index, const Shape& shape, DLDataType dtype,
                  bool check_dtype = true);

@@ -140,12 +140,6 @@ Type TileRelation(InferContext& context) {
   return TensorType(shape, data->dtype);
 }
 
-Type ReverseRelation(InferContext& context) {
-  TensorType data = context.Tensor(0);
-  context.Axis("axis", data->ndim());
-  return data;
-}
-
 Type ReverseSequenceRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   TensorType lengths = context.Tensor(1, 1);
@@ -209,7 +203,7 @@ RELAY_OP("tile")
 RELAY_OP("reverse")
     .Inputs({"data"})
     .Attrs("relay.attrs.ReverseAttrs", {RequiredAttr("axis", AttrKind::kInt)})
-    .Relation(ReverseRelation);
+    .Relation(AxisRelation);
 
 RELAY_OP("reverse_sequence")
     .Inputs({"data", "seq_lengths"})

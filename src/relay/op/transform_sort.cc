@@ -21,12 +21,6 @@
 namespace tvm_fixes::relay {
 namespace {
 
-Type SortRelation(InferContext& context) {
-  TensorType data = context.Tensor(0);
-  context.Axis("axis", data->ndim());
-  return data;
-}
-
 Type ArgsortRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   context.Axis("axis", data->ndim());
@@ -126,7 +120,7 @@ RELAY_OP("sort")
     .Inputs({"data"})
     .Attrs("relay.attrs.ArgsortAttrs",
            {IntAttr("axis", -1), BoolAttr("is_ascend", true), DTypeAttr("dtype")})
-    .Relation(SortRelation);
+    .Relation(AxisRelation);
 
 RELAY_OP("argsort")
     .Inputs({"data"})

@@ -19,6 +19,7 @@
 #include "dynamic_rules.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace tvm_fixes::relay {
 namespace {
@@ -130,31 +131,6 @@ Expr ExpandDims(const DynCall& dyn) {
   return dyn.Make("expand_dims", 1, "axis", (*axis)[0]);
 }
 
-Expr Tile(const DynCall& dyn) {
-  Ints reps = dyn.ShapeOperand(1);
-  return reps ? dyn.Make("tile", 1, "reps", ToArray(*reps)) : Expr();
-}
-
-Expr BroadcastTo(const DynCall& dyn) {
-  Ints shape = dyn.ShapeOperand(1);
-  return shape ? dyn.Make("broadcast_to", 1, "shape", ToArray(*shape)) : Expr();
-}
-
-Expr Zeros(const DynCall& dyn) {
-  Ints shape = dyn.ShapeOperand(0);
-  return shape ? dyn.Make("zeros", 0, "shape", ToArray(*shape)) : Expr();
-}
-
-Expr Ones(const DynCall& dyn) {
-  Ints shape = dyn.ShapeOperand(0);
-  return shape ? dyn.Make("ones", 0, "shape", ToArray(*shape)) : Expr();
-}
-
-Expr Full(const DynCall& dyn) {
-  Ints shape = dyn.ShapeOperand(1);
-  return shape ? dyn.Make("full", 1, "shape", ToArray(*shape)) : Expr();
-}
-
 Expr OneHot(const DynCall& dyn) {
   Ints depth = dyn.IntOperand(3);
   if (!depth || depth->size() != 1) return Expr();
@@ -166,11 +142,6 @@ Expr TopK(const DynCall& dyn) {
   // The static operator takes k below 1 for "all".
   if (!k || k->size() != 1 || (*k)[0] < 1) return Expr();
   return dyn.Make("topk", 1, "k", (*k)[0]);
-}
-
-Expr SparseToDense(const DynCall& dyn) {
-  Ints shape = dyn.ShapeOperand(3);
-  return shape ? dyn.Make("sparse_to_dense", 3, "output_shape", ToArray(*shape)) : Expr();
 }
 
 Expr Pad(const DynCall& dyn) {
@@ -239,21 +210,29 @@ Expr Upsampling3D(const DynCall& dyn) {
   return Upsample(dyn, "nn.upsampling3d", {"scale_d", "scale_h", "scale_w"});
 }
 
-using Rule = Expr (*)(const DynCall&);
+using Rule = std::function<Expr(const DynCall&)>;
+
+/*! \brief The rule of an operator whose last operand, a shape, becomes an attribute. */
+Rule LastOperandToAttr(const char* op, size_t operand, const char* attr) {
+  return [=](const DynCall& dyn) {
+    Ints shape = dyn.ShapeOperand(operand);
+    return shape ? dyn.Make(op, operand, attr, ToArray(*shape)) : Expr();
+  };
+}
 
 const std::map<std::string, Rule>& Rules() {
   static const std::map<std::string, Rule> rules = {
       {"dyn.reshape", Reshape},
       {"dyn.squeeze", Squeeze},
       {"dyn.expand_dims", ExpandDims},
-      {"dyn.tile", Tile},
-      {"dyn.broadcast_to", BroadcastTo},
-      {"dyn.zeros", Zeros},
-      {"dyn.ones", Ones},
-      {"dyn.full", Full},
+      {"dyn.tile", LastOperandToAttr("tile", 1, "reps")},
+      {"dyn.broadcast_to", LastOperandToAttr("broadcast_to", 1, "shape")},
+      {"dyn.zeros", LastOperandToAttr("zeros", 0, "shape")},
+      {"dyn.ones", LastOperandToAttr("ones", 0, "shape")},
+      {"dyn.full", LastOperandToAttr("full", 1, "shape")},
       {"dyn.one_hot", OneHot},
       {"dyn.topk", TopK},
-      {"dyn.sparse_to_dense", SparseToDense},
+      {"dyn.sparse_to_dense", LastOperandToAttr("sparse_to_dense", 3, "output_shape")},
       {"dyn.nn.pad", Pad},
       {"dyn.strided_slice", StridedSlice},
       {"dyn.image.resize2d", Resize2D},

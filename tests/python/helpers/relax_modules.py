@@ -79,7 +79,11 @@ def call(vm: relax.VirtualMachine, name: str, *arguments: Any) -> Any:
     result = vm[name](
         *(tvm.runtime.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments)
     )
-    return result.numpy() if hasattr(result, "numpy") else [field.numpy() for field in result]
+    return _arrays(result)
+
+
+def _arrays(value: Any) -> Any:
+    return value.numpy() if hasattr(value, "numpy") else [_arrays(field) for field in value]
 
 
 def calls(mod: tvm.IRModule, operator: str | None = None) -> list[relax.Call]:

@@ -16,11 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import relax
 
-import tvm_fixes
-from tvm_fixes import relay
+from helpers.relax_modules import run
+from tvm_fixes import pipeline, relay
 from tvm_fixes.frontend.relay import from_relay
 
 
@@ -61,14 +59,7 @@ class Program:
 
     def run(self) -> list[Any]:
         """Compile for the CPU and run; a result is an array or a list of them."""
-        mod = from_relay(self.module())
-        executable = relax.build(mod, "llvm", relax_pipeline=tvm_fixes.pipeline())
-        machine = relax.VirtualMachine(executable, tvm.cpu())
-        return _arrays(machine["main"](*map(tvm.runtime.tensor, self.arrays)))
-
-
-def _arrays(value: Any) -> Any:
-    return value.numpy() if hasattr(value, "numpy") else [_arrays(field) for field in value]
+        return run(from_relay(self.module()), *self.arrays, pipeline=pipeline())
 
 
 def assert_same(actual: Sequence[Any], expected: Mapping[str, Any]) -> None:

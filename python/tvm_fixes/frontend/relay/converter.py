@@ -109,9 +109,10 @@ class OpCall:
         """Compute the result by a TE function."""
         return self.builder.emit_te(function, *args, **kwargs)
 
-    def ints(self, attr: str) -> list[int]:
-        """Return an attribute that is an array of ints as a list."""
-        return [int(value) for value in self.attrs[attr]]
+    def ints(self, attr: str, count: int | None = None) -> list[int]:
+        """Return an attribute that is an array of ints; a single int is repeated `count` times."""
+        values = [int(value) for value in self.attrs[attr]]
+        return values * count if count is not None and len(values) == 1 else values
 
     def constant_input(self, index: int) -> np.ndarray[Any, Any] | None:
         """Return the value of an input that is a constant, else None."""

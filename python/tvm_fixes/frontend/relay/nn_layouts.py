@@ -19,6 +19,7 @@ from typing import Any
 from tvm import relax
 
 from .converter import OpCall
+from .extents import number
 
 _AXIS = re.compile(r"(\d*)([A-Za-z])")
 
@@ -38,7 +39,7 @@ def extents(call: OpCall, expr: relax.Expr) -> list[Any]:
     shape = expr.ty.shape
     if not isinstance(shape, relax.ShapeExpr):
         raise call.fail("the shape of an input is not known")
-    return [int(dim) if hasattr(dim, "value") else dim for dim in shape.values]
+    return [number(dim) for dim in shape.values]
 
 
 def convert_layout(call: OpCall, expr: relax.Expr, source: str, target: str) -> relax.Expr:

@@ -25,12 +25,6 @@ from tvm import relax, te, tirx, topi
 from ... import relay
 from .converter import OpCall, converter
 
-
-def _pair(call: OpCall, attr: str) -> list[int]:
-    values = call.ints(attr)
-    return values * 2 if len(values) == 1 else values
-
-
 _INTERPOLATE = {
     "image.resize1d": topi.image.resize1d,
     "image.resize2d": topi.image.resize2d,
@@ -139,7 +133,7 @@ def _nearest(
 @converter("image.crop_and_resize")
 def crop_and_resize(call: OpCall) -> relax.Expr:
     """Cut boxes out of images and resize them to one size."""
-    size = _pair(call, "crop_size")
+    size = call.ints("crop_size", 2)
     if min(size) < 2:
         raise call.fail(f"crop_size must be above 1, but it is {size}")
     layout = call.attrs["layout"]
@@ -191,9 +185,9 @@ def dilation2d(call: OpCall) -> relax.Expr:
     return call.emit_te(
         _dilation2d,
         *call.inputs,
-        _pair(call, "strides"),
+        call.ints("strides", 2),
         padding,
-        _pair(call, "dilations"),
+        call.ints("dilations", 2),
         call.attrs["data_layout"],
         str(call.type.dtype),
     )
@@ -238,7 +232,7 @@ def _dilation2d(
 @converter("image.affine_grid")
 def affine_grid(call: OpCall) -> relax.Expr:
     """Apply an affine map to the points of a regular grid over [-1, 1]."""
-    return call.emit_te(_affine_grid, call.inputs[0], _pair(call, "target_shape"))
+    return call.emit_te(_affine_grid, call.inputs[0], call.ints("target_shape", 2))
 
 
 def _affine_grid(data: te.Tensor, shape: list[int]) -> te.Tensor:

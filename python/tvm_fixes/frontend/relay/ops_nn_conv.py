@@ -77,21 +77,15 @@ def _conv(call: OpCall, num_axes: int) -> relax.Expr:
     result = _CONV[num_axes - 1](
         data,
         weight,
-        strides=_repeated(call, "strides", num_axes),
+        strides=call.ints("strides", num_axes),
         padding=call.ints("padding"),
-        dilation=_repeated(call, "dilation", num_axes),
+        dilation=call.ints("dilation", num_axes),
         groups=int(call.attrs["groups"]),
         data_layout=layout,
         kernel_layout=kernel,
         out_dtype=str(call.type.dtype),
     )
     return convert_layout(call, call.emit(result), layout, out_layout)
-
-
-def _repeated(call: OpCall, attr: str, count: int) -> list[int]:
-    """An attribute of `count` ints, of which one is enough."""
-    values = call.ints(attr)
-    return values * count if len(values) == 1 else values
 
 
 @converter("nn.conv1d")
@@ -121,10 +115,10 @@ def _conv_transpose(call: OpCall, num_axes: int) -> relax.Expr:
     result = _CONV_TRANSPOSE[num_axes - 1](
         data,
         weight,
-        strides=_repeated(call, "strides", num_axes),
+        strides=call.ints("strides", num_axes),
         padding=call.ints("padding"),
-        output_padding=_repeated(call, "output_padding", num_axes),
-        dilation=_repeated(call, "dilation", num_axes),
+        output_padding=call.ints("output_padding", num_axes),
+        dilation=call.ints("dilation", num_axes),
         groups=int(call.attrs["groups"]),
         out_dtype=str(call.type.dtype),
     )
@@ -165,9 +159,9 @@ def deformable_conv2d(call: OpCall) -> relax.Expr:
         data,
         offset,
         weight,
-        tuple(_repeated(call, "strides", 2)),
+        tuple(call.ints("strides", 2)),
         tuple(padding * 2 if len(padding) < 4 else padding) if len(padding) > 1 else padding[0],
-        tuple(_repeated(call, "dilation", 2)),
+        tuple(call.ints("dilation", 2)),
         int(call.attrs["deformable_groups"]),
         int(call.attrs["groups"]),
         str(call.type.dtype),

@@ -46,12 +46,6 @@ def _kind(call: OpCall) -> tuple[str, int]:
     return ("max" if "max" in call.name else "avg"), int(call.name[-2])
 
 
-def _repeated(call: OpCall, attr: str, count: int) -> list[int]:
-    """An attribute of `count` ints, of which one is enough."""
-    values = call.ints(attr)
-    return values * count if len(values) == 1 else values
-
-
 def _spatial(layout: str, count: int) -> list[int]:
     """The positions of the spatial axes."""
     letters = "".join(letter for letter in layout if not letter.isdigit())
@@ -78,11 +72,11 @@ def _check_windows(call: OpCall, options: dict[str, Any], padding: list[int]) ->
 def pool(call: OpCall) -> relax.Expr:
     """Reduce windows to their largest element or to their average."""
     kind, num_axes = _kind(call)
-    padding = _repeated(call, "padding", num_axes)
+    padding = call.ints("padding", num_axes)
     if len(padding) == num_axes:
         padding = padding * 2
     options: dict[str, Any] = {
-        name: _repeated(call, name, num_axes) for name in ("pool_size", "strides", "dilation")
+        name: call.ints(name, num_axes) for name in ("pool_size", "strides", "dilation")
     }
     options["layout"] = str(call.attrs["layout"])
     options["ceil_mode"] = bool(call.attrs["ceil_mode"])
@@ -122,7 +116,7 @@ def adaptive_pool(call: OpCall) -> relax.Expr:
     kind, num_axes = _kind(call)
     layout = str(call.attrs["layout"])
     (data,) = call.inputs
-    size = _repeated(call, "output_size", num_axes)
+    size = call.ints("output_size", num_axes)
     if not size:
         return data
     if kind == "avg" and not is_packed(layout):

@@ -80,7 +80,7 @@ def convert_requantize(call: OpCall) -> relax.Expr:
 
 
 _INT8, _UINT8, _INT32 = 1, 2, 3
-"""The codes of the dtypes that are simulated; any other code leaves the values alone."""
+"""The dtypes to simulate, by code; any other code leaves the values unchanged."""
 
 
 @converter("qnn.simulated_quantize")

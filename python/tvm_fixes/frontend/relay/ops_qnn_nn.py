@@ -46,11 +46,6 @@ def _pads(call: OpCall) -> list[int]:
     return padding * 2 if len(padding) == 2 else padding
 
 
-def _pair(call: OpCall, attr: str) -> list[int]:
-    values = call.ints(attr)
-    return values * 2 if len(values) == 1 else values
-
-
 def _sum_dtype(call: OpCall) -> str:
     return "int64" if call.attrs["out_dtype"] == "int64" else "int32"
 
@@ -81,9 +76,9 @@ def conv2d(call: OpCall) -> relax.Expr:
         relax.op.nn.conv2d(
             data,
             weight,
-            strides=_pair(call, "strides"),
+            strides=call.ints("strides", 2),
             padding=_pads(call),
-            dilation=_pair(call, "dilation"),
+            dilation=call.ints("dilation", 2),
             groups=groups,
             out_dtype=dtype,
         )
@@ -104,10 +99,10 @@ def conv2d_transpose(call: OpCall) -> relax.Expr:
         relax.op.nn.conv2d_transpose(
             _permute(call, data, layout, "NCHW"),
             _permute(call, weight, weight_layout, "IOHW"),
-            strides=_pair(call, "strides"),
+            strides=call.ints("strides", 2),
             padding=_pads(call),
-            output_padding=_pair(call, "output_padding"),
-            dilation=_pair(call, "dilation"),
+            output_padding=call.ints("output_padding", 2),
+            dilation=call.ints("dilation", 2),
             groups=call.attrs["groups"],
             out_dtype=dtype,
         )
@@ -149,9 +144,9 @@ def avg_pool2d(call: OpCall) -> relax.Expr:
     means = call.emit_te(
         _integer_means,
         values,
-        _pair(call, "pool_size"),
-        _pair(call, "strides"),
-        _pair(call, "dilation"),
+        call.ints("pool_size", 2),
+        call.ints("strides", 2),
+        call.ints("dilation", 2),
         _pads(call),
         bool(call.attrs["ceil_mode"]),
         bool(call.attrs["count_include_pad"]),

@@ -20,11 +20,6 @@ from tvm import relax, te, tirx, topi
 from .converter import OpCall, converter
 
 
-def _pair(call: OpCall, attr: str) -> list[int]:
-    values = call.ints(attr)
-    return values * 2 if len(values) == 1 else values
-
-
 def _floats(call: OpCall, attr: str) -> list[float]:
     return [float(value) for value in call.attrs[attr]]
 
@@ -96,7 +91,7 @@ def roi_align(call: OpCall) -> relax.Expr:
     return call.emit_te(
         align,
         *call.inputs,
-        _pair(call, "pooled_size"),
+        call.ints("pooled_size", 2),
         float(call.attrs["spatial_scale"]),
         mode,
         int(call.attrs["sample_ratio"]),
@@ -109,7 +104,7 @@ def roi_pool(call: OpCall) -> relax.Expr:
     if call.attrs["layout"] != "NCHW":
         raise call.fail("only the layout NCHW is supported, as in TVM 0.19")
     scale = float(call.attrs["spatial_scale"])
-    return call.emit_te(_roi_pool, *call.inputs, _pair(call, "pooled_size"), scale)
+    return call.emit_te(_roi_pool, *call.inputs, call.ints("pooled_size", 2), scale)
 
 
 def _roi_pool(data: te.Tensor, rois: te.Tensor, size: list[int], scale: float) -> te.Tensor:
