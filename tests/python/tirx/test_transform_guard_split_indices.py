@@ -20,7 +20,7 @@ import tvm
 import tvm.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
@@ -82,6 +82,20 @@ def test_before_and_after():
 def test_the_switch_leaves_it(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     assert guarded(Before).same_as(Before)
+
+
+def test_two_loops_over_one_variable():
+    """2 - i is not negative in the first loop, but may be in the second."""
+    i = tirx.Var("i", "int32")
+    x, y = (tirx.decl_buffer((16,), "float32", name, layout=None) for name in "xy")
+
+    def module(index):
+        store = tirx.BufferStore(y, tirx.BufferLoad(x, [index]), [i])
+        loops = [tirx.For(i, 0, extent, tirx.ForKind.SERIAL, store) for extent in (2, 16)]
+        return tvm.IRModule({"main": tirx.PrimFunc([x, y], tirx.SeqStmt(loops))})
+
+    hidden = tirx.truncmod(tirx.truncmod(2 - i, 15) + 15, 15)
+    tvm.ir.assert_structural_equal(guarded(module(tirx.floormod(2 - i, 15))), module(hidden))
 
 
 def test_the_last_vector_of_a_reshape():

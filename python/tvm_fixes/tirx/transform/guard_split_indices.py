@@ -113,8 +113,11 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 class _Iterations:
     """The loops of a PrimFunc, and random iterations of them."""
 
-    loops: dict[tirx.Var, tvm.ir.Range] = field(default_factory=dict)
+    ranges: dict[tirx.Var, tvm.ir.Range] = field(default_factory=dict)
+    """The ranges of loops and block iterators."""
     bindings: dict[tirx.Var, tirx.Expr] = field(default_factory=dict)
+    shared: set[tirx.Var] = field(default_factory=set)
+    """Variables with different ranges or values in different loops or blocks."""
     analyzer: Analyzer = field(default_factory=Analyzer)
     samples: dict[tirx.Var, Any] = field(default_factory=dict)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -123,6 +126,9 @@ class _Iterations:
     def of(cls, body: tirx.Stmt) -> "_Iterations":
         new = cls()
         structural_walk(body, [(tirx.For, new._add_loop), (SBlockRealize, new._add_block)])
+        for var, bounds in new.ranges.items():
+            if var not in new.shared:
+                new.analyzer.bind(var, bounds)
         return new
 
     def is_misread(self, access: tvm.ir.TensorLoad) -> bool:
@@ -134,7 +140,9 @@ class _Iterations:
         position = _position(access)
         while contains(position, tirx.Var, lambda var: var in self.bindings):
             position = substitute(position, self.bindings)
-        loops = {v: r for v, r in self.loops.items() if contains(position, tirx.Var, v.same_as)}
+        if contains(position, tirx.Var, lambda var: var in self.shared):
+            return True
+        loops = {v: r for v, r in self.ranges.items() if contains(position, tirx.Var, v.same_as)}
         try:
             (simplified,) = iter_map_simplify([position], loops)
             return bool((self._evaluate(position) != self._evaluate(simplified)).any())
@@ -157,14 +165,16 @@ class _Iterations:
 
     def _add_loop(self, loop: tirx.For) -> None:
         bounds = tvm.ir.Range.from_min_extent(loop.min, loop.extent)
-        if loop.loop_var not in self.loops:
-            self.loops[loop.loop_var] = bounds
-            self.analyzer.bind(loop.loop_var, bounds)
+        self._add(self.ranges, loop.loop_var, bounds)
 
     def _add_block(self, realize: SBlockRealize) -> None:
         for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            self.bindings[iterator.var] = value
-            self.analyzer.bind(iterator.var, iterator.dom, allow_override=True)
+            self._add(self.bindings, iterator.var, value)
+            self._add(self.ranges, iterator.var, iterator.dom)
+
+    def _add(self, known: dict[tirx.Var, Any], var: tirx.Var, value: tvm.Object) -> None:
+        if not tvm_ffi.structural_equal(known.setdefault(var, value), value):
+            self.shared.add(var)
 
     def _evaluate(self, expr: tirx.Expr) -> Any:
         """The values of an integer expression in all samples."""
@@ -182,9 +192,9 @@ class _Iterations:
     def _sample(self, var: tirx.Var) -> Any:
         if var not in self.samples:
             low, end = np.int64(1), np.int64(_MAX_SYMBOL)
-            if var in self.loops:
-                low = self._evaluate(self.loops[var].min)
-                end = low + np.maximum(self._evaluate(self.loops[var].extent), 1)
+            if var in self.ranges:
+                low = self._evaluate(self.ranges[var].min)
+                end = low + np.maximum(self._evaluate(self.ranges[var].extent), 1)
             self.samples[var] = self.random.integers(low, end, _SAMPLES)
         return self.samples[var]
 
