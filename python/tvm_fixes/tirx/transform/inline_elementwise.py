@@ -121,24 +121,25 @@ def _inline_into_producer(schedule: Schedule, consumer: SBlockRV) -> Schedule | 
     prove of the consumer's.  Such a schedule is rejected: it would write beyond the result.
     """
     (producer,) = schedule.get_producers(consumer)
-    name = schedule.get(producer).name_hint
-    condition = _condition_of(schedule, name)
-    inlined = schedule.copy()
-    copied = inlined.get_sblock(schedule.get(consumer).name_hint)
-    if not _try_step(inlined.reverse_compute_inline, copied):
+    condition = _condition_of(schedule, producer)
+    is_conditional = not isinstance(condition, tirx.IntImm)
+    # The blocks of a schedule are those of its copy, too.
+    inlined = schedule.copy() if is_conditional else schedule
+    if not _try_step(inlined.reverse_compute_inline, consumer):
         return None
-    if isinstance(condition, tirx.IntImm):
+    if not is_conditional:
         return inlined
-    kept = _condition_of(inlined, name)
+    kept = _condition_of(inlined, producer)
     return inlined if tvm_ffi.structural_equal(condition, kept, map_free_vars=True) else None
 
 
-def _condition_of(schedule: Schedule, name: str) -> tirx.Expr:
-    """The condition under which the block called `name` runs."""
+def _condition_of(schedule: Schedule, block: SBlockRV) -> tirx.Expr:
+    """The condition under which a block runs."""
+    node = schedule.get(block)
     found: list[tirx.Expr] = []
 
     def look(realize: SBlockRealize) -> None:
-        if realize.block.name_hint == name:
+        if realize.block.same_as(node):
             found.append(realize.predicate)
 
     structural_walk(schedule.mod["main"].body, (SBlockRealize, look))
