@@ -280,8 +280,7 @@ size_t OldVersionEnd(std::string_view program) {
 
 IRModule ParseModule(std::string_view text, const ParseOptions& options) {
   SplitText parts = SplitMetadata(text);
-  Metadata metadata = parts.has_metadata ? Metadata(parts.metadata) : Metadata();
-  return Parser(parts.program, OldVersionEnd(parts.program), std::move(metadata), options)
+  return Parser(parts.program, OldVersionEnd(parts.program), Metadata(parts), options)
       .ParseProgram();
 }
 

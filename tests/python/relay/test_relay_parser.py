@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The parser of Relay text."""
 
+import json
 import textwrap
 import time
 
@@ -401,10 +402,10 @@ def test_metadata(marker):
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('"root": 1', '"root": 99', "expected the index of a node"),
-        ('"data": [2, 5, 7]', '"data": [2]', "expected as many lists as keys"),
-        ('"data": "1"', '"data": "7"', "expected the index of a tensor"),
-        ('"data": "1"', '"data": "x"', "expected a number in 'data'"),
+        ('"root": 1', '"root": 99', "'root': expected the index of one of 9 nodes"),
+        ('"data": [2, 5, 7]', '"data": [2]', "expected as many values as keys"),
+        ('"data": "1"', '"data": "7"', "expected the index of one of 2 tensors, found '7'"),
+        ('"data": "1"', '"data": "x"', "expected the index of one of 2 tensors, found 'x'"),
         ("AAAACAPwAAAEA=", "AAAACAPwAAA*A=", "not valid base64"),
         ("AACAPwAAAEA=", "AACAPwAA", "expected 8 bytes, found 6"),
         ("AAAgAAAAAAAAAAACAPwAAAEA=", "AAA/////////fwCAPwAAAEA=", "a saved tensor"),
@@ -418,6 +419,21 @@ def test_malformed_metadata(old, new, problem):
     with pytest.raises(RelayError) as error:
         relay.parse(text + METADATA.replace(old, new, 1))
     assert problem in str(error.value)
+    assert str(error.value).startswith("in the metadata section, which begins in line 2: ")
+
+
+def test_attributes_in_the_metadata_section():
+    nodes = [
+        {"type_key": ""},
+        {"type_key": "Map", "keys": ["relay.attrs.SoftmaxAttrs"], "data": [2]},
+        {"type_key": "Array", "data": [3]},
+        {"type_key": "relay.attrs.SoftmaxAttrs", "attrs": {"axis": "1"}},
+    ]
+    section = json.dumps({"root": 1, "nodes": nodes, "b64ndarrays": []})
+    text = "def @main(%x: int32) { nn.softmax(%x, meta[relay.attrs.SoftmaxAttrs][0]) }"
+    call = relay.parse(f"{text}\n#[metadata]\n{section}")["main"].body
+    assert dict(call.attrs) == {"axis": 1}
+    assert len(call.args) == 1
 
 
 def test_constants_without_a_metadata_section():
