@@ -58,8 +58,7 @@ std::optional<Any> Metadata::Find(std::string_view key, uint64_t index) const {
   if (!list) return std::nullopt;
   auto values = list->as<Array<Any>>();
   if (!values || index >= values->size()) return std::nullopt;
-  Any value = (*values)[static_cast<int64_t>(index)];
-  return value == nullptr ? std::nullopt : std::optional<Any>(value);
+  return (*values)[static_cast<int64_t>(index)];
 }
 
 SplitText SplitMetadata(std::string_view text) {

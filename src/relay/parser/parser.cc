@@ -107,23 +107,39 @@ Var Parser::ParseBoundVar() {
   return BindVar(name, std::move(type));
 }
 
-void Parser::ParseVersion() {
-  if (!At("#")) return;
-  Span span = Take().span;
-  Expect("[");
-  if (!AtWord("version")) FailExpected("'version'");
+void Parser::ParseHeader() {
+  while (At("#")) {
+    Span span = Take().span;
+    Expect("[");
+    if (AtWord("attrs")) {
+      Take();
+      Expect("=");
+      if (!At("{")) FailExpected("'{'");
+      attrs_ = ParseAttrMap().cast<Attrs>();
+    } else if (AtWord("version")) {
+      ParseVersion(span);
+    } else {
+      FailExpected("'version' or 'attrs'");
+    }
+    Expect("]");
+  }
+}
+
+void Parser::ParseVersion(const Span& span) {
   Take();
   Expect("=");
   Token version = TakeKind(TokenKind::kString, "a version");
   if (version.text != "0.0.5" && version.text != "0.0.4") {
     ThrowParseError(span, "expected version 0.0.4 or 0.0.5, found " + TokenText(version));
   }
-  Expect("]");
 }
 
 IRModule Parser::ParseProgram() {
-  ParseVersion();
-  bool has_definitions = AtWord("def") || AtWord("type") || AtWord("extern");
+  ParseHeader();
+  if (At("{") && lexer_.Peek().kind == TokenKind::kString) {
+    ThrowParseError(token().span, "expected Relay text, found JSON, which load_json reads");
+  }
+  bool has_definitions = AtTirFunction() || AtWord("def") || AtWord("type") || AtWord("extern");
   if (has_definitions || token().kind == TokenKind::kEnd) {
     while (token().kind != TokenKind::kEnd) ParseDefinition();
   } else {
@@ -139,7 +155,7 @@ IRModule Parser::ParseProgram() {
     functions_.Set("main", *function);
   }
   CheckNames();
-  return IRModule(functions_, types_);
+  return IRModule(functions_, types_, attrs_);
 }
 
 void Parser::CheckNames() const {
@@ -155,6 +171,10 @@ void Parser::CheckNames() const {
   }
 }
 
+bool Parser::AtTirFunction() const {
+  return token().kind == TokenKind::kGlobal && lexer_.AssignFollows();
+}
+
 void Parser::ParseDefinition() {
   if (AtWord("extern")) {
     Take();
@@ -162,6 +182,9 @@ void Parser::ParseDefinition() {
     return ParseTypeDefinition(true);
   }
   if (AtWord("type")) return ParseTypeDefinition(false);
+  if (AtTirFunction()) {
+    ThrowParseError(token().span, TokenText(token()) + " is a TIR function, not a Relay function");
+  }
   if (!AtWord("def")) FailExpected("'def', 'type' or 'extern'");
   Take();
   Token name = TakeKind(TokenKind::kGlobal, "the name of a function");

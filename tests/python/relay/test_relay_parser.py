@@ -343,6 +343,25 @@ def test_names_with_separators():
     assert shown(main.body) == ("a", "a.0", "b.c-d/e:1", "f", ("subtract", "a", 1))
 
 
+def test_names_in_quotes():
+    mod = relay.parse('def @"f 1"(%"a;b": int32) { %"a;b" }\ndef @main() { @"f 1"(1) }')
+    assert list(mod.functions) == ["f 1", "main"]
+    assert mod["f 1"].body.same_as(mod["f 1"].params[0])
+    assert mod["f 1"].body.name == "a;b"
+
+
+def test_attributes_that_relay_has_no_use_for():
+    nodes = [
+        {"type_key": ""},
+        {"type_key": "Map", "keys": ["Target"], "data": [2]},
+        {"type_key": "Array", "data": [3]},
+        {"type_key": "Target", "attrs": {"host": "0"}},
+    ]
+    section = json.dumps({"root": 1, "nodes": nodes, "b64ndarrays": []})
+    main = relay.parse(f"def @main(target=meta[Target][0]) {{ 1 }}\n#[metadata]{section}")["main"]
+    assert dict(main.attrs) == {"target": None}
+
+
 def test_devices_are_dropped():
     device = "virtual_device_=meta[VirtualDevice][0]"
     main = relay.parse(f"def @main(%x {{{device}}}: int32, {device}) {{ %x }}")["main"]
@@ -496,6 +515,12 @@ def test_constants_without_a_metadata_section():
         ("def @f() { free_var %x; %x }", "1, column 21", "@f has the free variable %x"),
         ('#[version = "0.0.6"]\ndef @f() { 1 }', "1, column 1", "expected version 0.0.4 or 0.0.5"),
         ("def @f() { 1 } 2", "1, column 16", "expected 'def', 'type' or 'extern', found '2'"),
+        ('{"root": 1}', "1, column 1", "expected Relay text, found JSON, which load_json reads"),
+        ("@f = primfn() {}", "1, column 1", "'@f' is a TIR function, not a Relay function"),
+        ("def @f() { 1 }\n@g = primfn()", "2, column 1", "'@g' is a TIR function"),
+        ("#[foo]", "1, column 3", "expected 'version' or 'attrs', found 'foo'"),
+        ('def @main(%"x) { 1 }', "1, column 11", "expected a name in quotes"),
+        ('def @main(%"") { 1 }', "1, column 11", "expected a name in quotes"),
         ("1 2", "1, column 3", "expected the end of the text, found '2'"),
     ],
 )  # fmt: skip
