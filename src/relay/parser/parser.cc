@@ -92,17 +92,18 @@ Var Parser::BindVar(const Token& name, Type type) {
   return var;
 }
 
-Type Parser::ParseAnnotation() { return Accept(":") ? ParseType() : IncompleteType(); }
-
-Var Parser::ParseBoundVar() {
-  Token name = TakeKind(TokenKind::kLocal, "a variable");
-  if (At("{")) {
+Type Parser::ParseAnnotation() {
+  if (Accept("{")) {
     // A device, which has no meaning for the result.
-    Expect("{");
     Attrs ignored;
     ParseAttrs(&ignored);
     Expect("}");
   }
+  return Accept(":") ? ParseType() : IncompleteType();
+}
+
+Var Parser::ParseBoundVar() {
+  Token name = TakeKind(TokenKind::kLocal, "a variable");
   Type type = ParseAnnotation();
   return BindVar(name, std::move(type));
 }

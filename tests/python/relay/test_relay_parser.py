@@ -364,8 +364,11 @@ def test_attributes_that_relay_has_no_use_for():
 
 def test_devices_are_dropped():
     device = "virtual_device_=meta[VirtualDevice][0]"
-    main = relay.parse(f"def @main(%x {{{device}}}: int32, {device}) {{ %x }}")["main"]
+    main = relay.parse(
+        f"def @main(%x {{{device}}}: int32, {device}) {{ let %y {{{device}}} = %x; %y }}"
+    )["main"]
     assert not main.attrs
+    assert main.body.var.name == "y"
     assert str(main.params[0].type_annotation) == "int32"
 
 
