@@ -360,6 +360,9 @@ def test_attributes_that_relay_has_no_use_for():
     section = json.dumps({"root": 1, "nodes": nodes, "b64ndarrays": []})
     main = relay.parse(f"def @main(target=meta[Target][0]) {{ 1 }}\n#[metadata]{section}")["main"]
     assert dict(main.attrs) == {"target": None}
+    for text in ("meta[Target][0]", "fn (%x: meta[Target][0]) { 1 }"):
+        with pytest.raises(RelayError, match=r"found 'meta\[Target\]\[0\]'"):
+            relay.parse(f"def @main() {{ {text} }}\n#[metadata]{section}")
 
 
 def test_devices_are_dropped():
