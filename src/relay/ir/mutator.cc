@@ -137,40 +137,11 @@ Expr ExprMutator::Rebuild(const Expr& expr) {
     Expr tuple = find(item->tuple);
     return done([&] { return TupleGetItem(tuple, item->index); });
   }
-  auto replace = [&](const Var& var) {
-    Var result = Replacement(var);
-    changed = changed || !result.same_as(var);
-    return result;
-  };
-  if (const auto* let = expr.as<LetObj>()) {
-    Var var = replace(let->var);
-    Expr value = find(let->value);
-    Expr body = find(let->body);
-    return done([&] { return Let(var, value, body); });
-  }
-  if (const auto* function = expr.as<FunctionObj>()) {
-    Array<Var> params = MapArray(function->params, replace, &changed);
-    Expr body = find(function->body);
-    return done([&] {
-      return Function(params, body, function->ret_type, function->type_params, function->attrs);
-    });
-  }
   if (const auto* branch = expr.as<IfObj>()) {
     Expr cond = find(branch->cond);
     Expr yes = find(branch->true_branch);
     Expr no = find(branch->false_branch);
     return done([&] { return If(cond, yes, no); });
-  }
-  if (const auto* match = expr.as<MatchObj>()) {
-    Expr data = find(match->data);
-    auto mutate = [&](const Clause& clause) {
-      Pattern lhs = MutatePattern(clause->lhs);
-      Expr rhs = Find(clause->rhs);
-      bool same = lhs.same_as(clause->lhs) && rhs.same_as(clause->rhs);
-      return same ? clause : Clause(lhs, rhs);
-    };
-    Array<Clause> clauses = MapArray(match->clauses, mutate, &changed);
-    return done([&] { return Match(data, clauses, match->complete); });
   }
   if (const auto* create = expr.as<RefCreateObj>()) {
     Expr value = find(create->value);
@@ -184,6 +155,46 @@ Expr ExprMutator::Rebuild(const Expr& expr) {
     Expr ref = find(write->ref);
     Expr value = find(write->value);
     return done([&] { return RefWrite(ref, value); });
+  }
+  return RebuildBinder(expr);
+}
+
+Expr ExprMutator::RebuildBinder(const Expr& expr) {
+  bool changed = false;
+  auto find = [&](const Expr& child) {
+    Expr result = Find(child);
+    changed = changed || !result.same_as(child);
+    return result;
+  };
+  auto replace = [&](const Var& var) {
+    Var result = Replacement(var);
+    changed = changed || !result.same_as(var);
+    return result;
+  };
+  auto done = [&](auto make) { return changed ? Expr(WithSpan(make(), expr->span)) : expr; };
+  if (const auto* let = expr.as<LetObj>()) {
+    Var var = replace(let->var);
+    Expr value = find(let->value);
+    Expr body = find(let->body);
+    return done([&] { return Let(var, value, body); });
+  }
+  if (const auto* function = expr.as<FunctionObj>()) {
+    Array<Var> params = MapArray(function->params, replace, &changed);
+    Expr body = find(function->body);
+    return done([&] {
+      return Function(params, body, function->ret_type, function->type_params, function->attrs);
+    });
+  }
+  if (const auto* match = expr.as<MatchObj>()) {
+    Expr data = find(match->data);
+    auto mutate = [&](const Clause& clause) {
+      Pattern lhs = MutatePattern(clause->lhs);
+      Expr rhs = Find(clause->rhs);
+      bool same = lhs.same_as(clause->lhs) && rhs.same_as(clause->rhs);
+      return same ? clause : Clause(lhs, rhs);
+    };
+    Array<Clause> clauses = MapArray(match->clauses, mutate, &changed);
+    return done([&] { return Match(data, clauses, match->complete); });
   }
   return expr;
 }

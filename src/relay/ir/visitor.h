@@ -100,6 +100,7 @@ class ExprMutator {
 
  private:
   Expr Rebuild(const Expr& expr);
+  Expr RebuildBinder(const Expr& expr);
   Expr Find(const Expr& expr) const;
   Var Replacement(const Var& var);
   Pattern MutatePattern(const Pattern& pattern);

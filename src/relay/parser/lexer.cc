@@ -38,7 +38,28 @@ size_t SpecialFloatSize(std::string_view text) {
   return size < text.size() && IsNameChar(text[size]) ? 0 : size;
 }
 
+/*!
+ * \brief The number of characters of the name at the beginning of a text.
+ *
+ * Importers name variables by paths, such as features.0.weight or conv/weights:0.
+ */
+size_t NameSize(std::string_view text, bool is_local) {
+  size_t size = 0;
+  for (; size < text.size(); ++size) {
+    char c = text[size];
+    char next = size + 1 < text.size() ? text[size + 1] : '\0';
+    bool joins = IsNameChar(next) && (c == '.' || (is_local && (c == '/' || c == '-')));
+    joins = joins || (is_local && c == ':' && IsDigit(next));
+    if (!IsNameChar(c) && !joins) break;
+  }
+  return size;
+}
+
 }  // namespace
+
+bool IsPlainName(std::string_view name, bool is_local) {
+  return !name.empty() && IsLetter(name[0]) && NameSize(name, is_local) == name.size();
+}
 
 void ThrowParseError(const Span& span, const std::string& message) {
   ThrowRelayError("line " + std::to_string(span.line) + ", column " + std::to_string(span.column) +
@@ -163,6 +184,7 @@ void Lexer::Set(TokenKind kind, size_t begin, size_t end) {
 }
 
 void Lexer::ReadName(TokenKind kind, bool is_local) {
+  if (At(position_ + 1) == '"') return ReadQuotedName(kind);
   size_t begin = ++position_;
   if (is_local && IsDigit(At(begin))) {
     while (IsDigit(At(position_))) ++position_;
@@ -173,16 +195,18 @@ void Lexer::ReadName(TokenKind kind, bool is_local) {
     Fail(token_.span, is_local ? "expected the name or number of a variable after '%'"
                                : "expected the name of a function after '@'");
   }
-  // Importers name variables by paths, such as features.0.weight or conv/weights:0.
-  while (true) {
-    char c = At(position_);
-    char next = At(position_ + 1);
-    bool joins = IsNameChar(next) && (c == '.' || (is_local && (c == '/' || c == '-')));
-    joins = joins || (is_local && c == ':' && IsDigit(next));
-    if (!IsNameChar(c) && !joins) break;
-    ++position_;
-  }
+  position_ += NameSize(text_.substr(begin), is_local);
   Set(kind, begin, position_);
+}
+
+void Lexer::ReadQuotedName(TokenKind kind) {
+  size_t begin = position_ + 2;
+  size_t end = text_.find_first_of("\"\n", begin);
+  if (end == std::string_view::npos || text_[end] != '"' || end == begin) {
+    Fail(token_.span, "expected a name in quotes");
+  }
+  position_ = end + 1;
+  Set(kind, begin, end);
 }
 
 void Lexer::ReadWord() {

@@ -32,11 +32,11 @@ enum class TokenKind {
   kPunct,
   /*! \brief A word or a dotted name: keywords, operators, types. */
   kWord,
-  /*! \brief `%name`; the text has no `%`. */
+  /*! \brief `%name` or `%"any name"`; the text has neither `%` nor quotes. */
   kLocal,
   /*! \brief `%12`; the text has no `%`. */
   kGraph,
-  /*! \brief `@name`; the text has no `@`. */
+  /*! \brief `@name` or `@"any name"`; the text has neither `@` nor quotes. */
   kGlobal,
   kNumber,
   /*! \brief The text has no quotes; escapes are as in the source. */
@@ -56,6 +56,9 @@ struct Token {
   bool Is(std::string_view punct) const { return kind == TokenKind::kPunct && text == punct; }
   bool IsWord(std::string_view word) const { return kind == TokenKind::kWord && text == word; }
 };
+
+/*! \brief Whether a name needs no quotes behind `%` or `@`. */
+bool IsPlainName(std::string_view name, bool is_local);
 
 /*! \brief The token for an error message. */
 std::string TokenText(const Token& token);
@@ -88,6 +91,7 @@ class Lexer {
   void SkipBlockComment();
   void Set(TokenKind kind, size_t begin, size_t end);
   void ReadName(TokenKind kind, bool is_local);
+  void ReadQuotedName(TokenKind kind);
   void ReadWord();
   void ReadNumber();
   void ReadString();

@@ -19,34 +19,39 @@
 #ifndef TVM_FIXES_RELAY_PARSER_METADATA_H_
 #define TVM_FIXES_RELAY_PARSER_METADATA_H_
 
+#include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "../ir/module.h"
 
 namespace tvm_fixes::relay {
 
-/*! \brief The values that `meta[key][index]` refers to. */
-class Metadata {
- public:
-  Metadata() = default;
-  /*! \brief Read a section: the JSON behind its marker. */
-  explicit Metadata(std::string_view json);
-
-  /*! \brief Whether the text has a section. */
-  bool present() const { return present_; }
-  /*! \brief A value, or nothing if the section has none at this place. */
-  std::optional<Any> Find(std::string_view key, uint64_t index) const;
-
- private:
-  bool present_ = false;
-  Map<String, Any> values_;
-};
-
 /*! \brief A program and its metadata section, both parts of one text. */
 struct SplitText {
   std::string_view program;
   std::string_view metadata;
   bool has_metadata = false;
+  ptrdiff_t metadata_line = 0;
+};
+
+/*! \brief The values that `meta[key][index]` refers to. */
+class Metadata {
+ public:
+  /*!
+   * \brief Read the section of a text, if it has one.
+   * \throws RelayError if the section is malformed.
+   */
+  explicit Metadata(const SplitText& parts);
+
+  /*! \brief Whether the text has a section. */
+  bool present() const { return present_; }
+  /*! \brief A value, None if Relay has no use for it, or nothing if the section lacks it. */
+  std::optional<Any> Find(std::string_view key, uint64_t index) const;
+
+ private:
+  bool present_ = false;
+  Map<String, Any> values_;
 };
 
 SplitText SplitMetadata(std::string_view text);

@@ -331,7 +331,7 @@ Expr Parser::ParseMetaExpr() {
   Token meta = token();
   std::optional<Any> value = metadata_.Find(meta.text, meta.value);
   if (!value) return MissingConstant(Take());
-  auto expr = value->as<Expr>();
+  auto expr = *value == nullptr ? std::nullopt : value->as<Expr>();
   if (!expr) ThrowParseError(meta.span, "expected an expression, found " + TokenText(meta));
   Take();
   return *expr;

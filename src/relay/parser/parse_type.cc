@@ -32,7 +32,7 @@ Type Parser::ParseType() {
   if (token().kind == TokenKind::kMeta) {
     Token meta = Take();
     std::optional<Any> value = metadata_.Find(meta.text, meta.value);
-    auto type = value ? value->as<Type>() : std::nullopt;
+    auto type = value && *value != nullptr ? value->as<Type>() : std::nullopt;
     if (!type) ThrowParseError(meta.span, "expected a type, found " + TokenText(meta));
     return *type;
   }

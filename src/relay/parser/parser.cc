@@ -92,38 +92,55 @@ Var Parser::BindVar(const Token& name, Type type) {
   return var;
 }
 
-Type Parser::ParseAnnotation() { return Accept(":") ? ParseType() : IncompleteType(); }
-
-Var Parser::ParseBoundVar() {
-  Token name = TakeKind(TokenKind::kLocal, "a variable");
-  if (At("{")) {
+Type Parser::ParseAnnotation() {
+  if (Accept("{")) {
     // A device, which has no meaning for the result.
-    Expect("{");
     Attrs ignored;
     ParseAttrs(&ignored);
     Expect("}");
   }
+  return Accept(":") ? ParseType() : IncompleteType();
+}
+
+Var Parser::ParseBoundVar() {
+  Token name = TakeKind(TokenKind::kLocal, "a variable");
   Type type = ParseAnnotation();
   return BindVar(name, std::move(type));
 }
 
-void Parser::ParseVersion() {
-  if (!At("#")) return;
-  Span span = Take().span;
-  Expect("[");
-  if (!AtWord("version")) FailExpected("'version'");
+void Parser::ParseHeader() {
+  while (At("#")) {
+    Span span = Take().span;
+    Expect("[");
+    if (AtWord("attrs")) {
+      Take();
+      Expect("=");
+      if (!At("{")) FailExpected("'{'");
+      attrs_ = ParseAttrMap().cast<Attrs>();
+    } else if (AtWord("version")) {
+      ParseVersion(span);
+    } else {
+      FailExpected("'version' or 'attrs'");
+    }
+    Expect("]");
+  }
+}
+
+void Parser::ParseVersion(const Span& span) {
   Take();
   Expect("=");
   Token version = TakeKind(TokenKind::kString, "a version");
   if (version.text != "0.0.5" && version.text != "0.0.4") {
     ThrowParseError(span, "expected version 0.0.4 or 0.0.5, found " + TokenText(version));
   }
-  Expect("]");
 }
 
 IRModule Parser::ParseProgram() {
-  ParseVersion();
-  bool has_definitions = AtWord("def") || AtWord("type") || AtWord("extern");
+  ParseHeader();
+  if (At("{") && lexer_.Peek().kind == TokenKind::kString) {
+    ThrowParseError(token().span, "expected Relay text, found JSON, which load_json reads");
+  }
+  bool has_definitions = AtTirFunction() || AtWord("def") || AtWord("type") || AtWord("extern");
   if (has_definitions || token().kind == TokenKind::kEnd) {
     while (token().kind != TokenKind::kEnd) ParseDefinition();
   } else {
@@ -139,7 +156,7 @@ IRModule Parser::ParseProgram() {
     functions_.Set("main", *function);
   }
   CheckNames();
-  return IRModule(functions_, types_);
+  return IRModule(functions_, types_, attrs_);
 }
 
 void Parser::CheckNames() const {
@@ -155,6 +172,10 @@ void Parser::CheckNames() const {
   }
 }
 
+bool Parser::AtTirFunction() const {
+  return token().kind == TokenKind::kGlobal && lexer_.AssignFollows();
+}
+
 void Parser::ParseDefinition() {
   if (AtWord("extern")) {
     Take();
@@ -162,6 +183,9 @@ void Parser::ParseDefinition() {
     return ParseTypeDefinition(true);
   }
   if (AtWord("type")) return ParseTypeDefinition(false);
+  if (AtTirFunction()) {
+    ThrowParseError(token().span, TokenText(token()) + " is a TIR function, not a Relay function");
+  }
   if (!AtWord("def")) FailExpected("'def', 'type' or 'extern'");
   Take();
   Token name = TakeKind(TokenKind::kGlobal, "the name of a function");
@@ -280,8 +304,7 @@ size_t OldVersionEnd(std::string_view program) {
 
 IRModule ParseModule(std::string_view text, const ParseOptions& options) {
   SplitText parts = SplitMetadata(text);
-  Metadata metadata = parts.has_metadata ? Metadata(parts.metadata) : Metadata();
-  return Parser(parts.program, OldVersionEnd(parts.program), std::move(metadata), options)
+  return Parser(parts.program, OldVersionEnd(parts.program), Metadata(parts), options)
       .ParseProgram();
 }
 

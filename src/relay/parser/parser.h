@@ -55,7 +55,9 @@ class Parser {
 
  private:
   // parser.cc: definitions and functions.
-  void ParseVersion();
+  void ParseHeader();
+  void ParseVersion(const Span& span);
+  bool AtTirFunction() const;
   void ParseDefinition();
   void ParseTypeDefinition(bool is_extern);
   Constructor ParseConstructor(const GlobalTypeVar& header);
@@ -143,6 +145,7 @@ class Parser {
 
   Map<String, Function> functions_;
   Map<String, TypeData> types_;
+  Attrs attrs_;
   ScopedTable<Var> locals_;
   ScopedTable<ObjectRef> type_vars_;
   /*! \brief `%0`, `%1`, ...: the last binding of a number counts, also outside its block. */

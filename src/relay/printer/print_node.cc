@@ -51,6 +51,11 @@ bool IsWord(const std::string& text) {
 
 }  // namespace
 
+std::string WordText(const std::string& name) {
+  if (!IsWord(name)) ThrowRelayError("the name '" + name + "' has no text");
+  return name;
+}
+
 std::string Quote(const std::string& text) {
   std::string quoted = "\"";
   for (char c : text) {
@@ -71,9 +76,9 @@ std::string Printer::List(const Array<Expr>& exprs) const {
 
 std::string Printer::NodeText(const Expr& expr) {
   if (auto var = expr.as<Var>()) return VarText(*var);
-  if (const auto* global = expr.as<GlobalVarObj>()) return "@" + std::string(global->name);
-  if (const auto* op = expr.as<OpObj>()) return op->name;
-  if (const auto* constructor = expr.as<ConstructorObj>()) return constructor->name;
+  if (const auto* global = expr.as<GlobalVarObj>()) return NameText('@', global->name);
+  if (const auto* op = expr.as<OpObj>()) return WordText(op->name);
+  if (const auto* constructor = expr.as<ConstructorObj>()) return WordText(constructor->name);
   if (auto constant = expr.as<Constant>()) return ConstantText(*constant, false);
   if (const auto* call = expr.as<CallObj>()) return CallNodeText(call);
   if (const auto* tuple = expr.as<TupleObj>()) {
@@ -221,8 +226,8 @@ std::string Printer::AttrText(const Any& value, int depth) {
   }
   if (value.as<AnyDimObj>()) return "?";
   if (auto constant = value.as<Constant>()) return ConstantText(*constant, true);
-  if (const auto* global = value.as<GlobalVarObj>()) return "@" + std::string(global->name);
-  if (const auto* op = value.as<OpObj>()) return op->name;
+  if (const auto* global = value.as<GlobalVarObj>()) return NameText('@', global->name);
+  if (const auto* op = value.as<OpObj>()) return WordText(op->name);
   ThrowRelayError("an attribute of class " + value.GetTypeKey() + " has no text");
 }
 

@@ -21,12 +21,12 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "../../ffi/registration.h"
 #include "../ir/type_text.h"
 #include "../ir/visitor.h"
 #include "../params/tensor_blob.h"
+#include "../parser/lexer.h"
 
 namespace tvm_fixes::relay {
 namespace {
@@ -45,6 +45,14 @@ bool IsLeaf(const Expr& expr) {
 }
 
 }  // namespace
+
+std::string NameText(char prefix, const std::string& name) {
+  bool is_plain = IsPlainName(name, prefix == '%');
+  if (!is_plain && (name.empty() || name.find_first_of("\"\n") != std::string::npos)) {
+    ThrowRelayError("the name '" + name + "' has no text");
+  }
+  return prefix + (is_plain ? name : "\"" + name + "\"");
+}
 
 void Printer::CountUses(const Expr& root) {
   ++uses_[root.get()];
@@ -71,10 +79,12 @@ std::string Printer::Module(const IRModule& module) {
     names_.clear();
     has_joined_names_ = false;
     std::string text = FunctionText(function.get());
-    AddLine("def @" + std::string(name) + text);
+    AddLine("def " + NameText('@', name) + text);
     out_ += '\n';
   }
-  std::string text = kVersion + out_;
+  std::string text = kVersion;
+  if (!module->attrs.empty()) text += "#[attrs = " + AttrText(module->attrs, 0) + "]\n";
+  text += out_;
   if (!module->functions.empty()) text.pop_back();
   return text + MetadataSection();
 }
@@ -192,28 +202,13 @@ std::string Printer::TypeComment(const Expr& expr) const {
 }
 
 std::string Printer::NewName(const Var& var) {
-  std::string name;
-  for (char c : std::string(var->name)) {
-    bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-    bool is_joint = c == '.' || c == '/' || c == '-' || c == ':';
-    name += is_plain || is_joint ? c : '_';
+  std::string name = var->name;
+  for (char& c : name) {
+    bool ends_quotes = c == '"' || c == '\n';
+    if (ends_quotes) c = '_';
   }
-  if (name.empty() || std::isalpha(static_cast<unsigned char>(name[0])) == 0) {
-    if (name.empty() || name[0] != '_') name = "v" + name;
-  }
-  // A separator joins two parts of a name only if the second one begins as a word or number does.
-  for (size_t i = 0; i < name.size(); ++i) {
-    bool is_joint = name[i] == '.' || name[i] == '/' || name[i] == '-' || name[i] == ':';
-    if (!is_joint) continue;
-    char next = i + 1 < name.size() ? name[i + 1] : '\0';
-    bool joins = next == '_' || std::isalnum(static_cast<unsigned char>(next)) != 0;
-    if (name[i] == ':') joins = std::isdigit(static_cast<unsigned char>(next)) != 0;
-    if (joins) {
-      has_joined_names_ = true;
-    } else {
-      name[i] = '_';
-    }
-  }
+  if (name.empty()) name = "v";
+  has_joined_names_ = has_joined_names_ || name.find('.') != std::string::npos;
   std::string unique = name;
   size_t& count = names_[name];
   for (bool is_new = count++ == 0; !is_new;) {
@@ -227,19 +222,19 @@ std::string Printer::NewName(const Var& var) {
 std::string Printer::Binder(const Var& var) {
   auto [found, is_new] = var_names_.try_emplace(var.get());
   if (is_new) found->second = NewName(var);
-  texts_[var.get()] = "%" + found->second;
-  std::string text = "%" + found->second;
+  std::string text = NameText('%', found->second);
+  texts_[var.get()] = text;
   if (!IsMissing(var->type_annotation)) text += ": " + TypeText(var->type_annotation, SIZE_MAX);
   return text;
 }
 
 std::string Printer::VarText(const Var& var) {
   auto found = var_names_.find(var.get());
-  if (found != var_names_.end()) return "%" + found->second;
+  if (found != var_names_.end()) return NameText('%', found->second);
   std::string name = NewName(var);
   var_names_.emplace(var.get(), name);
   free_vars_.push_back(var);
-  return "%" + name;
+  return NameText('%', name);
 }
 
 std::string Printer::MetadataSection() const {

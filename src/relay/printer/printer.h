@@ -100,6 +100,12 @@ class Printer {
   std::vector<Constant> constants_;
 };
 
+/*! \brief A name behind its prefix, in quotes if it needs them. */
+std::string NameText(char prefix, const std::string& name);
+
+/*! \brief A name of an operator, a type or a constructor. */
+std::string WordText(const std::string& name);
+
 /*! \brief A string with quotes; the parser reads it back. */
 std::string Quote(const std::string& text);
 

@@ -98,6 +98,31 @@ def test_names_do_not_count():
     ), "type variables that are not bound differ"
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: relay.Tuple([None]),
+        lambda: relay.TupleGetItem(None, 0),
+        lambda: relay.Call("add", [None]),
+        lambda: relay.Call(None, []),
+        lambda: relay.Let(relay.Var("x"), None, relay.Constant(1)),
+        lambda: relay.If(None, relay.Constant(1), relay.Constant(1)),
+        lambda: relay.Function([], None),
+        lambda: relay.Function([None], relay.Constant(1)),
+        lambda: relay.RefRead(None),
+        lambda: relay.Match(relay.Constant(1), [None]),
+        lambda: relay.Clause(None, relay.Constant(1)),
+        lambda: relay.PatternVar(None),
+        lambda: relay.TupleType([None]),
+        lambda: relay.FuncType([], None),
+        lambda: relay.IRModule({"main": None}),
+    ],
+)
+def test_parts_are_required(make):
+    with pytest.raises(RelayError, match="a part of a node is None"):
+        make()
+
+
 def test_bound_type_variables():
     def function(name):
         var = relay.TypeVar(name)

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The parser of Relay text."""
 
+import json
 import textwrap
 import time
 
@@ -342,10 +343,35 @@ def test_names_with_separators():
     assert shown(main.body) == ("a", "a.0", "b.c-d/e:1", "f", ("subtract", "a", 1))
 
 
+def test_names_in_quotes():
+    mod = relay.parse('def @"f 1"(%"a;b": int32) { %"a;b" }\ndef @main() { @"f 1"(1) }')
+    assert list(mod.functions) == ["f 1", "main"]
+    assert mod["f 1"].body.same_as(mod["f 1"].params[0])
+    assert mod["f 1"].body.name == "a;b"
+
+
+def test_attributes_that_relay_has_no_use_for():
+    nodes = [
+        {"type_key": ""},
+        {"type_key": "Map", "keys": ["Target"], "data": [2]},
+        {"type_key": "Array", "data": [3]},
+        {"type_key": "Target", "attrs": {"host": "0"}},
+    ]
+    section = json.dumps({"root": 1, "nodes": nodes, "b64ndarrays": []})
+    main = relay.parse(f"def @main(target=meta[Target][0]) {{ 1 }}\n#[metadata]{section}")["main"]
+    assert dict(main.attrs) == {"target": None}
+    for text in ("meta[Target][0]", "fn (%x: meta[Target][0]) { 1 }"):
+        with pytest.raises(RelayError, match=r"found 'meta\[Target\]\[0\]'"):
+            relay.parse(f"def @main() {{ {text} }}\n#[metadata]{section}")
+
+
 def test_devices_are_dropped():
     device = "virtual_device_=meta[VirtualDevice][0]"
-    main = relay.parse(f"def @main(%x {{{device}}}: int32, {device}) {{ %x }}")["main"]
+    main = relay.parse(
+        f"def @main(%x {{{device}}}: int32, {device}) {{ let %y {{{device}}} = %x; %y }}"
+    )["main"]
     assert not main.attrs
+    assert main.body.var.name == "y"
     assert str(main.params[0].type_annotation) == "int32"
 
 
@@ -401,10 +427,10 @@ def test_metadata(marker):
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('"root": 1', '"root": 99', "expected the index of a node"),
-        ('"data": [2, 5, 7]', '"data": [2]', "expected as many lists as keys"),
-        ('"data": "1"', '"data": "7"', "expected the index of a tensor"),
-        ('"data": "1"', '"data": "x"', "expected a number in 'data'"),
+        ('"root": 1', '"root": 99', "'root': expected the index of one of 9 nodes"),
+        ('"data": [2, 5, 7]', '"data": [2]', "expected as many values as keys"),
+        ('"data": "1"', '"data": "7"', "expected the index of one of 2 tensors, found '7'"),
+        ('"data": "1"', '"data": "x"', "expected the index of one of 2 tensors, found 'x'"),
         ("AAAACAPwAAAEA=", "AAAACAPwAAA*A=", "not valid base64"),
         ("AACAPwAAAEA=", "AACAPwAA", "expected 8 bytes, found 6"),
         ("AAAgAAAAAAAAAAACAPwAAAEA=", "AAA/////////fwCAPwAAAEA=", "a saved tensor"),
@@ -418,6 +444,21 @@ def test_malformed_metadata(old, new, problem):
     with pytest.raises(RelayError) as error:
         relay.parse(text + METADATA.replace(old, new, 1))
     assert problem in str(error.value)
+    assert str(error.value).startswith("in the metadata section, which begins in line 2: ")
+
+
+def test_attributes_in_the_metadata_section():
+    nodes = [
+        {"type_key": ""},
+        {"type_key": "Map", "keys": ["relay.attrs.SoftmaxAttrs"], "data": [2]},
+        {"type_key": "Array", "data": [3]},
+        {"type_key": "relay.attrs.SoftmaxAttrs", "attrs": {"axis": "1"}},
+    ]
+    section = json.dumps({"root": 1, "nodes": nodes, "b64ndarrays": []})
+    text = "def @main(%x: int32) { nn.softmax(%x, meta[relay.attrs.SoftmaxAttrs][0]) }"
+    call = relay.parse(f"{text}\n#[metadata]\n{section}")["main"].body
+    assert dict(call.attrs) == {"axis": 1}
+    assert len(call.args) == 1
 
 
 def test_constants_without_a_metadata_section():
@@ -480,6 +521,12 @@ def test_constants_without_a_metadata_section():
         ("def @f() { free_var %x; %x }", "1, column 21", "@f has the free variable %x"),
         ('#[version = "0.0.6"]\ndef @f() { 1 }', "1, column 1", "expected version 0.0.4 or 0.0.5"),
         ("def @f() { 1 } 2", "1, column 16", "expected 'def', 'type' or 'extern', found '2'"),
+        ('{"root": 1}', "1, column 1", "expected Relay text, found JSON, which load_json reads"),
+        ("@f = primfn() {}", "1, column 1", "'@f' is a TIR function, not a Relay function"),
+        ("def @f() { 1 }\n@g = primfn()", "2, column 1", "'@g' is a TIR function"),
+        ("#[foo]", "1, column 3", "expected 'version' or 'attrs', found 'foo'"),
+        ('def @main(%"x) { 1 }', "1, column 11", "expected a name in quotes"),
+        ('def @main(%"") { 1 }', "1, column 11", "expected a name in quotes"),
         ("1 2", "1, column 3", "expected the end of the text, found '2'"),
     ],
 )  # fmt: skip

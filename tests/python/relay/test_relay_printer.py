@@ -79,11 +79,17 @@ def test_a_name_that_could_be_a_field_of_a_tuple():
 
 
 def test_names_of_parameters_are_kept():
-    names = ["x", "conv1.weight", "a/b-c:0", "_1"]
+    names = ["x", "conv1.weight", "a/b-c:0", "_1", "1x", "a;b c", "é", ".", "a.", "x\\"]
     params = [relay.Var(name, relay.TensorType([1])) for name in names]
     mod = relay.IRModule.from_expr(relay.Function(params, relay.Tuple(params)))
     again = relay.parse(mod.astext())
     assert [param.name for param in again["main"].params] == names
+    check_round_trip(relay.IRModule({"f-1": mod["main"]}))
+
+
+def test_attributes_of_a_module():
+    function = relay.Function([], relay.Constant(1))
+    check_round_trip(relay.IRModule({"f": function}, attrs={"a.b": [1, "x"], "c": {}}))
 
 
 def test_what_is_shared_stays_shared():
@@ -153,6 +159,9 @@ def test_what_has_no_text():
     bad = relay.Call("op", [], {"a": tvm.ir.Range(0, 1)})
     with pytest.raises(RelayError, match=r"an attribute of class ir\.Range has no text"):
         bad.astext()
+    for bad in (relay.GlobalVar('a"b'), relay.GlobalVar(""), relay.Op.get("a b")):
+        with pytest.raises(RelayError, match="has no text"):
+            bad.astext()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,173 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The translation of functions, closures, branches, references and data types to Relax."""
+
+import numpy as np
+import pytest
+import tvm.testing
+from tvm import relax
+
+from tvm_fixes import relay
+from tvm_fixes.errors import RelayError, UnsupportedOperatorError, UsageError
+from tvm_fixes.frontend.relay import from_relay
+
+LIST = "type List[A] { Cons(A, List[A]), Nil }\n"
+
+X = np.array([[1, -2, 3]], "float32")
+RELU = np.maximum(X, 0)
+T = "Tensor[(1, 3), float32]"
+
+
+def translate(text, params=None):
+    return from_relay(relay.parse(text), params)
+
+
+def run(mod, *inputs):
+    """The result of "main" as nested lists of arrays."""
+    machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    result = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
+
+    def arrays(value):
+        return value.numpy() if hasattr(value, "numpy") else [arrays(part) for part in value]
+
+    return arrays(result)
+
+
+def count(mod, operator):
+    return str(mod).count(f"R.{operator}(")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("%x", X),
+        ("2f", np.float32(2)),
+        ("(%x, (nn.relu(%x), %x))", [X, [RELU, X]]),
+        ("()", []),
+        ("((%x, nn.relu(%x)).1,).0", RELU),
+        ("let %y = nn.relu(%x); add(%y, %y)", 2 * RELU),
+        ("let %f = fn (%y) { add(%y, %x) }; %f(%f(%x))", 3 * X),
+        ("let %f = fn (%g, %y) { %g(%g(%y)) }; %f(fn (%z) { add(%z, %z) }, %x)", 4 * X),
+        ("(fn (%y) { fn (%z) { add(%y, %z) } })(%x)(nn.relu(%x))", X + RELU),
+        ("let %g = fn (%p) { %p.0 }; %g((%x, 1))", X),
+        ("if (True) { nn.relu(%x) } else { %x }", RELU),
+        ("let %r = ref(%x); let %u = ref_write(%r, nn.relu(%x)); ref_read(%r)", RELU),
+        ("match ((%x, nn.relu(%x))) { (_, %y) => %y }", RELU),
+        ("@g(@g(%x))", 4 * X),
+        ("@pair(%x).1", RELU),
+        ("@sum(Cons(%x, Cons(%x, Cons(%x, Nil))))", 3 * X),
+        ("@map(fn (%y) { nn.relu(%y) }, Cons(%x, Nil))", RELU),
+    ],
+)
+def test_expressions(body, expected):
+    text = f"""
+    def @g(%x: {T}) {{ add(%x, %x) }}
+    def @pair(%x: {T}) {{ (%x, nn.relu(%x)) }}
+    def @sum(%l: List[{T}]) -> {T} {{
+      match (%l) {{ Cons(%h, Nil) => %h, Cons(%h, %t) => add(%h, @sum(%t)) }}
+    }}
+    def @map(%f: fn ({T}) -> {T}, %l: List[{T}]) {{ match (%l) {{ Cons(%h, _) => %f(%h) }} }}
+    def @main(%x: {T}) {{ {body} }}
+    """
+
+    def check(actual, wanted):
+        if isinstance(wanted, list):
+            assert len(actual) == len(wanted)
+            for one, other in zip(actual, wanted, strict=True):
+                check(one, other)
+        else:
+            np.testing.assert_array_equal(actual, wanted)
+
+    check(run(translate(LIST + text), X), expected)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_condition_known_at_run_time(taken):
+    mod = translate(
+        f"def @main(%x: {T}, %c: bool) {{ if (%c) {{ (nn.relu(%x), %x) }} else {{ (%x, %x) }} }}"
+    )
+    first, second = run(mod, X, np.array(taken))
+    np.testing.assert_array_equal(first, RELU if taken else X)
+    np.testing.assert_array_equal(second, X)
+
+
+def test_recursion_is_a_loop():
+    text = f"""
+    def @loop(%n: int32, %x: {T}) -> {T} {{
+      if (less(0, %n)) {{ @loop(subtract(%n, 1), add(%x, %x)) }} else {{ %x }}
+    }}
+    def @main(%n: int32, %x: {T}) {{ @loop(%n, %x) }}
+    """
+    np.testing.assert_array_equal(run(translate(text), np.array(3, "int32"), X), 8 * X)
+
+
+def test_dimensions_known_at_run_time():
+    mod = translate("def @main(%x: Tensor[(?, 3), float32]) { nn.relu(%x) }")
+    for rows in (1, 4):
+        value = np.random.default_rng(0).normal(size=(rows, 3)).astype("float32")
+        np.testing.assert_array_equal(run(mod, value), np.maximum(value, 0))
+
+
+def test_params_become_constants():
+    text = f"def @main(%a: {T}, %w.0: {T}, %b: {T}) {{ add(add(%a, %w.0), %b) }}"
+    mod = translate(text, {"w.0": 10 * X})
+    assert [var.name for var in mod["main"].params] == ["a", "b"]
+    np.testing.assert_array_equal(run(mod, X, RELU), 11 * X + RELU)
+    assert [var.name for var in translate(text)["main"].params] == ["a", "w.0", "b"]
+
+
+def test_shared_nodes_are_computed_once():
+    mod = translate(f"def @main(%x: {T}) {{ %0 = nn.relu(%x); add(%0, %0) }}")
+    assert count(mod, "nn.relu") == 1
+    text = (
+        f"def @main(%x: {T}) {{ %0 = nn.relu(%x); let %f = fn () {{ add(%0, %0) }}; (%f(), %0) }}"
+    )
+    assert count(translate(text), "nn.relu") == 1
+
+
+def test_unsupported_operators_are_listed():
+    text = f"def @main(%x: {T}) {{ (foo(%x),\n nn.relu(%x), bar.baz(%x)) }}"
+    with pytest.raises(UnsupportedOperatorError) as error:
+        translate(text)
+    assert "foo at 1:" in str(error.value)
+    assert "bar.baz at 2:15" in str(error.value)
+    assert "relu" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "error", "problem"),
+    [
+        ("def @f() { 1 }", {}, UsageError, 'no function "main"'),
+        (
+            "def @main(%x: int32) { %x }",
+            {"y": X},
+            UsageError,
+            "parameters that main does not have: y",
+        ),
+        ("def @main() { fn (%x: int32) { %x } }", {}, RelayError, "type fn"),
+        ("def @main() { match? (1) { } }", {}, RelayError, ""),
+    ],
+)
+def test_errors(text, params, error, problem):
+    with pytest.raises(error, match=problem):
+        translate(text, params)
+
+
+def test_a_long_chain():
+    text = "".join(f"%{i} = nn.relu(%{i - 1});\n" for i in range(1, 2000))
+    mod = translate(f"def @main(%x: {T}) {{ %0 = %x; {text} %1999 }}")
+    assert count(mod, "nn.relu") == 1999
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
