@@ -583,9 +583,9 @@ def test_speed_is_linear():
             for i in range(1, count)
         )
         text = f"def @main(%x: int32, %w: int32) {{\n%0 = %x;\n{lines}%1 }}"
-        start = time.perf_counter()
+        start = time.process_time()
         relay.parse(text)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small = min(seconds(5_000) for _ in range(3))
     assert min(seconds(40_000) for _ in range(3)) < 40 * small
