@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import tvm_ffi
 
 from .expr import Expr, Var
+from .node import required
 from .ty import GlobalTypeVar, Type, TypeVar
 
 
@@ -29,7 +30,7 @@ class Constructor(Expr):
     belong_to: GlobalTypeVar
 
     def __init__(self, name: str, inputs: Sequence[Type], belong_to: GlobalTypeVar):
-        self.__ffi_init__(name, list(inputs), belong_to)
+        self.__ffi_init__(*required(name, list(inputs), belong_to))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.TypeData")
@@ -48,7 +49,7 @@ class TypeData(Type):
         constructors: Sequence[Constructor],
         is_extern: bool = False,
     ):
-        self.__ffi_init__(header, list(type_vars), list(constructors), is_extern)
+        self.__ffi_init__(*required(header, list(type_vars), list(constructors), is_extern))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.Pattern")
@@ -71,7 +72,7 @@ class PatternVar(Pattern):
     var: Var
 
     def __init__(self, var: Var):
-        self.__ffi_init__(var)
+        self.__ffi_init__(*required(var))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.PatternConstructor")
@@ -82,7 +83,7 @@ class PatternConstructor(Pattern):
     patterns: Sequence[Pattern]
 
     def __init__(self, constructor: Constructor, patterns: Sequence[Pattern] = ()):
-        self.__ffi_init__(constructor, list(patterns))
+        self.__ffi_init__(*required(constructor, list(patterns)))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.PatternTuple")
@@ -92,7 +93,7 @@ class PatternTuple(Pattern):
     patterns: Sequence[Pattern]
 
     def __init__(self, patterns: Sequence[Pattern] = ()):
-        self.__ffi_init__(list(patterns))
+        self.__ffi_init__(*required(list(patterns)))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.Clause")
@@ -103,7 +104,7 @@ class Clause(tvm_ffi.Object):
     rhs: Expr
 
     def __init__(self, lhs: Pattern, rhs: Expr):
-        self.__ffi_init__(lhs, rhs)
+        self.__ffi_init__(*required(lhs, rhs))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.Match")
@@ -115,4 +116,4 @@ class Match(Expr):
     complete: bool
 
     def __init__(self, data: Expr, clauses: Sequence[Clause], complete: bool = True):
-        self.__ffi_init__(data, list(clauses), complete)
+        self.__ffi_init__(*required(data, list(clauses), complete))

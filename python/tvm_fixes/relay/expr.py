@@ -19,6 +19,7 @@ import numpy as np
 import tvm_ffi
 
 from .. import _ffi
+from .node import required
 from .ty import IncompleteType, ShapeVar, Type, TypeVar
 
 
@@ -112,7 +113,7 @@ class Constant(Expr):
     def __init__(self, data: Any):
         if not isinstance(data, tvm_ffi.Tensor):
             data = tvm_ffi.from_dlpack(np.array(data, order="C", copy=True))
-        self.__ffi_init__(data)
+        self.__ffi_init__(*required(data))
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return the elements; the array shares their memory."""
@@ -126,7 +127,7 @@ class Tuple(Expr):
     fields: Sequence[Expr]
 
     def __init__(self, fields: Sequence[Expr]):
-        self.__ffi_init__(list(fields))
+        self.__ffi_init__(*required(list(fields)))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.TupleGetItem")
@@ -137,7 +138,7 @@ class TupleGetItem(Expr):
     index: int
 
     def __init__(self, tuple: Expr, index: int):
-        self.__ffi_init__(tuple, index)
+        self.__ffi_init__(*required(tuple, index))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.Call")
@@ -170,7 +171,7 @@ class Call(Expr):
     ):
         if isinstance(op, str):
             op = Op.get(op)
-        self.__ffi_init__(op, list(args), dict(attrs or {}), list(type_args))
+        self.__ffi_init__(*required(op, list(args)), dict(attrs or {}), *required(list(type_args)))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.Let")
@@ -182,7 +183,7 @@ class Let(Expr):
     body: Expr
 
     def __init__(self, var: Var, value: Expr, body: Expr):
-        self.__ffi_init__(var, value, body)
+        self.__ffi_init__(*required(var, value, body))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.If")
@@ -194,7 +195,7 @@ class If(Expr):
     false_branch: Expr
 
     def __init__(self, cond: Expr, true_branch: Expr, false_branch: Expr):
-        self.__ffi_init__(cond, true_branch, false_branch)
+        self.__ffi_init__(*required(cond, true_branch, false_branch))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.Function")
@@ -216,7 +217,8 @@ class Function(Expr):
         attrs: Mapping[str, Any] | None = None,
     ):
         self.__ffi_init__(
-            list(params), body, ret_type or IncompleteType(), list(type_params), dict(attrs or {})
+            *required(list(params), body, ret_type or IncompleteType(), list(type_params)),
+            dict(attrs or {}),
         )
 
 
@@ -227,7 +229,7 @@ class RefCreate(Expr):
     value: Expr
 
     def __init__(self, value: Expr):
-        self.__ffi_init__(value)
+        self.__ffi_init__(*required(value))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.RefRead")
@@ -237,7 +239,7 @@ class RefRead(Expr):
     ref: Expr
 
     def __init__(self, ref: Expr):
-        self.__ffi_init__(ref)
+        self.__ffi_init__(*required(ref))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.RefWrite")
@@ -248,4 +250,4 @@ class RefWrite(Expr):
     value: Expr
 
     def __init__(self, ref: Expr, value: Expr):
-        self.__ffi_init__(ref, value)
+        self.__ffi_init__(*required(ref, value))

@@ -20,6 +20,7 @@ import tvm_ffi
 from .. import _ffi
 from .adt import TypeData
 from .expr import Expr, Function
+from .node import required
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.IRModule")
@@ -46,7 +47,9 @@ class IRModule(tvm_ffi.Object):
         type_definitions: Mapping[str, TypeData] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ):
-        self.__ffi_init__(dict(functions), dict(type_definitions or {}), dict(attrs or {}))
+        self.__ffi_init__(
+            *required(dict(functions), dict(type_definitions or {})), dict(attrs or {})
+        )
 
     @staticmethod
     def from_expr(expr: Expr) -> "IRModule":

@@ -18,6 +18,7 @@ from typing import Any as PyAny
 import tvm_ffi
 
 from .. import _ffi
+from .node import required
 
 _ffi.load()
 
@@ -85,7 +86,7 @@ class TupleType(Type):
     fields: Sequence[Type]
 
     def __init__(self, fields: Sequence[Type]):
-        self.__ffi_init__(list(fields))
+        self.__ffi_init__(*required(list(fields)))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.TypeVar")
@@ -122,7 +123,7 @@ class FuncType(Type):
         ret_type: Type,
         type_params: Sequence[TypeVar | ShapeVar] = (),
     ):
-        self.__ffi_init__(list(type_params), list(arg_types), ret_type)
+        self.__ffi_init__(*required(list(type_params), list(arg_types), ret_type))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.TypeCall")
@@ -133,7 +134,7 @@ class TypeCall(Type):
     args: Sequence[Type]
 
     def __init__(self, func: Type, args: Sequence[Type]):
-        self.__ffi_init__(func, list(args))
+        self.__ffi_init__(*required(func, list(args)))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.RefType")
@@ -143,7 +144,7 @@ class RefType(Type):
     value: Type
 
     def __init__(self, value: Type):
-        self.__ffi_init__(value)
+        self.__ffi_init__(*required(value))
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.IncompleteType")

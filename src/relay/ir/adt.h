@@ -30,9 +30,7 @@ class ConstructorObj : public ExprObj {
   GlobalTypeVar belong_to;
 
   ConstructorObj(String name, Array<Type> inputs, GlobalTypeVar belong_to)
-      : name(std::move(name)),
-        inputs(RequiredAll(std::move(inputs))),
-        belong_to(Required(std::move(belong_to))) {}
+      : name(std::move(name)), inputs(std::move(inputs)), belong_to(std::move(belong_to)) {}
   static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKindTreeNode;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Constructor", ConstructorObj, ExprObj);
 };
@@ -53,9 +51,9 @@ class TypeDataObj : public TypeObj {
 
   TypeDataObj(GlobalTypeVar header, Array<TypeVar> type_vars, Array<Constructor> constructors,
               bool is_extern)
-      : header(Required(std::move(header))),
-        type_vars(RequiredAll(std::move(type_vars))),
-        constructors(RequiredAll(std::move(constructors))),
+      : header(std::move(header)),
+        type_vars(std::move(type_vars)),
+        constructors(std::move(constructors)),
         is_extern(is_extern) {}
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.TypeData", TypeDataObj, TypeObj);
 };
@@ -90,7 +88,7 @@ class PatternVarObj : public PatternObj {
  public:
   Var var;
 
-  explicit PatternVarObj(Var var) : var(Required(std::move(var))) {}
+  explicit PatternVarObj(Var var) : var(std::move(var)) {}
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.PatternVar", PatternVarObj, PatternObj);
 };
 
@@ -100,7 +98,7 @@ class PatternConstructorObj : public PatternObj {
   Array<Pattern> patterns;
 
   PatternConstructorObj(Constructor constructor, Array<Pattern> patterns)
-      : constructor(Required(std::move(constructor))), patterns(RequiredAll(std::move(patterns))) {}
+      : constructor(std::move(constructor)), patterns(std::move(patterns)) {}
   ~PatternConstructorObj() { ReleaseFields(patterns); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.PatternConstructor", PatternConstructorObj,
                                     PatternObj);
@@ -110,7 +108,7 @@ class PatternTupleObj : public PatternObj {
  public:
   Array<Pattern> patterns;
 
-  explicit PatternTupleObj(Array<Pattern> patterns) : patterns(RequiredAll(std::move(patterns))) {}
+  explicit PatternTupleObj(Array<Pattern> patterns) : patterns(std::move(patterns)) {}
   ~PatternTupleObj() { ReleaseFields(patterns); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.PatternTuple", PatternTupleObj, PatternObj);
 };
@@ -120,7 +118,7 @@ class ClauseObj : public Object {
   Pattern lhs;
   Expr rhs;
 
-  ClauseObj(Pattern lhs, Expr rhs) : lhs(Required(std::move(lhs))), rhs(Required(std::move(rhs))) {}
+  ClauseObj(Pattern lhs, Expr rhs) : lhs(std::move(lhs)), rhs(std::move(rhs)) {}
   ~ClauseObj() { ReleaseFields(rhs); }
   static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKindTreeNode;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Clause", ClauseObj, Object);
@@ -140,9 +138,7 @@ class MatchObj : public ExprObj {
   bool complete;
 
   MatchObj(Expr data, Array<Clause> clauses, bool complete)
-      : data(Required(std::move(data))),
-        clauses(RequiredAll(std::move(clauses))),
-        complete(complete) {}
+      : data(std::move(data)), clauses(std::move(clauses)), complete(complete) {}
   ~MatchObj() { ReleaseFields(data, clauses); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Match", MatchObj, ExprObj);
 };

@@ -58,7 +58,7 @@ class VarObj : public ExprObj {
   Type type_annotation;
 
   VarObj(String name, Type type_annotation)
-      : name(std::move(name)), type_annotation(Required(std::move(type_annotation))) {}
+      : name(std::move(name)), type_annotation(std::move(type_annotation)) {}
   static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKindFreeVar;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Var", VarObj, ExprObj);
 };
@@ -109,7 +109,7 @@ class ConstantObj : public ExprObj {
  public:
   Tensor data;
 
-  explicit ConstantObj(Tensor data) : data(Required(std::move(data))) {}
+  explicit ConstantObj(Tensor data) : data(std::move(data)) {}
   static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKindTreeNode;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Constant", ConstantObj, ExprObj);
 };
@@ -124,7 +124,7 @@ class TupleObj : public ExprObj {
  public:
   Array<Expr> fields;
 
-  explicit TupleObj(Array<Expr> fields) : fields(RequiredAll(std::move(fields))) {}
+  explicit TupleObj(Array<Expr> fields) : fields(std::move(fields)) {}
   ~TupleObj() { ReleaseFields(fields); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Tuple", TupleObj, ExprObj);
 };
@@ -140,7 +140,7 @@ class TupleGetItemObj : public ExprObj {
   Expr tuple;
   int64_t index;
 
-  TupleGetItemObj(Expr tuple, int64_t index) : tuple(Required(std::move(tuple))), index(index) {}
+  TupleGetItemObj(Expr tuple, int64_t index) : tuple(std::move(tuple)), index(index) {}
   ~TupleGetItemObj() { ReleaseFields(tuple); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.TupleGetItem", TupleGetItemObj, ExprObj);
 };
@@ -161,10 +161,10 @@ class CallObj : public ExprObj {
   Array<Type> type_args;
 
   CallObj(Expr op, Array<Expr> args, Attrs attrs, Array<Type> type_args)
-      : op(Required(std::move(op))),
-        args(RequiredAll(std::move(args))),
+      : op(std::move(op)),
+        args(std::move(args)),
         attrs(std::move(attrs)),
-        type_args(RequiredAll(std::move(type_args))) {}
+        type_args(std::move(type_args)) {}
   ~CallObj() { ReleaseFields(op, args, attrs, type_args); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Call", CallObj, ExprObj);
 };
@@ -182,9 +182,7 @@ class LetObj : public ExprObj {
   Expr body;
 
   LetObj(Var var, Expr value, Expr body)
-      : var(Required(std::move(var))),
-        value(Required(std::move(value))),
-        body(Required(std::move(body))) {}
+      : var(std::move(var)), value(std::move(value)), body(std::move(body)) {}
   ~LetObj() { ReleaseFields(value, body); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Let", LetObj, ExprObj);
 };
@@ -202,9 +200,9 @@ class IfObj : public ExprObj {
   Expr false_branch;
 
   IfObj(Expr cond, Expr true_branch, Expr false_branch)
-      : cond(Required(std::move(cond))),
-        true_branch(Required(std::move(true_branch))),
-        false_branch(Required(std::move(false_branch))) {}
+      : cond(std::move(cond)),
+        true_branch(std::move(true_branch)),
+        false_branch(std::move(false_branch)) {}
   ~IfObj() { ReleaseFields(cond, true_branch, false_branch); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.If", IfObj, ExprObj);
 };
@@ -227,10 +225,10 @@ class FunctionObj : public ExprObj {
 
   FunctionObj(Array<Var> params, Expr body, Type ret_type, Array<ObjectRef> type_params,
               Attrs attrs)
-      : type_params(RequiredAll(std::move(type_params))),
-        params(RequiredAll(std::move(params))),
-        ret_type(Required(std::move(ret_type))),
-        body(Required(std::move(body))),
+      : type_params(std::move(type_params)),
+        params(std::move(params)),
+        ret_type(std::move(ret_type)),
+        body(std::move(body)),
         attrs(std::move(attrs)) {}
   ~FunctionObj() { ReleaseFields(params, body, attrs); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.Function", FunctionObj, ExprObj);
@@ -247,7 +245,7 @@ class RefCreateObj : public ExprObj {
  public:
   Expr value;
 
-  explicit RefCreateObj(Expr value) : value(Required(std::move(value))) {}
+  explicit RefCreateObj(Expr value) : value(std::move(value)) {}
   ~RefCreateObj() { ReleaseFields(value); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.RefCreate", RefCreateObj, ExprObj);
 };
@@ -262,7 +260,7 @@ class RefReadObj : public ExprObj {
  public:
   Expr ref;
 
-  explicit RefReadObj(Expr ref) : ref(Required(std::move(ref))) {}
+  explicit RefReadObj(Expr ref) : ref(std::move(ref)) {}
   ~RefReadObj() { ReleaseFields(ref); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.RefRead", RefReadObj, ExprObj);
 };
@@ -278,8 +276,7 @@ class RefWriteObj : public ExprObj {
   Expr ref;
   Expr value;
 
-  RefWriteObj(Expr ref, Expr value)
-      : ref(Required(std::move(ref))), value(Required(std::move(value))) {}
+  RefWriteObj(Expr ref, Expr value) : ref(std::move(ref)), value(std::move(value)) {}
   ~RefWriteObj() { ReleaseFields(ref, value); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.RefWrite", RefWriteObj, ExprObj);
 };

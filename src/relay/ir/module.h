@@ -33,10 +33,7 @@ class IRModuleObj : public Object {
   IRModuleObj(Map<String, Function> functions, Map<String, TypeData> type_definitions, Attrs attrs)
       : functions(std::move(functions)),
         type_definitions(std::move(type_definitions)),
-        attrs(std::move(attrs)) {
-    for (const auto& [name, function] : this->functions) Required(function);
-    for (const auto& [name, data] : this->type_definitions) Required(data);
-  }
+        attrs(std::move(attrs)) {}
 
   static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKindTreeNode;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.IRModule", IRModuleObj, Object);

@@ -74,19 +74,6 @@ const Map<String, Any>& EmptyMap();
 /*! \brief Throw RelayError, Python's tvm_fixes.errors.RelayError. */
 [[noreturn]] void ThrowRelayError(const std::string& message);
 
-/*! \brief A part that a node must have; what Python passes may be None. */
-template <typename Ref>
-Ref Required(Ref part) {
-  if (!part.defined()) ThrowRelayError("a part of a node is None");
-  return part;
-}
-
-template <typename Ref>
-Array<Ref> RequiredAll(Array<Ref> parts) {
-  for (const Ref& part : parts) Required(part);
-  return parts;
-}
-
 /*! \brief The node of a reference if it has this class, else null. */
 template <typename NodeType>
 const NodeType* As(const ObjectRef& reference) {

@@ -89,7 +89,7 @@ class TupleTypeObj : public TypeObj {
  public:
   Array<Type> fields;
 
-  explicit TupleTypeObj(Array<Type> fields) : fields(RequiredAll(std::move(fields))) {}
+  explicit TupleTypeObj(Array<Type> fields) : fields(std::move(fields)) {}
   ~TupleTypeObj() { ReleaseFields(fields); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.TupleType", TupleTypeObj, TypeObj);
 };
@@ -139,9 +139,9 @@ class FuncTypeObj : public TypeObj {
   Type ret_type;
 
   FuncTypeObj(Array<ObjectRef> type_params, Array<Type> arg_types, Type ret_type)
-      : type_params(RequiredAll(std::move(type_params))),
-        arg_types(RequiredAll(std::move(arg_types))),
-        ret_type(Required(std::move(ret_type))) {}
+      : type_params(std::move(type_params)),
+        arg_types(std::move(arg_types)),
+        ret_type(std::move(ret_type)) {}
   ~FuncTypeObj() { ReleaseFields(arg_types, ret_type); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.FuncType", FuncTypeObj, TypeObj);
 };
@@ -158,8 +158,7 @@ class TypeCallObj : public TypeObj {
   Type func;
   Array<Type> args;
 
-  TypeCallObj(Type func, Array<Type> args)
-      : func(Required(std::move(func))), args(RequiredAll(std::move(args))) {}
+  TypeCallObj(Type func, Array<Type> args) : func(std::move(func)), args(std::move(args)) {}
   ~TypeCallObj() { ReleaseFields(args); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.TypeCall", TypeCallObj, TypeObj);
 };
@@ -174,7 +173,7 @@ class RefTypeObj : public TypeObj {
  public:
   Type value;
 
-  explicit RefTypeObj(Type value) : value(Required(std::move(value))) {}
+  explicit RefTypeObj(Type value) : value(std::move(value)) {}
   ~RefTypeObj() { ReleaseFields(value); }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.RefType", RefTypeObj, TypeObj);
 };
