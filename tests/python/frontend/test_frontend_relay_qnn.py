@@ -19,6 +19,7 @@ import pytest
 import tvm.testing
 
 from helpers.relay_calls import Program, assert_same
+from helpers.relay_numpy.qnn import away, clipped, quantized, requantized, scaled
 from tvm_fixes.errors import RelayError
 
 RNG = np.random.default_rng(7)
@@ -28,56 +29,6 @@ F32, I32 = np.float32, np.int32
 def whole(*shape: int, dtype: str = "int8") -> np.ndarray:
     limits = np.iinfo(dtype)
     return RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
-
-
-def away(x):
-    return np.trunc(x) + np.sign(x) * (np.abs(x - np.trunc(x)) >= 0.5)
-
-
-def clipped(x, dtype: str) -> np.ndarray:
-    limits = np.iinfo(dtype)
-    return np.clip(x.astype("float64"), limits.min, limits.max).astype(dtype)
-
-
-def quantized(x, scale, zero, dtype: str) -> np.ndarray:
-    return clipped(away(x / scale).astype(F32) + np.asarray(zero).astype(F32), dtype)
-
-
-def factor(multiplier: float) -> tuple[int, int]:
-    """A factor in fixed point, with Python's integers: value * 2**-31 and an exponent."""
-    fraction, exponent = math.frexp(multiplier)
-    return math.floor(fraction * 2**31 + 0.5), exponent
-
-
-def scaled(x: np.ndarray, multiplier: float, rounding: str = "UPWARD") -> np.ndarray:
-    value, exponent = factor(multiplier)
-    shift = 31 - min(exponent, 0)
-
-    def one(number: int) -> int:
-        product = (number << max(exponent, 0)) * value
-        half = 1 << (shift - 1)
-        if rounding == "TONEAREST" and product < 0:
-            half -= 1
-        return (product + half) >> shift
-
-    return np.vectorize(one, otypes=["int64"])(x.astype(object)).astype("int64")
-
-
-def requantized(x, scale, zero, target, target_zero, dtype="int32", rounding="UPWARD", axis=-1):
-    """What qnn.requantize does in fixed point; scale and zero may be vectors."""
-    shape = [1] * x.ndim
-    if x.ndim:
-        shape[axis] = -1
-    scales = np.broadcast_to(np.reshape(scale, shape) if np.ndim(scale) else scale, x.shape)
-    zeros = np.reshape(zero, shape) if np.ndim(zero) else zero
-    moved = x.astype("int64") - zeros
-    if np.ndim(scale) or scale != target:
-        result = np.empty(x.shape, "int64")
-        for number in np.unique(scales):
-            ratio = float(number) / float(target)
-            result = np.where(scales == number, scaled(moved, ratio, rounding), result)
-        moved = result
-    return clipped(moved + target_zero, dtype)
 
 
 def test_quantize() -> None:

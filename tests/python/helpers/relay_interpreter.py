@@ -10,26 +10,35 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""An interpreter of small Relay programs, to compare a program before and after a pass."""
+"""An interpreter of Relay programs in NumPy."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 
+from helpers.relay_numpy import OPERATORS
 from tvm_fixes import relay
 
 #: Values by variable, or by expression.
 Env = dict[relay.Expr, Any]
 
-_OPERATORS = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "less": np.less,
-    "equal": np.equal,
-    "negative": np.negative,
-    "nn.relu": lambda x: np.maximum(x, 0),
-}
+
+def plain(value: Any, wide: bool) -> Any:
+    """An attribute as a plain value; in a wide run, floating-point dtypes are float64."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(element, wide) for element in value]
+    if isinstance(value, tvm_ffi.dtype | str):
+        return "float64" if wide and str(value) in ("float16", "float32") else str(value)
+    return value
+
+
+def operator(call: relay.Call, wide: bool = False) -> Callable[..., Any]:
+    """The operator that is called, in NumPy; its arguments are arrays."""
+    attrs = {name: plain(value, wide) for name, value in relay.complete_attrs(call).items()}
+    return partial(OPERATORS[call.op.name], attrs)
 
 
 class _Ref:
@@ -52,14 +61,25 @@ def _match(pattern: relay.Pattern, value: Any, env: Env) -> bool:
 
 
 class Interpreter:
-    """Runs the functions of a module; a shared node is computed once for each call."""
+    """Runs the functions of a module; a shared node is computed once for each call.
 
-    def __init__(self, mod: relay.IRModule):
+    Parameters
+    ----------
+    mod : relay.IRModule
+    wide : bool
+        Whether floating-point numbers are float64, whatever the program says.
+    """
+
+    def __init__(self, mod: relay.IRModule, *, wide: bool = False):
         self.mod = mod
+        self.wide = wide
 
     def run(self, *args: Any) -> Any:
         """Return the result of ``main``."""
-        return self._apply(self.mod["main"], {}, list(args))
+        return self._apply(self.mod["main"], {}, [self._data(arg) for arg in args])
+
+    def _data(self, array: Any) -> Any:
+        return array.astype("float64") if self.wide and array.dtype.kind == "f" else array
 
     def _apply(self, function: relay.Function, env: Env, args: list[Any]) -> Any:
         inner = {**env, **dict(zip(function.params, args, strict=True))}
@@ -81,7 +101,7 @@ class Interpreter:
 
     def _compute(self, expr: relay.Expr, env: Env, memo: Env) -> Any:
         if isinstance(expr, relay.Constant):
-            return expr.numpy()
+            return self._data(expr.numpy())
         if isinstance(expr, relay.Tuple):
             return tuple(self._eval(field, env, memo) for field in expr.fields)
         if isinstance(expr, relay.TupleGetItem):
@@ -92,10 +112,9 @@ class Interpreter:
             return lambda *args: self._apply(self.mod[expr.name], {}, list(args))
         if isinstance(expr, relay.Constructor):
             return lambda *args: (expr.name, *args)
-        if isinstance(expr, relay.Op):
-            return _OPERATORS[expr.name]
         if isinstance(expr, relay.Call):
-            function = self._eval(expr.op, env, memo)
+            is_operator = isinstance(expr.op, relay.Op)
+            function = operator(expr, self.wide) if is_operator else self._eval(expr.op, env, memo)
             return function(*[self._eval(arg, env, memo) for arg in expr.args])
         if isinstance(expr, relay.If):
             taken = self._eval(expr.cond, env, memo)

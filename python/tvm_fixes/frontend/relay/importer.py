@@ -61,7 +61,9 @@ def from_relay(
     if unknown:
         raise UsageError(f"parameters that main does not have: {', '.join(unknown)}")
     check_operators(mod)
-    mod = relay.transform.InferType()(mod)
+    transform = relay.transform
+    loops = [transform.LiftRecursion(), transform.InferType(), transform.FlattenRecursion()]
+    mod = transform.Sequential([transform.InferType(), *loops, transform.InferType()])(mod)
     translated = Translator(mod, params).run()
     passes = [relax.transform.InlinePrivateFunctions(), relax.transform.ConvertToDataflow(1)]
     return tvm.ir.transform.Sequential(passes)(translated)

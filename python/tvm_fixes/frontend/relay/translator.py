@@ -68,8 +68,9 @@ class Translator:
             ]
             result = relax_type(type_of(function.body), symbolic=False)
             empty = relax.Function.create_empty(params, result, is_pure=True)
-            if name == "main":
-                empty = empty.with_attr("global_symbol", name)
+            # The builder merges equal functions, and all that have no body yet are.
+            attr = "global_symbol" if name == "main" else "relay_name"
+            empty = empty.with_attr(attr, name)
             self._names[name] = self.builder.add_func(empty, name)
             self._queue.append(name)
         return self._names[name]

@@ -20,13 +20,16 @@ from .infer_type import InferType
 from .inline import Inline
 from .normal_form import ToANormalForm, ToGraphNormalForm
 from .partial_evaluate import PartialEvaluate
+from .recursion import FlattenRecursion, LiftRecursion
 
 __all__ = [
     "DeadCodeElimination",
     "DynamicToStatic",
+    "FlattenRecursion",
     "FoldConstant",
     "InferType",
     "Inline",
+    "LiftRecursion",
     "PartialEvaluate",
     "Pass",
     "RemoveUnusedFunctions",
