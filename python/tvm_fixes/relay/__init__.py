@@ -43,7 +43,7 @@ from .expr import (
 )
 from .module import IRModule
 from .operators import OperatorInfo, complete_attrs, operator_uses, operators
-from .saved import load_json, load_params, save_params
+from .saved import load_json, load_params, save_json, save_params
 from .text import parse
 from .ty import (
     Any,
@@ -103,6 +103,7 @@ __all__ = [
     "operator_uses",
     "operators",
     "parse",
+    "save_json",
     "save_params",
     "transform",
 ]

@@ -48,6 +48,33 @@ def load_json(text: str) -> IRModule:
     return mod
 
 
+def save_json(mod: IRModule) -> str:
+    """Write a Relay program as ``tvm.ir.save_json`` of TVM 0.19 does.
+
+    Attributes get the types that the operator declares. TVM 0.19 demands a value for each: those
+    that a call leaves out are written with their defaults, and marked for :func:`load_json`. An
+    attribute None counts as left out. Inferred types and places in a source are not kept.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The program.
+
+    Returns
+    -------
+    text : str
+        What :func:`load_json` and ``tvm.ir.load_json`` of TVM 0.19 read. TVM rejects NaN as an
+        attribute.
+
+    Raises
+    ------
+    RelayError
+        If TVM 0.19 has no form for the program, such as for the attributes of an unknown operator;
+        the message names operator and attribute.
+    """
+    return str(_ffi.get("tvm_fixes.relay.WriteModule")(mod))
+
+
 def load_params(data: bytes | bytearray) -> dict[str, np.ndarray[Any, Any]]:
     """Read parameters that ``relay.save_param_dict`` wrote.
 

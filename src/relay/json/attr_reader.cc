@@ -19,60 +19,15 @@
 #include "attr_reader.h"
 
 #include <map>
+#include <set>
+#include <sstream>
+
+#include "attr_schema.h"
 
 namespace tvm_fixes::relay {
 namespace {
 
 using Value = JsonText::Value;
-
-/*!
- * \brief The fields that hold a number but are stored as a node; of two versions, the field is a
- *        node from the given one on. "*" stands for any type of attributes.
- */
-struct NodeField {
-  const char* attrs;
-  const char* field;
-  int since;
-};
-
-constexpr NodeField kNodeFields[] = {{"*", "channels", 6},
-                                     {"*", "units", 6},
-                                     {"*", "repeats", 6},
-                                     {"*", "seq_axis", 6},
-                                     {"*", "batch_axis", 6},
-                                     {"*", "lhs_end", 6},
-                                     {"*", "rhs_end", 6},
-                                     {"*", "batch_dims", 6},
-                                     {"*", "index_rank", 6},
-                                     {"*", "exclusive", 6},
-                                     {"*", "num_samples", 6},
-                                     {"*", "inverse", 6},
-                                     {"*", "indices_or_sections", 6},
-                                     {"*", "const_shape", 6},
-                                     {"ArangeAttrs", "start", 6},
-                                     {"ArangeAttrs", "stop", 6},
-                                     {"ArangeAttrs", "step", 6},
-                                     {"YoloReorgAttrs", "stride", 6},
-                                     {"TopkAttrs", "k", 7},
-                                     {"NonMaximumSuppressionAttrs", "max_output_size", 7},
-                                     {"GetValidCountsAttrs", "score_threshold", 8},
-                                     {"TakeAttrs", "axis", 6},
-                                     {"StackAttrs", "axis", 6},
-                                     {"RepeatAttrs", "axis", 6},
-                                     {"ReverseAttrs", "axis", 6},
-                                     {"ScatterAttrs", "axis", 6},
-                                     {"ScatterAddAttrs", "axis", 6},
-                                     {"ScatterElementsAttrs", "axis", 6},
-                                     {"GatherAttrs", "axis", 6},
-                                     {"ScanopAttrs", "axis", 6}};
-
-bool IsNodeField(const std::string& key, const std::string& field, int version) {
-  for (const NodeField& entry : kNodeFields) {
-    if (field != entry.field || version < entry.since) continue;
-    if (entry.attrs[0] == '*' || key == std::string("relay.attrs.") + entry.attrs) return true;
-  }
-  return false;
-}
 
 /*! \brief The declared kinds by type key of the attributes; operators share some keys. */
 const std::map<std::string, std::map<std::string, AttrKind>>& KindsByKey() {
@@ -93,7 +48,9 @@ bool IsArrayKind(AttrKind kind) {
          kind == AttrKind::kNestedIntArray || kind == AttrKind::kStringArray;
 }
 
-bool IsNumber(NodeKind kind) { return kind == NodeKind::kInt || kind == NodeKind::kFloat; }
+bool IsNumber(NodeKind kind) {
+  return kind == NodeKind::kInt || kind == NodeKind::kFloat || kind == NodeKind::kBox;
+}
 
 }  // namespace
 
@@ -117,7 +74,7 @@ std::optional<size_t> AttrReader::AsReference(const Schema& schema, const std::s
   if (!index) return std::nullopt;
   NodeKind target = table_.kind(*index);
   bool is_container = target == NodeKind::kArray || target == NodeKind::kNull;
-  if (IsNodeField(schema.key, name, table_.version())) {
+  if (IsNumberNode(schema.key, name, table_.version())) {
     // An unreleased version may still store the number.
     bool fits = is_container || IsNumber(target) || target == NodeKind::kConstant ||
                 target == NodeKind::kPrimExpr || target == NodeKind::kVar ||
@@ -128,18 +85,35 @@ std::optional<size_t> AttrReader::AsReference(const Schema& schema, const std::s
   if (!kind) return std::nullopt;
   if (IsArrayKind(*kind)) return is_container || IsNumber(target) ? index : std::nullopt;
   if (*kind == AttrKind::kString) {
-    bool is_text =
-        table_.version() >= 7 && (target == NodeKind::kString || target == NodeKind::kStringImm);
-    return is_text ? index : std::nullopt;
+    // Between the versions that are known, a field changes from text to a node.
+    bool may_be_node = table_.version() >= 7 &&
+                       (table_.version() < kWrittenVersion || IsStringNode(schema.key, name));
+    bool is_string = target == NodeKind::kString || target == NodeKind::kStringImm;
+    return may_be_node && is_string ? index : std::nullopt;
   }
   return *kind == AttrKind::kAny ? index : std::nullopt;
+}
+
+template <typename F>
+void AttrReader::ForEachGiven(size_t attrs, F visit) const {
+  std::optional<Value> list = table_.Field(attrs, kDefaultsField);
+  std::set<std::string> defaults;
+  if (list) {
+    std::istringstream names(list->String());
+    for (std::string name; std::getline(names, name, ',');) defaults.insert(name);
+    defaults.insert(kDefaultsField);
+  }
+  table_.ForEachField(attrs, [&](const Value& name, const Value& value) {
+    std::string field = name.String();
+    if (defaults.count(field) == 0) visit(field, value);
+  });
 }
 
 std::vector<size_t> AttrReader::References(size_t attrs) const {
   std::vector<size_t> result;
   Schema schema = SchemaOf(attrs);
-  table_.ForEachField(attrs, [&](const Value& name, const Value& value) {
-    if (auto index = AsReference(schema, name.String(), value)) result.push_back(*index);
+  ForEachGiven(attrs, [&](const std::string& name, const Value& value) {
+    if (auto index = AsReference(schema, name, value)) result.push_back(*index);
   });
   return result;
 }
@@ -164,11 +138,10 @@ Any AttrReader::Literal(const Schema& schema, const std::string& name, const Val
 Attrs AttrReader::Read(size_t attrs, const std::vector<Any>& values) const {
   Attrs result;
   Schema schema = SchemaOf(attrs);
-  table_.ForEachField(attrs, [&](const Value& name, const Value& value) {
-    std::string field = name.String();
-    std::optional<size_t> index = AsReference(schema, field, value);
-    Any read = index ? values[*index] : Literal(schema, field, value);
-    if (read != nullptr) result.Set(field, read);
+  ForEachGiven(attrs, [&](const std::string& name, const Value& value) {
+    std::optional<size_t> index = AsReference(schema, name, value);
+    Any read = index ? values[*index] : Literal(schema, name, value);
+    if (read != nullptr) result.Set(name, read);
   });
   return result;
 }

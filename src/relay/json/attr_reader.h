@@ -60,6 +60,9 @@ class AttrReader {
   };
 
   Schema SchemaOf(size_t attrs) const;
+  /*! \brief Call a function on the name and value of each field that the program gives. */
+  template <typename F>
+  void ForEachGiven(size_t attrs, F visit) const;
   std::optional<size_t> AsReference(const Schema& schema, const std::string& name,
                                     const Value& value) const;
   Any Literal(const Schema& schema, const std::string& name, const Value& value) const;

@@ -19,6 +19,8 @@
 #include "node_builder.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 
 #include "../ir/shape.h"
 
@@ -199,12 +201,13 @@ Any NodeBuilder::BuildData(size_t node) {
     case NodeKind::kInt: {
       int64_t value = table_.IntField(node, "value");
       std::optional<NodeTable::Value> dtype = table_.Field(node, "dtype");
-      bool is_bool = table_.TypeKey(node) == "runtime.BoxBool" ||
-                     (dtype && (dtype->text() == "bool" || dtype->text() == "uint1"));
+      bool is_bool = dtype && (dtype->text() == "bool" || dtype->text() == "uint1");
       return is_bool ? Any(value != 0) : Any(value);
     }
     case NodeKind::kFloat:
       return table_.FloatField(node, "value");
+    case NodeKind::kBox:
+      return BuildBox(node);
     case NodeKind::kAnyDim:
     case NodeKind::kPrimExpr:
       return AnyDim();
@@ -223,6 +226,26 @@ Any NodeBuilder::BuildData(size_t node) {
     default:
       return nullptr;
   }
+}
+
+Any NodeBuilder::BuildBox(size_t node) {
+  std::string text = table_.Text(node);
+  std::string key = table_.TypeKey(node);
+  const char* expected = "'true' or 'false'";
+  if (key == "runtime.BoxBool" && (text == "true" || text == "false")) return text == "true";
+  if (key == "runtime.BoxInt") {
+    expected = "an integer of 64 bits";
+    int64_t value = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return value;
+  }
+  if (key == "runtime.BoxFloat") {
+    expected = "a number";
+    char* end = nullptr;
+    double value = std::strtod(text.c_str(), &end);
+    if (!text.empty() && end == text.c_str() + text.size()) return value;
+  }
+  table_.Fail(node, std::string("expected ") + expected + ", found '" + text.substr(0, 40) + "'");
 }
 
 Any NodeBuilder::BuildArray(size_t node) {

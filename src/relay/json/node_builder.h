@@ -59,6 +59,7 @@ class NodeBuilder {
   Any BuildExpr(size_t node);
   Any BuildPattern(size_t node);
 
+  Any BuildBox(size_t node);
   Any BuildArray(size_t node);
   Any BuildMap(size_t node);
   Any BuildTensorType(size_t node);

@@ -39,6 +39,8 @@ enum class NodeKind : uint8_t {
   kStringImm,
   kInt,
   kFloat,
+  /*! \brief A number that TVM 0.18 and 0.19 store as text. */
+  kBox,
   kAnyDim,
   kShapeVar,
   /*! \brief A computed extent, such as n + 1. */
