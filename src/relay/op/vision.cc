@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/vision.cc
- * \brief Operators of object detection: anchors and regions of interest; suppression is rejected.
+ * \brief Operators of object detection: anchors, regions of interest, suppression of boxes.
  */
 #include <algorithm>
 #include <string>
@@ -78,6 +78,110 @@ Type YoloReorgRelation(InferContext& context) {
   return TensorType(Shape(shape.begin(), shape.end()), data->dtype);
 }
 
+/*! \brief Fail unless an extent of an input may be the expected one. */
+void CheckExtent(InferContext& context, int input, int axis, const Dim& expected) {
+  Dim extent = context.Tensor(input)->shape[axis];
+  if (MayBeEqual(extent, expected)) return;
+  context.FailInput(input, "extent " + DimText(expected) + " along axis " + std::to_string(axis));
+}
+
+Type MultiboxTransformLocRelation(InferContext& context) {
+  TensorType scores = context.Tensor(0, 3);
+  context.Tensor(1, 2);
+  TensorType anchor = context.Tensor(2, 3);
+  context.CheckSameDType(0, 1);
+  CheckExtent(context, 1, 0, scores->shape[0]);
+  CheckExtent(context, 1, 1, MultiplyDim(scores->shape[2], int64_t{4}));
+  CheckExtent(context, 2, 1, scores->shape[2]);
+  CheckExtent(context, 2, 2, int64_t{4});
+  if (Length(context, "variances") != 4) context.FailAttr("variances", "4 floats");
+  Array<Type> fields{
+      TensorType(Shape{scores->shape[0], anchor->shape[1], int64_t{6}}, scores->dtype),
+      TensorType(Shape{scores->shape[0]}, kInt32)};
+  return TupleType(fields);
+}
+
+Type GetValidCountsRelation(InferContext& context) {
+  TensorType data = context.Tensor(0, 3);
+  if (!context.Has("score_threshold")) context.Tensor(1, 0);
+  Array<Type> fields{TensorType(Shape{data->shape[0]}, kInt32), data,
+                     TensorType(Shape{data->shape[0], data->shape[1]}, kInt32)};
+  return TupleType(fields);
+}
+
+Type NonMaxSuppressionRelation(InferContext& context) {
+  TensorType data = context.Tensor(0, 3);
+  context.Tensor(1, 1);
+  CheckExtent(context, 1, 0, data->shape[0]);
+  context.Tensor(3, 0);
+  context.Tensor(4, 0);
+  if (!context.Bool("return_indices")) return data;
+  context.Tensor(2, 2);
+  for (int axis = 0; axis < 2; ++axis) CheckExtent(context, 2, axis, data->shape[axis]);
+  Array<Type> fields{TensorType(Shape{data->shape[0], data->shape[1]}, kInt32),
+                     TensorType(Shape{data->shape[0], int64_t{1}}, kInt32)};
+  return TupleType(fields);
+}
+
+Type AllClassNonMaxSuppressionRelation(InferContext& context) {
+  TensorType boxes = context.Tensor(0, 3);
+  TensorType scores = context.Tensor(1, 3);
+  CheckExtent(context, 0, 2, int64_t{4});
+  CheckExtent(context, 1, 0, boxes->shape[0]);
+  CheckExtent(context, 1, 2, boxes->shape[1]);
+  for (int i = 2; i < 5; ++i) context.Tensor(i, 0);
+  Dim batch = boxes->shape[0];
+  Dim per_image = MultiplyDim(scores->shape[1], boxes->shape[1]);
+  std::string format = context.Str("output_format");
+  if (format == "onnx") {
+    Array<Type> fields{TensorType(Shape{MultiplyDim(batch, per_image), int64_t{3}}, kInt64),
+                       TensorType(Shape{int64_t{1}}, kInt64)};
+    return TupleType(fields);
+  }
+  if (format != "tensorflow") context.FailAttr("output_format", "\"onnx\" or \"tensorflow\"");
+  Array<Type> fields{TensorType(Shape{batch, per_image, int64_t{2}}, kInt64),
+                     TensorType(Shape{batch, per_image}, kFloat32),
+                     TensorType(Shape{batch}, kInt64)};
+  return TupleType(fields);
+}
+
+Type RegularNonMaxSuppressionRelation(InferContext& context) {
+  TensorType boxes = context.Tensor(0, 3);
+  TensorType scores = context.Tensor(1, 3);
+  CheckExtent(context, 0, 2, int64_t{4});
+  CheckExtent(context, 1, 0, boxes->shape[0]);
+  CheckExtent(context, 1, 1, boxes->shape[1]);
+  int64_t count = context.Int("max_detections");
+  if (count < 1) context.FailAttr("max_detections", "an int above 0");
+  int64_t classes = context.Int("num_classes");
+  std::optional<int64_t> scored = StaticDim(scores->shape[2]);
+  if (classes < 1 || (scored && classes > *scored)) {
+    context.FailAttr("num_classes", "an int from 1 to the number of classes in scores");
+  }
+  Dim batch = boxes->shape[0];
+  TensorType list(Shape{batch, count}, kFloat32);
+  Array<Type> fields{TensorType(Shape{batch, count, int64_t{4}}, kFloat32), list, list,
+                     TensorType(Shape{batch}, kInt32)};
+  return TupleType(fields);
+}
+
+Type ProposalRelation(InferContext& context) {
+  TensorType scores = context.Tensor(0, 4);
+  context.Tensor(1, 4);
+  context.Tensor(2, 2);
+  context.CheckSameDType(0, 1);
+  int64_t anchors = Length(context, "scales") * Length(context, "ratios");
+  CheckExtent(context, 0, 1, 2 * anchors);
+  CheckExtent(context, 1, 1, 4 * anchors);
+  for (int axis : {0, 2, 3}) CheckExtent(context, 1, axis, scores->shape[axis]);
+  CheckExtent(context, 2, 0, scores->shape[0]);
+  CheckExtent(context, 2, 1, int64_t{3});
+  if (context.Int("feature_stride") < 1) context.FailAttr("feature_stride", "an int above 0");
+  int64_t count = context.Int("rpn_post_nms_top_n");
+  if (count < 1) context.FailAttr("rpn_post_nms_top_n", "an int above 0");
+  return TensorType(Shape{MultiplyDim(scores->shape[0], count), int64_t{5}}, scores->dtype);
+}
+
 RELAY_OP("vision.multibox_prior")
     .Inputs({"data"})
     .Attrs("relay.attrs.MultiBoxPriorAttrs",
@@ -106,20 +210,18 @@ RELAY_OP("vision.yolo_reorg")
     .Attrs("relay.attrs.YoloReorgAttrs", {IntAttr("stride", 1)})
     .Relation(YoloReorgRelation);
 
-const char* const kSuppression = "non-maximum suppression is not supported";
-
 RELAY_OP("vision.multibox_transform_loc")
     .Inputs({"cls_prob", "loc_pred", "anchor"})
     .Attrs("relay.attrs.MultiBoxTransformLocAttrs",
            {BoolAttr("clip", true), FloatAttr("threshold", 0.01),
             FloatArrayAttr("variances", {0.1, 0.1, 0.2, 0.2}), BoolAttr("keep_background", false)})
-    .Rejected("it is not supported without vision.non_max_suppression");
+    .Relation(MultiboxTransformLocRelation);
 
 RELAY_OP("vision.get_valid_counts")
     .Inputs({"data", "score_threshold"})
     .Attrs("relay.attrs.GetValidCountsAttrs", {OptionalAttr("score_threshold", AttrKind::kFloat),
                                                IntAttr("id_index", 0), IntAttr("score_index", 1)})
-    .Rejected("it is not supported without vision.non_max_suppression");
+    .Relation(GetValidCountsRelation);
 
 RELAY_OP("vision.non_max_suppression")
     .Inputs({"data", "valid_count", "indices", "max_output_size", "iou_threshold"})
@@ -127,12 +229,12 @@ RELAY_OP("vision.non_max_suppression")
            {BoolAttr("force_suppress", false), IntAttr("top_k", -1), IntAttr("coord_start", 2),
             IntAttr("score_index", 1), IntAttr("id_index", 0), BoolAttr("return_indices", true),
             BoolAttr("invalid_to_bottom", false)})
-    .Rejected(kSuppression);
+    .Relation(NonMaxSuppressionRelation);
 
 RELAY_OP("vision.all_class_non_max_suppression")
     .Inputs({"boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold"})
     .Attrs("relay.attrs.AllClassNonMaximumSuppressionAttrs", {StringAttr("output_format", "onnx")})
-    .Rejected(kSuppression);
+    .Relation(AllClassNonMaxSuppressionRelation);
 
 RELAY_OP("vision.regular_non_max_suppression")
     .Inputs({"boxes", "scores"})
@@ -142,7 +244,7 @@ RELAY_OP("vision.regular_non_max_suppression")
             RequiredAttr("num_classes", AttrKind::kInt),
             RequiredAttr("iou_threshold", AttrKind::kFloat),
             RequiredAttr("score_threshold", AttrKind::kFloat)})
-    .Rejected(kSuppression);
+    .Relation(RegularNonMaxSuppressionRelation);
 
 RELAY_OP("vision.proposal")
     .Inputs({"cls_prob", "bbox_pred", "im_info"})
@@ -152,7 +254,7 @@ RELAY_OP("vision.proposal")
             FloatAttr("threshold", 0.7), IntAttr("rpn_pre_nms_top_n", 6000),
             IntAttr("rpn_post_nms_top_n", 300), IntAttr("rpn_min_size", 16),
             BoolAttr("iou_loss", false)})
-    .Rejected(kSuppression);
+    .Relation(ProposalRelation);
 
 }  // namespace
 }  // namespace tvm_fixes::relay

@@ -1,0 +1,116 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Kernels made of loops, for operators whose steps depend on the data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from .broadcasting import wide
+from .converter import OpCall
+from .extents import Extent, same, shaped
+
+Outputs = Sequence[tuple[Sequence[Extent], str]]
+"""Shape and dtype of each result."""
+
+
+def loop_kernel(
+    call: OpCall,
+    inputs: Sequence[relax.Expr],
+    outputs: Callable[..., Outputs],
+    body: Callable[..., None],
+) -> list[relax.Expr]:
+    """Compute tensors by statements, one after the other.
+
+    Parameters
+    ----------
+    call : OpCall
+        The operator.
+    inputs : sequence of relax.Expr
+        The operands.
+    outputs : function
+        Returns shapes and dtypes of the results for the operands as te.Tensor.
+    body : function
+        Emits the statements; its arguments are the buffers of operands and results.
+
+    Returns
+    -------
+    list of relax.Expr
+        The results.
+    """
+    name = call.name.rpartition(".")[2]
+
+    def compute(*tensors: te.Tensor) -> Any:
+        declared = outputs(*tensors)
+        results = [
+            tirx.decl_buffer(shape, dtype, f"result_{i}", layout=None)
+            for i, (shape, dtype) in enumerate(declared)
+        ]
+
+        def statements(sources: Sequence[tirx.Buffer], targets: Sequence[tirx.Buffer]) -> Any:
+            with IRBuilder() as builder:
+                # The builder takes several statements only within one around them.
+                with T.serial(0, 1):
+                    body(*(T.buffer_proxy(buffer) for buffer in [*sources, *targets]))
+                return builder.get()
+
+        return te.extern(
+            [shape for shape, _ in declared],
+            list(tensors),
+            statements,
+            dtype=[dtype for _, dtype in declared],
+            out_buffers=results,
+            name=name,
+        )
+
+    result = call.emit_te(compute, *inputs, primfunc_name_hint=name)
+    if not isinstance(result.ty, relax.TupleType):
+        return [result]
+    return [call.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
+
+
+@contextmanager
+def when(*conditions: Any) -> Iterator[None]:
+    """Run the statements within if all conditions hold."""
+    with T.If(tirx.all(*conditions)), T.Then():
+        yield
+
+
+def local(dtype: str, value: Any) -> Any:
+    """Return a variable, whose value is element 0 of it."""
+    variable = T.buffer_proxy(T.alloc_buffer((1,), dtype, scope="local"))
+    variable[0] = cast(value, dtype)
+    return variable
+
+
+def cast(value: Any, dtype: str) -> Any:
+    """Return a number or expression in a dtype."""
+    return tirx.const(value, dtype) if isinstance(value, int | float) else value.astype(dtype)
+
+
+def checked(call: OpCall, index: int, extents: Sequence[Extent]) -> relax.Expr:
+    """Return an input that must have these extents; a kernel would read outside of it otherwise.
+
+    Extents that are not known are checked at run time.
+    """
+    expr, actual = shaped(call, index)
+    unclear = [pair for pair in zip(actual, extents, strict=True) if not same(*pair)]
+    if unclear:
+        equal = tirx.all(*(tirx.EQ(wide(a), wide(b)) for a, b in unclear))
+        mismatch = call.emit(relax.ShapeExpr([tirx.Select(equal, wide(0), wide(1))]))
+        call.builder.match_cast(mismatch, relax.ShapeType([0]))
+    return expr
