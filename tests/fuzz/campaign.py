@@ -134,6 +134,7 @@ CAMPAIGNS = (
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", timeout=120),
     Campaign("passes", "passes", "Relax modules through every pass"),
     Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),
+    Campaign("relay", "relay_models", "Relay programs against their evaluation in NumPy"),
     Campaign("files", "files", "hostile files of each input format"),
     Campaign("save", "save", "concurrent writers, killed while they save"),
 )

@@ -27,7 +27,7 @@ from .relay_blocks import DTYPES, Block, Entry, Program, literal, type_of
 from .relay_families import FAMILIES, is_float
 from .tolerance import difference
 
-_MOST_CALLS = 10
+_MAX_CALLS = 10
 
 
 def branches(block: Block) -> None:
@@ -103,7 +103,7 @@ def make_program(seed: int) -> tuple[relay.IRModule, list[np.ndarray]]:
         extents = [block.choice((1, 2, 3, 4, 5, 8)) for _ in range(block.integer(0, 4))]
         kind = block.choice(("normal", "exact", "positive"))
         block.input(extents, block.choice(DTYPES), kind)
-    wanted = len(block.pool) + block.integer(2, _MOST_CALLS)
+    wanted = len(block.pool) + block.integer(2, _MAX_CALLS)
     for _ in range(60):
         if len(block.pool) >= wanted:
             break

@@ -17,6 +17,7 @@ import pytest
 import tvm.testing
 from tvm import relax
 
+from helpers.relay_interpreter import Interpreter
 from tvm_fixes import relay
 from tvm_fixes.errors import RelayError, UnsupportedOperatorError, UsageError
 from tvm_fixes.frontend.relay import from_relay
@@ -116,6 +117,30 @@ def test_dimensions_known_at_run_time():
     for rows in (1, 4):
         value = np.random.default_rng(0).normal(size=(rows, 3)).astype("float32")
         np.testing.assert_array_equal(run(mod, value), np.maximum(value, 0))
+
+
+@pytest.mark.parametrize(
+    "body",
+    (
+        "concatenate((%x, %y), axis=0)",
+        "stack((%x, %y), axis=1)",
+        "let %z: Tensor[(2, 3), float32] = %x; nn.batch_flatten(%z)",
+        "let %z = @f(%x); where(less(%z, 0.5f), %z, %x)",
+    ),
+)
+def test_extents_that_only_relay_knows(body):
+    """What is ? in one operand is known from another, an annotation or a function's type."""
+    mod = relay.parse(
+        f"""
+        def @f(%x: Tensor[(2, 3), float32]) -> Tensor[(2, 3), float32] {{ tanh(%x) }}
+        def @main(%x: Tensor[(?, ?), float32], %y: Tensor[(2, 3), float32]) {{ {body} }}
+        """
+    )
+    x, y = np.random.default_rng(0).normal(size=(2, 2, 3)).astype("float32")
+    expected = Interpreter(mod).run(x, y)
+    np.testing.assert_allclose(run(from_relay(mod), x, y), expected, rtol=1e-5)
+    with pytest.raises(Exception, match=r"match_cast|mismatch"):
+        run(from_relay(mod), x[:, :2], y)
 
 
 def test_params_become_constants():

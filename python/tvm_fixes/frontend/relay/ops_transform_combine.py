@@ -12,31 +12,51 @@
 # and limitations under the License.
 """Converters of the operators that join, split, repeat or reverse tensors."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from tvm import relax, topi
 
 from .converter import OpCall, converter
-from .extents import positive_axis, product, quotient, reshaped, shaped, with_extents
+from .extents import Extent, positive_axis, product, quotient, reshaped, same, shaped, with_extents
 from .values import from_relax
 
 
 @converter("concatenate")
 def concatenate(call: OpCall) -> relax.Expr:
     """Join tensors along an axis."""
-    tensors = [with_extents(call, tensor)[0] for tensor in call.inputs[0]]
-    return call.emit(relax.op.concat(tensors, call.attrs["axis"]))
+    pairs = [with_extents(call, tensor) for tensor in call.inputs[0]]
+    return joined(call, pairs, positive_axis(call.attrs["axis"], len(pairs[0][1])))
 
 
 @converter("stack")
 def stack(call: OpCall) -> relax.Expr:
     """Join tensors along a new axis."""
-    tensors = []
+    pairs = []
     for tensor in call.inputs[0]:
         expr, extents = with_extents(call, tensor)
         axis = positive_axis(call.attrs["axis"], len(extents) + 1)
-        tensors.append(reshaped(call, expr, [*extents[:axis], 1, *extents[axis:]]))
-    return call.emit(relax.op.concat(tensors, axis))
+        extents = [*extents[:axis], 1, *extents[axis:]]
+        pairs.append((reshaped(call, expr, extents), extents))
+    return joined(call, pairs, axis)
+
+
+def joined(
+    call: OpCall, tensors: Sequence[tuple[relax.Expr, Sequence[Extent]]], axis: int
+) -> relax.Expr:
+    """Join tensors with their extents; those of the other axes are checked at run time."""
+    # Relax knows the shape of the result only if the other extents are known to be equal.
+    common = [
+        next((extent for extent in extents if isinstance(extent, int)), extents[0])
+        for extents in zip(*(shape for _, shape in tensors), strict=True)
+    ]
+    parts = []
+    for tensor, extents in tensors:
+        shape = [*common[:axis], extents[axis], *common[axis + 1 :]]
+        if not all(map(same, extents, shape)):
+            tensor = call.builder.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype))
+        parts.append(tensor)
+    return call.emit(relax.op.concat(parts, axis))
 
 
 @converter("split")

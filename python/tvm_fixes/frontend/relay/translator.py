@@ -23,7 +23,17 @@ from ... import relay
 from ...errors import RelayError
 from .converter import OpCall, converters
 from .types import is_first_order, relax_type, type_of
-from .values import Adt, Closure, Reference, Scope, Value, constant_value, from_relax, to_relax
+from .values import (
+    Adt,
+    Closure,
+    Reference,
+    Scope,
+    Value,
+    constant_value,
+    from_relax,
+    refine,
+    to_relax,
+)
 
 MAX_DEPTH = 100
 """How deep calls that are inlined, branches and matches may nest."""
@@ -117,7 +127,8 @@ class Translator:
                 stack.append(missing)
                 continue
             if isinstance(current, relay.Let):
-                scope.values[current.var] = scope.find(current.value)
+                value = scope.find(current.value)
+                scope.values[current.var] = refine(self.builder, value, type_of(current.var))
                 if scope.owner(current.body) is None:
                     stack.append(current.body)
                     continue
@@ -179,7 +190,7 @@ class Translator:
     def _call_op(self, op: relay.Op, call: relay.Call, inputs: list[Value]) -> Value:
         if relay.operators()[op.name].effect == "annotation":
             return inputs[0]
-        return converters()[op.name](
+        result = converters()[op.name](
             OpCall(
                 name=op.name,
                 inputs=inputs,
@@ -190,20 +201,23 @@ class Translator:
                 call=call,
             )
         )
+        return refine(self.builder, result, type_of(call))
 
     def _call_global(self, name: relay.GlobalVar, call: relay.Call, inputs: list[Value]) -> Value:
         types = [type_of(arg) for arg in call.args]
         if not all(map(is_first_order, [*types, type_of(call)])):
             return self._inline(Closure(self.mod[name.name], Scope()), call, inputs)
-        arguments = [
-            self._as_relax(value, arg) for value, arg in zip(inputs, call.args, strict=True)
-        ]
+        arguments = []
+        for value, arg, param in zip(inputs, call.args, self.mod[name.name].params, strict=True):
+            value = refine(self.builder, value, type_of(param))
+            arguments.append(self._as_relax(value, arg))
         result = self.builder.emit(relax.Call(self._request(name.name), arguments))
         return from_relax(self.builder, result, type_of(call))
 
     def _inline(self, closure: Closure, call: relay.Call, inputs: Sequence[Value]) -> Value:
         scope = Scope(closure.scope)
-        scope.values.update(zip(closure.function.params, inputs, strict=True))
+        for var, value in zip(closure.function.params, inputs, strict=True):
+            scope.values[var] = refine(self.builder, value, type_of(var))
         return self._nested(closure.function.body, scope, call)
 
     def _nested(self, body: relay.Expr, scope: Scope, origin: relay.Expr) -> Value:

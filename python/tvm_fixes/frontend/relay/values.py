@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from ... import relay
 
@@ -109,10 +109,38 @@ def to_relax(value: Value) -> relax.Expr | None:
 
 
 def from_relax(builder: relax.BlockBuilder, expr: relax.Expr, ty: relay.Type) -> Value:
-    """Take a Relax tuple apart, so that its fields are Values."""
+    """Take a Relax tuple apart, so that its fields are Values whose extents are known."""
     if not isinstance(ty, relay.TupleType):
-        return expr
+        return refine(builder, expr, ty)
     return tuple(
         from_relax(builder, builder.emit(relax.TupleGetItem(expr, i)), part)
         for i, part in enumerate(ty.fields)
     )
+
+
+def refine(builder: relax.BlockBuilder, value: Value, ty: relay.Type) -> Value:
+    """Give a value the extents that Relay has inferred and Relax has not.
+
+    A tensor of unknown shape gets a new symbol for each ``?``: Relax has no kernels for it.
+    """
+    if isinstance(value, tuple) and isinstance(ty, relay.TupleType):
+        return tuple(refine(builder, *pair) for pair in zip(value, ty.fields, strict=True))
+    is_tensor = isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType)
+    if not is_tensor or not isinstance(ty, relay.TensorType) or value.ty.ndim != len(ty.shape):
+        return value
+    known = list(value.ty.shape) if value.ty.shape is not None else [None] * value.ty.ndim
+    shape = [
+        wanted
+        if isinstance(wanted, int)
+        else tirx.Var("d", "int64")
+        if present is None
+        else present
+        for present, wanted in zip(known, ty.shape, strict=True)
+    ]
+    if all(a is b or _is_extent(a, b) for a, b in zip(known, shape, strict=True)):
+        return value
+    return builder.match_cast(value, relax.TensorType(shape, value.ty.dtype))
+
+
+def _is_extent(present: tirx.Expr | None, wanted: int | tirx.Expr) -> bool:
+    return isinstance(present, tirx.IntImm) and int(present) == wanted
