@@ -15,6 +15,7 @@
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from .torch_source import FLOATS, INTEGERS, Program, Variable
 
@@ -343,6 +344,9 @@ def update(p: Program) -> None:
         v = p.variables[-1]
     n, a = v.name, axis(p, v)
     other, more = other_for(p, v)
+    # PyTorch leaves open which integer NaN becomes.
+    if not v.tensor.is_floating_point() and any(not torch.isfinite(o.tensor).all() for o in more):
+        return
     m = p.pick(("b8",))
     target = p.choose(
         (n, f"{n}.transpose(0, {a})", f"{n}{_subscript(p, v)}", f"{n}.select({a}, 0)")

@@ -137,6 +137,14 @@ def test_any_and_bounds_of_integers() -> None:
     )
 
 
+def test_any_and_all_of_no_elements() -> None:
+    check_function(
+        lambda x, b: (x[4:].any(), x[4:].any(0), b[4:].any(), b[4:].any(0), b[4:].all()),
+        INTEGERS.reshape(4, -1),
+        BOOLEANS.repeat(4, 1),
+    )
+
+
 def test_choices_and_fills() -> None:
     check_function(
         lambda x, n, b: (

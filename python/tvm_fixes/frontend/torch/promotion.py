@@ -20,7 +20,7 @@ Trigger
     An operation on integers with a Python float or another dtype, on a tensor of rank 0, or on a
     size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
     function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
-    ``any`` of numbers; ``clamp`` of integers; ``ones_like`` and similar calls with another dtype.
+    ``any`` of numbers, or of no elements; ``clamp`` of integers; ``ones_like`` and similar calls with another dtype.
 Symptom
     Wrong numbers or dtypes, silently: integers times 0.5 are 0, and a quotient of integers is an
     integer; ``alpha`` is ignored.  Others are rejected, or fail at build.
@@ -157,12 +157,11 @@ class Promotion(Corrections):
             converters[f"{name}.default"] = self._in_dtype_converter(stock[f"{name}.default"])
         for name, known_name in _SUMS.items():
             converters[name] = self._in_dtype_converter(stock[known_name])
-        for name in _ANY:
-            converters[name] = self._any_converter(stock.get(name))
         for name, number in _FILLS.items():
             key = f"{name}.default"
             converters[key] = self._fill_converter(number, stock[key])
         return converters | {
+            **dict.fromkeys(_ANY, self._any),
             "bitwise_not.default": self._inverse_converter(stock["bitwise_not.default"]),
             "clamp.default": self._clamp_converter(stock["clamp.default"]),
             "clamp.Tensor": self._clamp_converter(stock["clamp.default"]),
@@ -316,22 +315,15 @@ class Promotion(Corrections):
             return emit(relax.op.ones_like(base))
         return result
 
-    def _any_converter(
-        self, stock: Callable[[fx.Node], relax.Expr] | None
-    ) -> Callable[[fx.Node], relax.Expr]:
-        def convert(node: fx.Node) -> relax.Expr:
-            x, *options = node.args
-            value = self.env[x]
-            if stock is not None and dtype_of(value) == "bool":
-                return stock(node)
-            switches.note(FIX_ID)
-            axis = options[0] if options else node.kwargs.get("dim")
-            keepdims = options[1] if len(options) > 1 else node.kwargs.get("keepdim", False)
-            emit = self.block_builder.emit
-            ones = self._astype(self._astype(value, "bool"), "int8")
-            return self._astype(emit(relax.op.max(ones, axis, keepdims=keepdims)), "bool")
-
-        return convert
+    def _any(self, node: fx.Node) -> relax.Expr:
+        """Convert ``any``; of no elements, it is the smallest uint8, which is False."""
+        switches.note(FIX_ID)
+        x, *options = node.args
+        axis = options[0] if options else node.kwargs.get("dim")
+        keepdims = options[1] if len(options) > 1 else node.kwargs.get("keepdim", False)
+        ones = self._astype(self._astype(self.env[x], "bool"), "uint8")
+        largest = self.block_builder.emit(relax.op.max(ones, axis, keepdims=keepdims))
+        return self._astype(largest, "bool")
 
     def _fill_converter(
         self, number: int, stock: Callable[[fx.Node], relax.Expr]
