@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Compile the examples from PyTorch and from ONNX, in both layouts, and print one table.
+"""Compile the examples from PyTorch, ONNX and Relay, in both layouts, and print one table.
 
 ``python -m examples.demo [MODEL ...] [--json]``; the exit status is 0 if the outputs of every model
 equal those of its original, and channels-last needs no superfluous layout transforms.
@@ -22,7 +22,10 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx
@@ -31,14 +34,19 @@ from rich import box
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from torch import nn
 
 import tvm_fixes
 from examples.export import to_onnx
 from tvm_fixes.compiler import Step
+from tvm_fixes.debug import comparison
 from tvm_fixes.errors import CompileError
 from tvm_fixes.runtime.report import Report
 
-SOURCES = ("torch", "onnx")
+SOURCES = ("torch", "onnx", "relay")
+RELAY_MODELS = ("dcgan",)
+"""The models that exist as Relay programs, too."""
+
 MODELS: dict[str, tuple[str, ...]] = {
     "dcgan": ("NCHW", "NHWC"),
     "unet": ("NCHW", "NHWC"),
@@ -124,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown model {unknown[0]!r}; expected one of {', '.join(MODELS)}")
 
     chosen = [name for name in MODELS if name in arguments.models or not arguments.models]
-    with Watch(sum(len(SOURCES) * len(MODELS[name]) for name in chosen)) as watch:
+    with Watch(sum(len(sources_of(name)) * len(MODELS[name]) for name in chosen)) as watch:
         rows = [row for name in chosen for row in compile_model(name, watch)]
     if arguments.json:
         print(json.dumps([row.to_dict() for row in rows], indent=2))
@@ -183,6 +191,11 @@ class Watch:
             )
 
 
+def sources_of(name: str) -> list[str]:
+    """The formats in which a model exists."""
+    return [source for source in SOURCES if source != "relay" or name in RELAY_MODELS]
+
+
 def compile_model(name: str, watch: Watch) -> Iterator[Row]:
     """Compile the example `name` from each source in each of its layouts."""
     watch.say(f"{name}: export")
@@ -191,9 +204,12 @@ def compile_model(name: str, watch: Watch) -> Iterator[Row]:
         warnings.simplefilter("ignore")  # PyTorch warns about its own internals
         program = torch.export.export(module, inputs)
     models = {"torch": program, "onnx": to_onnx(program)}
-    for source in SOURCES:
+    for source in sources_of(name):
         for layout in MODELS[name]:
-            row = _compile(name, source, models[source], layout, watch)
+            if source == "relay":
+                row = _compile_relay(name, module, inputs, layout, watch)
+            else:
+                row = _compile(name, source, models[source], layout, watch)
             watch.finish(row)
             yield row
 
@@ -214,6 +230,35 @@ def _compile(
     except CompileError as error:
         return Row(name, source, layout, error=str(error))
     return Row(name, source, layout, compiled.report)
+
+
+def _compile_relay(
+    name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...], layout: str, watch: Watch
+) -> Row:
+    """Compile a Relay program from its files, and compare with PyTorch; nothing else runs it."""
+    text, params = importlib.import_module(f"examples.relay_{name}").to_relay(module)
+    with TemporaryDirectory() as folder:
+        program, weights = Path(folder, f"{name}.relay"), Path(folder, f"{name}.params")
+        program.write_text(text)
+        weights.write_bytes(tvm_fixes.relay.save_params(params))
+        watch.say(f"{name} from relay, {layout}")
+        try:
+            compiled = tvm_fixes.compile(program, params=weights, layout=layout)
+        except CompileError as error:
+            return Row(name, "relay", layout, error=str(error))
+    arrays = [value.numpy() for value in inputs]
+    with torch.no_grad():
+        expected = module(*inputs).numpy()
+    run = partial(comparison.median_seconds, partial(compiled.run, *arrays))
+    [latency] = comparison.latencies_ms([run])
+    output = comparison.compare(compiled.outputs[0].name, compiled.run(*arrays), expected)
+    report = replace(
+        compiled.report,
+        reference=f"PyTorch {torch.__version__}",
+        outputs=[output],
+        latency_ms=latency,
+    )
+    return Row(name, "relay", layout, report)
 
 
 def render(rows: Sequence[Row]) -> Table:

@@ -25,7 +25,10 @@ from torch import nn
 
 from examples import demo
 from examples.export import to_onnx
+from examples.relay_dcgan import to_relay
+from tvm_fixes import relay
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.frontend.relay import from_relay
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.pipeline import stages
 from tvm_fixes.relax.analysis import activation_transforms
@@ -102,13 +105,17 @@ def test_group_norm_is_one_onnx_operator():
     assert "InstanceNormalization" not in operators
 
 
-@pytest.mark.parametrize("source", demo.SOURCES)
-@pytest.mark.parametrize("name", demo.MODELS)
+@pytest.mark.parametrize(
+    "name, source", [(name, source) for name in demo.MODELS for source in demo.sources_of(name)]
+)
 def test_channels_last_needs_no_transform_but_those_at_the_ends_and_its_own(name, source):
     if source == "torch":
         mod = from_exported_program(program(name))
-    else:
+    elif source == "onnx":
         mod = from_onnx(onnx_model(name))
+    else:
+        text, params = to_relay(factory(name)[0])
+        mod = from_relay(relay.parse(text), params)
     converted = stages(layout="NHWC").layout(mod)
     assert len(activation_transforms(converted)) <= demo.MAX_TRANSFORMS[name]
 
@@ -122,6 +129,8 @@ def test_demo_as_json(capsys):
         ("torch", "NHWC"),
         ("onnx", "NCHW"),
         ("onnx", "NHWC"),
+        ("relay", "NCHW"),
+        ("relay", "NHWC"),
     ]
     assert all(row["report"]["equal"] for row in rows)
     assert all(row["compile_seconds"] > 0 for row in rows)

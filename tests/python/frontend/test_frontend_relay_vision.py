@@ -17,6 +17,7 @@ import pytest
 import tvm.testing
 
 from helpers.relay_calls import Program, assert_same
+from helpers.relay_numpy.vision import multibox_prior, yolo_reorg
 from tvm_fixes.errors import RelayError
 
 RNG = np.random.default_rng(3)
@@ -32,18 +33,8 @@ def test_multibox_prior() -> None:
         "clipped": {"sizes": [0.9], "steps": [0.2, 0.1], "offsets": [0.25, 0.75], "clip": True},
     }.items():
         program.call("vision.multibox_prior", [x], **attrs)
-        sizes, ratios = attrs.get("sizes", [1.0]), attrs.get("ratios", [1.0])
-        steps = attrs.get("steps", [1 / 5, 1 / 7])
-        offsets = attrs.get("offsets", [0.5, 0.5])
-        boxes = []
-        for y, z in np.ndindex(5, 7):
-            halves = [(size * 5 / 7 / 2, size / 2) for size in sizes]
-            halves += [(sizes[0] * 5 / 7 * r**0.5 / 2, sizes[0] / r**0.5 / 2) for r in ratios[1:]]
-            for w, h in halves:
-                a, b = (z + offsets[1]) * steps[1], (y + offsets[0]) * steps[0]
-                boxes.append([a - w, b - h, a + w, b + h])
-        boxes = np.array([boxes], F32)
-        expected[name] = np.clip(boxes, 0, 1) if attrs.get("clip") else boxes
+        complete = {"sizes": [1.0], "ratios": [1.0], "steps": [-1, -1], "offsets": [0.5, 0.5]}
+        expected[name] = multibox_prior({"clip": False} | complete | attrs, np.zeros((1, 3, 5, 7)))
     for result, (name, reference) in zip(program.run(), expected.items(), strict=True):
         assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
         np.testing.assert_allclose(result, reference, 1e-6, 1e-6, err_msg=name)
@@ -132,16 +123,7 @@ def test_yolo_reorg() -> None:
     for stride, shape in ((1, (1, 2, 3, 5)), (2, (1, 8, 4, 6))):
         data = RNG.normal(0, 1, shape).astype(F32)
         program.call("vision.yolo_reorg", [program.input(data)], stride=stride)
-        _, c, h, w = shape
-        result = np.zeros(data.size, F32)
-        blocks = c // stride**2
-        # Darknet's loop: the input is seen as an image of `blocks` channels, `stride` times larger.
-        for k, j, i in np.ndindex(c, h, w):
-            row = j * stride + (k // blocks) // stride
-            column = i * stride + (k // blocks) % stride
-            source = column + w * stride * (row + h * stride * (k % blocks))
-            result[i + w * (j + h * k)] = data.flat[source]
-        expected[f"{stride}"] = result.reshape(1, c * stride**2, h // stride, w // stride)
+        expected[f"{stride}"] = yolo_reorg({"stride": stride}, data)
     assert_same(program.run(), expected)
     program = Program()
     program.call("vision.yolo_reorg", [np.zeros((2, 4, 2, 2), F32)], stride=2)

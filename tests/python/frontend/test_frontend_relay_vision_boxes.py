@@ -197,6 +197,28 @@ def test_non_max_suppression_of_scores_that_are_not_numbers() -> None:
     check(program, [(np.array([[3, 1, 2, -1]], I32), np.array([[3]], I32))])
 
 
+def test_types_of_unknown_extents() -> None:
+    program = Program()
+    data = program.input(np.zeros((2, 3, 6), F32), ["?", 3, 6])
+    valid, indices = program.input(np.ones(2, I32), ["?"]), program.input(np.zeros((2, 3), I32))
+    program.call("vision.get_valid_counts", [data, F32(0)])
+    args = [data, valid, indices, I32(-1), F32(0.5)]
+    program.call("vision.non_max_suppression", args)
+    program.call("vision.non_max_suppression", args, return_indices=False)
+    boxes = program.input(np.zeros((2, 3, 4), F32), ["?", 3, 4])
+    scores = program.input(np.zeros((2, 5, 3), F32), ["?", 5, 3])
+    args = [boxes, scores, I32(1), F32(0.5), F32(0)]
+    program.call("vision.all_class_non_max_suppression", args)
+    program.call("vision.all_class_non_max_suppression", args, output_format="tensorflow")
+    assert program.types() == [
+        "(Tensor[(?,), int32], Tensor[(?, 3, 6), float32], Tensor[(?, 3), int32])",
+        "(Tensor[(?, 3), int32], Tensor[(?, 1), int32])",
+        "Tensor[(?, 3, 6), float32]",
+        "(Tensor[(?, 3), int64], Tensor[(1,), int64])",
+        "(Tensor[(?, 15, 2), int64], Tensor[(?, 15), float32], Tensor[(?,), int64])",
+    ]
+
+
 def test_extents_are_checked_at_run_time() -> None:
     program = Program()
     data = program.input(np.zeros((2, 3, 6), F32), ["?", 3, 6])

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Relay operators in NumPy."""
 
-from . import elementwise, movement, nn, qnn
+from . import elementwise, movement, nn, qnn, vision
 from .registry import OPERATORS
 
-__all__ = ["OPERATORS", "elementwise", "movement", "nn", "qnn"]
+__all__ = ["OPERATORS", "elementwise", "movement", "nn", "qnn", "vision"]

@@ -1,0 +1,30 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Small networks, as the importers of old TVM produced them."""
+
+from collections.abc import Callable
+
+from . import quantized, sequence, vision
+from .builder import Expr, Network
+
+NETWORKS: dict[str, Callable[[], tuple[Network, Expr]]] = {
+    make.__name__: make
+    for make in (
+        *(vision.resnet, vision.vgg, vision.dcgan, vision.inception, vision.squeezenet),
+        *(vision.unet, vision.yolo_head, sequence.mlp, sequence.lstm, sequence.bert),
+        *(sequence.attention, sequence.dynamic, quantized.mobilenet_v2),
+        quantized.keyword_spotting,
+    )
+}
+
+__all__ = ["NETWORKS", "Network"]
