@@ -83,7 +83,10 @@ _INSPECT_HELP = """\
 Show where the bytes of an artifact are: the sections of the library, its TVM modules, and each
 constant with its size, type and parameter, the largest first. Nothing is loaded or run.
 
-exit status: 0 shown, 1 not a complete TVM artifact, 2 usage error
+Of a Relay program, show its inputs, parameters, types and operators, and which operators cannot be
+translated.
+
+exit status: 0 shown, 1 not a complete TVM artifact or a malformed program, 2 usage error
 """
 
 _INSPECT_EXAMPLES = """\
@@ -91,6 +94,7 @@ examples:
   tvm-fixes inspect out/
   tvm-fixes inspect out/model.so --all
   tvm-fixes inspect out/ --json
+  tvm-fixes inspect old.json --params old.params
 """
 
 
@@ -330,10 +334,11 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.set_defaults(command=_inspect)
     parser.add_argument(
         "path",
-        metavar="DIR|FILE.so",
+        metavar="DIR|FILE",
         help="an artifact of 'tvm-fixes compile', or a library of TVM's export_library, whose "
-        "constants have no names",
+        "constants have no names; or a .relay, .txt or .json file of a Relay program",
     )
+    _add_params(parser)
     parser.add_argument(
         "--all", action="store_true", help="show all sections and constants, not only the largest"
     )
@@ -470,17 +475,26 @@ def _verify(arguments: argparse.Namespace) -> _Result:
 def _inspect(arguments: argparse.Namespace) -> _Result:
     with terminal.stdout_to_stderr():
         with terminal.loading():
-            from tvm_fixes.console import render_inspection
-            from tvm_fixes.errors import ArtifactError
+            from tvm_fixes.console import render_inspection, render_program
+            from tvm_fixes.errors import ArtifactError, CompileError, UsageError
             from tvm_fixes.runtime.inspection import inspect
+            from tvm_fixes.source.relay_file import describe_file, is_program_name
         try:
-            found = inspect(arguments.path)
-        except ArtifactError as error:
-            raise Failure(error.message) from error
+            if is_program_name(arguments.path):
+                found = describe_file(arguments.path, arguments.params)
+            elif arguments.params is not None:
+                raise UsageError("--params can be given only for a Relay program")
+            else:
+                found = inspect(arguments.path)
+        except (ArtifactError, CompileError) as error:
+            status = WRONG_USE if isinstance(error, UsageError) else FAILED
+            raise Failure(error.message, status) from error
 
     def write() -> None:
         if arguments.json:
             print(found.to_json())
+        elif is_program_name(arguments.path):
+            render_program(found, terminal.console())
         else:
             render_inspection(found, terminal.console(), show_all=arguments.all)
 

@@ -19,12 +19,16 @@ from rich.table import Table
 
 from .compiler import Step
 from .debug.comparison import BLOCKS
+from .frontend.relay import ProgramDescription
 from .runtime.inspection import Constant, Inspection
 from .runtime.report import OutputComparison, Report
 from .verifier import Diagnostics
 
 # Rows of a table of an inspection without --all.
 _MAX_ROWS = 20
+
+# Places of an unsupported operator.
+_MAX_PLACES = 3
 
 
 class StepPrinter:
@@ -122,6 +126,31 @@ def render_inspection(found: Inspection, console: Console, *, show_all: bool = F
     left = len(tensors[limit:] if limit else [])
     if left:
         console.print(f"{left} smaller constants not shown (use --all)", highlight=False)
+
+
+def render_program(found: ProgramDescription, console: Console) -> None:
+    """Print what a Relay program needs and holds, unsupported operators first."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_row("program", escape(found.name))
+    table.add_row("functions", escape(", ".join(found.functions)))
+    for name, ty in found.inputs.items():
+        table.add_row("input", escape(f"{name}: {ty}"))
+    table.add_row("parameters", f"{len(found.parameters)}, {_bytes(found.parameter_bytes)}")
+    table.add_row("constants", _bytes(found.constant_bytes))
+    table.add_row("result", escape(found.result))
+    if found.type_error:
+        table.add_row("[red]type error[/]", escape(found.type_error))
+    console.print(table, highlight=False)
+    rows = Table("operator", "calls", "supported")
+    for operator in found.operators:
+        verdict = "yes"
+        if operator.problem:
+            places = ", ".join(operator.places[:_MAX_PLACES])
+            more = ", …" if len(operator.places) > _MAX_PLACES else ""
+            verdict = f"[red]no[/]: {escape(operator.problem)} (at {places}{more})"
+        rows.add_row(escape(operator.name), str(operator.calls), verdict)
+    console.print(rows, highlight=False)
 
 
 def _times(count: int | None, ratio: float | None) -> str:

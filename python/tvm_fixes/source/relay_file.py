@@ -23,7 +23,7 @@ import tvm
 
 from .. import relay
 from ..errors import CompileError, RelayError, UsageError, summarize
-from ..frontend.relay import from_relay
+from ..frontend.relay import ProgramDescription, describe_program, from_relay
 from ..relax.constants.provenance import constants_of
 from ..runtime.manifest import describe_function
 from ..support.tensors import raw_bytes
@@ -143,3 +143,27 @@ def is_program(path: Path) -> bool:
         head = file.read(1 << 16)
     # TVM since 0.20 writes "root_index", and "type" in nodes.
     return b'"root_index"' not in head and _OLD_NODE.search(head) is not None
+
+
+def is_program_name(path: str | os.PathLike[str]) -> bool:
+    """Whether a name ends like those of Relay's text or of saved JSON."""
+    return Path(path).suffix in (*SUFFIXES, ".json")
+
+
+def describe_file(
+    path: str | os.PathLike[str], params: str | os.PathLike[str] | None = None
+) -> ProgramDescription:
+    """Describe a file of a Relay program, and a file of its parameters.
+
+    Raises
+    ------
+    RelayError
+        If a file is malformed, or there is no "main".
+    UsageError
+        If a file cannot be opened.
+    """
+    location = Path(path)
+    if not location.is_file():
+        raise UsageError(f"{location}: no such file")
+    values = None if params is None else read_params(params)
+    return describe_program(read_program(location), values, location.name)

@@ -80,6 +80,47 @@ def test_commands(files, capsys):
     assert main(["verify", str(files / "old.json"), *params]) == 0
 
 
+def test_inspection(files, capsys):
+    params = ["--params", str(files / "old.params")]
+    assert main(["inspect", str(files / "old.json"), *params]) == 0
+    shown = capsys.readouterr().out
+    assert "x: Tensor[(2, 3), float32]" in shown
+    assert "nn.relu" in shown
+    assert main(["inspect", str(files / "old.relay"), "--json", *params]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["inputs"] == {"x": "Tensor[(2, 3), float32]"}
+    assert found["parameters"] == {"w": "Tensor[(3,), float32]"}
+    assert found["parameter_bytes"] == W.nbytes
+    assert found["result"] == "Tensor[(2, 3), float32]"
+    assert [row["name"] for row in found["operators"]] == ["add", "nn.relu"]
+
+
+def test_inspection_of_what_cannot_be_translated(files, capsys):
+    (files / "bad.relay").write_text(
+        "def @main(%x: Tensor[(?, 2), float32]) {\n  %0 = foo.bar(%x, 1f);\n  nn.relu(%0)\n}"
+    )
+    assert main(["inspect", str(files / "bad.relay"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["operators"][0] == {
+        "name": "foo.bar",
+        "calls": 1,
+        "places": ["2:8"],
+        "problem": "TVM 0.19 has no such operator",
+    }
+    assert "foo.bar" in found["type_error"]
+    assert found["constant_bytes"] == 4
+    (files / "worse.relay").write_text("def @main( {")
+    for arguments, status, problem in (
+        (["worse.relay"], 1, "worse.relay: line 1, column 12"),
+        (["none.txt"], 2, "no such file"),
+        (["old.json", "--params", "none"], 2, "none: "),
+        ([".", "--params", "old.params"], 2, "only for a Relay program"),
+    ):
+        paths = [a if a.startswith("--") else str(files / a) for a in arguments]
+        assert main(["inspect", *paths]) == status
+        assert problem in capsys.readouterr().err
+
+
 def test_errors_name_the_file(files, capsys):
     (files / "bad.relay").write_text("def @main() { (1, 2 }")
     with pytest.raises(RelayError, match=r"bad\.relay: .*1:"):

@@ -21,7 +21,7 @@ from tvm import relax
 
 from ... import relay
 from ...errors import UnsupportedOperatorError, UsageError
-from .converter import converters
+from .description import unsupported
 from .translator import Translator
 
 __all__ = ["from_relay"]
@@ -71,14 +71,10 @@ def from_relay(
 
 def check_operators(mod: relay.IRModule) -> None:
     """Raise UnsupportedOperatorError that lists all operators without a converter."""
-    table = relay.operators()
     problems = []
     for name, span in relay.operator_uses(mod):
-        info = table.get(name)
-        place = f"{name} at {span}"
-        if info is not None and info.effect == "rejected":
-            problems.append(f"{place}: {info.rejection}")
-        elif (info is None or info.effect == "computes") and name not in converters():
-            problems.append(place)
+        problem = unsupported(name)
+        if problem is not None:
+            problems.append(f"{name} at {span}: {problem}")
     if problems:
         raise UnsupportedOperatorError("unsupported operators: " + "; ".join(problems))

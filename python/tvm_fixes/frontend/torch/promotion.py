@@ -20,7 +20,8 @@ Trigger
     An operation on integers with a Python float or another dtype, on a tensor of rank 0, or on a
     size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
     function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
-    ``any`` of numbers, or of no elements; ``clamp`` of integers; ``ones_like`` and similar calls with another dtype.
+    ``any`` of numbers, or of no elements; ``clamp`` of integers; ``ones_like`` and similar calls
+    with another dtype.
 Symptom
     Wrong numbers or dtypes, silently: integers times 0.5 are 0, and a quotient of integers is an
     integer; ``alpha`` is ignored.  Others are rejected, or fail at build.

@@ -30,7 +30,7 @@ def FlattenRecursion() -> Pass:
     """Return the pass that nests the calls of a loop no deeper than log n.
 
     Before, ``@f`` ends by calling itself for the next iteration, so that n iterations nest n calls.
-    After, ``@f_step`` is one iteration, ``@f_steps`` runs 2^k of them as two halves, and ``@f_loop``
-    doubles their number until the loop is done. Types must be inferred.
+    After, ``@f_step`` is one iteration, ``@f_steps`` runs 2^k of them as two halves, and
+    ``@f_loop`` doubles their number until the loop is done. Types must be inferred.
     """
     return native_pass("FlattenRecursion")

@@ -1,0 +1,160 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What a Relay program needs and holds, without a translation."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import _ffi, relay
+from ...errors import RelayError
+from ...support.tensors import nbytes_of
+from .converter import converters
+from .types import type_of
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of a program.
+
+    Attributes
+    ----------
+    name : str
+    calls : int
+        How often the text calls it.
+    places : list of str
+        The place of each call, as line and column, if the operator is unsupported.
+    problem : str
+        Why it is unsupported; empty if it is supported.
+    """
+
+    name: str
+    calls: int
+    places: list[str]
+    problem: str
+
+
+@dataclass(frozen=True)
+class ProgramDescription:
+    """What a Relay program needs and holds.
+
+    Attributes
+    ----------
+    name : str
+        The name of the file.
+    inputs, parameters : dict of str to str
+        The parameters of "main" without and with a value, and their types.
+    result : str
+        The type of the result, or "unknown".
+    functions : list of str
+        The names of the functions.
+    constant_bytes, parameter_bytes : int
+        The sizes of the constants in the program, and of the values given for parameters.
+    operators : list of Operator
+        The unsupported ones first, then by the number of calls.
+    type_error : str
+        Why types cannot be inferred; empty if they can. With an error, types are as written.
+    """
+
+    name: str
+    inputs: dict[str, str]
+    parameters: dict[str, str]
+    result: str
+    functions: list[str]
+    constant_bytes: int
+    parameter_bytes: int
+    operators: list[Operator]
+    type_error: str
+
+    def to_json(self) -> str:
+        """The description as one JSON object, indented."""
+        return json.dumps(asdict(self), indent=2)
+
+
+def unsupported(name: str) -> str | None:
+    """Why an operator cannot be translated; None if it can."""
+    info = relay.operators().get(name)
+    if info is not None and info.effect == "rejected":
+        return info.rejection
+    if (info is None or info.effect == "computes") and name not in converters():
+        return "TVM 0.19 has no such operator" if info is None else "there is no translation"
+    return None
+
+
+def describe_program(
+    mod: relay.IRModule, params: Mapping[str, np.ndarray[Any, Any]] | None = None, name: str = ""
+) -> ProgramDescription:
+    """Describe a program; unsupported operators and ill-typed programs are no errors.
+
+    Parameters
+    ----------
+    mod : relay.IRModule
+        The program.
+    params : mapping of str to numpy.ndarray, optional
+        Values of parameters of "main".
+    name : str
+        How the description calls it.
+
+    Raises
+    ------
+    RelayError
+        If there is no "main".
+    """
+    params = params or {}
+    if "main" not in mod.functions:
+        raise RelayError('the Relay module has no function "main"')
+    type_error = ""
+    try:
+        mod = relay.transform.InferType()(mod)
+    except RelayError as error:
+        type_error = error.message
+    main = mod["main"]
+    types = {
+        var.name: str(var.type_annotation if type_error else type_of(var)) for var in main.params
+    }
+    return ProgramDescription(
+        name=name,
+        inputs={key: ty for key, ty in types.items() if key not in params},
+        parameters={key: ty for key, ty in types.items() if key in params},
+        result="unknown" if type_error else str(type_of(main.body)),
+        functions=list(mod.functions),
+        constant_bytes=_constant_bytes(mod),
+        parameter_bytes=sum(value.nbytes for value in params.values()),
+        operators=_operators(mod),
+        type_error=type_error,
+    )
+
+
+def _operators(mod: relay.IRModule) -> list[Operator]:
+    places: dict[str, list[str]] = {}
+    for name, span in relay.operator_uses(mod):
+        places.setdefault(name, []).append(str(span))
+    found = []
+    for name, spans in places.items():
+        problem = unsupported(name)
+        found.append(Operator(name, len(spans), spans if problem else [], problem or ""))
+    return sorted(found, key=lambda one: (not one.problem, -one.calls, one.name))
+
+
+def _constant_bytes(mod: relay.IRModule) -> int:
+    nodes = _ffi.get("tvm_fixes.relay.PostOrder")
+    constants = {
+        node: nbytes_of(node.data.shape, str(node.data.dtype))
+        for function in mod.functions.values()
+        for node in nodes(function)
+        if isinstance(node, relay.Constant)
+    }
+    return sum(constants.values())
