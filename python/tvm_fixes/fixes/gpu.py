@@ -21,10 +21,10 @@ GPU_SCHEDULE = declare(
     summary="builds grouped convolutions, argmax and reductions over no elements for a GPU",
     symptoms={
         Symptom.ERROR: (
-            "a grouped convolution, and other reductions that threads cannot "
-            "share, do not build for a GPU"
+            "a grouped convolution, or a reduction that one block of threads cannot "
+            "compute, does not build for a GPU"
         ),
-        Symptom.WRONG: "a sum or product over no elements on a GPU is uninitialized memory",
-        Symptom.COST: ("the first product of 16-bit matrices takes a minute to compile for a GPU"),
+        Symptom.WRONG: "on a GPU, a sum or product over no elements returns uninitialized memory",
+        Symptom.COST: "the first 16-bit matrix product takes a minute to compile for a GPU",
     },
 )

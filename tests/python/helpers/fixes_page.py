@@ -41,21 +41,20 @@ _INTRODUCTION = """\
 # Fixes
 
 What goes wrong with apache-tvm 0.27.0.post1, and which fix of tvm-fixes helps. Search this page for
-the text of an error, or for an operator; "…" stands for any text, N for a digit. The errors are
-those of the smallest programs that fail on stock TVM, or with the fix off; `tvm-fixes doctor` runs
-these programs on your installation.
+the text of an error, or for an operator; "…" stands for any text, N for a digit. Each fix has a
+small program that fails without it. `tvm-fixes doctor` runs these programs on your installation.
 
-Operator attributes and code generators are fixed once you `import tvm_fixes`, importers in
-`tvm_fixes.frontend`, passes in `tvm_fixes.pipeline` and `tvm_fixes.transform`; `tvm_fixes.compile`
-uses them all. `TVM_FIXES_DISABLE=id,id` turns fixes off.
+`import tvm_fixes` is enough for fixes of operator attributes and code generators. Fixes of importers
+are in `tvm_fixes.frontend`; passes are in `tvm_fixes.pipeline` and `tvm_fixes.transform`.
+`tvm_fixes.compile` uses them all. `TVM_FIXES_DISABLE=id,id` turns fixes off.
 
 <!-- Generated: python tests/python/helpers/fixes_page.py > docs/fixes.md -->"""
 
 _HEADINGS = {
-    Symptom.CRASH: "Crashes, and memory",
+    Symptom.CRASH: "Crashes and memory",
     Symptom.ERROR: "Errors",
     Symptom.WRONG: "Wrong results without an error",
-    Symptom.COST: "Slow, or too large",
+    Symptom.COST: "Slow or too large",
 }
 
 _CRASHES = re.compile("SIG|bad_alloc")
