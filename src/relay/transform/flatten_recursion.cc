@@ -207,7 +207,8 @@ class TailRecursion {
     Expr rest = If(TupleGetItem(half, 0), half, CallNext(many, fewer, half));
     Expr both = Let(half, Call(many, half_args), rest);
     Expr is_one = Call(Op::Get("equal"), {k, Number(0)});
-    return Function(all, If(is_one, Call(step, args), both), StateType());
+    return Function(all, If(is_one, Call(step, args), both), StateType(), EmptyArray(),
+                    {{kFlattened, 1}});
   }
 
   /*! \brief Iterations until the loop is done, twice as many each time. */

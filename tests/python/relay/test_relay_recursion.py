@@ -152,7 +152,7 @@ def test_structure() -> None:
         def @f_step(%i: int32, %s: {V}, %n: int32) -> {state} {{
           if (less(%i, %n)) {{ (False, add(%i, 1), tanh(%s), %n) }} else {{ (True, %i, %s, %n) }}
         }}
-        def @f_steps(%k: int32, %i: int32, %s: {V}, %n: int32) -> {state} {{
+        def @f_steps(%k: int32, %i: int32, %s: {V}, %n: int32, flattened=1) -> {state} {{
           if (equal(%k, 0)) {{ @f_step(%i, %s, %n) }} else {{
             %0 = subtract(%k, 1);
             let %half: {state} = @f_steps(%0, %i, %s, %n);
@@ -213,6 +213,32 @@ def test_what_cannot_move_stays() -> None:
     assert list(mod.functions) == ["main"]
     result = run(from_relay(relay.parse(text)), np.array(5, "int32"), pipeline=pipeline())
     assert result == 7
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        def @even(%n: int32) -> bool { if (equal(%n, 0)) { True } else { @odd(subtract(%n, 1)) } }
+        def @odd(%n: int32) -> bool { if (equal(%n, 0)) { False } else { @even(subtract(%n, 1)) } }
+        def @main(%n: int32) { equal(@even(%n), True) }
+        """,
+        """
+        def @even(%n: int32) -> bool {
+          if (equal(%n, 0)) { True } else { logical_not(@even(subtract(%n, 1))) }
+        }
+        def @main(%n: int32) { @even(%n) }
+        """,
+    ],
+    ids=["two functions", "not last"],
+)
+def test_calls_that_nest_too_deeply_are_an_error(text: str) -> None:
+    """The virtual machine has no check; the process would crash."""
+    mod = from_relay(relay.parse(text))
+    for count in (0, 7, 800):
+        assert run(mod, np.array(count, "int32"), pipeline=pipeline()) == (count % 2 == 0)
+    with pytest.raises(RuntimeError, match="match_cast"):
+        run(mod, np.array(20_000, "int32"), pipeline=pipeline())
 
 
 def test_time_grows_linearly() -> None:

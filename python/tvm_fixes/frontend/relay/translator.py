@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from ... import relay
 from ...errors import RelayError
 from .converter import OpCall, converters
+from .recursion import check_depth, depth_param, recursive_functions
 from .types import is_first_order, relax_type, type_of
 from .values import (
     Adt,
@@ -57,6 +58,8 @@ class Translator:
         self._names: dict[str, GlobalVar] = {}
         self._queue: list[str] = []
         self._depth = 0
+        self._recursive = recursive_functions(mod)
+        self._open_calls: tirx.Expr = tirx.const(0, "int64")
 
     def run(self) -> Any:
         """Translate "main" and the functions that it calls."""
@@ -76,6 +79,8 @@ class Translator:
                 for var in function.params
                 if name != "main" or var.name not in self.params
             ]
+            if name in self._recursive:
+                params.append(depth_param())
             result = relax_type(type_of(function.body), symbolic=False)
             empty = relax.Function.create_empty(params, result, is_pure=True)
             # The builder merges equal functions, and all that have no body yet are.
@@ -95,10 +100,17 @@ class Translator:
             else:
                 params.append(relax.Var(var.name, relax_type(type_of(var), var.name)))
         free = iter(params)
+        if name in self._recursive:
+            params = [*params, depth_param()]
         builder = self.builder
         builder.begin_scope(params)
         builder._begin_binding_block()
         try:
+            self._open_calls = tirx.const(0, "int64")
+            if name in self._recursive:
+                [depth] = params[-1].ty.values
+                check_depth(builder, depth)
+                self._open_calls = depth + 1
             for var in function.params:
                 if var not in scope.values:
                     scope.values[var] = from_relax(builder, next(free), type_of(var))
@@ -211,6 +223,8 @@ class Translator:
         for value, arg, param in zip(inputs, call.args, self.mod[name.name].params, strict=True):
             value = refine(self.builder, value, type_of(param))
             arguments.append(self._as_relax(value, arg))
+        if name.name in self._recursive:
+            arguments.append(relax.ShapeExpr([self._open_calls]))
         result = self.builder.emit(relax.Call(self._request(name.name), arguments))
         return from_relax(self.builder, result, type_of(call))
 

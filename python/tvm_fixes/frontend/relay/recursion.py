@@ -1,0 +1,60 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A limit on how deep calls of recursive functions nest.
+
+The virtual machine uses the stack of the process for them, and a few thousand exhaust it.
+"""
+
+from tvm import relax, tirx
+
+from ... import _ffi, relay
+
+MAX_CALLS = 1000
+"""How many calls of recursive functions may be open at once."""
+
+
+def recursive_functions(mod: relay.IRModule) -> set[str]:
+    """Return the names of functions that reach themselves, other than loops.
+
+    What ``FlattenRecursion`` makes of a loop calls itself, too, but only a few times.
+    """
+    calls = {name: _callees(function) for name, function in mod.functions.items()}
+    for name, function in mod.functions.items():
+        if "flattened" in function.attrs:
+            calls[name].discard(name)
+    return {name for name in calls if name in _reached(calls, calls[name])}
+
+
+def _callees(function: relay.Function) -> set[str]:
+    nodes = _ffi.get("tvm_fixes.relay.PostOrder")(function)
+    return {node.name for node in nodes if isinstance(node, relay.GlobalVar)}
+
+
+def _reached(calls: dict[str, set[str]], start: set[str]) -> set[str]:
+    found, stack = set(start), list(start)
+    while stack:
+        new = calls.get(stack.pop(), set()) - found
+        found |= new
+        stack += new
+    return found
+
+
+def depth_param() -> relax.Var:
+    """Return a parameter for the number of open calls."""
+    return relax.Var("depth", relax.ShapeType([tirx.Var("depth", "int64")]))
+
+
+def check_depth(builder: relax.BlockBuilder, depth: tirx.Var) -> None:
+    """Emit the check that fails at run time if too many calls are open."""
+    excess = relax.ShapeExpr([tirx.max(depth - MAX_CALLS, tirx.const(0, "int64"))])
+    builder.match_cast(builder.emit(excess), relax.ShapeType([0]))
