@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 import tvm.testing
 
-from helpers.relay_boxes import boxes_of, check, descending, scores_of
+from helpers.relay_boxes import boxes_of, check, scores_of
 from helpers.relay_calls import Program
+from helpers.relay_numpy.vision import decoded, descending
 from tvm_fixes.errors import RelayError
 
 F32 = np.float32
@@ -61,29 +62,6 @@ def test_get_valid_counts() -> None:
     check(program, expected)
 
 
-def decoded(scores, deltas, anchors, attrs):
-    batch, classes, count = scores.shape
-    rows, counts = np.full((batch, count, 6), -1, F32), np.zeros(batch, I32)
-    for b, j in np.ndindex(batch, count):
-        kind, best = 0, F32(-1)
-        for k in range(0 if attrs["keep_background"] else 1, classes):
-            if scores[b, k, j] > best:
-                kind, best = k, scores[b, k, j]
-        if best < F32(attrs["threshold"]):
-            kind = 0
-        if not attrs["keep_background"] and kind == 0:
-            continue
-        a, d = anchors[0, j], deltas[b, 4 * j : 4 * j + 4] * np.array(attrs["variances"], F32)
-        length, middle = a[2:] - a[:2], (a[:2] + a[2:]) / 2
-        reach = np.exp(d[2:]) * length / 2
-        center = d[:2] * length + middle
-        box = np.concatenate([center - reach, center + reach])
-        box = np.clip(box, 0, 1) if attrs["clip"] else box
-        rows[b, counts[b]] = [kind - (not attrs["keep_background"]), best, *box]
-        counts[b] += 1
-    return rows, counts
-
-
 def test_multibox_transform_loc() -> None:
     program, expected = Program(), []
     rng = np.random.default_rng(3)
@@ -105,7 +83,7 @@ def test_multibox_transform_loc() -> None:
         args = [program.input(scores, ["?", classes, "?"] if case % 3 == 2 else None)]
         args += [program.input(deltas), program.input(anchors)]
         program.call("vision.multibox_transform_loc", args, **attrs)
-        expected.append(decoded(scores, deltas, anchors, attrs))
+        expected.append(decoded(attrs, scores, deltas, anchors))
     check(program, expected, rtol=1e-5, atol=1e-6)
 
 

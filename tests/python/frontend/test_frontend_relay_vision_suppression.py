@@ -18,61 +18,13 @@ import numpy as np
 import pytest
 import tvm.testing
 
-from helpers.relay_boxes import boxes_of, check, descending, overlap, scores_of
+from helpers.relay_boxes import boxes_of, check, scores_of
 from helpers.relay_calls import Program
+from helpers.relay_numpy.vision import descending, overlap, suppression
 from tvm_fixes.errors import RelayError
 
 F32 = np.float32
 I32 = np.int32
-
-
-def suppressed(data, valid, limit, threshold, attrs):
-    """The rows of one image after suppression, and where they stood."""
-    count = len(data)
-    rows, places = np.full_like(data, -1), np.full(count, -1, I32)
-    if threshold <= 0:
-        rows[:valid], places[:valid] = data[:valid], np.arange(valid)
-        return rows, places
-    score, kind, corner = attrs["score_index"], attrs["id_index"], attrs["coord_start"]
-    order = descending(data[:valid, score])
-    if 0 < attrs["top_k"] < valid:
-        order = order[: attrs["top_k"]]
-    rows[: len(order)], places[: len(order)] = data[order], order
-    found = 0
-    for j in range(valid):
-        stays = found != limit
-        if stays and rows[j, score] > 0:
-            for k in range(j):
-                if not rows[k, score] > 0 or (kind >= 0 and rows[k, kind] < 0):
-                    continue
-                if kind < 0 or attrs["force_suppress"] or rows[j, kind] == rows[k, kind]:
-                    boxes = (rows[i, corner : corner + 4] for i in (j, k))
-                    stays = stays and not overlap(*boxes) >= threshold
-            found += stays
-        if not stays:
-            rows[j], places[j] = -1, -1
-    return rows, places
-
-
-def suppression(data, valid, indices, limit, threshold, attrs):
-    batch, count, _ = data.shape
-    all_rows = np.empty_like(data)
-    result, number = np.full((batch, count), -1, I32), np.zeros((batch, 1), I32)
-    for b in range(batch):
-        rows, places = suppressed(data[b], valid[b], limit, threshold, attrs)
-        if attrs["invalid_to_bottom"]:
-            rows = rows[np.argsort(~(rows[:, 0] >= 0), kind="stable")]
-            rows[~(rows[:, 0] >= 0)] = -1
-        all_rows[b] = rows
-        if not attrs["return_indices"]:
-            continue
-        listed: list[int] = []
-        for place in places:
-            index = int(indices[b, place]) if place >= 0 else -1
-            listed += [index] * (index >= 0) + [0] * (abs(index) > count)
-        result[b, : len(listed)] = listed[:count]
-        number[b] = len(listed)
-    return (result, number) if attrs["return_indices"] else all_rows
 
 
 def test_non_max_suppression() -> None:
@@ -104,7 +56,7 @@ def test_non_max_suppression() -> None:
             arrays = (valid, indices, np.array(limit, I32), np.array(threshold, F32))
             args = [x, *map(program.input, arrays)]
             program.call("vision.non_max_suppression", args, **attrs)
-            expected.append(suppression(data, valid, indices, limit, threshold, attrs))
+            expected.append(suppression(attrs, data, valid, indices, limit, threshold))
     check(program, expected)
 
 

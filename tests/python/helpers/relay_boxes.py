@@ -29,19 +29,6 @@ def scores_of(rng: np.random.Generator, *shape: int, least: int = -2) -> np.ndar
     return (rng.integers(least, 9, shape) / 8 * rng.choice([1, 8], shape)).astype(F32)
 
 
-def descending(scores: np.ndarray) -> list[int]:
-    return sorted(range(len(scores)), key=lambda i: -scores[i])
-
-
-def overlap(a: np.ndarray, b: np.ndarray) -> np.floating:
-    """Intersection over union of boxes given by opposite corners."""
-    low = [np.minimum(x[:2], x[2:]) for x in (a, b)]
-    high = [np.maximum(x[:2], x[2:]) for x in (a, b)]
-    both = np.prod(np.maximum(np.minimum(*high) - np.maximum(*low), 0))
-    union = np.prod(high[0] - low[0]) + np.prod(high[1] - low[1]) - both
-    return both / union if union > 0 else F32(0)
-
-
 def check(program: Program, expected: list, **tolerance: float) -> None:
     """Compare results that are arrays or tuples of arrays."""
     for case, (results, references) in enumerate(zip(program.run(), expected, strict=True)):

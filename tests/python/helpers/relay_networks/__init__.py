@@ -21,7 +21,7 @@ NETWORKS: dict[str, Callable[[], tuple[Network, Expr]]] = {
     make.__name__: make
     for make in (
         *(vision.resnet, vision.vgg, vision.dcgan, vision.inception, vision.squeezenet),
-        *(vision.unet, vision.yolo_head, sequence.mlp, sequence.lstm, sequence.bert),
+        *(vision.unet, vision.ssd, vision.yolo_head, sequence.mlp, sequence.lstm, sequence.bert),
         *(sequence.attention, sequence.dynamic, quantized.mobilenet_v2),
         quantized.keyword_spotting,
     )

@@ -147,3 +147,36 @@ def yolo_head() -> tuple[Network, Expr]:
         "concatenate", [call("sigmoid", xy), wh, call("sigmoid", confidence), scores], axis=2
     )
     return net, call("reshape", joined, newshape=[1, -1])
+
+
+def ssd() -> tuple[Network, Expr]:
+    """Two scales of anchor boxes, decoded and suppressed, as from MXNet."""
+    net = Network(8)
+    x = net.input("data", (1, 3, 16, 16))
+    scores, deltas, anchors = [], [], []
+    inputs, classes, boxes = 3, 4, 3
+    for index, size in enumerate((0.3, 0.6)):
+        name = f"scale{index}"
+        x = relu(net.bias(net.conv(x, name, inputs, 8, strides=[2, 2]), name, 8))
+        inputs = 8
+        for kind, found, channels in (("class", scores, classes), ("box", deltas, 4)):
+            y = net.conv(x, f"{name}.{kind}", 8, boxes * channels)
+            y = net.bias(y, f"{name}.{kind}", boxes * channels)
+            y = call("transpose", y, axes=[0, 2, 3, 1])
+            found.append(call("nn.batch_flatten", y))
+        sizes = [size, size * 1.2]
+        anchors.append(call("vision.multibox_prior", x, sizes=sizes, ratios=[1.0, 2.0], clip=True))
+    joined = call("concatenate", scores, axis=1)
+    joined = call("reshape", joined, newshape=[0, -1, classes])
+    joined = call("nn.softmax", call("transpose", joined, axes=[0, 2, 1]), axis=1)
+    decoded = call(
+        "vision.multibox_transform_loc",
+        joined,
+        call("concatenate", deltas, axis=1),
+        call("concatenate", anchors, axis=1),
+        threshold=0.3,
+    )
+    rows, count = (relay.TupleGetItem(decoded, i) for i in range(2))
+    limit, iou = scalar(-1, "int32"), scalar(0.45)
+    attrs = {"return_indices": False, "invalid_to_bottom": True, "top_k": 50}
+    return net, call("vision.non_max_suppression", rows, count, count, limit, iou, **attrs)
