@@ -35,16 +35,25 @@ from torch import nn
 from torch.nn import functional
 
 import tvm_fixes
+from tvm_fixes import relay
 from tvm_fixes.errors import CompileError
 from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tvm_fixes.source.module_file import read_module
 
-from . import onnx_models
+from . import onnx_models, relay_models
 from .file_mutations import mutate_archive, mutate_bytes, mutate_json, mutate_message, mutate_words
 from .relax_programs import make_program
 
-FORMATS = ("onnx", "pt2", "json", "script", "manifest", "safetensors", "elf")
+FORMATS = (
+    *("onnx", "pt2", "json", "script", "manifest", "safetensors", "elf"),
+    *("relay", "relay-json", "relay-params"),
+)
+
+_RELAY = ("relay", "relay-json", "relay-params")
+
+# Relay's errors give a line and a column, or name an operator, a variable or a node.
+_PLACE = re.compile(r"\d+:\d+|%|node \d+|operator|@|the type of|: ")
 
 _SCRIPT = """\
 from tvm.script import ir as I
@@ -211,7 +220,9 @@ def run_case(seed: int) -> str | None:
 def _check_message(message: str, name: str) -> None:
     assert message.strip(), f"{name}: the message is empty"
     lines = message.splitlines()
-    assert len(lines) == 1 or "error[" in message, f"{name}: a message of {len(lines)} lines"
+    # The verifier reports all violations, and type inference all ill-typed calls, one in a line.
+    is_list = "error[" in message or (name in _RELAY and all(map(_PLACE.search, lines)))
+    assert len(lines) == 1 or is_list, f"{name}: a message of {len(lines)} lines"
     bare = message.rpartition(": ")[2]
     assert bare not in ("std::bad_alloc", "KeyError", "AttributeError"), f"{name}: {message}"
     assert message.isprintable() or len(lines) > 1, f"{name}: {message!r} is not printable"
@@ -268,6 +279,35 @@ def _write_script(rng: np.random.Generator, folder: Path) -> _Read:
         generated = make_program(rng, steps=3).mod.script()
         # The text of a module lacks its constants.
         text = text if "metadata[" in generated else generated.encode()
+    path.write_bytes(_swap_words(rng, text))
+    return lambda: _verify(path)
+
+
+def _write_relay(rng: np.random.Generator, folder: Path) -> _Read:
+    path = folder / "old.relay"
+    text = relay_models.make_program(int(rng.integers(1 << 40)))[0].astext().encode()
+    path.write_bytes(mutate_bytes(rng, text) if rng.random() < 0.3 else _swap_words(rng, text))
+    return lambda: _verify(path)
+
+
+def _write_relay_json(rng: np.random.Generator, folder: Path) -> _Read:
+    path = folder / "old.json"
+    mod, _ = relay_models.make_program(int(rng.integers(1 << 40)))
+    path.write_bytes(_mutate_text(rng, relay.save_json(mod).encode()))
+    return lambda: _verify(path)
+
+
+def _write_relay_params(rng: np.random.Generator, folder: Path) -> _Read:
+    program, params = folder / "old.relay", folder / "old.params"
+    mod, inputs = relay_models.make_program(int(rng.integers(1 << 40)))
+    program.write_text(mod.astext())
+    values = {v.name: x for v, x in zip(mod["main"].params, inputs, strict=True)}
+    params.write_bytes(mutate_bytes(rng, relay.save_params(values)))
+    return lambda: tvm_fixes.verify(read_module(program, params=params)).text()
+
+
+def _swap_words(rng: np.random.Generator, text: bytes) -> bytes:
+    """Replace a few words of a program by others of its words."""
     words = re.split(rb"(\W)", text)
     # Swapping words of different kinds mostly gives a syntax error.
     kinds = [_kind_of(word) for word in words]
@@ -277,8 +317,7 @@ def _write_script(rng: np.random.Generator, folder: Path) -> _Read:
         alike = [word for word, kind in zip(words, kinds, strict=True) if kind == kinds[at]]
         others = alike if rng.random() < 0.9 else words
         words[at] = others[rng.integers(len(others))]
-    path.write_bytes(b"".join(words))
-    return lambda: _verify(path)
+    return b"".join(words)
 
 
 def _kind_of(word: bytes) -> str:
@@ -340,4 +379,7 @@ _WRITERS: dict[str, Callable[[np.random.Generator, Path], _Read]] = {
     "manifest": _write_artifact(MANIFEST),
     "safetensors": _write_artifact(WEIGHTS),
     "elf": _write_artifact(LIBRARY),
+    "relay": _write_relay,
+    "relay-json": _write_relay_json,
+    "relay-params": _write_relay_params,
 }

@@ -110,7 +110,10 @@ def choose(block: Block) -> None:
         x = block.pick()
         condition = block.call("less", [x, partner(block, x)]) if is_number(x) else x
         y = block.pick(lambda e: broadcasts(e, condition))
-        block.call("where", [condition, y, partner(block, y)])
+        z = partner(block, y)
+        if not broadcasts(z, condition):
+            raise Impossible
+        block.call("where", [condition, y, z])
     elif kind == 1:
         x = block.pick(is_number)
         low = float(block.integer(0 if x.dtype == "uint8" else -3, 1))

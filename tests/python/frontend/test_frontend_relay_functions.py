@@ -151,6 +151,18 @@ def test_params_become_constants():
     assert [var.name for var in translate(text)["main"].params] == ["a", "w.0", "b"]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "int64", "uint8", "bool"])
+def test_params_keep_their_dtype(dtype):
+    """NumPy's default dtypes are others than Relax's."""
+    value = np.array([[0, 1, 1]], dtype)
+    mod = translate(
+        f"def @main(%w: Tensor[(1, 3), {dtype}]) {{ reshape(%w, newshape=[3]) }}", {"w": value}
+    )
+    result = run(mod)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, value[0])
+
+
 def test_shared_nodes_are_computed_once():
     mod = translate(f"def @main(%x: {T}) {{ %0 = nn.relu(%x); add(%0, %0) }}")
     assert count(mod, "nn.relu") == 1
@@ -178,6 +190,18 @@ def test_unsupported_operators_are_listed():
             {"y": X},
             UsageError,
             "parameters that main does not have: y",
+        ),
+        (
+            "def @main(%x: Tensor[(?, 2), float32]) { %x }",
+            {"x": np.zeros((3, 2), "float64")},
+            UsageError,
+            r"parameter .x.: expected .*\(\?, 2\), float32\], got .*\(3, 2\), float64\]",
+        ),
+        (
+            "def @main(%x: Tensor[(?, 2), float32]) { %x }",
+            {"x": np.zeros((2, 3), "float32")},
+            UsageError,
+            r"parameter .x.: expected .*\(\?, 2\), float32\], got .*\(2, 3\), float32\]",
         ),
         ("def @main() { fn (%x: int32) { %x } }", {}, RelayError, "type fn"),
         (

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Translates Relay modules to Relax."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from ... import relay
 from ...errors import UnsupportedOperatorError, UsageError
 from .description import unsupported
 from .translator import Translator
+from .types import type_of
 
 __all__ = ["from_relay"]
 
@@ -51,19 +53,24 @@ def from_relay(
     RelayError
         If the program is ill-typed.
     UsageError
-        If there is no "main", or a parameter is unknown.
+        If there is no "main", a parameter is unknown or has another type, or two parameters of
+        "main" have one name.
     """
     params = dict(params or {})
     if "main" not in mod.functions:
         raise UsageError('the Relay module has no function "main"')
-    names = {var.name for var in mod["main"].params}
-    unknown = sorted(set(params) - names)
+    names = Counter(var.name for var in mod["main"].params)
+    unknown = sorted(set(params) - set(names))
     if unknown:
         raise UsageError(f"parameters that main does not have: {', '.join(unknown)}")
+    repeated = [name for name, count in names.items() if count > 1]
+    if repeated:
+        raise UsageError(f"main has several parameters of one name: {', '.join(repeated)}")
     check_operators(mod)
     transform = relay.transform
     loops = [transform.LiftRecursion(), transform.InferType(), transform.FlattenRecursion()]
     mod = transform.Sequential([transform.InferType(), *loops, transform.InferType()])(mod)
+    check_params(mod["main"], params)
     translated = Translator(mod, params).run()
     passes = [relax.transform.InlinePrivateFunctions(), relax.transform.ConvertToDataflow(1)]
     return tvm.ir.transform.Sequential(passes)(translated)
@@ -78,3 +85,20 @@ def check_operators(mod: relay.IRModule) -> None:
             problems.append(f"{name} at {span}: {problem}")
     if problems:
         raise UnsupportedOperatorError("unsupported operators: " + "; ".join(problems))
+
+
+def check_params(main: relay.Function, params: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Raise UsageError if a value does not have the type of its parameter."""
+    for var in main.params:
+        if var.name not in params:
+            continue
+        value = params[var.name]
+        wanted, found = type_of(var), relay.TensorType(list(value.shape), value.dtype.name)
+        if not isinstance(wanted, relay.TensorType) or not _fits(found, wanted):
+            raise UsageError(f"parameter {var.name!r}: expected {wanted}, got {found}")
+
+
+def _fits(found: relay.TensorType, wanted: relay.TensorType) -> bool:
+    dims = zip(found.shape, wanted.shape, strict=False)
+    same = all(a == b for a, b in dims if isinstance(b, int))
+    return same and len(found.shape) == len(wanted.shape) and found.dtype == wanted.dtype

@@ -96,7 +96,8 @@ class Translator:
         params = []
         for var in function.params:
             if name == "main" and var.name in self.params:
-                scope.values[var] = relax.const(self.params[var.name])
+                value = self.params[var.name]
+                scope.values[var] = relax.const(value, value.dtype.name)
             else:
                 params.append(relax.Var(var.name, relax_type(type_of(var), var.name)))
         free = iter(params)
