@@ -13,10 +13,10 @@
 """Runs the benchmarks: ``python -m benchmarks [name …]``.
 
 ``speed`` compares compiled models with PyTorch, ONNX Runtime and TVM: see docs/performance.md.
-Each other benchmark compares implementations of one task in one process. The implementations take
+Every other benchmark compares implementations of one task in one process. The implementations take
 turns. The tables show the median and the range of the times, and the median and the quartiles of
-the ratio to the first implementation in the same turn. A benchmark may limit the ratio of a
-comparison, and fails if the ratio exceeds the limit.
+the ratio to the first implementation in the same turn. A benchmark may set a limit for the ratio,
+and fails if the ratio exceeds it.
 """
 
 import argparse
@@ -34,17 +34,17 @@ NAMES = ("speed", "conv2d", "visitor", "verifier", "runtime_checks", "index_chec
 
 
 def table(comparison: Comparison) -> Table:
-    """Return one row per way: the times in ms, and the ratio with its quartiles."""
-    columns = ("way", "median ms", "min to max ms", "ratio", "quartiles")
+    """Return one row per implementation: the times in ms, and the ratio with its quartiles."""
+    columns = ("implementation", "median ms", "min to max ms", "ratio", "quartiles")
     result = Table(*columns, title=comparison.title)
-    for way in comparison.ways:
-        low, high = min(way.seconds), max(way.seconds)
-        lower, upper = comparison.spread(way)
+    for impl in comparison.implementations:
+        low, high = min(impl.seconds), max(impl.seconds)
+        lower, upper = comparison.spread(impl)
         result.add_row(
-            way.name,
-            f"{way.median * 1e3:.3g}",
+            impl.name,
+            f"{impl.median * 1e3:.3g}",
             f"{low * 1e3:.3g} to {high * 1e3:.3g}",
-            f"{comparison.ratio(way):.4g}",
+            f"{comparison.ratio(impl):.4g}",
             f"{lower:.4g} to {upper:.4g}",
         )
     return result
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"unknown benchmark {', '.join(unknown)}; expected any of {', '.join(NAMES)}")
     console = Console()
     if not console.file.isatty():
-        console.width = 180  # a pipe has no width, and rich would cut the tables to 80 columns
+        console.width = 180  # rich would otherwise cut tables to 80 columns in a pipe
     for name in names:
         if name == "speed":
             try:

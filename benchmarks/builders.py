@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Builds the files of a case before it runs: its data, the ONNX file, and TVM's libraries.
+"""Build the files that a case needs: its data, an ONNX file, and TVM's libraries.
 
-Each builder runs in its own process, and writes files to the folder of the case.
+Each builder runs in its own process and writes its files to the folder of the case.
 """
 
 import os
@@ -27,13 +27,13 @@ from .protocol import EXPECTED, INPUTS, ONNX, Job, library
 
 
 def build_data(job: Job) -> dict[str, Any]:
-    """Write inputs and expected output; count operations and bytes.
+    """Write the inputs and the expected output, and count FLOP and bytes.
 
     Returns
     -------
     facts : dict
-        ``flops``: of the matrix products and convolutions; ``bytes``: of inputs, parameters and
-        output.
+        ``flops``: those of the matrix products and convolutions; ``bytes``: the size of inputs,
+        parameters and output.
     """
     import numpy as np
     import torch
@@ -67,7 +67,7 @@ def build_stock(job: Job) -> dict[str, Any]:
     Raises
     ------
     RuntimeError
-        If tvm-fixes is loaded, because it replaces TVM's operators.
+        If tvm-fixes is loaded, because it replaces TVM's lowerings.
     """
     import sys
 
@@ -104,7 +104,7 @@ BUILDERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "stock-library": build_stock,
     "ours-library": build_ours,
 }
-"""The builders by the names of their processes."""
+"""The builders, by the role of their worker process."""
 
 
 def _exported(job: Job) -> Any:
@@ -114,7 +114,7 @@ def _exported(job: Job) -> Any:
 
     module, inputs = CASES[job.case].make()
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch warns about its own internals
+        warnings.simplefilter("ignore")  # PyTorch warns about its own code
         return torch.export.export(module, inputs)
 
 
@@ -129,7 +129,10 @@ def _build_library(job: Job, build: Callable[[Any, Any], Any], path: Path) -> di
 
 @contextmanager
 def _cpu_time() -> Iterator[dict[str, Any]]:
-    """Measure the CPU time of this process and of the children it waits for, as ``build``."""
+    """Measure the CPU time of this process and of the children it waits for.
+
+    At the end of the block, the time is stored under the key ``build``.
+    """
 
     def spent() -> float:
         times = os.times()

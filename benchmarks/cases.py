@@ -31,8 +31,8 @@ Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 GROUPS = {
     "layers": "single layers and blocks",
     "models": "whole models",
-    "gemm": "large matrix products: share of the FMA peak",
-    "memory": "operators on large data: share of the memory bandwidth",
+    "gemm": "large matrix products: fraction of the FMA peak",
+    "memory": "operators on large data: fraction of the memory bandwidth",
 }
 
 

@@ -129,7 +129,7 @@ def _compare(layer: Layer) -> Comparison:
     for layout in ("NCHW", "NHWC", "NCHW16c"):
         if layout != "NCHW16c" or layer.cin % 16 == layer.cout % 16 == 0:
             built[f"tvm-fixes, {layout}"] = build(layer, layout, weight), layout
-    ways: dict[str, Callable[[], object]] = {"PyTorch": in_torch}
+    implementations: dict[str, Callable[[], object]] = {"PyTorch": in_torch}
     expected = in_torch().numpy()
     for name, (vm, layout) in built.items():
         argument = tvm.runtime.tensor(in_layout(data, layout))
@@ -140,10 +140,10 @@ def _compare(layer: Layer) -> Comparison:
             atol=1e-3,
             err_msg=name,
         )
-        ways[name] = functools.partial(vm["main"], argument)
+        implementations[name] = functools.partial(vm["main"], argument)
     kind = "conv_transpose2d" if layer.transposed else "conv2d"
     title = (
         f"{kind} {layer.cin} -> {layer.cout}, {layer.kernel}x{layer.kernel}, "
         f"stride {layer.stride}, {layer.extent}x{layer.extent}"
     )
-    return compare(title, ways, runs=5)
+    return compare(title, implementations, runs=5)

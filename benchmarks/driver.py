@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Measures cases: builds the files that each way needs, and lets the ways take turns."""
+"""Measures cases: builds the files that each runtime needs, and runs the runtimes in turn."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,26 +21,26 @@ from typing import Any
 from .process import Capped, Failure, Worker, Workers
 from .protocol import Job
 
-WAYS = {
+RUNTIME_NAMES = {
     "eager": "PyTorch",
     "compiled": "torch.compile",
     "ort": "ONNX Runtime",
     "stock": "TVM",
     "ours": "tvm-fixes",
 }
-"""The ways to run a case, and their names in tables."""
+"""The runtimes, and their names in tables."""
 
-LIMITS = {"fma": "FMA peak", "triad": "memory bandwidth"}
-"""The limits of the machine, measured in the same turns."""
+PEAKS = {"fma": "FMA peak", "triad": "memory bandwidth"}
+"""The machine's peaks, measured in the same turns."""
 
 NEEDS = {"ort": "onnx", "stock": "stock-library", "ours": "ours-library"}
-"""The builder that a way needs besides ``data``, which all ways need."""
+"""The builder that a runtime needs in addition to ``data``, which all runtimes need."""
 
 MAX_MEMORY = 2 << 30
 """The maximum memory in bytes that a worker may keep between cases."""
 
 REST = {"do": "rest"}
-"""The request to reply when all threads sleep, so that they do not slow down the next worker."""
+"""The request to reply once all threads sleep, so that they do not slow down the next worker."""
 
 MAX_ERROR = 1e-3
 """The maximum accepted difference from PyTorch, relative to its largest magnitude."""
@@ -53,13 +53,14 @@ class Settings:
     Attributes
     ----------
     turns : int
-        The maximum number of turns of each way.
+        The maximum number of turns of each runtime.
     turn_seconds : float
         The approximate time of a turn, in which a fast case runs several times.
     cap : float
-        The limit for a single turn, and for all turns of a way: after it, no further turn starts.
+        The time limit for one turn, and for all turns of a runtime together: once it is reached,
+        the runtime takes no further turn.
     build_cap : float
-        The limit for a build, in seconds.
+        The time limit for a build, in seconds.
     """
 
     turns: int = 15
@@ -70,7 +71,7 @@ class Settings:
 
 @dataclass
 class Entry:
-    """The result of one way in a row.
+    """The result of one runtime in a row.
 
     Attributes
     ----------
@@ -81,7 +82,8 @@ class Entry:
     turns : list of (float, float)
         CPU time and wall time of one run in seconds, turn by turn.
     facts : dict
-        Error, runs of a turn, CPU time of the build (``build``, in s), bytes of the library.
+        ``error``, ``runs`` per turn, CPU time of the build (``build``, in s), and ``size`` of the
+        library in bytes.
     """
 
     status: str = "ok"
@@ -90,7 +92,7 @@ class Entry:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, failure: Failure) -> None:
-        """Record why the way has no time."""
+        """Record why the runtime has no time."""
         self.status = "capped" if isinstance(failure, Capped) else "failed"
         self.reason, self.turns = str(failure), []
 
@@ -105,8 +107,8 @@ class Bench:
         The processes.
     settings : Settings
         The settings of the measurement.
-    ways : sequence of str
-        The ways to measure, a subset of :data:`WAYS`.
+    runtimes : sequence of str
+        The runtimes to measure, a subset of :data:`RUNTIME_NAMES`.
     target : mapping
         The configuration of TVM's target.
     scratch : Path
@@ -117,7 +119,7 @@ class Bench:
 
     workers: Workers
     settings: Settings
-    ways: Sequence[str]
+    runtimes: Sequence[str]
     target: Mapping[str, Any]
     scratch: Path
     say: Callable[[str], None] = lambda text: None
@@ -130,8 +132,8 @@ class Bench:
         Yields
         ------
         row : dict
-            ``case``, ``group``, ``threads``, ``facts`` of the case, and ``ways``: the fields of an
-            :class:`Entry` by way and limit.
+            ``case``, ``group``, ``threads``, ``facts`` of the case, and ``runtimes``: the fields of
+            an :class:`Entry` by runtime and peak.
         """
         with TemporaryDirectory(dir=self.scratch) as folder:
             everything = sorted({core for some in cores for core in some})
@@ -145,13 +147,13 @@ class Bench:
                     "group": group,
                     "threads": len(some),
                     "facts": built["data"].facts,
-                    "ways": {way: vars(entry) for way, entry in entries.items()},
+                    "runtimes": {runtime: vars(entry) for runtime, entry in entries.items()},
                 }
         self.workers.trim(MAX_MEMORY)
 
     def _build_all(self, job: Job, cores: Sequence[int]) -> dict[str, Entry]:
         built: dict[str, Entry] = {}
-        for builder in ("data", *(NEEDS[way] for way in self.ways if way in NEEDS)):
+        for builder in ("data", *(NEEDS[runtime] for runtime in self.runtimes if runtime in NEEDS)):
             self.say(f"{job.case}: build {builder}")
             entry = built[builder] = Entry()
             try:
@@ -167,13 +169,13 @@ class Bench:
         self, job: Job, cores: Sequence[int], built: Mapping[str, Entry]
     ) -> dict[str, Entry]:
         entries, ready = {}, {}
-        for way in (*self.ways, *LIMITS):
-            self.say(f"{job.case}, {job.threads} thread(s): open {way}")
-            entries[way] = self._entry_of(way, built)
-            if entries[way].status == "ok":
-                worker = self.workers.get(way, cores)
-                if self._open(worker, job, entries[way]):
-                    ready[way] = worker
+        for runtime in (*self.runtimes, *PEAKS):
+            self.say(f"{job.case}, {job.threads} thread(s): open {runtime}")
+            entries[runtime] = self._entry_of(runtime, built)
+            if entries[runtime].status == "ok":
+                worker = self.workers.get(runtime, cores)
+                if self._open(worker, job, entries[runtime]):
+                    ready[runtime] = worker
         self._take_turns(job, entries, ready)
         for worker in ready.values():
             self._close(worker)
@@ -186,16 +188,16 @@ class Bench:
         except Failure:
             worker.end()  # the next case starts a new worker
 
-    def _entry_of(self, way: str, built: Mapping[str, Entry]) -> Entry:
+    def _entry_of(self, runtime: str, built: Mapping[str, Entry]) -> Entry:
         """Return a new entry with the results of the builds."""
         entry = Entry()
-        for builder in ("data", NEEDS.get(way, "data")):
+        for builder in ("data", NEEDS.get(runtime, "data")):
             if built[builder].status != "ok":
                 entry.status = built[builder].status
                 entry.reason = f"{builder}: {built[builder].reason}"
                 return entry
-        if way in NEEDS:
-            entry.facts.update(built[NEEDS[way]].facts)
+        if runtime in NEEDS:
+            entry.facts.update(built[NEEDS[runtime]].facts)
         return entry
 
     def _open(self, worker: Worker, job: Job, entry: Entry) -> bool:
@@ -219,20 +221,20 @@ class Bench:
     def _take_turns(
         self, job: Job, entries: Mapping[str, Entry], ready: Mapping[str, Worker]
     ) -> None:
-        """Run turn by turn; every other turn is backwards, so that the predecessors change."""
+        """Run turn by turn, every other turn in reverse order, so that the predecessors change."""
         spent = dict.fromkeys(ready, 0.0)
         for turn in range(self.settings.turns):
             self.say(f"{job.case}, {job.threads} thread(s): turn {turn + 1}")
-            for way in list(ready)[:: -1 if turn % 2 else 1]:
-                entry = entries[way]
-                if entry.status != "ok" or spent[way] >= self.settings.cap:
+            for runtime in list(ready)[:: -1 if turn % 2 else 1]:
+                entry = entries[runtime]
+                if entry.status != "ok" or spent[runtime] >= self.settings.cap:
                     continue
                 runs = entry.facts["runs"]
                 try:
-                    took = ready[way].ask({"do": "run", "runs": runs}, self.settings.cap)
-                    ready[way].ask(REST, self.settings.cap)
+                    took = ready[runtime].ask({"do": "run", "runs": runs}, self.settings.cap)
+                    ready[runtime].ask(REST, self.settings.cap)
                 except Failure as failure:
                     entry.fail(failure)
                     continue
                 entry.turns.append((took["cpu"], took["wall"]))
-                spent[way] += took["wall"] * runs
+                spent[runtime] += took["wall"] * runs

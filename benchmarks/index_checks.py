@@ -84,24 +84,26 @@ def comparisons() -> list[Comparison]:
     with resolve("native"):
         with trusting_indices():
             without = _lower_lookups(
-                tvm.IRModule({"way0": _named(main, 0), "way1": _named(main, 1)})
+                tvm.IRModule({"function0": _named(main, 0), "function1": _named(main, 1)})
             )
         builder = relax.BlockBuilder(without)
-        builder.add_func(_named(main, 2), "way2")
+        builder.add_func(_named(main, 2), "function2")
         checked = CheckIndices()(builder.get())
-        count = checked["way2"].script(show_meta=False).count("(check_indices")
+        count = checked["function2"].script(show_meta=False).count("(check_indices")
         if count == 0:
             raise RuntimeError("no index is checked")
         whole = _lower_lookups(checked)
     executable = tvm.compile(whole, resolve("native"), relax_pipeline=pipeline(unsafe_indices=True))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     names = ("without bounds", "without bounds, again", f"with bounds, and {count} checks")
-    ways = {name: partial(machine[f"way{i}"], *arguments) for i, name in enumerate(names)}
-    return [compare("run a language model", ways, runs=_RUNS)]
+    implementations = {
+        name: partial(machine[f"function{i}"], *arguments) for i, name in enumerate(names)
+    }
+    return [compare("run a language model", implementations, runs=_RUNS)]
 
 
 def _named(function: relax.Function, number: int) -> relax.Function:
-    return copy_with_new_vars(function).with_attr("global_symbol", f"way{number}")
+    return copy_with_new_vars(function).with_attr("global_symbol", f"function{number}")
 
 
 def _lower_lookups(mod: tvm.IRModule) -> tvm.IRModule:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Interleaved timing of several implementations ("ways") of one task."""
+"""Interleaved timing of several implementations of one task."""
 
 import time
 from collections.abc import Callable
@@ -21,8 +21,8 @@ import numpy as np
 
 
 @dataclass
-class Way:
-    """One implementation, with the wall time of each of its runs in seconds."""
+class Implementation:
+    """An implementation, and the wall time of each of its runs in seconds."""
 
     name: str
     run: Callable[[], object]
@@ -35,42 +35,49 @@ class Way:
 
 @dataclass
 class Comparison:
-    """Ways that were measured together."""
+    """Implementations measured in the same turns."""
 
     title: str
-    ways: list[Way]
+    implementations: list[Implementation]
 
-    def ratios(self, way: Way) -> list[float]:
-        """Return the times of a way divided by those of the first way, turn by turn.
+    def ratios(self, impl: Implementation) -> list[float]:
+        """Return an implementation's times divided by those of the first one, turn by turn.
 
-        A temporary change of the machine's speed affects both times of a turn, so their ratio is
+        A temporary change in the machine's speed affects both times of a turn, so their ratio is
         more accurate than a ratio of times from different turns.
         """
-        return [t / first for t, first in zip(way.seconds, self.ways[0].seconds, strict=True)]
+        return [
+            t / first
+            for t, first in zip(impl.seconds, self.implementations[0].seconds, strict=True)
+        ]
 
-    def ratio(self, way: Way) -> float:
+    def ratio(self, impl: Implementation) -> float:
         """Return the median of :meth:`ratios`."""
-        return median(self.ratios(way))
+        return median(self.ratios(impl))
 
-    def spread(self, way: Way) -> tuple[float, float]:
+    def spread(self, impl: Implementation) -> tuple[float, float]:
         """Return the lower and the upper quartile of :meth:`ratios`."""
-        low, high = np.quantile(self.ratios(way), (0.25, 0.75))
+        low, high = np.quantile(self.ratios(impl), (0.25, 0.75))
         return float(low), float(high)
 
 
-def compare(title: str, ways: dict[str, Callable[[], object]], *, runs: int) -> Comparison:
-    """Run the ways in turn, `runs` times after one warm-up each, every other turn backwards.
+def compare(
+    title: str, implementations: dict[str, Callable[[], object]], *, runs: int
+) -> Comparison:
+    """Warm up each implementation once, then run them in turn, `runs` times.
 
-    Because the ways take turns, a change of the machine's speed affects all of them equally.
-    Because the order alternates, no way always runs after the same predecessor, whose data is in
-    the caches.
+    Because they take turns, a change in the machine's speed affects all of them equally.  Every
+    other turn is in reverse order, so that none always finds the same predecessor's data in the
+    caches.
     """
-    comparison = Comparison(title, [Way(name, run) for name, run in ways.items()])
-    for way in comparison.ways:
-        way.run()
+    comparison = Comparison(
+        title, [Implementation(name, run) for name, run in implementations.items()]
+    )
+    for impl in comparison.implementations:
+        impl.run()
     for turn in range(runs):
-        for way in comparison.ways[:: -1 if turn % 2 else 1]:
+        for impl in comparison.implementations[:: -1 if turn % 2 else 1]:
             start = time.perf_counter()
-            way.run()
-            way.seconds.append(time.perf_counter() - start)
+            impl.run()
+            impl.seconds.append(time.perf_counter() - start)
     return comparison

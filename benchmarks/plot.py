@@ -10,13 +10,13 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Plots the ratios on a logarithmic axis: one line per row, one marker per way."""
+"""Plots the ratios on a logarithmic axis: one line per row, one marker per runtime."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from . import report
-from .driver import WAYS
+from .driver import RUNTIME_NAMES
 
 _COLORS = {
     "compiled": "#9467bd",
@@ -58,24 +58,24 @@ def draw(rows: Sequence[report.Row], path: Path) -> None:
 
 def _draw_part(axis, title: str, rows: Sequence[report.Row]) -> None:
     places = range(len(rows))
-    for way, color in _COLORS.items():
-        ratios = [report.ratio(row, way) for row in rows]
+    for runtime, color in _COLORS.items():
+        ratios = [report.ratio(row, runtime) for row in rows]
         axis.plot(
             [float("nan") if value is None else value for value in ratios],
             places,
             linestyle="none",
-            marker=_MARKERS[way],
+            marker=_MARKERS[runtime],
             markersize=6,
             color=color,
-            label=WAYS[way],
+            label=RUNTIME_NAMES[runtime],
             zorder=3,
         )
-    # A cross at the right edge, outside the scale, marks a way without a time.
+    # A cross at the right edge, outside the scale, marks a runtime without a time.
     without = [
         (place, color)
         for place, row in enumerate(rows)
-        for way, color in _COLORS.items()
-        if way in row["ways"] and row["ways"][way]["status"] != "ok"
+        for runtime, color in _COLORS.items()
+        if runtime in row["runtimes"] and row["runtimes"][runtime]["status"] != "ok"
     ]
     axis.scatter(
         [0.99] * len(without),

@@ -21,9 +21,9 @@ INPUTS, EXPECTED, ONNX = "inputs.npz", "expected.npy", "model.onnx"
 """Files in the folder of a case."""
 
 
-def library(way: str) -> str:
-    """Return the file name of the TVM library that a way (``stock`` or ``ours``) runs."""
-    return f"{way}.so"
+def library(runtime: str) -> str:
+    """Return the file name of the library that a runtime (``stock`` or ``ours``) loads."""
+    return f"{runtime}.so"
 
 
 @dataclass(frozen=True)

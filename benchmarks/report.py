@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Evaluates rows: medians, ratios, shares of the machine's limits, geometric means."""
+"""Evaluates rows: medians, ratios, fractions of the machine's peaks, geometric means."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,31 +18,34 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
 
-from .driver import LIMITS, WAYS
+from .driver import PEAKS, RUNTIME_NAMES
 
 Row = Mapping[str, Any]
 
 REFERENCE = "eager"
 CPU, WALL = 0, 1
-"""The two times of a turn."""
+"""The indices of CPU time and wall time in a turn."""
 
 
 def metric(row: Row) -> int:
-    """Select CPU time, which other processes disturb least, for one thread; else wall time."""
+    """Return CPU, the time that other processes disturb least, for one thread; else WALL."""
     return CPU if row["threads"] == 1 else WALL
 
 
-def time_of(row: Row, way: str, which: int | None = None) -> float | None:
-    """Return the median time of a run in seconds, or None without a measurement."""
-    entry = row["ways"].get(way)
+def time_of(row: Row, runtime: str, which: int | None = None) -> float | None:
+    """Return the median time of a run in seconds, or None if it was not measured."""
+    entry = row["runtimes"].get(runtime)
     if entry is None or entry["status"] != "ok":
         return None
     return median(turn[metric(row) if which is None else which] for turn in entry["turns"])
 
 
-def ratio(row: Row, way: str, to: str = REFERENCE) -> float | None:
-    """Return the median ratio of two ways' times in the same turn, or None if one is missing."""
-    entries = [row["ways"].get(name) for name in (way, to)]
+def ratio(row: Row, runtime: str, to: str = REFERENCE) -> float | None:
+    """Return the median ratio of two runtimes' times in the same turn.
+
+    The result is None if either was not measured.
+    """
+    entries = [row["runtimes"].get(name) for name in (runtime, to)]
     if any(entry is None or entry["status"] != "ok" for entry in entries):
         return None
     which = metric(row)
@@ -50,25 +53,25 @@ def ratio(row: Row, way: str, to: str = REFERENCE) -> float | None:
     return median(mine[which] / other[which] for mine, other in pairs)
 
 
-def limit_of(row: Row, limit: str) -> float | None:
-    """Return a limit of the machine, measured in the turns of the row, in FLOP/s or bytes/s."""
-    seconds = time_of(row, limit)
-    return None if seconds is None else row["ways"][limit]["facts"]["amount"] / seconds
+def peak(row: Row, name: str) -> float | None:
+    """Return the machine's peak (FLOP/s or bytes/s), measured in the same turns as the row."""
+    seconds = time_of(row, name)
+    return None if seconds is None else row["runtimes"][name]["facts"]["amount"] / seconds
 
 
-def share(row: Row, way: str) -> float | None:
-    """Return the share of the machine's limit that a way reaches, or None without a limit.
+def peak_fraction(row: Row, runtime: str) -> float | None:
+    """Return the fraction of the machine's peak that a runtime reaches, or None.
 
-    The limit is the FMA peak for cases with matrix products or convolutions, and the memory
-    bandwidth for the group ``memory``.
+    The peak is the FMA peak for cases with matrix products or convolutions, and the memory
+    bandwidth for the group ``memory``; other cases have none.
     """
     if row["facts"].get("flops"):
-        amount, limit = row["facts"]["flops"], "fma"
+        amount, name = row["facts"]["flops"], "fma"
     elif row["group"] == "memory" and "bytes" in row["facts"]:
-        amount, limit = row["facts"]["bytes"], "triad"
+        amount, name = row["facts"]["bytes"], "triad"
     else:
         return None
-    seconds, rate = time_of(row, way), limit_of(row, limit)
+    seconds, rate = time_of(row, runtime), peak(row, name)
     return None if seconds is None or rate is None else amount / seconds / rate
 
 
@@ -79,11 +82,11 @@ class Mean:
     Attributes
     ----------
     value : float or None
-        The mean; None without ratios.
+        The mean; None if there are no ratios.
     rows : int
         The number of ratios.
     left_out : dict of str to int
-        The number of rows with another status than ``ok``, by status.
+        The number of rows whose status is not ``ok``, by status.
     """
 
     value: float | None
@@ -91,10 +94,10 @@ class Mean:
     left_out: dict[str, int]
 
 
-def mean(rows: Sequence[Row], way: str, of: Callable[[Row, str], float | None] = ratio) -> Mean:
-    """Return the geometric mean of a ratio over the rows that have one."""
-    ratios = [found for row in rows if (found := of(row, way)) is not None]
-    entries = (row["ways"][way] for row in rows if way in row["ways"])
+def mean(rows: Sequence[Row], runtime: str, of: Callable[[Row, str], float | None] = ratio) -> Mean:
+    """Return the geometric mean of a ratio over the rows that have it."""
+    ratios = [found for row in rows if (found := of(row, runtime)) is not None]
+    entries = (row["runtimes"][runtime] for row in rows if runtime in row["runtimes"])
     left_out = Counter(entry["status"] for entry in entries if entry["status"] != "ok")
     return Mean(geometric_mean(ratios) if ratios else None, len(ratios), dict(left_out))
 
@@ -104,21 +107,25 @@ def build_ratios(rows: Sequence[Row]) -> list[float]:
     found = {}
     for row in rows:
         times = [
-            row["ways"].get(way, {}).get("facts", {}).get("build") for way in ("ours", "stock")
+            row["runtimes"].get(runtime, {}).get("facts", {}).get("build")
+            for runtime in ("ours", "stock")
         ]
         if None not in times:
             found[row["case"]] = times[0] / times[1]
     return list(found.values())
 
 
-def to_better(row: Row, way: str) -> float | None:
-    """Return the ratio to the faster of PyTorch and ONNX Runtime, or None without one."""
-    ratios = [found for to in ("eager", "ort") if (found := ratio(row, way, to)) is not None]
+def ratio_to_faster(row: Row, runtime: str) -> float | None:
+    """Return the ratio to the faster of PyTorch and ONNX Runtime.
+
+    The result is None if neither was measured.
+    """
+    ratios = [found for to in ("eager", "ort") if (found := ratio(row, runtime, to)) is not None]
     return max(ratios, default=None)
 
 
 def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the rows of each group and number of threads, with a title."""
+    """Yield a title and the rows of each group and thread count."""
     for threads in sorted({row["threads"] for row in rows}):
         for group in dict.fromkeys(row["group"] for row in rows):
             chosen = [r for r in rows if (r["group"], r["threads"]) == (group, threads)]
@@ -127,52 +134,56 @@ def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
                 yield f"{group}, {threads_text(threads)}: {times}", chosen
 
 
-def ways_of(rows: Sequence[Row]) -> list[str]:
-    """Return the ways that occur in these rows."""
-    return [way for way in WAYS if any(way in row["ways"] for row in rows)]
+def runtimes_of(rows: Sequence[Row]) -> list[str]:
+    """Return the runtimes in these rows, in the order of :data:`.RUNTIME_NAMES`."""
+    return [name for name in RUNTIME_NAMES if any(name in row["runtimes"] for row in rows)]
 
 
 def threads_text(count: int) -> str:
-    """Format a number of threads as a number of cores, because each thread has its own core."""
+    """Format a thread count as a number of cores, because each thread has its own core."""
     return "one core" if count == 1 else f"{count} cores"
 
 
 def summary(rows: Sequence[Row], identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the measurement's identity and results as plain values.
+    """Return the identity and the results of a run as plain values.
 
     Returns
     -------
     summary : dict
-        ``how``: the identity; ``rows``: for each row and way, the status, the medians ``cpu`` and
-        ``wall`` (s), ``ratio`` and ``share``; ``means``: for each part and way.
+        ``identity``: that of the run; ``rows``: for each row, ``peaks``, and for each runtime the
+        status, the medians ``cpu`` and ``wall`` (s), ``ratio``, ``ratio_to_faster`` and
+        ``peak_fraction``; ``means``: the geometric mean for each runtime in each (group, thread
+        count).
     """
     return {
-        "how": dict(identity),
+        "identity": dict(identity),
         "rows": [
             {
                 "case": row["case"],
                 "threads": row["threads"],
-                "limits": {limit: limit_of(row, limit) for limit in LIMITS},
-                "ways": {way: _summary(row, way) for way in row["ways"] if way in WAYS},
+                "peaks": {name: peak(row, name) for name in PEAKS},
+                "runtimes": {
+                    name: _summary(row, name) for name in row["runtimes"] if name in RUNTIME_NAMES
+                },
             }
             for row in rows
         ],
         "means": {
-            title: {way: vars(mean(chosen, way)) for way in ways_of(chosen)}
+            title: {runtime: vars(mean(chosen, runtime)) for runtime in runtimes_of(chosen)}
             for title, chosen in parts(rows)
         },
     }
 
 
-def _summary(row: Row, way: str) -> dict[str, Any]:
-    entry = row["ways"][way]
+def _summary(row: Row, runtime: str) -> dict[str, Any]:
+    entry = row["runtimes"][runtime]
     return {
         "status": entry["status"],
         "reason": entry["reason"],
-        "cpu": time_of(row, way, CPU),
-        "wall": time_of(row, way, WALL),
-        "ratio": ratio(row, way),
-        "ratio_to_better": to_better(row, way),
-        "share": share(row, way),
+        "cpu": time_of(row, runtime, CPU),
+        "wall": time_of(row, runtime, WALL),
+        "ratio": ratio(row, runtime),
+        "ratio_to_faster": ratio_to_faster(row, runtime),
+        "peak_fraction": peak_fraction(row, runtime),
         **entry["facts"],
     }

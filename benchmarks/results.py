@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The rows of a run on disk, which a later run with the same identity continues."""
+"""Stores the rows of a run on disk, so that a later run with the same identity can resume it."""
 
 import hashlib
 import json
@@ -24,13 +24,13 @@ from tvm_fixes.errors import UsageError
 
 _ROOT = Path(__file__).parents[1]
 _SOURCES = ("python/tvm_fixes/**/*.py", "build/libtvm_fixes.so", "benchmarks/*.py")
-# These modules only show results, so a change of them does not invalidate rows.
+# These modules only display results, so changing them does not invalidate rows.
 _DISPLAY_ONLY = ("report.py", "tables.py", "plot.py", "speed.py", "__main__.py", "results.py")
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnxruntime", "torch", "transformers")
 
 
 def identity(settings: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that a measurement depends on: settings, target, machine, versions, sources."""
+    """Return everything a measurement depends on: settings, target, machine, versions, sources."""
     return {
         "settings": dict(settings),
         "target": dict(target),
@@ -50,53 +50,53 @@ def key(identity: Mapping[str, Any]) -> str:
 class Store:
     """A file of rows, one JSON object per line, each with the key of its identity.
 
-    A line ``{"key": …, "how": …}`` precedes the first row of a key.
+    A line ``{"key": …, "run_identity": …}`` precedes the first row with that key.
 
     Parameters
     ----------
     path : Path
         The file.
-    how : mapping, optional
-        The :func:`identity` of this run; by default that of the last row in the file.  Rows with
-        another identity are kept, but ignored.
+    run_identity : mapping, optional
+        The :func:`identity` of this run; by default, that of the last row in the file.  Rows with
+        another identity are kept but ignored.
 
     Raises
     ------
     UsageError
-        If `how` is missing, and the file has no row.
+        If `run_identity` is not given and the file has no rows.
     """
 
-    def __init__(self, path: Path, how: Mapping[str, Any] | None = None):
+    def __init__(self, path: Path, run_identity: Mapping[str, Any] | None = None):
         lines = [json.loads(line) for line in _whole_lines(path)]
-        known = {line["key"]: line["how"] for line in lines if "how" in line}
-        if how is None:
-            if not lines:
+        known = {line["key"]: line["run_identity"] for line in lines if "run_identity" in line}
+        if run_identity is None:
+            if not known:
                 raise UsageError(f"{path}: no results found; run without --report first")
-            how = known[lines[-1]["key"]]
-        self.how = dict(how)
-        self._path, self._key = path, key(how)
+            run_identity = known[lines[-1]["key"]]
+        self.run_identity = dict(run_identity)
+        self._path, self._key = path, key(run_identity)
         self._is_known = self._key in known
         rows = [line for line in lines if "case" in line]
         self.rows = [row for row in rows if row["key"] == self._key]
         self.others = len(rows) - len(self.rows)
 
     def has(self, case: str, threads: int) -> bool:
-        """Whether the file has a row of this case with this number of threads."""
+        """Whether the file has a row for this case and number of threads."""
         return any((row["case"], row["threads"]) == (case, threads) for row in self.rows)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row, also to the file."""
+        """Append a row in memory and to the file."""
         line = json.dumps({"key": self._key, **row})
         with self._path.open("a") as file:
             if not self._is_known:
-                file.write(json.dumps({"key": self._key, "how": self.how}) + "\n")
+                file.write(json.dumps({"key": self._key, "run_identity": self.run_identity}) + "\n")
                 self._is_known = True
             file.write(line + "\n")
         self.rows.append(json.loads(line))
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """Return the complete lines of a file; remove a last line that an interrupted run cut off."""
+    """Return the complete lines; remove a partial last line left by an interrupted run."""
     if not path.exists():
         return []
     text = path.read_text()

@@ -118,13 +118,15 @@ def comparisons() -> list[Comparison]:
         }
         executable = _one_executable(list(functions.values()))
         machine, argument = relax.VirtualMachine(executable, tvm.cpu()), tvm.runtime.tensor(x)
-        ways = {name: partial(machine[f"way{i}"], argument) for i, name in enumerate(functions)}
-        found.append(compare(f"run {name}", ways, runs=_RUNS))
+        implementations = {
+            name: partial(machine[f"function{i}"], argument) for i, name in enumerate(functions)
+        }
+        found.append(compare(f"run {name}", implementations, runs=_RUNS))
     return found
 
 
 def _one_executable(functions: list[relax.Function]) -> relax.VMExecutable:
-    named = {f"way{i}": function for i, function in enumerate(functions)}
+    named = {f"function{i}": function for i, function in enumerate(functions)}
     mod = tvm.IRModule(
         {name: copy_with_new_vars(f).with_attr("global_symbol", name) for name, f in named.items()}
     )
@@ -139,7 +141,7 @@ def check(comparison: Comparison) -> None:
     RuntimeError
         If a run with checks exceeds one without checks by more than :data:`MAX_COST`.
     """
-    checked = comparison.ways[-1]
+    checked = comparison.implementations[-1]
     cost = comparison.ratio(checked) - 1
     if cost > MAX_COST:
         raise RuntimeError(f"{comparison.title}: checks take {cost:.1%}, more than {MAX_COST:.0%}")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The ways to run a case. Each loads only its own libraries."""
+"""The runtimes. Each loads only its own libraries."""
 
 import gc
 import os
@@ -19,17 +19,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from . import limits
+from . import peaks
 from .protocol import EXPECTED, INPUTS, ONNX, Job, library
 
 
 class Runtime(Protocol):
-    """One way to run cases, in its own process.
+    """Runs cases, in its own process.
 
     Attributes
     ----------
     facts : dict
-        Results besides the time, available after a case was opened.
+        Results besides the time, available once a case is open.
     """
 
     facts: dict[str, Any]
@@ -52,7 +52,7 @@ class Runtime(Protocol):
 
 
 class _FileRuntime:
-    """A way that reads the files of the case, and keeps nothing between cases."""
+    """A runtime that reads the files of the case, and keeps nothing between cases."""
 
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
@@ -134,9 +134,9 @@ class OnnxRuntime(_FileRuntime):
 class Library(_FileRuntime):
     """A TVM library in TVM's virtual machine."""
 
-    def __init__(self, way: str):
+    def __init__(self, runtime: str):
         super().__init__()
-        self._file = library(way)
+        self._file = library(runtime)
 
     def open(self, job: Job) -> Callable[[], Any]:
         import tvm
@@ -151,12 +151,12 @@ class Library(_FileRuntime):
         return output.numpy()
 
 
-class Limit:
-    """A kernel that reaches a limit of the machine; the same in every case."""
+class Peak:
+    """A kernel that reaches one of the machine's peaks; the same for every case."""
 
-    def __init__(self, make: Callable[[Job], limits.Kernel]):
+    def __init__(self, make: Callable[[Job], peaks.Kernel]):
         self._make = make
-        self._kernel: limits.Kernel | None = None
+        self._kernel: peaks.Kernel | None = None
         self.facts: dict[str, Any] = {}
 
     def open(self, job: Job) -> Callable[[], Any]:
@@ -185,7 +185,7 @@ RUNTIMES: dict[str, Callable[[], Runtime]] = {
     "ort": OnnxRuntime,
     "stock": lambda: Library("stock"),
     "ours": lambda: Library("ours"),
-    "fma": lambda: Limit(limits.fused_multiply_add),
-    "triad": lambda: Limit(limits.triad),
+    "fma": lambda: Peak(peaks.fused_multiply_add),
+    "triad": lambda: Peak(peaks.triad),
 }
-"""The ways by name; the last two are the limits of the machine."""
+"""The runtimes by name; the last two measure the machine's peaks."""

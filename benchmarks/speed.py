@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The speed of compiled models against PyTorch, ONNX Runtime and TVM: ``make bench``."""
+"""Compares the speed of compiled models with PyTorch, ONNX Runtime and TVM: ``make bench``."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ from tvm_fixes.errors import UsageError
 
 from . import plot, report, tables
 from .cases import CASES, GROUPS, Case
-from .driver import WAYS, Bench, Settings
+from .driver import RUNTIME_NAMES, Bench, Settings
 from .process import Workers
 from .results import Store, identity
 
@@ -41,21 +41,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quick", action="store_true", help="only layers, one core, few turns")
     group.add_argument("--out", type=Path, help=f"folder for the results (default: {_OUT})")
     group.add_argument(
-        "--fresh", action="store_true", help="discard earlier results instead of continuing them"
+        "--fresh", action="store_true", help="discard earlier results instead of resuming"
     )
-    group.add_argument("--report", action="store_true", help="show the last run, measure nothing")
+    group.add_argument("--report", action="store_true", help="show the last run without measuring")
     group.add_argument("--cases", metavar="TEXT", default="", help="only cases with TEXT in a name")
     group.add_argument("--groups", nargs="+", choices=list(GROUPS), help="only these groups")
     group.add_argument(
-        "--ways", nargs="+", choices=list(WAYS), default=list(WAYS), help="only these ways"
+        "--runtimes",
+        nargs="+",
+        choices=list(RUNTIME_NAMES),
+        default=list(RUNTIME_NAMES),
+        help="only these runtimes",
     )
     group.add_argument(
         "--threads",
         choices=("one", "all", "both"),
         help="number of threads (default: both one and all)",
     )
-    group.add_argument("--turns", type=int, help="turns of each way (default: 15)")
-    group.add_argument("--cap", type=float, help="time limit in s per way and case (default: 60)")
+    group.add_argument("--turns", type=int, help="turns of each runtime (default: 15)")
+    group.add_argument(
+        "--cap", type=float, help="time limit in s per runtime and case (default: 60)"
+    )
 
 
 def main(arguments: argparse.Namespace, console: Console) -> None:
@@ -70,12 +76,12 @@ def main(arguments: argparse.Namespace, console: Console) -> None:
         store = Store(path)
     else:
         target = _native_target()
-        store = Store(path, identity({**asdict(settings), "ways": arguments.ways}, target))
+        store = Store(path, identity({**asdict(settings), "runtimes": arguments.runtimes}, target))
     if store.others:
         console.print(f"ignored {store.others} rows in {path} with other settings or sources")
     if not arguments.report:
         _measure(arguments, settings, store, out, target, console)
-    _show(store.rows, store.how, out, console)
+    _show(store.rows, store.run_identity, out, console)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -121,7 +127,7 @@ def _measure(
     shutil.rmtree(scratch, ignore_errors=True)  # a killed run leaves it
     scratch.mkdir()
     with Workers(out / "logs") as workers, console.status("") as status:
-        bench = Bench(workers, settings, arguments.ways, target, scratch, status.update)
+        bench = Bench(workers, settings, arguments.runtimes, target, scratch, status.update)
         for number, case in enumerate(cases, 1):
             missing = [some for some in cores if not store.has(case.name, len(some))]
             if len(missing) < len(cores):
@@ -137,24 +143,28 @@ def _measure(
 
 def _line(row: report.Row) -> str:
     """Format a row for the progress output."""
-    ways = (
-        f"{WAYS[way]} {tables.number(report.ratio(row, way)) or tables.status(row, way)}"
-        for way in row["ways"]
-        if way in WAYS and way != report.REFERENCE
+    ratios = (
+        f"{text} {tables.number(report.ratio(row, name)) or tables.status(row, name)}"
+        for name, text in RUNTIME_NAMES.items()
+        if name in row["runtimes"] and name != report.REFERENCE
     )
     seconds = report.time_of(row, report.REFERENCE)
     base = "no time" if seconds is None else f"{seconds * 1e3:.3g} ms"
-    return f"{row['case']}, {row['threads']} thread(s): PyTorch {base}; " + ", ".join(ways)
+    return f"{row['case']}, {row['threads']} thread(s): PyTorch {base}; " + ", ".join(ratios)
 
 
-def _show(rows: Sequence[report.Row], how: dict[str, Any], out: Path, console: Console) -> None:
+def _show(
+    rows: Sequence[report.Row], run_identity: dict[str, Any], out: Path, console: Console
+) -> None:
     for table in tables.tables(rows):
         console.print(table)
-    for line in (*tables.limits(rows), *tables.remarks(rows)):
+    for line in (*tables.peaks(rows), *tables.remarks(rows)):
         console.print(line, markup=False, highlight=False)
-    text = describe(how)
+    text = describe(run_identity)
     console.print(text, markup=False)
-    (out / "summary.json").write_text(json.dumps(report.summary(rows, how), indent=1) + "\n")
+    (out / "summary.json").write_text(
+        json.dumps(report.summary(rows, run_identity), indent=1) + "\n"
+    )
     (out / "summary.md").write_text(tables.markdown(rows, text))
     written = [out / "results.jsonl", out / "summary.json", out / "summary.md"]
     if rows:
@@ -166,17 +176,18 @@ def _show(rows: Sequence[report.Row], how: dict[str, Any], out: Path, console: C
     console.print("Written: " + ", ".join(map(str, written)), markup=False)
 
 
-def describe(how: dict[str, Any]) -> str:
+def describe(run_identity: dict[str, Any]) -> str:
     """Return a paragraph about how the results were measured."""
-    settings, versions = how["settings"], how["versions"]
+    settings, versions = run_identity["settings"], run_identity["versions"]
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    mcpu = run_identity["target"].get("mcpu", "generic")
     return (
-        f"Measured on {how['cpu']} (TVM's target: {how['target'].get('mcpu', 'generic')}) with "
-        f"{named}. Each way runs in its own process; the processes take {settings['turns']} turns "
-        f"of about {settings['turn_seconds'] * 1e3:g} ms, every other turn in reverse order. On "
-        "one core, the process is pinned to it, and times are CPU times; on several cores, each "
-        "thread is pinned to a core, and times are wall times. A ratio is the median over the "
-        "turns of a way's time divided by PyTorch's time in the same turn. A way without a result "
-        f"within {settings['cap']:g} s is capped, and excluded from the means. Every output was "
-        "compared with PyTorch's."
+        f"Measured on {run_identity['cpu']} (TVM's target: {mcpu}) with {named}. "
+        f"Each runtime has its own process; the processes take {settings['turns']} turns of about "
+        f"{settings['turn_seconds'] * 1e3:g} ms, every other turn in reverse order. On one core, "
+        "the process is pinned to it, and times are CPU times; on several cores, each thread is "
+        "pinned to a core, and times are wall times. A ratio is a runtime's time divided by "
+        "PyTorch's in the same turn; the tables show the median over the turns. A runtime without "
+        f"a result within {settings['cap']:g} s is capped and excluded from the means. Every "
+        "output was compared with PyTorch's."
     )

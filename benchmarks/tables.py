@@ -19,7 +19,7 @@ from rich import box
 from rich.table import Table
 
 from . import report
-from .driver import LIMITS, WAYS
+from .driver import PEAKS, RUNTIME_NAMES
 from .report import REFERENCE, Row
 
 OURS = "ours"
@@ -30,35 +30,39 @@ BEHIND = 1.3
 
 def header(rows: Sequence[Row]) -> list[str]:
     """Return the column headers of :func:`cells`."""
-    ways, name = report.ways_of(rows), WAYS[OURS]
-    heads = ["case", f"{WAYS[REFERENCE]}\nms"]
-    heads += [f"{WAYS[way]}\nratio" for way in ways if way != REFERENCE]
-    heads += [f"{name}\nto the better"] if OURS in ways else []
-    if _has_shares(rows):
-        heads += [f"{WAYS[way]}\n% of limit" for way in ways]
+    runtimes, name = report.runtimes_of(rows), RUNTIME_NAMES[OURS]
+    heads = ["case", f"{RUNTIME_NAMES[REFERENCE]}\nms"]
+    heads += [f"{RUNTIME_NAMES[runtime]}\nratio" for runtime in runtimes if runtime != REFERENCE]
+    heads += [f"{name}\nto the faster"] if OURS in runtimes else []
+    if _has_peaks(rows):
+        heads += [f"{RUNTIME_NAMES[runtime]}\n% of peak" for runtime in runtimes]
     return heads
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """Return one line per row, and one with the geometric means."""
-    ways = report.ways_of(rows)
-    others = [way for way in ways if way != REFERENCE]
+    """Return the cells of each row, and of a last line with the geometric means."""
+    runtimes = report.runtimes_of(rows)
+    others = [runtime for runtime in runtimes if runtime != REFERENCE]
     lines = []
     for row in rows:
         milliseconds = number(report.time_of(row, REFERENCE), 1e3)
         line = [row["case"], milliseconds or status(row, REFERENCE)]
-        line += [number(report.ratio(row, way)) or status(row, way) for way in others]
-        line += [number(report.to_better(row, OURS)) or "-"] if OURS in ways else []
-        if _has_shares(rows):
-            line += [number(report.share(row, way), 100) or "-" for way in ways]
+        line += [number(report.ratio(row, runtime)) or status(row, runtime) for runtime in others]
+        line += [number(report.ratio_to_faster(row, OURS)) or "-"] if OURS in runtimes else []
+        if _has_peaks(rows):
+            line += [number(report.peak_fraction(row, runtime), 100) or "-" for runtime in runtimes]
         lines.append(line)
-    last = ["geometric mean", "", *(_describe(report.mean(rows, way)) for way in others)]
-    last += [_describe(report.mean(rows, OURS, report.to_better))] if OURS in ways else []
+    last = ["geometric mean", "", *(_describe(report.mean(rows, runtime)) for runtime in others)]
+    last += [_describe(report.mean(rows, OURS, report.ratio_to_faster))] if OURS in runtimes else []
     return [*lines, last + [""] * (len(header(rows)) - len(last))]
 
 
-def _has_shares(rows: Sequence[Row]) -> bool:
-    return any(report.share(row, way) is not None for row in rows for way in report.ways_of(rows))
+def _has_peaks(rows: Sequence[Row]) -> bool:
+    return any(
+        report.peak_fraction(row, runtime) is not None
+        for row in rows
+        for runtime in report.runtimes_of(rows)
+    )
 
 
 def number(value: float | None, factor: float = 1.0) -> str:
@@ -66,9 +70,9 @@ def number(value: float | None, factor: float = 1.0) -> str:
     return "" if value is None else f"{value * factor:.3g}"
 
 
-def status(row: Row, way: str) -> str:
-    """Return why a way has no time or ratio in a row."""
-    entry = row["ways"].get(way)
+def status(row: Row, runtime: str) -> str:
+    """Return why a runtime has no time or ratio in a row."""
+    entry = row["runtimes"].get(runtime)
     if entry is None:
         return "-"
     return "no pair" if entry["status"] == "ok" else entry["status"]
@@ -85,16 +89,16 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def limits(rows: Sequence[Row]) -> list[str]:
-    """Return a sentence for each limit of the machine: its median over the rows."""
+def peaks(rows: Sequence[Row]) -> list[str]:
+    """Return a sentence for each of the machine's peaks: its median over the rows."""
     sentences = []
     for threads in sorted({row["threads"] for row in rows}):
-        for limit, unit in (("fma", "GFLOP/s"), ("triad", "GB/s")):
-            chosen = (report.limit_of(row, limit) for row in rows if row["threads"] == threads)
+        for name, unit in (("fma", "GFLOP/s"), ("triad", "GB/s")):
+            chosen = (report.peak(row, name) for row in rows if row["threads"] == threads)
             found = [value for value in chosen if value is not None]
             if found:
                 low, high = min(found) / 1e9, max(found) / 1e9
-                where = f"{LIMITS[limit]}, {report.threads_text(threads)}"
+                where = f"{PEAKS[name]}, {report.threads_text(threads)}"
                 sentences.append(
                     f"{where}: {median(found) / 1e9:.3g} {unit} ({low:.3g} to {high:.3g} "
                     f"over {_count(len(found), 'row')})"
@@ -112,15 +116,15 @@ def remarks(rows: Sequence[Row]) -> list[str]:
             f"({_count(len(builds), 'case')})"
         )
     for row in rows:
-        if (found := report.to_better(row, OURS)) is not None and found > BEHIND:
+        if (found := report.ratio_to_faster(row, OURS)) is not None and found > BEHIND:
             sentences.append(
                 f"{_row_name(row)}: tvm-fixes takes {found:.3g} times as long as the faster of "
                 "PyTorch and ONNX Runtime"
             )
     for row in rows:
-        for way, entry in row["ways"].items():
+        for runtime, entry in row["runtimes"].items():
             if entry["status"] != "ok":
-                name = (WAYS | LIMITS)[way]
+                name = (RUNTIME_NAMES | PEAKS)[runtime]
                 sentences.append(f"{_row_name(row)}: {name} {entry['status']}: {entry['reason']}")
     return sentences
 
@@ -142,9 +146,9 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     return made
 
 
-def markdown(rows: Sequence[Row], how: str) -> str:
-    """Return the tables and the remarks as Markdown."""
-    text = [how, "", *(f"- {line}" for line in limits(rows))]
+def markdown(rows: Sequence[Row], description: str) -> str:
+    """Return the description, the tables and the remarks as Markdown."""
+    text = [description, "", *(f"- {line}" for line in peaks(rows))]
     for title, chosen in report.parts(rows):
         heads = [head.replace("\n", " ") for head in header(chosen)]
         text += ["", f"### {title}", "", _line(heads), _line(["---"] + ["---:"] * (len(heads) - 1))]

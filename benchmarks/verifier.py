@@ -79,16 +79,16 @@ def comparisons(length: int = BINDINGS) -> list[Comparison]:
         mod, shorter = chain(kind, length), chain(kind, length // GROWTH)
         if native(mod) or not relax.analysis.check_well_formed(mod):
             raise RuntimeError(f"the {kind} chain is rejected")
-        ways = {
+        implementations = {
             "relax.analysis.well_formed": lambda mod=mod: relax.analysis.well_formed(mod),
             "verify": lambda mod=mod: native(mod),
         }
-        found.append(compare(f"verify {length:,} bindings, {kind}", ways, runs=9))
-        ways = {
+        found.append(compare(f"verify {length:,} bindings, {kind}", implementations, runs=9))
+        implementations = {
             f"verify {size:,}": lambda mod=mod: native(mod)
             for size, mod in ((length // GROWTH, shorter), (length, mod))
         }
-        found.append(compare(f"growth of verify, {kind}", ways, runs=9))
+        found.append(compare(f"growth of verify, {kind}", implementations, runs=9))
     return found
 
 
@@ -98,10 +98,10 @@ def check(comparison: Comparison) -> None:
     Raises
     ------
     RuntimeError
-        If the second way takes more than :data:`MAX_SHARE` of the first's time, or, in a
-        comparison of two lengths, more than :data:`MAX_GROWTH` times the first's time.
+        If the second implementation takes more than :data:`MAX_SHARE` of the first one's time, or,
+        in a comparison of two lengths, more than :data:`MAX_GROWTH` times the first one's time.
     """
-    first, second = comparison.ways
+    first, second = comparison.implementations
     limit = MAX_GROWTH if comparison.title.startswith("growth") else MAX_SHARE
     ratio = comparison.ratio(second)
     if ratio > limit:

@@ -69,8 +69,8 @@ def comparisons(length: int = BINDINGS) -> list[Comparison]:
     counts = {str(name): int(count) for name, count in native(function).items()}
     if counts != in_python():
         raise RuntimeError(f"the visitors disagree: {counts} and {in_python()}")
-    ways = {"relax.PyExprVisitor": in_python, "native visitor": lambda: native(function)}
-    return [compare(f"visit {length:,} bindings", ways, runs=7)]
+    implementations = {"relax.PyExprVisitor": in_python, "native visitor": lambda: native(function)}
+    return [compare(f"visit {length:,} bindings", implementations, runs=7)]
 
 
 def check(comparison: Comparison) -> None:
@@ -81,7 +81,7 @@ def check(comparison: Comparison) -> None:
     RuntimeError
         If it takes more than :data:`MAX_SHARE` of the Python visitor's time.
     """
-    python, native = comparison.ways
+    python, native = comparison.implementations
     ratio = comparison.ratio(native)
     if ratio > MAX_SHARE:
         raise RuntimeError(

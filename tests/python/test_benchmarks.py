@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The benchmarks' own checks, without timing."""
+"""The checks in the benchmarks, without timing."""
 
 import numpy as np
 import pytest
@@ -20,21 +20,23 @@ from tvm import relax
 
 from benchmarks import __main__ as command
 from benchmarks import verifier, visitor
-from benchmarks.measure import Comparison, Way, compare
+from benchmarks.measure import Comparison, Implementation, compare
 from helpers.relax_modules import build, tensor
 from tvm_fixes.verifier import verify
 
 
-def test_each_way_runs_once_to_warm_up_and_then_in_turn():
+def test_each_implementation_runs_once_to_warm_up_and_then_in_turn():
     calls = []
-    ways = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
-    comparison = compare("title", ways, runs=2)
+    tasks = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    comparison = compare("title", tasks, runs=2)
     assert calls == ["a", "b", "a", "b", "b", "a"]
-    assert [(way.name, len(way.seconds)) for way in comparison.ways] == [("a", 2), ("b", 2)]
+    runs = [(impl.name, len(impl.seconds)) for impl in comparison.implementations]
+    assert runs == [("a", 2), ("b", 2)]
 
 
-def test_a_ratio_is_of_times_of_one_turn():
-    first, second = Way("first", list, [1.0, 4.0, 2.0]), Way("second", list, [2.0, 4.0, 6.0])
+def test_a_ratio_compares_times_of_the_same_turn():
+    first = Implementation("first", list, [1.0, 4.0, 2.0])
+    second = Implementation("second", list, [2.0, 4.0, 6.0])
     comparison = Comparison("title", [first, second])
     assert comparison.ratios(second) == [2.0, 1.0, 3.0]
     assert comparison.ratio(second) == 2.0
@@ -44,7 +46,7 @@ def test_a_ratio_is_of_times_of_one_turn():
 def test_both_visitors_count_the_same():
     [comparison] = visitor.comparisons(length=50)
     assert comparison.title == "visit 50 bindings"
-    python, native = comparison.ways
+    python, native = comparison.implementations
     assert {str(k): int(v) for k, v in native.run().items()} == python.run()
     assert python.run() == {"relax.nn.relu": 50}
 
@@ -55,32 +57,28 @@ def test_visitors_that_disagree_are_an_error(monkeypatch):
         visitor.comparisons(length=50)
 
 
-def visits(python: float, native: float) -> Comparison:
-    return Comparison("visit", [Way("in Python", list, [python]), Way("native", list, [native])])
+def comparison_of(title: str, **seconds: float) -> Comparison:
+    return Comparison(title, [Implementation(name, list, [s]) for name, s in seconds.items()])
 
 
 def test_a_native_visitor_that_is_too_slow_is_an_error():
-    visitor.check(visits(python=0.2, native=0.009))
+    visitor.check(comparison_of("visit", python=0.2, native=0.009))
     with pytest.raises(
-        RuntimeError, match=r"native takes 0\.055 of the time of in Python, more than 0\.05"
+        RuntimeError, match=r"native takes 0\.055 of the time of python, more than 0\.05"
     ):
-        visitor.check(visits(python=0.2, native=0.011))
+        visitor.check(comparison_of("visit", python=0.2, native=0.011))
 
 
-def test_checks_at_run_time_that_cost_too_much_are_an_error():
+def test_runtime_checks_that_cost_too_much_are_an_error():
     pytest.importorskip("torch")
     from benchmarks import runtime_checks
 
-    def runs(without: float, checked: float) -> Comparison:
-        ways = [Way("without checks", list, [without]), Way("with 1 check", list, [checked])]
-        return Comparison("run", ways)
-
-    runtime_checks.check(runs(without=0.2, checked=0.201))
+    runtime_checks.check(comparison_of("run", without=0.2, checked=0.201))
     with pytest.raises(RuntimeError, match=r"run: checks take 2\.0%, more than 1%"):
-        runtime_checks.check(runs(without=0.2, checked=0.204))
+        runtime_checks.check(comparison_of("run", without=0.2, checked=0.204))
 
 
-def test_indices_are_bounded_in_one_way_of_three(monkeypatch):
+def test_indices_are_bounded_in_one_function_of_three(monkeypatch):
     pytest.importorskip("torch")
     from benchmarks import index_checks
 
@@ -93,16 +91,16 @@ def test_indices_are_bounded_in_one_way_of_three(monkeypatch):
     inputs = [tvm.runtime.tensor(one) for one in (table, ids)]
     seen = []
 
-    def ways(_title, ways, runs):
-        seen.extend(way().numpy() for way in ways.values())
+    def compare_once(_title, implementations, runs):
+        seen.extend(run().numpy() for run in implementations.values())
         inputs[1].copyfrom(np.array([[0, 1], [2, 10]]))
-        (*_, checked) = ways.values()
+        (*_, checked) = implementations.values()
         with pytest.raises(Exception, match="index"):
             checked()
-        return list(ways)
+        return list(implementations)
 
     monkeypatch.setattr(index_checks, "model", lambda: (mod, inputs))
-    monkeypatch.setattr(index_checks, "compare", ways)
+    monkeypatch.setattr(index_checks, "compare", compare_once)
     (names,) = index_checks.comparisons()
     assert names == ["without bounds", "without bounds, again", "with bounds, and 1 checks"]
     for one in seen:
@@ -110,28 +108,25 @@ def test_indices_are_bounded_in_one_way_of_three(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", verifier.KINDS)
-def test_the_chains_of_the_verifier_are_right(kind):
+def test_the_verifier_accepts_its_chains(kind):
     mod = verifier.chain(kind, 5)
     assert len(mod["main"].body.blocks[0].bindings) == 6
     assert verify(mod) == []
 
 
 def test_a_verifier_that_is_too_slow_is_an_error():
-    def ways(title: str, first: float, second: float) -> Comparison:
-        return Comparison(title, [Way("first", list, [first]), Way("second", list, [second])])
-
-    verifier.check(ways("verify", 0.3, 0.09))
+    verifier.check(comparison_of("verify", first=0.3, second=0.09))
     with pytest.raises(
         RuntimeError, match=r"second takes 0\.367 times as long as first, more than 0\.333"
     ):
-        verifier.check(ways("verify", 0.3, 0.11))
-    verifier.check(ways("growth", 0.01, 0.15))
+        verifier.check(comparison_of("verify", first=0.3, second=0.11))
+    verifier.check(comparison_of("growth", first=0.01, second=0.15))
     with pytest.raises(RuntimeError, match=r"second takes 21 times as long as first, more than 20"):
-        verifier.check(ways("growth", 0.01, 0.21))
+        verifier.check(comparison_of("growth", first=0.01, second=0.21))
 
 
-def test_the_table_has_a_row_for_each_way():
-    table = command.table(visits(python=0.2, native=0.01))
+def test_the_table_has_a_row_for_each_implementation():
+    table = command.table(comparison_of("visit", python=0.2, native=0.01))
     assert table.row_count == 2
     assert list(table.columns[3].cells) == ["1", "0.05"]
     assert list(table.columns[4].cells) == ["1 to 1", "0.05 to 0.05"]

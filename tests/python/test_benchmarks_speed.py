@@ -35,8 +35,8 @@ pytest.importorskip("torch")
 from benchmarks import report, speed, tables
 from benchmarks.builders import BUILDERS
 from benchmarks.cases import CASES, GROUPS
-from benchmarks.driver import LIMITS, WAYS, Bench, Settings
-from benchmarks.limits import fused_multiply_add, triad
+from benchmarks.driver import PEAKS, RUNTIME_NAMES, Bench, Settings
+from benchmarks.peaks import fused_multiply_add, triad
 from benchmarks.process import Capped, Failure, Worker, Workers
 from benchmarks.protocol import Job
 from benchmarks.results import Store
@@ -81,9 +81,9 @@ def fakes(**scripts: dict[str, object]):
     return command
 
 
-def measure(tmp_path, ways, settings=SETTINGS, cores=([0],), **scripts):
+def measure(tmp_path, runtimes, settings=SETTINGS, cores=([0],), **scripts):
     with Workers(tmp_path / "logs", fakes(**scripts)) as workers:
-        bench = Bench(workers, settings, ways, {}, tmp_path)
+        bench = Bench(workers, settings, runtimes, {}, tmp_path)
         return list(bench.rows("a case", "layers", cores))
 
 
@@ -92,21 +92,26 @@ def entry(*seconds: float, status: str = "ok", reason: str = "", **facts: object
     return {"status": status, "reason": reason, "turns": turns, "facts": facts}
 
 
-def row(case="a", group="layers", threads=1, flops=0, size=0, **ways):
+def row(case="a", group="layers", threads=1, flops=0, size=0, **runtimes):
     facts = {"flops": flops, "bytes": size}
-    return {"case": case, "group": group, "threads": threads, "facts": facts, "ways": ways}
+    return {"case": case, "group": group, "threads": threads, "facts": facts, "runtimes": runtimes}
 
 
 # The driver.
 
 
-def test_each_way_takes_its_turns(tmp_path):
+def test_each_runtime_takes_its_turns(tmp_path):
     [found] = measure(tmp_path, ["eager", "ours"], ours=script(0.5, 0.25, 0.125))
     assert (found["case"], found["group"], found["threads"]) == ("a case", "layers", 1)
     assert found["facts"] == {"flops": 6e9, "bytes": 10}
-    assert list(found["ways"]) == ["eager", "ours", *LIMITS]
-    assert found["ways"]["ours"]["turns"] == [(0.5, 1.0), (0.25, 0.5), (0.125, 0.25)]
-    assert [len(found["ways"][way]["turns"]) for way in found["ways"]] == [3, 3, 3, 3]
+    assert list(found["runtimes"]) == ["eager", "ours", *PEAKS]
+    assert found["runtimes"]["ours"]["turns"] == [(0.5, 1.0), (0.25, 0.5), (0.125, 0.25)]
+    assert [len(found["runtimes"][runtime]["turns"]) for runtime in found["runtimes"]] == [
+        3,
+        3,
+        3,
+        3,
+    ]
     assert list(tmp_path.glob("tmp*")) == []
 
 
@@ -115,18 +120,18 @@ def test_each_set_of_cores_is_a_row_of_the_same_builds(tmp_path):
     builds = {"ours-library": {"open": [{"build": 2.5}]}}
     rows = measure(tmp_path, ["eager", "ours"], cores=([0], [0, 1]), **builds)
     assert [found["threads"] for found in rows] == [1, 2]
-    assert [found["ways"]["ours"]["facts"]["build"] for found in rows] == [2.5, 2.5]
+    assert [found["runtimes"]["ours"]["facts"]["build"] for found in rows] == [2.5, 2.5]
 
 
 def test_a_wrong_output_is_no_time(tmp_path):
     wrong = {"ort": script(error=0.002), "ours": script(error=float("nan"))}
     [found] = measure(tmp_path, ["eager", "ort", "ours"], **wrong)
-    for way, error in (("ort", "0.002"), ("ours", "nan")):
-        assert found["ways"][way]["status"] == "wrong"
-        assert found["ways"][way]["turns"] == []
+    for runtime, error in (("ort", "0.002"), ("ours", "nan")):
+        assert found["runtimes"][runtime]["status"] == "wrong"
+        assert found["runtimes"][runtime]["turns"] == []
         reason = f"error {error} of the largest value, more than 0.001"
-        assert found["ways"][way]["reason"] == reason
-    assert found["ways"]["eager"]["status"] == "ok"
+        assert found["runtimes"][runtime]["reason"] == reason
+    assert found["runtimes"]["eager"]["status"] == "ok"
     json.dumps(found, allow_nan=False)
 
 
@@ -140,61 +145,59 @@ def test_a_wrong_output_is_no_time(tmp_path):
 )
 def test_a_failing_worker_does_not_stop_the_run(tmp_path, faulty, reason):
     [found] = measure(tmp_path, ["eager", "stock", "ours"], stock=faulty)
-    assert found["ways"]["stock"]["status"] == "failed"
-    assert found["ways"]["stock"]["reason"] == reason
-    assert found["ways"]["stock"]["turns"] == []
-    assert [len(found["ways"][way]["turns"]) for way in ("eager", "ours")] == [3, 3]
+    assert found["runtimes"]["stock"]["status"] == "failed"
+    assert found["runtimes"]["stock"]["reason"] == reason
+    assert found["runtimes"]["stock"]["turns"] == []
+    assert [len(found["runtimes"][runtime]["turns"]) for runtime in ("eager", "ours")] == [3, 3]
 
 
 def test_a_worker_that_is_gone_is_started_again(tmp_path):
     with Workers(tmp_path / "logs", fakes(ours={"open": ["die"]})) as workers:
         bench = Bench(workers, SETTINGS, ["ours"], {}, tmp_path)
         reasons = [
-            found["ways"]["ours"]["reason"]
+            found["runtimes"]["ours"]["reason"]
             for _ in range(2)
             for found in bench.rows("a case", "layers", [[0]])
         ]
     assert reasons == ["the process ended with exit status 3: a word on standard error"] * 2
 
 
-def test_a_build_that_fails_is_the_reason_of_its_way(tmp_path):
+def test_a_failed_build_is_the_reason_its_runtime_gives(tmp_path):
     failing = {"stock-library": {"open": {"failure": "InternalError: Check failed"}}}
     [found] = measure(tmp_path, ["eager", "stock"], **failing)
-    assert found["ways"]["stock"]["status"] == "failed"
-    assert found["ways"]["stock"]["reason"] == "stock-library: InternalError: Check failed"
-    assert len(found["ways"]["eager"]["turns"]) == 3
+    assert found["runtimes"]["stock"]["status"] == "failed"
+    assert found["runtimes"]["stock"]["reason"] == "stock-library: InternalError: Check failed"
+    assert len(found["runtimes"]["eager"]["turns"]) == 3
 
 
 def test_without_data_nothing_is_measured(tmp_path):
     failing = {"data": {"open": {"failure": "ImportError: no transformers"}}}
     [found] = measure(tmp_path, ["eager", "ours"], **failing)
-    reasons = {way: found["ways"][way]["reason"] for way in found["ways"]}
-    assert reasons == dict.fromkeys(
-        ["eager", "ours", *LIMITS], "data: ImportError: no transformers"
-    )
+    reasons = {runtime: found["runtimes"][runtime]["reason"] for runtime in found["runtimes"]}
+    assert reasons == dict.fromkeys(["eager", "ours", *PEAKS], "data: ImportError: no transformers")
 
 
 @pytest.mark.parametrize("request_", ["check", "run"])
 def test_what_takes_too_long_is_capped_and_ended(tmp_path, request_):
     # The other requests answer at once; this one exceeds the cap.
     settings = Settings(turns=2, cap=3.0, build_cap=3.0)
-    ways = ["eager", "ours"]
+    runtimes = ["eager", "ours"]
     with Workers(tmp_path / "logs", fakes(ours=script() | {request_: "hang"})) as workers:
-        bench = Bench(workers, settings, ways, {}, tmp_path)
+        bench = Bench(workers, settings, runtimes, {}, tmp_path)
         [found] = bench.rows("a case", "layers", [[0]])
         states = {role: w.alive for (role, _), w in workers._workers.items()}
-    assert found["ways"]["ours"]["status"] == "capped"
-    assert found["ways"]["ours"]["reason"] == "not done within 3 s"
+    assert found["runtimes"]["ours"]["status"] == "capped"
+    assert found["runtimes"]["ours"]["reason"] == "not done within 3 s"
     assert (states["ours"], states["eager"]) == (False, True)
-    assert len(found["ways"]["eager"]["turns"]) == 2
+    assert len(found["runtimes"]["eager"]["turns"]) == 2
 
 
-def test_a_way_that_has_spent_its_time_takes_no_further_turn(tmp_path):
+def test_a_runtime_that_has_used_its_time_takes_no_further_turn(tmp_path):
     [found] = measure(tmp_path, ["eager", "stock"], stock=script(10.0, 10.0, 10.0))
     # Two turns of 20 s wall time exceed the 30 s limit.
-    assert found["ways"]["stock"]["turns"] == [(10.0, 20.0), (10.0, 20.0)]
-    assert found["ways"]["stock"]["status"] == "ok"
-    assert len(found["ways"]["eager"]["turns"]) == 3
+    assert found["runtimes"]["stock"]["turns"] == [(10.0, 20.0), (10.0, 20.0)]
+    assert found["runtimes"]["stock"]["status"] == "ok"
+    assert len(found["runtimes"]["eager"]["turns"]) == 3
 
 
 # Workers.
@@ -225,7 +228,7 @@ def test_what_a_request_raises_is_its_reply():
     ]
 
 
-def test_a_real_worker_measures_a_limit(tmp_path):
+def test_a_real_worker_measures_a_peak(tmp_path):
     worker = Worker("fma", [0], tmp_path / "log")
     try:
         job = Job("", tmp_path, 1, TARGET)
@@ -282,7 +285,7 @@ def test_workers_that_hold_too_much_memory_are_ended(tmp_path):
 
 
 @pytest.mark.parametrize("make", [fused_multiply_add, triad])
-def test_the_kernels_of_the_limits_compute(tmp_path, make):
+def test_the_kernels_of_the_peaks_are_correct(tmp_path, make):
     kernel = make(Job("", tmp_path, 2, TARGET))
     np.testing.assert_array_equal(kernel.run().numpy(), kernel.expected)
 
@@ -290,20 +293,20 @@ def test_the_kernels_of_the_limits_compute(tmp_path, make):
 # One case end to end, without worker processes.
 
 
-@pytest.mark.parametrize("way", ["eager", "ours", "ort"])
-def test_a_case_is_built_and_run(tmp_path, way):
+@pytest.mark.parametrize("runtime", ["eager", "ours", "ort"])
+def test_a_case_is_built_and_run(tmp_path, runtime):
     pytest.importorskip("onnxruntime")
     job = Job("linear 128->512, batch 1", tmp_path, 1, TARGET)
     facts = BUILDERS["data"](job)
     weights = 128 * 512 + 512
     assert facts == {"flops": 2 * 128 * 512, "bytes": 4 * (128 + weights + 512)}
-    if way == "ours":
+    if runtime == "ours":
         built = BUILDERS["ours-library"](job)
         assert built["size"] > 4 * weights
         assert built["build"] > 0
-    elif way == "ort":
+    elif runtime == "ort":
         BUILDERS["onnx"](job)
-    runner = Runner(RUNTIMES[way]())
+    runner = Runner(RUNTIMES[runtime]())
     assert runner.answer(job.request()) == {}
     assert runner.answer({"do": "check", "seconds": 0.001})["error"] < 1e-5
     assert set(runner.answer({"do": "run", "runs": 1})) == {"cpu", "wall"}
@@ -365,7 +368,7 @@ def test_medians_and_ratios_are_of_turns():
     assert report.time_of(row(threads=2, eager=entry(1.0)), "eager") == 2.0
 
 
-def test_a_way_with_fewer_turns_is_compared_in_those():
+def test_a_runtime_with_fewer_turns_is_compared_over_those_turns():
     found = row(eager=entry(1.0, 1.0, 100.0), stock=entry(3.0, 5.0))
     assert report.ratio(found, "stock") == 4.0
 
@@ -385,23 +388,23 @@ def test_capped_rows_leave_the_mean_and_are_counted():
     assert "c, one core: TVM capped: not done within 60 s" in tables.remarks(rows)
 
 
-def test_the_share_is_of_the_limit_that_the_row_measured():
-    limits = {"fma": entry(0.5, amount=3e9), "triad": entry(1.0, amount=8e9)}
-    products = row(flops=2e9, ours=entry(1.0), **limits)
-    assert report.share(products, "ours") == pytest.approx(1 / 3)
-    memory = row(group="memory", size=4e9, ours=entry(2.0), **limits)
-    assert report.share(memory, "ours") == pytest.approx(0.25)
-    assert report.share(row(size=4e9, ours=entry(2.0), **limits), "ours") is None
-    [peak, bandwidth] = tables.limits([products])
+def test_the_fraction_is_of_the_peak_measured_in_the_row():
+    peaks = {"fma": entry(0.5, amount=3e9), "triad": entry(1.0, amount=8e9)}
+    products = row(flops=2e9, ours=entry(1.0), **peaks)
+    assert report.peak_fraction(products, "ours") == pytest.approx(1 / 3)
+    memory = row(group="memory", size=4e9, ours=entry(2.0), **peaks)
+    assert report.peak_fraction(memory, "ours") == pytest.approx(0.25)
+    assert report.peak_fraction(row(size=4e9, ours=entry(2.0), **peaks), "ours") is None
+    [peak, bandwidth] = tables.peaks([products])
     assert peak == "FMA peak, one core: 6 GFLOP/s (6 to 6 over 1 row)"
     assert bandwidth.startswith("memory bandwidth, one core: 8 GB/s")
 
 
 def test_rows_that_are_behind_are_named():
     found = row(eager=entry(1.0), ort=entry(0.5), ours=entry(0.7))
-    assert report.to_better(found, "ours") == pytest.approx(1.4)
+    assert report.ratio_to_faster(found, "ours") == pytest.approx(1.4)
     ahead = row(eager=entry(0.6), ort=entry(1.0), ours=entry(0.6))
-    assert report.to_better(ahead, "ours") == 1.0
+    assert report.ratio_to_faster(ahead, "ours") == 1.0
     assert tables.remarks([ahead]) == []
     assert tables.remarks([found]) == [
         "a, one core: tvm-fixes takes 1.4 times as long as the faster of PyTorch and ONNX Runtime"
@@ -409,8 +412,8 @@ def test_rows_that_are_behind_are_named():
 
 
 def test_builds_are_compared_once_a_case():
-    ways = {"ours": entry(1.0, build=3.0), "stock": entry(1.0, build=2.0)}
-    rows = [row("a", threads=threads, **ways) for threads in (1, 2)]
+    runtimes = {"ours": entry(1.0, build=3.0), "stock": entry(1.0, build=2.0)}
+    rows = [row("a", threads=threads, **runtimes) for threads in (1, 2)]
     assert report.build_ratios(rows) == [1.5]
     assert report.build_ratios([row(ours=entry(1.0, build=3.0))]) == []
 
@@ -420,12 +423,12 @@ def test_the_page_and_the_values_say_the_same():
     page = tables.markdown(rows, "How it was measured.")
     assert page.startswith("How it was measured.\n")
     assert "### layers, one core: CPU time" in page
-    assert "| case | PyTorch ms | tvm-fixes ratio | tvm-fixes to the better |" in page
+    assert "| case | PyTorch ms | tvm-fixes ratio | tvm-fixes to the faster |" in page
     assert "| a | 1 | 0.5 | 0.5 |" in page
     assert "### gemm, 2 cores: wall time" in page
     values = report.summary(rows, {"cpu": "a CPU"})
-    assert values["how"] == {"cpu": "a CPU"}
-    assert values["rows"][0]["ways"]["ours"]["ratio"] == 0.5
+    assert values["identity"] == {"cpu": "a CPU"}
+    assert values["rows"][0]["runtimes"]["ours"]["ratio"] == 0.5
     assert values["means"]["layers, one core: CPU time"]["ours"]["value"] == pytest.approx(0.5)
     json.dumps(values, allow_nan=False)
     assert [table.row_count for table in tables.tables(rows)] == [2, 2]
@@ -434,11 +437,11 @@ def test_the_page_and_the_values_say_the_same():
 # Runs.
 
 
-def test_a_store_goes_on_where_it_was(tmp_path):
+def test_a_store_resumes_an_interrupted_run(tmp_path):
     path = tmp_path / "rows"
     now, then = {"settings": {"turns": 2}}, {"settings": {"turns": 3}}
-    for how, case in ((then, "b"), (now, "a"), (now, "c")):
-        Store(path, how).add({"case": case, "threads": 1})
+    for run_identity, case in ((then, "b"), (now, "a"), (now, "c")):
+        Store(path, run_identity).add({"case": case, "threads": 1})
     with path.open("a") as file:
         file.write('{"key": "now", "case": "d"')  # cut off
     store = Store(path, now)
@@ -447,7 +450,7 @@ def test_a_store_goes_on_where_it_was(tmp_path):
     store.add({"case": "d", "threads": 2})
     assert Store(path, now).has("d", 2)
     last = Store(path)
-    assert (last.how, len(last.rows)) == (now, 3)
+    assert (last.run_identity, len(last.rows)) == (now, 3)
 
 
 def test_a_report_without_rows_is_an_error(tmp_path):
@@ -474,14 +477,14 @@ def test_a_run_is_written_and_not_repeated(tmp_path, monkeypatch):
     rows = (tmp_path / "results.jsonl").read_text()
     assert rows.count("softmax") == 1
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["rows"][0]["ways"]["ours"]["ratio"] == 0.5
+    assert summary["rows"][0]["runtimes"]["ours"]["ratio"] == 0.5
     assert "| softmax 12x197x197 |" in (tmp_path / "summary.md").read_text()
 
     again = run(monkeypatch, tmp_path)
     assert "softmax 12x197x197: 1 row(s) measured before" in again
     assert (tmp_path / "results.jsonl").read_text() == rows
 
-    otherwise = run(monkeypatch, tmp_path, "--ways", "eager", "ours")
+    otherwise = run(monkeypatch, tmp_path, "--runtimes", "eager", "ours")
     assert "ignored 1 rows in" in otherwise and "with other settings or sources" in otherwise
     assert (tmp_path / "results.jsonl").read_text().count("softmax") == 2
 
@@ -515,8 +518,8 @@ def test_the_plot_is_a_picture_or_a_sentence(tmp_path, monkeypatch):
     assert not (tmp_path / "plot.png").exists()
 
 
-def test_ways_have_names_and_runtimes():
-    assert set(RUNTIMES) == {*WAYS, *LIMITS}
+def test_every_runtime_has_a_name():
+    assert set(RUNTIMES) == {*RUNTIME_NAMES, *PEAKS}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Kernels that reach the limits of the machine: FMA chains in registers, and a memory triad."""
+"""Kernels that reach the machine's peaks: FMA chains in registers, and a memory triad."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Kernel:
     expected : numpy.ndarray
         The output after any number of runs.
     amount : float
-        The operations or the bytes of one run.
+        The FLOP or bytes of one run.
     """
 
     run: Callable[[], Any]
