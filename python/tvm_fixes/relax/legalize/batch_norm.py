@@ -37,7 +37,7 @@ from tvm import relax
 
 from ...fixes.norms import BATCH_NORM_LEGALIZE as FIX_ID
 from ...support import switches
-from ...tirx.microkernel import accumulator_dtype
+from ...tirx.accumulation import accumulator_dtype
 from .override import Legalize, override
 
 _OPERATOR = "relax.nn.batch_norm"

@@ -10,13 +10,13 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The target, the CPU and the microkernel of a call."""
+"""The target and CPU of a call, and how it multiplies and accumulates."""
 
 import tvm
 from tvm import relax
 
 from ...target.cpu import Cpu, is_cpu
-from ...tirx.microkernel import Microkernel, choose_microkernel
+from ...tirx.accumulation import MultiplyAccumulate, choose_multiply_accumulate
 from ...tirx.util import is_zero
 
 
@@ -35,10 +35,10 @@ def cpu_of(call: relax.Call) -> Cpu | None:
     return Cpu.of(target_of(call)) if schedules_for_cpu(call) else None
 
 
-def microkernel_of(call: relax.Call) -> Microkernel:
-    """The microkernel of a convolution or matrix product with the operands of `call`."""
+def multiply_accumulate_of(call: relax.Call) -> MultiplyAccumulate:
+    """How the convolution or matrix product `call` multiplies and accumulates."""
     data, weight, out = (str(expr.ty.dtype) for expr in (*call.args, call))
-    return choose_microkernel(data, weight, out, cpu_of(call))
+    return choose_multiply_accumulate(data, weight, out, cpu_of(call))
 
 
 def target_of(call: relax.Call) -> tvm.target.Target | None:

@@ -21,7 +21,7 @@ import tvm
 from tvm import te, tirx
 from tvm.sym import Analyzer
 
-from ....tirx.microkernel import Microkernel
+from ....tirx.accumulation import MultiplyAccumulate
 from ....tirx.util import is_one
 from ...layouts import Layout
 
@@ -153,8 +153,8 @@ class Convolution:
         Any layouts of ``N``, ``C`` and the spatial axes.
     out_dtype : str
         The dtype of the result, to which the sums are rounded once.
-    microkernel : Microkernel
-        Multiplies and sums.
+    multiply_accumulate : MultiplyAccumulate
+        Multiplies elements and accumulates the products.
     tile : Tile, optional
         With a tile, the sums are in a buffer of whole tiles, with the vectorized axis innermost;
         without one, the buffer has the layout of the output. It is the output itself if layout,
@@ -167,13 +167,13 @@ class Convolution:
     data_layout: Layout
     out_layout: Layout
     out_dtype: str
-    microkernel: Microkernel
+    multiply_accumulate: MultiplyAccumulate
     tile: Tile | None = None
 
     def __hash__(self) -> int:
         axes = tuple(self.spatial.items())
         layouts = self.data_layout, self.out_layout
-        computation = self.out_dtype, self.microkernel, self.tile
+        computation = self.out_dtype, self.multiply_accumulate, self.tile
         return hash((axes, self.groups, self.grouped_axis, *layouts, *computation))
 
     def compute(self, data: te.Tensor, kernel: te.Tensor) -> te.Tensor:
@@ -189,7 +189,7 @@ class Convolution:
         data_extent, kernel_extent = self.extents(list(data.shape), list(kernel.shape))
         out_extent = self.out_extent(data_extent, kernel_extent)
         acc_layout, acc_extent = self._accumulator(out_extent)
-        acc_dtype = self.microkernel.accumulator
+        acc_dtype = self.multiply_accumulate.accumulator
         data_layout = self.data_layout
         copies_data = self.copies_data(data_extent, kernel_extent)
         if copies_data:
@@ -231,7 +231,7 @@ class Convolution:
                     data_at[axis] = analyzer.simplify(data_at[axis] + before)
                 guards += needed
             data_at[column] = data_at[column] + between
-            product = self.microkernel.product(
+            product = self.multiply_accumulate.product(
                 data(*data_layout.position(data_at, analyzer)),
                 kernel(*self.kernel_layout.position(kernel_at, analyzer)),
             )

@@ -43,7 +43,7 @@ _OVERHEAD = 24
 
 def has_few_channels(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> bool:
     """Whether `convolution` is faster as a matrix product; `kernel` has the extents of its axes."""
-    is_float = "float" in convolution.microkernel.accumulator
+    is_float = "float" in convolution.multiply_accumulate.accumulator
     if not is_float or not switches.enabled(MATMUL_LEGALIZE):
         return False
     layouts = convolution.data_layout, convolution.out_layout
@@ -99,7 +99,7 @@ def lower_as_gemm(
         kernel = to_layout(bb, kernel, kernel_layout, Layout(f"{axes}OI"))
         lhs = _reshape(bb, kernel, [count, kernel_extent["I"]])
         rhs = _reshape(bb, data, [data_extent["N"], data_extent["C"], pixels])
-    out_dtype = convolution.microkernel.accumulator
+    out_dtype = convolution.multiply_accumulate.accumulator
     products = bb.emit(relax.op.matmul(lhs, rhs, out_dtype=out_dtype))
 
     def compute(products: te.Tensor) -> te.Tensor:

@@ -25,7 +25,7 @@ from ....target.cpu import Cpu
 from ....tirx.util import divides
 from ...layouts import Layout, to_layout
 from ..override import Legalize, override
-from ..targets import cpu_of, microkernel_of
+from ..targets import cpu_of, multiply_accumulate_of
 from .compute import Convolution, SpatialAxis, Tile
 from .cpu_channels import choose_tile_of_channels, schedule_channels
 from .cpu_columns import choose_tile_of_columns, has_small_groups, schedule_columns
@@ -91,7 +91,7 @@ def _legalize(
         data_layout=Layout(attrs.data_layout),
         out_layout=Layout(attrs.out_layout),
         out_dtype=str(call.ty.dtype),
-        microkernel=microkernel_of(call),
+        multiply_accumulate=multiply_accumulate_of(call),
     )
     if cpu is not None:
         if has_few_channels(convolution, extents[1]):
@@ -226,7 +226,8 @@ def _tile(
     In a depthwise convolution, each output channel reads a different data channel. These are
     adjacent only if the layout ends in channels. With channel blocks, a vector is within a block.
     """
-    dtype, out_extent = convolution.microkernel.accumulator, convolution.out_extent(data, kernel)
+    dtype = convolution.multiply_accumulate.accumulator
+    out_extent = convolution.out_extent(data, kernel)
     if has_small_groups(convolution, kernel):
         spatial = [out_extent[axis] for axis in convolution.spatial]
         *_, last = convolution.spatial.values()

@@ -49,14 +49,14 @@ from tvm.sym import Analyzer
 from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ....support import switches
 from ....target.cpu import Cpu
-from ....tirx.microkernel import Microkernel
+from ....tirx.accumulation import MultiplyAccumulate
 from ....tirx.parallel import is_worth_threads, parallelize
 from ....tirx.register_tile import even_part, max_columns
 from ....tirx.util import broadcast_position, count_of, divides
 from ...constants.make import filled
 from ...ir import in_block
 from ..override import Legalize, override
-from ..targets import microkernel_of, schedules_for_cpu, target_of
+from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
 
 # The depths of a chunk of the second operand's tile that stays in the L1 cache next to the rows
 # multiplied by it.
@@ -105,8 +105,8 @@ class _Product:
     ----------
     out_dtype : str
         The dtype of the output.
-    microkernel : Microkernel
-        Multiplies and sums.
+    multiply_accumulate : MultiplyAccumulate
+        Multiplies elements and accumulates the products.
     tile : Tile
         The register tile.
     packed_columns : tirx.Expr or None
@@ -114,7 +114,7 @@ class _Product:
     """
 
     out_dtype: str
-    microkernel: Microkernel
+    multiply_accumulate: MultiplyAccumulate
     tile: Tile
     packed_columns: tirx.Expr | None
 
@@ -151,7 +151,7 @@ class _Product:
                     at,
                     column if columns is None else column_tile * columns + column,
                 ]
-            return te.sum(self.microkernel.product(lhs(*lhs_at), rhs(*rhs_at)), axis=common)
+            return te.sum(self.multiply_accumulate.product(lhs(*lhs_at), rhs(*rhs_at)), axis=common)
 
         tile = (rows, column_count if columns is None else columns)
         shape = (*batch_extents, row_tiles, column_tiles, *tile)
@@ -268,7 +268,7 @@ def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
     lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
     rows = lhs[-2] if len(rhs) > 2 and len(lhs) > 1 else count_of(lhs[:-1])
     columns = rhs[-1] if len(rhs) > 1 else tirx.const(1, "int64")
-    cpu, dtype = Cpu.of(target_of(call)), microkernel_of(call).accumulator
+    cpu, dtype = Cpu.of(target_of(call)), multiply_accumulate_of(call).accumulator
     tile = choose_tile(cpu, dtype, rows, columns, packed=packed)
     return replace(tile, depth=_depth_chunk(tile, rows, columns, lhs[-1])) if packed else tile
 
@@ -287,7 +287,7 @@ def _lower(
         lhs = _reshape(emit, lhs, [count_of(lhs_rows), depth])
     tile = _tile_of(call, packed=packed is not None)
     columns = None if packed is None else rhs.ty.shape.values[-1]
-    product = _Product(str(call.ty.dtype), microkernel_of(call), tile, columns)
+    product = _Product(str(call.ty.dtype), multiply_accumulate_of(call), tile, columns)
     func, args, out_type = gen_call_tir_inputs(
         product.compute, lhs, rhs if packed is None else packed
     )

@@ -25,12 +25,12 @@ from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
 from ....target.cpu import Cpu
-from ....tirx.microkernel import Microkernel
+from ....tirx.accumulation import MultiplyAccumulate
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import even_part, max_columns
 from ....tirx.util import count_of
 from ...ir import in_block
-from ..targets import cpu_of, microkernel_of
+from ..targets import cpu_of, multiply_accumulate_of
 
 # More rows read the second operand less often, but leave registers for fewer columns.
 _MAX_ROWS = 4
@@ -58,15 +58,15 @@ def multiply_transposed(
     """
     lhs, shape, out_dtype = call.args[0], list(call.ty.shape.values), str(call.ty.dtype)
     *batch, depth = lhs.ty.shape.values
-    cpu, microkernel = cpu_of(call), microkernel_of(call)
-    dtype = microkernel.accumulator
+    cpu, multiply_accumulate = cpu_of(call), multiply_accumulate_of(call)
+    dtype = multiply_accumulate.accumulator
     matrix = relax.Var("lhs", relax.TensorType([count_of(batch), depth], lhs.ty.dtype))
     if cpu is not None and "float" in dtype and int(depth) > 0:
         lanes = min(cpu.vector_bytes // (tvm.DataType(dtype).bits // 8), int(depth))
         tile = choose_tile(cpu, matrix.ty.shape.values[0], int(rows.ty.shape.values[0]))
         compute = partial(
             _multiply_in_tiles,
-            microkernel=microkernel,
+            multiply_accumulate=multiply_accumulate,
             tile=tile,
             lanes=lanes,
             out_dtype=out_dtype,
@@ -74,7 +74,7 @@ def multiply_transposed(
         func, args, out_type = gen_call_tir_inputs(compute, matrix, rows)
         func = _schedule(func, tile)
     else:
-        compute = partial(_multiply, microkernel=microkernel, out_dtype=out_dtype)
+        compute = partial(_multiply, multiply_accumulate=multiply_accumulate, out_dtype=out_dtype)
         func, args, out_type = gen_call_tir_inputs(compute, matrix, rows)
 
     def make(emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
@@ -98,7 +98,7 @@ def _multiply_in_tiles(
     lhs: te.Tensor,
     rhs: te.Tensor,
     *,
-    microkernel: Microkernel,
+    multiply_accumulate: MultiplyAccumulate,
     tile: tuple[int, int],
     lanes: int,
     out_dtype: str,
@@ -118,7 +118,7 @@ def _multiply_in_tiles(
         # Rows beyond a matrix repeat its last row, and are not stored.
         lhs_row = tirx.min(row_tile * tile_rows + row, row_count - 1)
         rhs_row = tirx.min(column_tile * tile_columns + column, column_count - 1)
-        return microkernel.product(lhs(lhs_row, k), rhs(rhs_row, k))
+        return multiply_accumulate.product(lhs(lhs_row, k), rhs(rhs_row, k))
 
     partial = te.compute(
         (*tiles, *tile, lanes),
@@ -180,16 +180,18 @@ def _schedule(func: tirx.PrimFunc, tile: tuple[int, int]) -> tirx.PrimFunc:
 
 
 def _multiply(
-    lhs: te.Tensor, rhs: te.Tensor, *, microkernel: Microkernel, out_dtype: str
+    lhs: te.Tensor, rhs: te.Tensor, *, multiply_accumulate: MultiplyAccumulate, out_dtype: str
 ) -> te.Tensor:
     """(M, K), (N, K) -> (M, N)."""
     k = te.reduce_axis((0, rhs.shape[1]), "k")
     shape = (lhs.shape[0], rhs.shape[0])
     product = te.compute(
         shape,
-        lambda row, column: te.sum(microkernel.product(lhs(row, k), rhs(column, k)), axis=k),
+        lambda row, column: te.sum(
+            multiply_accumulate.product(lhs(row, k), rhs(column, k)), axis=k
+        ),
         name="NT_matmul",
     )
-    if microkernel.accumulator == out_dtype:
+    if multiply_accumulate.accumulator == out_dtype:
         return product
     return te.compute(shape, lambda *at: product(*at).astype(out_dtype), name="narrowed")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.tirx.microkernel: accumulator dtypes, and the product of a pair of elements."""
+"""tvm_fixes.tirx.accumulation: accumulator dtypes, and the product of a pair of elements."""
 
 import pytest
 import tvm
@@ -19,7 +19,7 @@ from tvm import tirx
 
 from tvm_fixes.target import resolve
 from tvm_fixes.target.cpu import Cpu
-from tvm_fixes.tirx.microkernel import accumulator_dtype, choose_microkernel
+from tvm_fixes.tirx.accumulation import accumulator_dtype, choose_multiply_accumulate
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ from tvm_fixes.tirx.microkernel import accumulator_dtype, choose_microkernel
 @pytest.mark.parametrize("cpu", [None, Cpu.of(resolve("native"))], ids=["unknown", "native"])
 def test_operands_are_widened_to_the_accumulator(data, weight, out, expected, cpu):
     assert accumulator_dtype(data, weight, out) == expected
-    microkernel = choose_microkernel(data, weight, out, cpu)
-    assert microkernel.accumulator == expected
+    multiply_accumulate = choose_multiply_accumulate(data, weight, out, cpu)
+    assert multiply_accumulate.accumulator == expected
     x, y = tirx.Var("x", data), tirx.Var("y", weight)
-    product = microkernel.product(x, y)
+    product = multiply_accumulate.product(x, y)
     tvm.ir.assert_structural_equal(product, x.astype(expected) * y.astype(expected))
 
 
