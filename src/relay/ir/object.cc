@@ -87,6 +87,20 @@ std::string ValidUtf8(const std::string& text) {
 
 }  // namespace
 
+std::string Printable(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string result;
+  for (char c : text) {
+    auto code = static_cast<unsigned char>(c);
+    if (code >= 0x20 && code != 0x7f) {
+      result += c;
+    } else {
+      result += {'\\', 'x', kDigits[code / 16], kDigits[code % 16]};
+    }
+  }
+  return result;
+}
+
 void ThrowRelayError(const std::string& message) {
   throw tvm::ffi::Error("tvm_fixes.RelayError", ValidUtf8(message), "");
 }

@@ -29,6 +29,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace tvm_fixes::relay {
@@ -70,6 +71,9 @@ void ReleaseFields(Fields&... fields) {
 /*! \brief An empty container, which all share; it is copied when it is changed. */
 const Array<ObjectRef>& EmptyArray();
 const Map<String, Any>& EmptyMap();
+
+/*! \brief Text from a file for a message of one line: control characters as escapes. */
+std::string Printable(std::string_view text);
 
 /*! \brief Throw RelayError, Python's tvm_fixes.errors.RelayError. */
 [[noreturn]] void ThrowRelayError(const std::string& message);

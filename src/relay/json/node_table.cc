@@ -125,7 +125,7 @@ NodeKind KindOf(std::string_view key) {
 std::string Quote(const Value& value) {
   if (value.kind() == JsonKind::kArray) return "an array";
   if (value.kind() == JsonKind::kObject) return "an object";
-  std::string text(value.text().substr(0, 40));
+  std::string text = Printable(value.text().substr(0, 40));
   return "'" + text + (value.text().size() > 40 ? "...'" : "'");
 }
 
@@ -202,7 +202,7 @@ std::string NodeTable::TypeKey(size_t node) const {
 }
 
 std::string NodeTable::Name(size_t node) const {
-  std::string key = TypeKey(node).substr(0, 80);
+  std::string key = Printable(TypeKey(node).substr(0, 80));
   return "node " + std::to_string(node) + " (" + (key.empty() ? "null" : key) + ")";
 }
 

@@ -70,7 +70,7 @@ std::string TokenText(const Token& token) {
   size_t size = std::min<size_t>(token.text.size(), 40);
   // The text ends between two characters.
   while (size > 0 && size < token.text.size() && (token.text[size] & 0xC0) == 0x80) --size;
-  std::string text(token.text.substr(0, size));
+  std::string text = Printable(token.text.substr(0, size));
   if (text.size() < token.text.size()) text += "...";
   switch (token.kind) {
     case TokenKind::kEnd:

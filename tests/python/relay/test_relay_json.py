@@ -302,6 +302,16 @@ def test_data_that_nest_too_deeply():
         relay.load_json(graph.text(graph.function([x], x)))
 
 
+def test_messages_have_one_line():
+    graph = SavedGraph()
+    x = graph.var("x")
+    odd = graph.add("a\nb\x1b[31m")
+    with pytest.raises(RelayError) as raised:
+        relay.load_json(graph.text(graph.function([x], graph.call("nn.relu", [odd]))))
+    assert str(raised.value).isprintable()
+    assert r"(a\x0ab\x1b[31m)" in str(raised.value)
+
+
 def mutant(text: str, rng: np.random.Generator) -> str:
     """The text with a few characters changed, removed, repeated or replaced by numbers."""
     for _ in range(rng.integers(1, 4)):
