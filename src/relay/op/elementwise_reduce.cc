@@ -62,13 +62,13 @@ Type ReduceRelation(InferContext& context) {
 /*! \brief The indices have the dtype of Relay's extents, int32. */
 Type ArgReduceRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
-  if (data->ndim() == 0) context.FailInput(0, "a tensor with dimensions");
+  if (data->ndim() == 0) context.FailInput(0, "a tensor of rank at least 1");
   return TensorType(ReducedShape(context, data->shape), kInt32);
 }
 
 Type VarianceRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
-  if (data->ndim() == 0) context.FailInput(0, "a tensor with dimensions");
+  if (data->ndim() == 0) context.FailInput(0, "a tensor of rank at least 1");
   TensorType mean = context.Tensor(1, data->ndim());
   context.CheckSameDType(0, 1);
   Shape both = context.Broadcast(data->shape, mean->shape);
@@ -83,7 +83,7 @@ Type VarianceRelation(InferContext& context) {
 Type ScanRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   DLDataType dtype = context.DType("dtype", data->dtype);
-  if (data->ndim() == 0) context.FailInput(0, "a tensor with dimensions");
+  if (data->ndim() == 0) context.FailInput(0, "a tensor of rank at least 1");
   if (!context.Has("axis")) return TensorType({NumElements(data->shape)}, dtype);
   context.Axis("axis", data->ndim());
   return TensorType(data->shape, dtype);

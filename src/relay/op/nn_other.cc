@@ -43,7 +43,7 @@ Type NLLLossRelation(InferContext& context) {
   TensorType weights = context.Tensor(2, 1);
   int64_t ndim = predictions->ndim();
   if (ndim < 2 || targets->ndim() != ndim - 1) {
-    context.FailInput(1, "a tensor with one dimension less than input 0");
+    context.FailInput(1, "a tensor with one dimension fewer than input 0");
   }
   for (int64_t i = 0; i < targets->ndim(); ++i) {
     if (!MayBeEqual(targets->shape[i], predictions->shape[i == 0 ? 0 : i + 1])) {
@@ -73,7 +73,7 @@ Type FIFOBufferRelation(InferContext& context) {
     std::optional<int64_t> length = StaticDim(data->shape[i]);
     std::optional<int64_t> room = StaticDim(buffer->shape[i]);
     bool fits = !length || !room || (i == axis ? *length < *room : *length == *room);
-    if (!fits) context.FailInput(1, "a buffer that is longer than input 0 along axis only");
+    if (!fits) context.FailInput(1, "a buffer longer than input 0 only along attribute 'axis'");
   }
   return buffer;
 }

@@ -80,7 +80,7 @@ Shape Layout::ToCanonical(const InferContext& context, int input, const Shape& s
     for (size_t i = 0; i < axes_.size(); ++i) {
       if (axes_[i].factor == 0 || ToUpper(axes_[i].letter) != letter) continue;
       if (!MayBeEqual(shape[i], axes_[i].factor)) {
-        context.FailInput(input, std::string("the extents that ") + attr_ + " says");
+        context.FailInput(input, std::string("the extents given by '") + attr_ + "'");
       }
       dim = MultiplyDim(dim, axes_[i].factor);
     }

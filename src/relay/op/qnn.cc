@@ -31,7 +31,7 @@ void CheckQuantizedDType(InferContext& context, int index, const std::vector<con
     if (actual == name) return;
     expected += (expected.empty() ? "" : " or ") + std::string(name);
   }
-  context.FailInput(index, "a tensor of " + expected);
+  context.FailInput(index, "a tensor of dtype " + expected);
 }
 
 void CheckParameter(InferContext& context, int index, DLDataType dtype, const Dim& extent) {
@@ -43,14 +43,14 @@ void CheckParameter(InferContext& context, int index, DLDataType dtype, const Di
     fits = fits && type->ndim() == 0;
   }
   if (fits) return;
-  context.FailInput(
-      index, "a " + DTypeText(dtype) + " scalar or vector of length " + ShapeText(Shape{extent}));
+  context.FailInput(index, "a scalar or a vector of length " + DimText(extent) + ", of dtype " +
+                               DTypeText(dtype));
 }
 
 void CheckScalarParameter(InferContext& context, int index, DLDataType dtype) {
   TensorType type = context.Tensor(index);
   if (type->ndim() == 0 && SameDType(type->dtype, dtype)) return;
-  context.FailInput(index, "a " + DTypeText(dtype) + " scalar");
+  context.FailInput(index, "a scalar of dtype " + DTypeText(dtype));
 }
 
 void CheckScalarParameters(InferContext& context, int first, int last) {
@@ -72,7 +72,10 @@ DLDataType CheckedDType(InferContext& context, const char* attr,
 
 namespace {
 
-/*! \brief The extent along the channel axis, on which vectors of scales and zero points lie. */
+/*!
+ * \brief The extent of the channel axis, along which vectors of scales and zero points run; 1 if all
+ *        of them are scalars.
+ */
 Dim ChannelExtent(InferContext& context, const TensorType& data, const char* attr, int first,
                   int last) {
   bool scalar = true;
@@ -170,12 +173,12 @@ void CheckTupleParameters(InferContext& context, int index, DLDataType dtype, si
 
 Type QuantizedConcatenateRelation(InferContext& context) {
   std::vector<TensorType> fields = context.TensorTuple(0);
-  if (fields.empty()) context.FailInput(0, "a tuple of at least one tensor");
+  if (fields.empty()) context.FailInput(0, "a tuple of at least 1 tensor");
   CheckTupleParameters(context, 1, kFloat32, fields.size());
   CheckTupleParameters(context, 2, kInt32, fields.size());
   CheckScalarParameters(context, 3, 4);
   TensorType first = fields[0];
-  if (first->ndim() == 0) context.FailInput(0, "a tuple of tensors that have dimensions");
+  if (first->ndim() == 0) context.FailInput(0, "a tuple of tensors of rank at least 1");
   int64_t axis = context.Axis("axis", first->ndim());
   std::vector<Dim> shape(first->shape.begin(), first->shape.end());
   for (size_t i = 1; i < fields.size(); ++i) {
@@ -189,7 +192,10 @@ Type QuantizedConcatenateRelation(InferContext& context) {
         shape[j] = MoreStatic(shape[j], field->shape[j]);
       }
     }
-    if (!fits) context.FailInput(0, "a tuple of tensors that differ only along the axis");
+    if (!fits) {
+      context.FailInput(
+          0, "a tuple of tensors of one dtype whose shapes differ only along attribute 'axis'");
+    }
   }
   return TensorType(Shape(shape.begin(), shape.end()), first->dtype);
 }

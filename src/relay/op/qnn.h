@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/qnn.h
- * \brief Checks of the scales and zero points, shared by the operators of the QNN dialect.
+ * \brief Checks of scales and zero points, shared by the operators of the QNN dialect.
  */
 #ifndef TVM_FIXES_RELAY_OP_QNN_H_
 #define TVM_FIXES_RELAY_OP_QNN_H_
@@ -28,12 +28,12 @@ namespace tvm_fixes::relay {
 /*! \brief Check that a tensor has one of these dtypes. */
 void CheckQuantizedDType(InferContext& context, int index, const std::vector<const char*>& names);
 
-/*! \brief Check a scale or zero point: a scalar, or a vector with one element or `extent`. */
+/*! \brief Check a scale or zero point: a scalar, or a vector of length 1 or `extent`. */
 void CheckParameter(InferContext& context, int index, DLDataType dtype, const Dim& extent);
 
 void CheckScalarParameter(InferContext& context, int index, DLDataType dtype);
 
-/*! \brief Check the inputs from `first` to `last`, in turn scales and zero points, all scalars. */
+/*! \brief Check that inputs `first` to `last` are scalars, alternately a scale and a zero point. */
 void CheckScalarParameters(InferContext& context, int first, int last);
 
 /*! \brief An attribute that must be one of these dtypes. */

@@ -194,7 +194,7 @@ Type QuantizedConv2DTransposeRelation(InferContext& context) {
 Type QuantizedDenseRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   TensorType weight = context.Tensor(1, 2);
-  if (data->ndim() == 0) context.FailInput(0, "a tensor that has dimensions");
+  if (data->ndim() == 0) context.FailInput(0, "a tensor of rank at least 1");
   CheckQuantizedDType(context, 0, {"int8", "uint8", "int16", "uint16"});
   CheckQuantizedDType(context, 1, {"int8", "uint8"});
   CheckScalarParameter(context, 2, kInt32);

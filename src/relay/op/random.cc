@@ -60,7 +60,7 @@ Type DistributionRelation(InferContext& context) {
   }
   for (int i = 1; i < 3; ++i) {
     if (!SameDType(context.Tensor(i, 0)->dtype, dtype)) {
-      context.FailInput(i, "a scalar of " + DTypeText(dtype));
+      context.FailInput(i, "a scalar of dtype " + DTypeText(dtype));
     }
   }
   return TupleType(Array<Type>{KeyType(), TensorType(NumbersShape(context), dtype)});

@@ -54,7 +54,7 @@ void Take(Obligations* obligations) {
   const Object* attrs = obligations->attrs();
   const auto attr = take_attrs.axis(attrs).try_cast<int64_t>();
   if (!attr && data->ndim != 1) {
-    obligations->HasRank(0, 1, ", since no axis is given");
+    obligations->HasRank(0, 1, " (no axis is given)");
     return;
   }
   const auto axis = obligations->Axis(attr.value_or(0), data->ndim);
@@ -69,7 +69,7 @@ void CheckElements(Obligations* obligations, int64_t attr, bool counts_from_end)
   const TypeInfo* indices = obligations->Tensor(1);
   if (data == nullptr || indices == nullptr) return;
   const auto axis = obligations->Axis(attr, data->ndim);
-  if (!axis || !obligations->HasRank(1, data->ndim, ", the rank of argument 0")) return;
+  if (!axis || !obligations->HasRank(1, data->ndim, " (the rank of argument 0)")) return;
   for (int i = 0; i < data->ndim; ++i) {
     if (i != *axis) obligations->AtLeast(obligations->Dim(0, i), obligations->Dim(1, i));
   }
@@ -84,7 +84,7 @@ void ScatterElements(Obligations* obligations) {
   CheckElements(obligations, scatter_elements_attrs.axis(obligations->attrs()), true);
   const TypeInfo* indices = obligations->Tensor(1);
   if (indices == nullptr || obligations->Tensor(2) == nullptr) return;
-  if (!obligations->HasRank(2, indices->ndim, ", the rank of argument 1")) return;
+  if (!obligations->HasRank(2, indices->ndim, " (the rank of argument 1)")) return;
   for (int axis = 0; axis < indices->ndim; ++axis) {
     obligations->Equal(obligations->Dim(2, axis), obligations->Dim(1, axis));
   }

@@ -33,7 +33,7 @@ void Pad(Obligations* obligations) {
   const Array<int64_t>& widths = pad_attrs.pad_width(attrs);
   if (static_cast<int64_t>(widths.size()) != 2 * static_cast<int64_t>(data->ndim)) {
     return obligations->Fail(-1, "pad_width: expected " + std::to_string(2 * data->ndim) +
-                                     " values, 2 for each axis of argument 0, got " +
+                                     " values (2 for each axis of argument 0), got " +
                                      std::to_string(widths.size()));
   }
   // TVM's inference cannot read an unknown shape.

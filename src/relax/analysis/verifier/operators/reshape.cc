@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relax/analysis/verifier/operators/reshape.cc
- * \brief Obligations of operators that change the axes of a tensor but not its elements.
+ * \brief Obligations of operators that change the shape of a tensor but not its elements.
  */
 #include <algorithm>
 
@@ -28,13 +28,13 @@ namespace {
 
 struct ExpandDimsAttrsNode : NodeLayout {
   ExpandDimsAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.ExpandDimsAttrs"}) {}
-  /*! \brief Axes of the result, which may be negative. */
+  /*! \brief The positions of the new axes in the result; they may be negative. */
   Field<Array<int64_t>> axis{this, {"axis"}};
 };
 
 ExpandDimsAttrsNode expand_dims_attrs;
 
-/*! \brief The number of elements of a tensor, or of a tensor with a given shape. */
+/*! \brief The number of elements of an argument, which is a tensor or a shape. */
 Extent Elements(Obligations* obligations, size_t arg, const char* what) {
   const TypeInfo& info = obligations->type(obligations->call().args[arg]);
   const bool is_shaped =
@@ -58,15 +58,15 @@ void PermuteDims(Obligations* obligations) {
   if (!axes.defined() || data == nullptr) return;
   if (static_cast<int32_t>(axes.size()) != data->ndim) {
     return obligations->Fail(-1, "axes: expected " + std::to_string(data->ndim) +
-                                     ", the rank of argument 0, got " +
+                                     " axes (the rank of argument 0), got " +
                                      std::to_string(axes.size()));
   }
   obligations->Axes(axes, data->ndim);
 }
 
 /*!
- * \brief An axis of a static extent other than 1 is kept; TVM truncates an axis of symbolic extent
- *        to 1.
+ * \brief Require that a symbolic squeezed extent is 1: TVM would silently truncate that axis to one
+ *        element. TVM keeps an axis whose static extent is not 1, so it needs no check.
  */
 void Squeeze(Obligations* obligations) {
   const Array<int64_t>& attr = squeeze_attrs.axis(obligations->attrs());

@@ -57,7 +57,7 @@ void StridedSlice(Obligations* obligations) {
     if (size == fields->size()) continue;
     return obligations->Fail(static_cast<int>(arg),
                              "argument " + std::to_string(arg) + ": expected " + count +
-                                 " (as argument 1), got " + std::to_string(size));
+                                 " (as in argument 1), got " + std::to_string(size));
   }
   Array<int64_t> values;
   for (const ObjectRef& field : *fields) {
