@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Run a library without tvm-fixes: ``python run_alone.py MODEL.onnx MODEL.so``.
+"""Run a compiled library without tvm-fixes: ``python run_alone.py MODEL.onnx MODEL.so``.
 
 The model has one input and one output; ONNX Runtime computes the expected output.
 """
@@ -31,4 +31,4 @@ vm = tvm.relax.VirtualMachine(tvm.runtime.load_module(sys.argv[2]), tvm.cpu())
 output = vm["main"](tvm.runtime.tensor(data)).numpy()
 [expected] = session.run(None, {spec.name: data})
 np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
-print(f"{sys.argv[2]}: equal to ONNX Runtime, with only apache-tvm {tvm.__version__}")
+print(f"{sys.argv[2]}: output matches ONNX Runtime, using only apache-tvm {tvm.__version__}")

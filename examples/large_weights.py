@@ -13,12 +13,12 @@
 """Compile a model of several GiB, without a second copy of it in memory, and run it from files.
 
 The example writes an ONNX model of random weights (an embedding, residual layers of two matrices
-each, a last matrix) with its weights in an external file. It compiles the model with the weights
+each, a final matrix) with its weights in an external file. It compiles the model with the weights
 outside the library, loads and runs it in another process, and compares the output with NumPy, which
 reads the model's own file. It prints the sizes, the times, and the peak of anonymous memory: memory
 without a file behind it, which the system cannot drop and read again.
 
-    python -m examples.large_weights                                   # 4.3 GiB; 14 GiB of disk
+    python -m examples.large_weights                                   # 4.2 GiB; 14 GiB of disk
     python -m examples.large_weights --layers 10 --width 768 --rows 4096    # 204 MiB
 """
 
@@ -56,7 +56,7 @@ class Sizes:
     width : int
         The width of a row; the hidden width of a layer is four times as large.
     rows : int
-        The number of rows of the embedding, and of columns of the last matrix.
+        The number of rows of the embedding, and of columns of the final matrix.
     """
 
     layers: int

@@ -29,7 +29,7 @@
 namespace tvm_fixes::artifact {
 namespace {
 
-/*! \brief An open file, closed at the end of its scope. */
+/*! \brief A file descriptor that is closed at the end of its scope. */
 struct Descriptor {
   int number;
   ~Descriptor() { ::close(number); }
@@ -42,7 +42,7 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-  // Without O_NONBLOCK, opening a pipe would block.
+  // Without O_NONBLOCK, opening a named pipe would block.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.number < 0) Fail("open");
   struct stat status;

@@ -30,15 +30,15 @@ class MappedFile {
  public:
   /*!
    * \brief Map the file `path`.
-   * \throws std::system_error if it cannot be opened.
-   * \throws FormatError if it is not a regular file, or empty.
+   * \throws std::system_error if the file cannot be opened or mapped.
+   * \throws FormatError if the file is empty or not a regular file.
    */
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  /*! \brief All of its bytes. */
+  /*! \brief The contents of the file. */
   const Range& bytes() const { return bytes_; }
 
  private:

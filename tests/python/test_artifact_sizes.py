@@ -170,7 +170,7 @@ def test_size_and_memory(name: str, coverage_table: CoverageTables) -> None:
         assert outcome.kind is OutcomeKind.VALUE or way == "stock", outcome.output
         found[way] = outcome.value if isinstance(outcome.value, Measured) else None
     stock, ours, outside = found["stock"], found["ours"], found.get("outside")
-    coverage_table.of_measurements("artifact_sizes").add(
+    coverage_table.measurement_table("artifact_sizes").add(
         model=name,
         parameters_MB=f"{parameters / 1e6:.1f}",
         artifact_stock_MB=megabytes(stock, "artifact"),

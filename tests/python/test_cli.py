@@ -583,7 +583,7 @@ class TestVerify:
             ("two.py", IMPORTS + WRONG_SCRIPT + "Other = Module", 2, "got Module, Other; "),
             ("bad.py", "1 / 0", 1, "bad.py: ZeroDivisionError: division by zero ("),
             ("leaves.py", "raise SystemExit(3)", 1, "leaves.py: SystemExit: 3 ("),
-            ("bad.json", "{", 1, "bad.json: not TVM's JSON: "),
+            ("bad.json", "{", 1, "bad.json: not valid TVM JSON: "),
             ("type.json", tvm.ir.save_json(tvm.ir.GlobalVar("f")), 2, "got GlobalVar"),
         ],
     )

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The tiers of the suite and its tables."""
+"""The tiers of the test suite, and its tables."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_an_unknown_tier_is_an_error():
         grids.use_tier("medium")
 
 
-def test_table_counts_cases_and_those_that_passed():
+def test_a_table_counts_cases_and_passes():
     table = CoverageTable("grid")
     for kernel in ("OIHW", "IOHW", "IOHW"):
         with table.case(kernel=kernel, data_layout="NCHW"):
@@ -70,7 +70,7 @@ def test_table_counts_cases_and_those_that_passed():
     ]
 
 
-def test_table_rejects_other_columns():
+def test_a_table_rejects_other_columns():
     table = CoverageTable("grid")
     with table.case(kernel="OIHW"):
         pass
@@ -78,7 +78,7 @@ def test_table_rejects_other_columns():
         pass
 
 
-def test_tables_are_written_with_the_versions_in_use(tmp_path):
+def test_a_written_table_names_the_versions_in_use(tmp_path):
     tables = CoverageTables()
     assert tables("grid") is tables("grid")
     with tables("grid").case(kernel="OIHW"):
@@ -88,7 +88,7 @@ def test_tables_are_written_with_the_versions_in_use(tmp_path):
     assert f"apache-tvm {tvm.__version__}" in path.read_text()
 
 
-TESTS_OF_BOTH_TIERS = """
+TESTS_FOR_BOTH_TIERS = """
 import hypothesis
 import pytest
 from helpers.grids import batched, sample
@@ -106,22 +106,22 @@ def test_profile(request):
 
 
 @pytest.mark.parametrize("tier, counted, failed", [("quick", 3, 0), ("full", 10, 1)])
-def test_tiers_of_a_session(pytester, tier, counted, failed):
+def test_a_session_runs_its_tier(pytester, tier, counted, failed):
     folder = Path(__file__).parent
     pytester.makeini(f"[pytest]\npythonpath = {folder}\n")
     pytester.makeconftest((folder / "conftest.py").read_text())
-    pytester.makepyfile(TESTS_OF_BOTH_TIERS)
+    pytester.makepyfile(TESTS_FOR_BOTH_TIERS)
     result = pytester.runpytest_subprocess("--tier", tier, "--tables", "tables", "--strict-markers")
-    # With the test of the profile.
+    # `test_profile` also passes, hence the + 1.
     result.assert_outcomes(passed=counted - failed + 1, failed=failed)
     table = (pytester.path / "tables" / "parity.md").read_text()
     assert f"| total | {counted} | {counted - failed} |" in table
 
 
-def test_outcomes_are_counted_by_way():
+def test_outcomes_are_counted_per_importer():
     table = OutcomeTable("cases", ["passed", "failed"])
-    for way, outcome in (("a", "passed"), ("a", "passed"), ("b", "failed")):
-        table.count(way, outcome, operator="Add")
+    for importer, outcome in (("a", "passed"), ("a", "passed"), ("b", "failed")):
+        table.count(importer, outcome, operator="Add")
     table.count("b", "passed", operator="Sub")
     assert table.markdown("From here.") == (
         "# cases\n\nFrom here.\n\n"
@@ -137,12 +137,12 @@ def test_outcomes_are_counted_by_way():
         table.count("a", "lost", operator="Add")
 
 
-def test_measurements_keep_their_order():
+def test_a_measurement_table_keeps_the_order_of_its_rows():
     tables = CoverageTables()
-    table = tables.of_measurements("sizes")
+    table = tables.measurement_table("sizes")
     table.add(model="b", peak_MB=1.5)
     table.add(model="a", peak_MB="exceeded")
-    assert tables.of_measurements("sizes").markdown("From here.") == (
+    assert tables.measurement_table("sizes").markdown("From here.") == (
         "# sizes\n\nFrom here.\n\n"
         "| model | peak MB |\n| --- | --- |\n| b | 1.5 |\n| a | exceeded |\n"
     )

@@ -526,12 +526,13 @@ class TestModules:
         assert f"unexpected node of type {kind!r}" in self.read(tmp_path, document)
 
     def test_json_of_other_forms(self, tmp_path, document):
-        assert "no list of nodes" in self.read(tmp_path, [])
-        assert "no list of nodes" in self.read(tmp_path, {"root_index": 0})
+        expected = "expected a list 'nodes' and an integer 'root_index'"
+        assert expected in self.read(tmp_path, [])
+        assert expected in self.read(tmp_path, {"root_index": 0})
         document["root_index"] = 1 << 40
         self.read(tmp_path, document)
         (tmp_path / "module.json").write_text("[" * 100_000)
-        with pytest.raises(CompileError, match="not TVM's JSON"):
+        with pytest.raises(CompileError, match="not valid TVM JSON"):
             read_module(tmp_path / "module.json")
 
 

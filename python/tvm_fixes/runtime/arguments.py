@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Arguments of a call: bound to names, and checked against the model."""
+"""Binds the arguments of a call to names, and checks them against the model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ from ..support.tensors import dtype_of, is_torch
 from .manifest import TensorSpec, describe_shape
 
 Bounds = Mapping[str, tuple[int, int | None]]
-"""The smallest and largest size of each symbolic dim; None for no limit."""
+"""The minimum and maximum size of each symbolic dim; None means no maximum."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """The word for an argument and its accepted kinds, for messages."""
+    """How messages name an argument and the accepted types."""
 
     word: str
     kinds: str
 
 
 INPUT = Role("input", "a NumPy array or a PyTorch tensor")
-WEIGHT = Role("weight", "a NumPy array, a PyTorch tensor or TVM's")
+WEIGHT = Role("weight", "a NumPy array, a PyTorch tensor or a TVM tensor")
 
 
 def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -68,7 +68,9 @@ def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, A
         bound[name] = value
     missing = [name for name in names if name not in bound]
     if missing:
-        raise InputError(f"missing input {', '.join(map(repr, missing))} of {listing}")
+        plural = "s" if len(missing) > 1 else ""
+        named_missing = ", ".join(map(repr, missing))
+        raise InputError(f"missing input{plural} {named_missing}; the model's inputs: {listing}")
     return [bound[name] for name in names]
 
 
@@ -84,7 +86,8 @@ def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role:
     Raises
     ------
     InputError
-        If one is not an array on the CPU, or its shape or dtype differs; the message names it.
+        If a value is not an array on the CPU, or if its shape or dtype does not match; the message
+        names the argument.
     """
     sizes: dict[str, tuple[int, str]] = {}
     for spec, value in values:
@@ -117,7 +120,7 @@ def _check_shape(
         if got < low or (high is not None and got > high):
             bound = f"at least {low}" if high is None else f"from {low} to {high}"
             problem = problem or f"{want} must be {bound}"
-        # The library itself checks expressions of dims, before it computes.
+        # The compiled library itself checks dim expressions such as `2 * n` on entry.
         if want.isidentifier():
             size, where = sizes.setdefault(want, (got, spec.name))
             if size != got:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Relax modules in files: TVMScript and TVM's JSON."""
+"""Reads Relax modules from files of TVMScript or TVM's JSON."""
 
 import importlib
 import json
@@ -37,25 +37,25 @@ from ..support.isolate import OutcomeKind, run_forked
 from . import Shapes, _existing, _place, open_source
 from .relay_file import SUFFIXES, Params, is_program
 
-# The modules in which the decorators of modules and functions look up `parse`.
+# The Python modules in which `@I.ir_module`, `@R.function` and `@T.prim_func` look up `parse`.
 _DECORATORS = (
     "tvm.script.parser.ir.entry",
     "tvm.relax.script.parser.entry",
     "tvm.tirx.script.parser.entry",
 )
 
-# The types of data in TVM's JSON: IR, and plain values.
+# The node types allowed in TVM's JSON: IR and plain values.
 _DATA = re.compile(
     r"None|bool|int|float|DataType|Device"
     r"|ffi\.(?:Array|Bytes|Dict|List|Map|Shape|SmallBytes|SmallStr|String|Tensor)"
     r"|(?:arith|ir|relax|script|sym|target|te|tir|tirx|transform)\.[\w.]+"
 )
 
-# Limits of reading and verifying a module: base time, bytes of the file per further second, and
+# Limits for reading and verifying a module: base seconds, file bytes per additional second, and
 # base memory.
 _READ_SECONDS, _BYTES_PER_SECOND, _READ_BYTES = 20.0, 1 << 16, 4 << 30
 
-# The names that printed TVMScript uses without importing them.
+# The names that TVMScript printed by TVM uses without importing them.
 _NAMES = {"tvm": tvm, "I": I, "R": R, "T": T, "TypeVar": TypeVar, "Axis": Axis}
 
 
@@ -72,9 +72,8 @@ def read_module(
     ----------
     source : str or path
         A ``.py`` file of TVMScript, which is executed (``model.py:Name`` selects one of several
-        modules), a ``.json`` file of ``tvm.ir.save_json``, a Relay
-        program of TVM 0.6 to 0.19, which is translated, or a model in any form that
-        :func:`tvm_fixes.compile` accepts.
+        modules), a ``.json`` file written by ``tvm.ir.save_json``, a Relay program from TVM 0.6 to
+        0.19, which is translated, or a model in any form that :func:`tvm_fixes.compile` accepts.
     shapes : mapping of str to sequence of int, optional
         As for :func:`tvm_fixes.compile`.
     trust, params
@@ -87,11 +86,11 @@ def read_module(
     Raises
     ------
     UsageError
-        If the file, or the module in it, does not exist, or if `shapes` are given for a module.
+        If the file or the module in it does not exist, or if `shapes` is given for a module.
     UntrustedError
-        If it may run code and `trust` is not set.
+        If a ``.pt2`` file may run code when loaded, and `trust` is not set.
     CompileError
-        If it cannot be read or imported.
+        If the source cannot be read or imported.
     """
     name = os.fspath(source)
     path = Path(name)
@@ -116,16 +115,16 @@ def read_module(
 
 
 def _read_json(path: Path) -> tvm.IRModule:
-    """Read a file of ``tvm.ir.save_json``.
+    """Read a file written by ``tvm.ir.save_json``.
 
-    TVM's reader does not check the types of fields, and may crash.  Therefore, a forked child reads
-    and verifies the module first.
+    TVM's reader does not check field types, and may crash.  Therefore, a forked child process first
+    reads and verifies the module.
     """
     try:
         text = path.read_text(encoding="utf-8")
         _check_nodes(json.loads(text))
     except (OSError, ValueError, RecursionError) as error:
-        raise CompileError(f"{path}: not TVM's JSON: {summarize(error)}") from error
+        raise CompileError(f"{path}: not valid TVM JSON: {summarize(error)}") from error
     seconds = _READ_SECONDS + len(text) / _BYTES_PER_SECOND
     outcome = run_forked(partial(_try_json, text), timeout=seconds)
     if outcome.kind is OutcomeKind.VALUE and outcome.value:
@@ -133,14 +132,19 @@ def _read_json(path: Path) -> tvm.IRModule:
     if outcome.kind is not OutcomeKind.VALUE:
         said = outcome.message if outcome.kind is OutcomeKind.EXCEPTION else str(outcome)
         reason = " ".join(line.strip() for line in said.splitlines()) or outcome.name
-        raise CompileError(f"{path}: not TVM's JSON, or not of this version: {reason[:600]}")
+        raise CompileError(
+            f"{path}: not valid TVM JSON, or written by an incompatible TVM version: {reason[:600]}"
+        )
     module = tvm.ir.load_json(text)
     assert isinstance(module, tvm.IRModule)
     return module
 
 
 def _try_json(text: str) -> str:
-    """Read and verify a module; return the type of anything else, or an empty string."""
+    """Read and verify a module.
+
+    Returns an empty string, or the type name if the value is not an IRModule.
+    """
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + _READ_BYTES + 64 * len(text)
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -157,11 +161,11 @@ def _check_nodes(document: Any) -> None:
     Raises
     ------
     ValueError
-        If the document is not a list of typed nodes, or a node has another type.
+        If the document has no list of nodes, or if the type of a node is not allowed.
     """
     nodes = document.get("nodes") if isinstance(document, dict) else None
     if not isinstance(nodes, list) or not isinstance(document.get("root_index"), int):
-        raise ValueError("no list of nodes")
+        raise ValueError("expected a list 'nodes' and an integer 'root_index'")
     for node in nodes:
         kind = node.get("type") if isinstance(node, dict) else None
         if not isinstance(kind, str) or not _DATA.fullmatch(kind):
@@ -193,7 +197,7 @@ def _module_of(value: Any) -> tvm.IRModule | None:
 
 @contextmanager
 def _imports_from(folder: Path) -> Iterator[None]:
-    """Let a script import modules from its folder, as Python does for a main script."""
+    """Let a script import modules from its own folder, as Python does for the main script."""
     before = list(sys.path)
     sys.path.insert(0, str(folder.resolve()))
     try:
@@ -204,7 +208,7 @@ def _imports_from(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _parsing_only() -> Iterator[None]:
-    """Parse TVMScript without TVM's check, which stops at the first violation."""
+    """Parse TVMScript without TVM's well-formedness check, which stops at the first violation."""
     decorators = [importlib.import_module(name) for name in _DECORATORS]
     parsers = [vars(module)["parse"] for module in decorators]
     try:

@@ -41,7 +41,7 @@ class GraphWriter {
  public:
   /*!
    * \brief The text of a module.
-   * \throws RelayError that names the operator and the attribute that TVM 0.19 cannot hold.
+   * \throws RelayError that names the operator and the attribute that TVM 0.19 does not have.
    */
   std::string Write(const IRModule& module);
 
@@ -60,7 +60,7 @@ class GraphWriter {
   };
 
   size_t Add(NodeText* node);
-  /*! \brief Add a node without parts, unless there is an equal one. */
+  /*! \brief Add a node without children, unless an equal node exists. */
   size_t AddLeaf(NodeText* node);
   /*! \brief The node of an object, which is queued if it is new. */
   size_t IndexOf(const ObjectRef& object);
@@ -72,7 +72,7 @@ class GraphWriter {
   size_t IndexOfGiven(const Type& type);
   /*! \brief An array of type parameters; a ShapeVar is a type variable of its own kind. */
   size_t IndexOfTypeParams(const Array<ObjectRef>& params);
-  /*! \brief The object that stands for all of its name: TVM compares these by identity. */
+  /*! \brief The one object used for all objects of its name: TVM compares them by identity. */
   ObjectRef Representative(const ObjectRef& object);
   void RegisterConstructors(const IRModule& module);
 
@@ -94,14 +94,14 @@ class GraphWriter {
   /*! \brief A map from names to these nodes of functions or types. */
   template <typename Name, typename Value>
   size_t NodesOfNames(const Map<String, Value>& map);
-  /*! \brief Attributes of any names. */
+  /*! \brief Add a DictAttrs node. */
   size_t Dictionary(const Attrs& attrs, const ObjectRef& owner);
   size_t CallAttrs(const Call& call);
   size_t OperatorAttrs(const Call& call, const OpDecl& decl);
   void WriteField(const OpDecl& decl, const AttrField& field, const Any& value, NodeText* node);
   size_t FieldNode(const OpDecl& decl, const Any& value);
 
-  /*! \brief Say which attribute the next values belong to. */
+  /*! \brief Set the attribute that the next values belong to, for messages. */
   void SetOwner(const ObjectRef& node, const std::string& attribute);
   [[noreturn]] void FailValue(const std::string& found) const;
 

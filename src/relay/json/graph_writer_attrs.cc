@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/json/graph_writer_attrs.cc
- * \brief Writes attributes, in the form of TVM's class for the operator.
+ * \brief Writes attributes with the fields of the operator's attrs node in TVM.
  */
 #include "../parser/literal.h"
 #include "attr_schema.h"
@@ -23,7 +23,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief A number as TVM stores it by value; zero stands for none, which the operator ignores. */
+/*! \brief Format a number that TVM stores by value. None becomes 0, which the operator ignores. */
 std::string NumberText(const Any& value) {
   switch (value.type_index()) {
     case tvm::ffi::TypeIndex::kTVMFFINone:
@@ -52,7 +52,8 @@ void GraphWriter::FailValue(const std::string& found) const {
   std::string place = "module";
   if (const auto* call = owner.node.as<CallObj>()) place = CallText(call);
   if (owner.node.as<FunctionObj>()) place = "function";
-  ThrowRelayError(place + ": attribute '" + owner.attribute + "': JSON has no form for " + found);
+  ThrowRelayError(place + ": attribute '" + owner.attribute +
+                  "': cannot be saved in TVM's JSON format: " + found);
 }
 
 size_t GraphWriter::Dictionary(const Attrs& attrs, const ObjectRef& owner) {
@@ -79,7 +80,7 @@ size_t GraphWriter::CallAttrs(const Call& call) {
   if (op->decl == nullptr) {
     for (const auto& [name, value] : call->attrs) {
       ThrowRelayError(CallText(call.get()) + ": attribute '" + std::string(name) +
-                      "': the operator is unknown, and so is the class of its attributes");
+                      "': the operator is unknown, so its attributes cannot be saved");
     }
     return 0;
   }
@@ -101,7 +102,8 @@ size_t GraphWriter::OperatorAttrs(const Call& call, const OpDecl& decl) {
       if (!is_given) continue;
       if (!tvm::ffi::AnyEqual()(value, field.default_value)) {
         ThrowRelayError(CallText(call.get()) + ": attribute '" + field.name +
-                        "': TVM 0.19 has no such attribute, and it is not the default");
+                        "': TVM 0.19 does not have this attribute, so only its default value can "
+                        "be saved");
       }
     } else if (!is_given) {
       defaults += (defaults.empty() ? "" : ",") + field.name;
@@ -140,7 +142,7 @@ size_t GraphWriter::FieldNode(const OpDecl& decl, const Any& value) {
   const std::string& key = decl.attrs_key;
   if (key == "relay.attrs.SplitAttrs") {
     auto box = [this](const Any& number) {
-      if (!number.as<int64_t>()) FailValue("arrays of arrays");
+      if (!number.as<int64_t>()) FailValue("a nested array");
       NodeText node("runtime.BoxInt");
       return AddLeaf(&node.Characters(std::to_string(number.cast<int64_t>())));
     };
@@ -157,7 +159,7 @@ size_t GraphWriter::FieldNode(const OpDecl& decl, const Any& value) {
   }
   bool is_device = key == "relay.attrs.OnDeviceAttrs" || key == "relay.attrs.DeviceCopyAttrs";
   if (is_device && value == nullptr) {
-    // No device is what TVM represents by a device without constraints.
+    // TVM represents a missing device as an unconstrained VirtualDevice.
     NodeText node("VirtualDevice");
     node.Field("device_type_int", "-1").Field("virtual_device_id", "-1");
     node.Field("target", size_t{0}).Field("memory_scope", IndexOfName(""));

@@ -71,8 +71,8 @@ int64_t Layout::Factor(char letter) const {
 
 Shape Layout::ToCanonical(const InferContext& context, int input, const Shape& shape) const {
   if (shape.size() != axes_.size()) {
-    context.FailInput(input, "a tensor with " + std::to_string(axes_.size()) + " dimensions, as " +
-                                 attr_ + " says");
+    context.FailInput(input, "a tensor with " + std::to_string(axes_.size()) +
+                                 " dimensions, as in '" + attr_ + "'");
   }
   Shape result;
   for (char letter : canonical_) {

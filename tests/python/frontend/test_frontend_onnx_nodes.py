@@ -87,7 +87,7 @@ def test_every_case(operator: str, coverage_table: CoverageTables) -> None:
     every = [case for case in cases(costly=True) if case.operator == operator]
     ours = dict(zip(every, run_ours(every), strict=True))
     stock = dict(zip(every, stock_verdicts(operator, every), strict=True))
-    table = coverage_table.of_outcomes("onnx_node_tests", list(Verdict))
+    table = coverage_table.outcome_table("onnx_node_tests", list(Verdict))
     for case in every:
         for way, verdict in (("tvm-fixes", ours[case].verdict), ("tvm", stock[case])):
             table.count(way, verdict, operator=case.operator, parameters=case.parameters)

@@ -361,7 +361,7 @@ def test_random_graph(coverage_table: CoverageTables, seed: int) -> None:
         mod = from_onnx(model)
     except (tvm.error.OpAttributeInvalid, tvm.error.OpNotImplemented) as error:
         refusal = str(error)
-    table = coverage_table.of_outcomes("onnx_shape_values", ["equal", "refused"])
+    table = coverage_table.outcome_table("onnx_shape_values", ["equal", "refused"])
 
     def count(outcome: str) -> None:
         extents = "may be 0" if seed % 2 else "positive"

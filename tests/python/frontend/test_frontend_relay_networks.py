@@ -10,7 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Networks from files of text and JSON with a file of parameters, against NumPy and PyTorch."""
+"""Relay networks, read from text and JSON files with a params file.
+
+Their outputs are compared with NumPy and PyTorch.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -72,14 +75,14 @@ def test_network(name: str, suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_json_and_text_are_one_program(name: str) -> None:
+def test_json_and_text_give_the_same_program(name: str) -> None:
     written = texts(name)
     from_text, from_json = relay.parse(written["relay"]), relay.load_json(written["json"])
     assert tvm_ffi.structural_equal(from_text, from_json)
     assert tvm_ffi.structural_equal(relay.load_json(relay.save_json(from_text)), from_text)
 
 
-def test_there_are_fifteen() -> None:
+def test_at_least_fifteen_networks() -> None:
     assert len(NETWORKS) >= 15
 
 
@@ -87,12 +90,12 @@ def weights(net: Network, **names: str) -> dict[str, torch.Tensor]:
     return {theirs: torch.from_numpy(net.params[ours]) for theirs, ours in names.items()}
 
 
-def check_with_torch(name: str, *results: Any) -> None:
+def compare_with_pytorch(name: str, *results: Any) -> None:
     for reference, result in zip(expected(name), results, strict=True):
         np.testing.assert_allclose(reference, result.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_lstm_is_pytorch_s() -> None:
+def test_lstm_matches_pytorch() -> None:
     net = network("lstm")[0]
     layer = torch.nn.LSTM(6, 8)
     layer.load_state_dict(
@@ -100,10 +103,10 @@ def test_lstm_is_pytorch_s() -> None:
         | {"bias_hh_l0": torch.zeros(32)}
     )
     _, (h, c) = layer(torch.from_numpy(net.inputs["x"]))
-    check_with_torch("lstm", h[0], c[0])
+    compare_with_pytorch("lstm", h[0], c[0])
 
 
-def test_bert_is_pytorch_s() -> None:
+def test_bert_matches_pytorch() -> None:
     net = network("bert")[0]
     p = {name: torch.from_numpy(value) for name, value in net.params.items()}
     layer = torch.nn.TransformerEncoderLayer(16, 4, 32, 0.0, "gelu", batch_first=True)
@@ -120,15 +123,15 @@ def test_bert_is_pytorch_s() -> None:
     layer.load_state_dict(parts)
     x = p["word"][torch.from_numpy(net.inputs["input_ids"])] + p["position"]
     x = torch.nn.functional.layer_norm(x, [16], p["ln0.gamma"] + 1, p["ln0.beta"])
-    check_with_torch("bert", layer.train()(x))
+    compare_with_pytorch("bert", layer.train()(x))
 
 
-def test_attention_is_pytorch_s() -> None:
+def test_attention_matches_pytorch() -> None:
     net = network("attention")[0]
     q, k, v = (torch.from_numpy(net.inputs[name]) for name in "qkv")
     y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     gamma, beta = (torch.from_numpy(net.params[name]) for name in ("gamma", "beta"))
-    check_with_torch("attention", torch.nn.functional.layer_norm(y, [8], gamma, beta))
+    compare_with_pytorch("attention", torch.nn.functional.layer_norm(y, [8], gamma, beta))
 
 
 if __name__ == "__main__":

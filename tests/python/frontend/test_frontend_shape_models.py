@@ -161,7 +161,7 @@ def has_shape(kind: tvm.ir.Type) -> bool:
 
 
 def count(tables: CoverageTables, way: str, case: Case, result: Result) -> None:
-    table = tables.of_outcomes("shape_models", [UNKNOWN_SHAPE, *Verdict])
+    table = tables.outcome_table("shape_models", [UNKNOWN_SHAPE, *Verdict])
     is_unknown = result == Result(Verdict.PASSED, UNKNOWN_SHAPE)
     kind = {"subject": MODELS[case.name].subject, "form": case.form}
     shapes = "symbolic" if case.is_symbolic else "static"

@@ -175,11 +175,11 @@ class CoverageTables:
         """The table `name`, created on first use."""
         return self._tables.setdefault(name, CoverageTable(name))
 
-    def of_outcomes(self, name: str, outcomes: Sequence[str]) -> OutcomeTable:
+    def outcome_table(self, name: str, outcomes: Sequence[str]) -> OutcomeTable:
         """The table `name` of `outcomes`, created on first use."""
         return self._outcomes.setdefault(name, OutcomeTable(name, outcomes))
 
-    def of_measurements(self, name: str) -> MeasurementTable:
+    def measurement_table(self, name: str) -> MeasurementTable:
         """The table `name` of measurements, created on first use."""
         return self._measured.setdefault(name, MeasurementTable(name))
 

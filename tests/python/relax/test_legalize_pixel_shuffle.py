@@ -40,7 +40,7 @@ def pixel_shuffle(shape, factor, dtype="float32"):
         ((2, 4, 0, 3), 2, "float32"),
     ],
 )
-def test_is_that_of_pytorch(shape, factor, dtype):
+def test_matches_pytorch(shape, factor, dtype):
     x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     got = run(pixel_shuffle(shape, factor, dtype), x)
     assert got.dtype == x.dtype
@@ -48,7 +48,7 @@ def test_is_that_of_pytorch(shape, factor, dtype):
     np.testing.assert_array_equal(got, expected)
 
 
-def test_batch_height_and_width_known_at_run_time():
+def test_symbolic_batch_height_and_width():
     x = np.arange(2 * 12 * 3 * 4, dtype="float32").reshape(2, 12, 3, 4)
     got = run(pixel_shuffle((N, 12, H, W), 2), x)
     expected = torch.nn.functional.pixel_shuffle(torch.from_numpy(x), 2).numpy()

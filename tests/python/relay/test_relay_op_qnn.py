@@ -70,13 +70,21 @@ def test_types(body: str, params: str, expected: str) -> None:
     [
         ('qnn.quantize(%x, 1f, 0, out_dtype="int8")', "%x: Tensor[(2), float16]", "float32"),
         ('qnn.quantize(%x, 1f, 0, out_dtype="int4")', "%x: Tensor[(2), float32]", "out_dtype"),
-        ("qnn.dequantize(%x, %s, 0)", "%x: Tensor[(2, 3), int8], %s: Tensor[(2), float32]", "3"),
+        (
+            "qnn.dequantize(%x, %s, 0)",
+            "%x: Tensor[(2, 3), int8], %s: Tensor[(2), float32]",
+            "vector of length 3, of dtype float32",
+        ),
         (
             'qnn.requantize(%x, 1f, 0, 1f, 0, rounding="UP", out_dtype="int8")',
             "%x: Tensor[(2), int8]",
             "rounding.*UPWARD or TONEAREST",
         ),
-        (CONV.replace("'", '"').replace("0, 0,", "0, 0f,"), X, "int32 scalar"),
+        (
+            CONV.replace("'", '"').replace("0, 0,", "0, 0f,"),
+            X,
+            "a scalar or a vector of length .*, of dtype int32",
+        ),
         (CONV.replace("'", '"'), X.replace("4, 3, 3", "3, 3, 3"), "input channels"),
         ("qnn.softmax(%x, 1f, 0, 1f, 0, axis=2)", "%x: Tensor[(2), int8]", "axis"),
     ],

@@ -204,8 +204,8 @@ class TestInputErrors:
     @pytest.mark.parametrize(
         "args, named, message",
         [
-            ((), {}, "missing input 'a', 'b' of (a, b)"),
-            ((normal(2, 4),), {}, "missing input 'b' of (a, b)"),
+            ((), {}, "missing inputs 'a', 'b'; the model's inputs: (a, b)"),
+            ((normal(2, 4),), {}, "missing input 'b'; the model's inputs: (a, b)"),
             ((normal(2, 4),) * 3, {}, "expected 2 inputs (a, b), got 3"),
             (
                 (normal(2, 4),),

@@ -175,7 +175,10 @@ class TestRun:
                 {"w": torch.ones(4, 4, device="meta"), "u": U},
                 "weight 'w': expected a tensor on the CPU, got one on meta",
             ),
-            ({"w": W, "u": 1}, "weight 'u': expected a NumPy array, a PyTorch tensor or TVM's"),
+            (
+                {"w": W, "u": 1},
+                "weight 'u': expected a NumPy array, a PyTorch tensor or a TVM tensor",
+            ),
         ],
     )
     def test_wrong_weights(self, dense, given, message):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Float arithmetic that TVM's simplifier would treat like integer arithmetic."""
+"""GuardFloatArithmetic: float arithmetic that TVM would simplify like integer arithmetic."""
 
 import ml_dtypes
 import numpy as np
@@ -35,7 +35,7 @@ def number(value, dtype="float32"):
     return relax.const(value, dtype)
 
 
-def difference_with_itself(x):
+def self_difference(x):
     n = op.astype(x, "int64")
     return op.subtract(n, n)
 
@@ -74,7 +74,7 @@ EXPRESSIONS = {
         divided(X, np.zeros(8, "f4")),
     ),
     "x / cast (n - n)": lambda x, y: (
-        op.divide(x, op.astype(difference_with_itself(op.less(x, y)), "float32")),
+        op.divide(x, op.astype(self_difference(op.less(x, y)), "float32")),
         divided(X, np.zeros(8, "f4")),
     ),
     "not x < y": lambda x, y: (op.logical_not(op.less(x, y)), ~(X < Y)),
@@ -94,8 +94,8 @@ EXPRESSIONS = {
 
 @np.errstate(all="ignore")
 @pytest.mark.parametrize("target", ("llvm", {"kind": "llvm", "mcpu": "haswell"}))
-def test_values_are_those_of_numpy(target):
-    mods, wanted = {}, {}
+def test_matches_numpy(target):
+    mods, expected = {}, {}
     inputs = {"x": tensor(8), "y": tensor(8)}
     for index, (name, make) in enumerate(EXPRESSIONS.items()):
 
@@ -103,16 +103,16 @@ def test_values_are_those_of_numpy(target):
             return builder.emit(make(x, y)[0])
 
         mods[f"f{index}"] = build(inputs, emit)
-        wanted[f"f{index}"] = name, make(*(relax.Var(v, ty) for v, ty in inputs.items()))[1]
+        expected[f"f{index}"] = name, make(*(relax.Var(v, ty) for v, ty in inputs.items()))[1]
     executable = relax.build(merge(mods), tvm.target.Target(target), relax_pipeline=pipeline())
     vm = relax.VirtualMachine(executable, tvm.cpu())
-    for index, (name, values) in wanted.items():
+    for index, (name, values) in expected.items():
         got = vm[index](tvm.runtime.tensor(X), tvm.runtime.tensor(Y)).numpy()
         np.testing.assert_array_equal(got, values, name)
 
 
 @pytest.mark.parametrize("dtype", ("float16", "float64"))
-def test_other_floats(dtype):
+def test_other_float_dtypes(dtype):
     def emit(builder, x):
         whole = builder.emit(op.add(x, number(256.0, dtype)))
         return builder.emit(op.subtract(whole, number(256.0, dtype)))
@@ -129,7 +129,7 @@ def test_bfloat16():
     np.testing.assert_array_equal(got.astype("float32"), np.array([np.nan, 0], "float32"))
 
 
-def test_what_is_computed_of_constants():
+def test_constant_operands():
     x = relax.const(np.array([np.inf, 1], "float32"))
     mod = build({}, lambda builder: builder.emit(op.subtract(x, x)))
     np.testing.assert_array_equal(run(mod, pipeline=pipeline()), np.array([np.nan, 0], "f4"))
@@ -170,9 +170,11 @@ def test_before_and_after():
     tvm.ir.assert_structural_equal(guarded(Before), Expected)
 
 
-def test_integers_and_the_disabled_fix_are_unchanged(monkeypatch):
-    again = guarded(Expected)
-    tvm.ir.assert_structural_equal(again, Expected)
+def test_is_idempotent():
+    tvm.ir.assert_structural_equal(guarded(Expected), Expected)
+
+
+def test_disabled_fix_changes_nothing(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "float-arithmetic")
     assert guarded(Before).same_as(Before)
 

@@ -22,7 +22,7 @@ Trigger
     module, the attributes of ``nn.ELU``, ``nn.CELU``, ``nn.GELU`` and ``nn.Hardtanh``, and
     positional arguments of ``hardtanh``.
 Symptom
-    Wrong numbers, silently: ``selu`` lacks its scale, an error of 5%; ``elu(1e-9)`` is 0; NaN is
+    Silently wrong results: ``selu`` lacks its scale, an error of 5%; ``elu(1e-9)`` is 0; NaN is
     lost.
 Mechanism
     PyTorch decomposes ``selu`` and ``celu`` into an ``elu`` with ``scale`` and ``input_scale``,

@@ -25,7 +25,7 @@ Trigger
     is not decomposed; an instance norm; a PReLU; a linear layer or matmul on a
     non-contiguous input; nn.Bilinear.  ``corrections`` lists further triggers.
 Symptom
-    Wrong numbers, silently; 1-D and 3-D interpolation to other extents is rejected.  PReLU becomes
+    Silently wrong results; 1-D and 3-D interpolation to other extents is rejected.  PReLU becomes
     a comparison, a product and a select, which stop the propagation of a layout.  So does an
     instance norm, which merges batch and channels, and is rejected if the batch is symbolic.  A
     weight is broadcast along the batch; Bilinear is rejected.

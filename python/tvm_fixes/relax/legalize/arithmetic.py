@@ -24,7 +24,7 @@ Trigger
     of unsigned integers; ``add``, ``subtract`` and ``multiply`` of uint32 and uint64; casts to
     bfloat16.
 Symptom
-    Wrong numbers, silently: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
+    Silently wrong results: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
     0 times infinity, NaN times 0 and 0 / 0 are 0.  A cast to bfloat16 does not round if its reader
     is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true for every x.  A division by

@@ -15,16 +15,16 @@
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``relax.nn.max_pool1d``, ``max_pool2d`` and ``max_pool3d`` of floating-point data with a window
-    of negative infinities, or with a NaN.
+    ``relax.nn.max_pool1d``, ``max_pool2d`` or ``max_pool3d`` of floating-point data that contains a
+    NaN, or a window of only negative infinities.
 Symptom
-    Wrong numbers, silently: the lowest finite number instead of negative infinity; whether a NaN is
+    Silently wrong results: the lowest finite number instead of negative infinity; whether a NaN is
     kept depends on its position.
 Mechanism
-    The lowest finite number is both the padding and the initial value of the maximum; a comparison
-    with a NaN is false.
+    The padding and the initial value of the maximum are the lowest finite number, and comparisons
+    with NaN are false.
 How to remove
-    When TVM passes the tests of this file, delete it and its test.
+    When TVM passes the tests of this file, delete this file and its tests.
 """
 
 import functools
@@ -55,22 +55,22 @@ def max_pool(
     Parameters
     ----------
     data : te.Tensor
-        Floating-point data, in any layout.
+        The floating-point data, in any layout.
     shape : sequence of tirx.Expr
         The shape of the result.
     axes : sequence of int
         The spatial axes, in the order of `kernel`, `strides`, `dilation` and `padding`.
     kernel, strides, dilation : sequence of int
-        The extent of a window, the distance between windows, and the distance between two elements
-        of a window.
+        The extent of a window, the distance between neighboring windows, and the distance between
+        neighboring elements of a window.
     padding : pair of sequence of int
-        The padding before and after the data; it must cover all windows.
+        The padding before and after the data; every window must lie inside the padded data.
 
     Returns
     -------
     te.Tensor
-        The maxima, in the dtype of `data`: NaN for a window with a NaN, negative infinity for a
-        window of only padding.
+        The maxima, in the dtype of `data`: NaN for a window that contains a NaN, negative infinity
+        for a window of padding only.
     """
     wide = comparable(data)
     before, after = ([0] * len(data.shape) for _ in range(2))

@@ -19,7 +19,7 @@ Trigger
     65504 elements; ``center=False``, ``scale=False``; axes of a layer norm that do not ascend; a
     negative channel axis of an instance norm; bfloat16 and float64.
 Symptom
-    Wrong numbers, silently: with mean 1000 and deviation 1 a float32 group norm is off by up to 15,
+    Silently wrong results: with mean 1000 and deviation 1 a float32 group norm is off by up to 15,
     an instance norm is NaN, a layer norm over 16384 elements off by 0.006. The negative axis raises
     an IndexError, and the other dtypes raise an InternalError.
 Mechanism

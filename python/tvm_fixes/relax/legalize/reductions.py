@@ -19,7 +19,7 @@ Trigger
     dtype, such as zeros of uint8; statistics over axes that are known to be empty; sums, products
     and statistics of 16-bit floats.
 Symptom
-    Wrong numbers, silently: the maximum of negative infinities is the lowest finite number, whether
+    Silently wrong results: the maximum of negative infinities is the lowest finite number, whether
     a NaN is kept depends on its position, an argmax is -1.  A mean of no elements fails to build
     with "Divide by zero".  A sum of 4096 float16 ones is 2048, the mean of 40000 threes infinite.
 Mechanism

@@ -10,21 +10,21 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FoldPadIntoConv: fold zero padding into the padding attribute of convolutions.
+"""FoldPadIntoConv: fold explicit zero pads into the padding attribute of convolutions.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A zero padding before a convolution, asymmetric in models that come from TensorFlow.
+    A zero pad before a convolution, usually asymmetric in models that come from TensorFlow.
 Symptom
-    The padding copies the data, even if its widths are 0: a tenth of MobileNet's time.
+    The pad copies the data, even if its widths are 0: a tenth of MobileNet's time.
 Mechanism
-    TVM lowers the padding to a separate kernel.
+    TVM lowers the pad to a separate kernel.
 How to remove
-    When TVM folds it, delete this file, its tests, its line in :mod:`tvm_fixes.pipeline` and the
-    fix id ``fold-pad-into-conv``.
+    When TVM folds such pads, delete this file, its tests, its line in :mod:`tvm_fixes.pipeline` and
+    the fix id ``fold-pad-into-conv``.
 """
 
 import tvm
@@ -41,7 +41,7 @@ _CONVOLUTIONS = {f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.it
 
 
 def FoldPadIntoConv() -> tvm.transform.Pass:
-    """Add a zero padding of the data to the convolution's own padding.
+    """Fold an explicit zero pad of the data into the convolution's padding attribute.
 
     Before::
 
@@ -55,14 +55,14 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  If something else reads the padded data too, the
-        padding stays for that reader.  The pass skips paddings of batch or channels, with values
-        other than 0, or of negative width.
+        A module pass, for high-level operators.  A pad with other readers stays for those readers.
+        The pass skips pads on the batch or channel axis, pads with a nonzero value, and negative
+        widths.
 
     Notes
     -----
-    An infinite weight times a padded zero is NaN; with a convolution's own padding, and so after
-    this pass, that NaN may be missing.
+    An infinite weight times a padded zero is NaN.  A convolution may skip the elements of its own
+    padding, so that NaN may be missing after this pass.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -83,7 +83,7 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
 
 
 def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax.Var, relax.Expr]:
-    """The convolutions of a function that read padded data, rewritten to pad it themselves."""
+    """The convolutions of a function that read padded data, with the pad folded into them."""
     calls: dict[relax.Var, relax.Call] = {}
     folded: dict[relax.Var, relax.Expr] = {}
     for binding in bindings(function):
@@ -93,26 +93,29 @@ def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax
         if str(call.op.name) == _PAD:
             calls[binding.var] = call
         pad = calls.get(call.args[0]) if str(call.op.name) in _CONVOLUTIONS else None
-        padding = None if pad is None else _joined_padding(pad, call)
+        padding = None if pad is None else _total_padding(pad, call)
         if pad is not None and padding is not None:
             folded[binding.var] = builder.normalize(_with_padding(call, pad.args[0], padding))
     return folded
 
 
-def _joined_padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None:
-    """The ``padding`` attribute of the convolution that covers both; None if it cannot."""
+def _total_padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None:
+    """Return the pad's widths plus the convolution's own padding.
+
+    The result is None if the pad cannot be folded.
+    """
     attrs = convolution.attrs
     widths = [int(width) for width in pad.attrs.pad_width]
     if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0 or min(widths) < 0:
         return None
     layout = Layout(str(attrs.data_layout))
     axes = _CONVOLUTIONS[str(convolution.op.name)]
-    of_axis = dict(zip(layout.letters, zip(widths[::2], widths[1::2], strict=True), strict=True))
-    if any(any(width) for letter, width in of_axis.items() if letter not in axes):
+    pad_of = dict(zip(layout.letters, zip(widths[::2], widths[1::2], strict=True), strict=True))
+    if any(any(width) for letter, width in pad_of.items() if letter not in axes):
         return None
     own = [int(width) for width in attrs.padding]
-    before = [width + of_axis[axis][0] for width, axis in zip(own[: len(axes)], axes, strict=True)]
-    after = [width + of_axis[axis][1] for width, axis in zip(own[len(axes) :], axes, strict=True)]
+    before = [width + pad_of[axis][0] for width, axis in zip(own[: len(axes)], axes, strict=True)]
+    after = [width + pad_of[axis][1] for width, axis in zip(own[len(axes) :], axes, strict=True)]
     return [*before, *after]
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""InsertRuntimeChecks: check at run time what the compiler cannot prove; the pass is native."""
+"""InsertRuntimeChecks: check at run time what the compiler cannot prove (implemented in C++)."""
 
 import tvm
 
@@ -18,19 +18,20 @@ from ... import _ffi
 
 
 def InsertRuntimeChecks() -> tvm.transform.Pass:
-    """Check at run time the preconditions of operators that cannot be proven.
+    """Insert runtime checks for operator preconditions that the compiler cannot prove.
 
     Examples are two extents that must be equal or broadcast, the number of elements of a reshape,
     and the channels of a convolution's kernel.  Where :func:`tvm_fixes.verify` warns, the model
     raises an ``AssertionError`` instead of reading out of bounds.  Indices that are not constants
-    are checked too; an extent that is a ``T.if_then_else`` is not.  The error names the variable,
-    the operator, and the expected and actual values.
+    are checked too; extents that are a ``T.if_then_else`` are not checked.  The error names the
+    variable, the operator, and the expected and actual values.
 
-    Run it before operators are lowered to kernels; after ``LambdaLift``, since local functions are
-    not checked; and after ``LiftTransformParams``, which would move checks away from the values
-    they check.  A second run adds the checks again.  A check is an ``R.assert_op``, which is
-    implemented in apache-tvm's Python package.  A function with checks has plain blocks between its
-    dataflow blocks, and gets the attribute ``relax.force_pure`` if it was pure.
+    Run the pass before operators are lowered to kernels; after ``LambdaLift``, because local
+    functions are not checked; and after ``LiftTransformParams``, which would move checks away from
+    the values they check.  A second run adds the checks again.  A check is an ``R.assert_op``,
+    which is implemented in apache-tvm's Python package.  A function with checks has ordinary
+    (non-dataflow) binding blocks between its dataflow blocks, and gets the attribute
+    ``relax.force_pure`` if it was pure.
 
     Returns
     -------

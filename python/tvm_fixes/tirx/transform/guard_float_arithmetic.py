@@ -20,7 +20,7 @@ Trigger
     Elementwise operators fused into ``x - x``, ``(x + y) - y``, ``x - (x + y)``, ``f(x) == f(x)``,
     ``not x < y``, and a product or quotient with zeros.
 Symptom
-    Wrong numbers, silently: infinity minus infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
+    Silently wrong results: infinity minus infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
     infinity is 0, NaN equals NaN, and ``not x < y`` is false for NaN.  A division by zeros does not
     build.
 Mechanism

@@ -60,8 +60,8 @@ void BroadcastTo(Obligations* obligations) {
   if (data == nullptr || shape.type_class != TypeClass::kShape || shape.ndim < 0) return;
   if (shape.ndim < data->ndim) {
     return obligations->Fail(1, "rank of argument 1: expected at least " +
-                                    std::to_string(data->ndim) +
-                                    " (the rank of argument 0), got " + std::to_string(shape.ndim));
+                                    std::to_string(data->ndim) + " (the rank of argument 0), got " +
+                                    std::to_string(shape.ndim));
   }
   for (int axis = 0; axis < data->ndim; ++axis) {
     obligations->BroadcastTo(obligations->Dim(0, axis),

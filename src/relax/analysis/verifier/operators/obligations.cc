@@ -329,8 +329,8 @@ bool Obligations::HasExtents(size_t arg) {
 
 std::optional<int> Obligations::Axis(int64_t axis, int32_t ndim, const char* name) {
   if (axis >= -ndim && axis < ndim) return static_cast<int>(NormalizeAxis(axis, ndim));
-  const std::string range =
-      ndim == 0 ? "none (the rank is 0)" : std::to_string(-ndim) + " to " + std::to_string(ndim - 1);
+  const std::string range = ndim == 0 ? "none (the rank is 0)"
+                                      : std::to_string(-ndim) + " to " + std::to_string(ndim - 1);
   Fail(-1, std::string(name) + ": expected " + range + ", got " + std::to_string(axis));
   return std::nullopt;
 }
