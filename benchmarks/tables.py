@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tables of the rows, on a terminal and as Markdown, and remarks about them."""
+"""Formats the rows as tables, for a terminal and in Markdown, with remarks."""
 
 from collections.abc import Sequence
 from statistics import geometric_mean, median
@@ -25,7 +25,7 @@ from .report import REFERENCE, Row
 OURS = "ours"
 
 BEHIND = 1.3
-"""The ratio to the faster of PyTorch and ONNX Runtime above which the remarks list a row."""
+"""The remarks list rows whose ratio to the faster of PyTorch and ONNX Runtime exceeds this."""
 
 
 def header(rows: Sequence[Row]) -> list[str]:
@@ -33,7 +33,7 @@ def header(rows: Sequence[Row]) -> list[str]:
     runtimes, name = report.runtimes_of(rows), RUNTIME_NAMES[OURS]
     heads = ["case", f"{RUNTIME_NAMES[REFERENCE]}\nms"]
     heads += [f"{RUNTIME_NAMES[runtime]}\nratio" for runtime in runtimes if runtime != REFERENCE]
-    heads += [f"{name}\nto the faster"] if OURS in runtimes else []
+    heads += [f"{name}\nratio to faster"] if OURS in runtimes else []
     if _has_peaks(rows):
         heads += [f"{RUNTIME_NAMES[runtime]}\n% of peak" for runtime in runtimes]
     return heads
@@ -66,12 +66,12 @@ def _has_peaks(rows: Sequence[Row]) -> bool:
 
 
 def number(value: float | None, factor: float = 1.0) -> str:
-    """Format a value with three digits; None is empty."""
+    """Format a value with three digits; None becomes an empty string."""
     return "" if value is None else f"{value * factor:.3g}"
 
 
 def status(row: Row, runtime: str) -> str:
-    """Return why a runtime has no time or ratio in a row."""
+    """Return why a runtime has no time or no ratio in a row."""
     entry = row["runtimes"].get(runtime)
     if entry is None:
         return "-"

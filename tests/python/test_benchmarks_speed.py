@@ -423,7 +423,7 @@ def test_the_page_and_the_values_say_the_same():
     page = tables.markdown(rows, "How it was measured.")
     assert page.startswith("How it was measured.\n")
     assert "### layers, one core: CPU time" in page
-    assert "| case | PyTorch ms | tvm-fixes ratio | tvm-fixes to the faster |" in page
+    assert "| case | PyTorch ms | tvm-fixes ratio | tvm-fixes ratio to faster |" in page
     assert "| a | 1 | 0.5 | 0.5 |" in page
     assert "### gemm, 2 cores: wall time" in page
     values = report.summary(rows, {"cpu": "a CPU"})

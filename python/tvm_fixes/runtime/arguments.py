@@ -39,21 +39,21 @@ WEIGHT = Role("weight", "a NumPy array, a PyTorch tensor or a TVM tensor")
 
 
 def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """Put a call's inputs in order.
+    """Return a call's inputs in the order of the model's inputs.
 
     Parameters
     ----------
     specs : sequence of TensorSpec
         The model's inputs.
     args : sequence
-        The first inputs, in order.
+        The positional inputs.
     named : mapping of str to object
-        The others, by name.
+        The remaining inputs, by name.
 
     Raises
     ------
     InputError
-        If there are too many, too few or unknown inputs.
+        If an input is missing, unknown or given twice, or if there are too many.
     """
     names = [spec.name for spec in specs]
     listing = f"({', '.join(names)})"
