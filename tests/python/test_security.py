@@ -508,7 +508,7 @@ class TestModules:
     def test_json_that_crashes_the_reader_is_one_error(self, tmp_path, document, monkeypatch):
         monkeypatch.setattr(module_file, "_try_json", lambda text: ctypes.string_at(0))
         message = self.read(tmp_path, document)
-        assert message.endswith("not of this version: SIGSEGV: crashed")
+        assert message.endswith("incompatible TVM version: SIGSEGV: crashed")
 
     def test_json_that_takes_memory_is_one_error(self, tmp_path, document, monkeypatch):
         monkeypatch.setattr(module_file, "_READ_BYTES", 1 << 20)
