@@ -481,22 +481,23 @@ def _inspect(arguments: argparse.Namespace) -> _Result:
             from tvm_fixes.source.relay_file import describe_file, is_program_name
         try:
             if is_program_name(arguments.path):
-                found = describe_file(arguments.path, arguments.params)
+                program = describe_file(arguments.path, arguments.params)
+                text, show = program.to_json(), partial(render_program, program)
             elif arguments.params is not None:
                 raise UsageError("--params can be given only for a Relay program")
             else:
                 found = inspect(arguments.path)
+                text = found.to_json()
+                show = partial(render_inspection, found, show_all=arguments.all)
         except (ArtifactError, CompileError) as error:
             status = WRONG_USE if isinstance(error, UsageError) else FAILED
             raise Failure(error.message, status) from error
 
     def write() -> None:
         if arguments.json:
-            print(found.to_json())
-        elif is_program_name(arguments.path):
-            render_program(found, terminal.console())
+            print(text)
         else:
-            render_inspection(found, terminal.console(), show_all=arguments.all)
+            show(console=terminal.console())
 
     return EQUAL, write
 

@@ -15,10 +15,14 @@
 import numpy as np
 import pytest
 import tvm.testing
+from tvm import relax
 
 from helpers.relax_modules import integers
-from helpers.relay_checks import check_program, run_program
+from helpers.relay_checks import check_program, program, run_program
+from helpers.relay_interpreter import Interpreter
+from tvm_fixes import pipeline
 from tvm_fixes.errors import UnsupportedOperatorError
+from tvm_fixes.frontend.relay import from_relay
 
 
 def test_reshape_resolves_special_values():
@@ -216,6 +220,35 @@ def test_auto_scheduler_layout_is_rejected():
     body = 'auto_scheduler_layout_transform(%x0, src_layout="2a", dst_layout="2a")'
     with pytest.raises(UnsupportedOperatorError, match="auto-scheduler"):
         run_program(body, integers(2))
+
+
+@pytest.mark.parametrize("stride", (1, 2, -1, -2))
+def test_slices_of_an_axis_of_unknown_extent(stride):
+    """Of any length, between functions that are fused; the shape has no T.if_then_else."""
+    rng = np.random.default_rng(stride + 2)
+    for begin, end in rng.integers(-6, 7, (6, 2)):
+        if stride < 0 and end < 0:
+            end = -9
+        body = (
+            f"%0 = strided_slice(%x, begin=[{begin}], end=[{end}], strides=[{stride}], axes=[1]);"
+            " sqrt(add(abs(%0), 0.3f))"
+        )
+        mod = program(body, "%x: Tensor[(2, ?), float32]")
+        built = relax.build(from_relay(mod), "llvm", relax_pipeline=pipeline())
+        machine = relax.VirtualMachine(built, tvm.cpu())
+        for extent in (0, 1, 4, 9):
+            x = rng.normal(size=(2, extent)).astype("float32")
+            expected = Interpreter(mod).run(x)
+            result = machine["main"](tvm.runtime.tensor(x)).numpy()
+            assert result.shape == expected.shape
+            np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_a_symbol_that_equals_another_one():
+    """What an axis and its first element broadcast to is the axis, if that is not empty."""
+    x = np.arange(5, dtype="int8")
+    body = "%0 = strided_slice(%x0, begin=[0], end=[1], strides=[1], axes=[0]); less(%0, %x0)"
+    np.testing.assert_array_equal(run_program(body, x, shapes=["?"]), x[:1] < x)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@
 
 from typing import Any
 
+import tvm
 from tvm import relax, te, tirx
 
 from .converter import OpCall
-from .extents import Extent, same, with_extents
+from .extents import Extent, number, same, with_extents
 
 
 def operands(call: OpCall, *exprs: relax.Expr) -> list[relax.Expr]:
@@ -64,8 +65,11 @@ def common_extent(call: OpCall, a: Extent, b: Extent) -> Extent:
     for extent in (a, b):
         if isinstance(extent, int):
             return extent
+    larger = number(tirx.Select(tirx.EQ(wide(a), wide(1)), b, a))
+    if tvm.ir.is_prim_var(larger):
+        # TVM's CanonicalizeBindings never ends if a symbol stands for another one.
+        return larger
     symbol = tirx.Var("extent", "int64")
-    larger = tirx.Select(tirx.EQ(wide(a), wide(1)), b, a)
     call.builder.match_cast(call.emit(relax.ShapeExpr([larger])), relax.ShapeType([symbol]))
     return symbol
 

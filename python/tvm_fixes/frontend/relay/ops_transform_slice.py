@@ -16,8 +16,9 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from .broadcasting import wide
 from .converter import OpCall, converter
-from .extents import Extent, positive_axis, same, shaped
+from .extents import Extent, is_static, number, positive_axis, same, shaped
 
 MAX_INDEX = 2**63 - 1
 
@@ -45,8 +46,44 @@ def strided_slice(call: OpCall) -> relax.Expr:
         ranges.append(within(extents[axis], low, high, stride))
     if not axes:
         return data
-    bounds = [list(bound) for bound in zip(*ranges, strict=True)]
-    return call.emit(relax.op.strided_slice(data, axes, *bounds))
+    if is_static([extents[axis] for axis in axes]):
+        bounds = [list(bound) for bound in zip(*ranges, strict=True)]
+        return call.emit(relax.op.strided_slice(data, axes, *bounds))
+    # Relax infers a T.if_then_else for a symbolic extent, which other passes reject.
+    starts, shape = [0] * len(extents), list(extents)
+    steps = [1] * len(extents)
+    for axis, (low, high, stride) in zip(axes, ranges, strict=True):
+        starts[axis], shape[axis] = start_and_length(extents[axis], low, high, stride)
+        steps[axis] = stride
+    return call.emit_te(te_slice, data, shape, starts, steps)
+
+
+def te_slice(
+    data: te.Tensor, shape: list[Extent], starts: list[Extent], steps: list[int]
+) -> te.Tensor:
+    """Take elements at even distances; each axis begins within the data."""
+
+    def element(*index: tirx.Var) -> Any:
+        places = zip(index, starts, steps, strict=True)
+        return data(*(start + i * step for i, start, step in places))
+
+    return te.compute(shape, element, name="slice")
+
+
+def start_and_length(extent: Extent, begin: int, end: int, stride: int) -> tuple[Extent, Extent]:
+    """Return the first index of a range, and the number of its elements."""
+    low, high = (-1, extent - 1) if stride < 0 else (0, extent)
+    first, last = (
+        clamped(index + extent if index < 0 else index, low, high) for index in (begin, end)
+    )
+    distance = last - first if stride > 0 else first - last
+    length = tirx.max(tirx.floordiv(distance + abs(stride) - 1, abs(stride)), wide(0))
+    return number(first), number(length)
+
+
+def clamped(index: Extent, low: Extent, high: Extent) -> Any:
+    """Limit an index."""
+    return tirx.max(tirx.min(wide(index), wide(high)), wide(low))
 
 
 def within(extent: Extent, begin: int, end: int, stride: int) -> tuple[int, int, int]:
