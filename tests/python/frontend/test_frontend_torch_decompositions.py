@@ -144,6 +144,14 @@ def test_copies_and_empty_slices() -> None:
     check(function, torch.arange(6.0).reshape(2, 3, 1))
 
 
+def test_norm_of_one_element_is_its_magnitude() -> None:
+    """Its square may be 0 or infinite."""
+    check_function(
+        lambda x: (x.norm(dim=0), x.norm(1.5, dim=0), torch.linalg.vector_norm(x, 3, -2)),
+        torch.tensor([[-1e-30, 1e30, 0.0]]),
+    )
+
+
 def test_norms_of_orders() -> None:
     x = torch.tensor([[3.0, 0, -4], [0, 0, 12]])
     large = torch.tensor([300.0, -400.0], dtype=torch.float16)

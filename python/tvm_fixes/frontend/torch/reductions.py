@@ -39,6 +39,7 @@ from tvm import relax
 
 from ...fixes.torch_importer import REDUCTIONS as FIX_ID
 from ...support import switches
+from ...tirx.util import is_one
 from ..dtypes import accumulation_dtype, dtype_of
 from .corrections import Converters, Corrections
 
@@ -127,6 +128,11 @@ class Reductions(Corrections):
         emit = self.block_builder.emit
         values = emit(relax.op.abs(self._astype(x, inner)))
         axes = [axes] if isinstance(axes, int) else list(axes or ()) or None
+        extents = x.ty.shape.values if x.ty.shape is not None else ()
+        reduced = [extents[axis] for axis in axes or range(len(extents))] if extents else []
+        if order != 0 and reduced and all(map(is_one, reduced)):
+            # The norm of one element is its magnitude, even if its square is 0 or infinite.
+            order = 1
         if math.isinf(order):
             extremum = relax.op.max if order > 0 else relax.op.min
             return self._astype(emit(extremum(values, axes, keepdims)), dtype)
