@@ -28,6 +28,9 @@ namespace {
 /*! \brief The attribute of functions that nest few calls although they end by a call. */
 constexpr const char* kFlattened = "flattened";
 
+/*! \brief How deep branches may nest; MapEnds recurses into them. */
+constexpr int kMaxDepth = 200;
+
 /*! \brief A function of the module that calls itself in tail position only. */
 class TailRecursion {
  public:
@@ -39,7 +42,7 @@ class TailRecursion {
       if (!IsFirstOrder(param)) return;
     }
     MarkTail(function->body);
-    is_valid_ = calls_itself_ && OnlyInTail();
+    is_valid_ = calls_itself_ && !is_deep_ && OnlyInTail();
   }
 
   /*! \brief Whether each call of the function itself is the last thing that it does. */
@@ -69,16 +72,17 @@ class TailRecursion {
 
   /*! \brief Find the nodes whose value is the function's, from the top. */
   void MarkTail(const Expr& body) {
-    std::vector<Expr> stack = {body};
+    std::vector<std::pair<Expr, int>> stack = {{body, 0}};
     while (!stack.empty()) {
-      Expr expr = std::move(stack.back());
+      auto [expr, depth] = std::move(stack.back());
       stack.pop_back();
       if (!tail_.insert(expr.get()).second) continue;
       calls_itself_ = calls_itself_ || IsSelfCall(expr);
-      if (const auto* let = expr.as<LetObj>()) stack.push_back(let->body);
+      is_deep_ = is_deep_ || depth > kMaxDepth;
+      if (const auto* let = expr.as<LetObj>()) stack.emplace_back(let->body, depth);
       if (const auto* branch = expr.as<IfObj>()) {
-        stack.push_back(branch->true_branch);
-        stack.push_back(branch->false_branch);
+        stack.emplace_back(branch->true_branch, depth + 1);
+        stack.emplace_back(branch->false_branch, depth + 1);
       }
     }
   }
@@ -254,6 +258,7 @@ class TailRecursion {
   Function function_;
   std::unordered_set<const Object*> tail_;
   bool calls_itself_ = false;
+  bool is_deep_ = false;
   bool is_valid_ = false;
 };
 

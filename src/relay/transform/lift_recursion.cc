@@ -121,7 +121,7 @@ class Lifter : public ExprMutator {
     for (const Var& param : function->params) {
       if (!IsFirstOrder(param)) return std::nullopt;
     }
-    GlobalVar global(UnusedName(*functions_, self->name));
+    GlobalVar global(UnusedName(*functions_, self->name.empty() ? "loop" : self->name));
     // Both copies of the parameters: of the function itself, and of the closure that calls it.
     std::vector<Var> params(function->params.begin(), function->params.end());
     std::unordered_map<const Object*, Expr> replacements;

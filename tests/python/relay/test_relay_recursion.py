@@ -241,6 +241,30 @@ def test_calls_that_nest_too_deeply_are_an_error(text: str) -> None:
         run(mod, np.array(20_000, "int32"), pipeline=pipeline())
 
 
+def test_branches_that_nest_deeply() -> None:
+    n, scalar = relay.Var("n", relay.TensorType([], "int32")), relay.TensorType([], "int32")
+    again = relay.Call(relay.GlobalVar("f"), [n])
+    condition = relay.Call("less", [n, relay.Constant(np.int32(0))])
+    body = again
+    for _ in range(50_000):
+        body = relay.If(condition, body, n)
+    main = relay.Function([n], body, scalar)
+    mod = transform.InferType()(relay.IRModule({"f": main, "main": main}))
+    assert set(transform.FlattenRecursion()(mod).functions) == {"f", "main"}
+
+
+def test_a_loop_without_a_name() -> None:
+    scalar = relay.TensorType([], "int32")
+    n, i, name = relay.Var("n", scalar), relay.Var("i", scalar), relay.Var("")
+    again = relay.Call(name, [relay.Call("add", [i, relay.Constant(np.int32(1))])])
+    body = relay.If(relay.Call("less", [i, n]), again, i)
+    start = relay.Call(name, [relay.Constant(np.int32(0))])
+    whole = relay.Let(name, relay.Function([i], body, scalar), start)
+    mod = relay.IRModule({"main": relay.Function([n], whole)})
+    assert {"loop", "loop_step"} <= set(LOWER(mod).functions)
+    assert run(from_relay(mod), np.array(5, "int32"), pipeline=pipeline()) == 5
+
+
 def test_time_grows_linearly() -> None:
     seconds = {}
     for count in (10, 20, 40, 80):
