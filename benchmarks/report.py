@@ -24,11 +24,11 @@ Row = Mapping[str, Any]
 
 REFERENCE = "eager"
 CPU, WALL = 0, 1
-"""The indices of CPU time and wall time in a turn."""
+"""The indices of CPU time and wall time in the measurement of a round."""
 
 
 def metric(row: Row) -> int:
-    """Return CPU, the time that other processes disturb least, for one thread; else WALL."""
+    """Return CPU for one thread, which other processes disturb least; otherwise WALL."""
     return CPU if row["threads"] == 1 else WALL
 
 
@@ -41,7 +41,7 @@ def time_of(row: Row, runtime: str, which: int | None = None) -> float | None:
 
 
 def ratio(row: Row, runtime: str, to: str = REFERENCE) -> float | None:
-    """Return the median ratio of two runtimes' times in the same turn.
+    """Return the median, over all rounds, of the ratio of two runtimes' times.
 
     The result is None if either was not measured.
     """
@@ -54,7 +54,7 @@ def ratio(row: Row, runtime: str, to: str = REFERENCE) -> float | None:
 
 
 def peak(row: Row, name: str) -> float | None:
-    """Return the machine's peak (FLOP/s or bytes/s), measured in the same turns as the row."""
+    """Return the machine's peak (FLOP/s or bytes/s), measured in the same rounds as the row."""
     seconds = time_of(row, name)
     return None if seconds is None else row["runtimes"][name]["facts"]["amount"] / seconds
 

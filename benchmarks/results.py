@@ -24,8 +24,8 @@ from tvm_fixes.errors import UsageError
 
 _ROOT = Path(__file__).parents[1]
 _SOURCES = ("python/tvm_fixes/**/*.py", "build/libtvm_fixes.so", "benchmarks/*.py")
-# These modules only display results, so changing them does not invalidate rows.
-_DISPLAY_ONLY = ("report.py", "tables.py", "plot.py", "speed.py", "__main__.py", "results.py")
+# These modules do not affect measurements, so changing them does not invalidate rows.
+_NOT_MEASURED = ("report.py", "tables.py", "plot.py", "speed.py", "__main__.py", "results.py")
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnxruntime", "torch", "transformers")
 
 
@@ -126,6 +126,6 @@ def _hash_sources() -> str:
     digest = hashlib.sha256()
     for pattern in _SOURCES:
         for path in sorted(_ROOT.glob(pattern)):
-            if path.parent.name != "benchmarks" or path.name not in _DISPLAY_ONLY:
+            if path.parent.name != "benchmarks" or path.name not in _NOT_MEASURED:
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

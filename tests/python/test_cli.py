@@ -523,7 +523,7 @@ class TestVerify:
     def test_a_module_takes_no_shapes(self, script, saved, capfd):
         for source in (script, saved):
             assert verify(source, "--shape", "x=3") == 2
-            assert "cannot set shapes of a module" in capfd.readouterr().err
+            assert "input shapes can be given only for a model" in capfd.readouterr().err
 
     def test_script_and_json(self, script, saved, capfd):
         for source in (script, f"{script}:Module", saved):

@@ -58,7 +58,8 @@ def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, A
     names = [spec.name for spec in specs]
     listing = f"({', '.join(names)})"
     if len(args) > len(names):
-        raise InputError(f"expected {len(names)} inputs {listing}, got {len(args)}")
+        plural = "" if len(names) == 1 else "s"
+        raise InputError(f"expected {len(names)} input{plural} {listing}, got {len(args)}")
     bound = dict(zip(names, args, strict=False))
     for name, value in named.items():
         if name not in names:

@@ -55,7 +55,7 @@ _DATA = re.compile(
 # base memory.
 _READ_SECONDS, _BYTES_PER_SECOND, _READ_BYTES = 20.0, 1 << 16, 4 << 30
 
-# The names that TVMScript printed by TVM uses without importing them.
+# Names that TVM's TVMScript printer uses without importing.
 _NAMES = {"tvm": tvm, "I": I, "R": R, "T": T, "TypeVar": TypeVar, "Axis": Axis}
 
 
@@ -100,7 +100,9 @@ def read_module(
         raise UsageError("parameters can be given only for a Relay program")
     stem, colon, attribute = name.rpartition(":")
     if shapes and (stem if colon else name).endswith((".py", ".json")):
-        raise UsageError(f"{name}: cannot set shapes of a module, got {dict(shapes)}")
+        raise UsageError(
+            f"{name}: input shapes can be given only for a model, not for a module: {dict(shapes)}"
+        )
     if colon and stem.endswith(".py"):
         return _read_script(_existing(Path(stem)), attribute)
     if name.endswith(".py"):
@@ -182,7 +184,9 @@ def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
     if name is not None and name not in modules:
         raise UsageError(f"{path}: no module {name!r}; modules: {', '.join(modules) or 'none'}")
     if name is None and len(modules) != 1:
-        found = ", ".join(modules) or "none"
+        if not modules:
+            raise UsageError(f"{path}: expected one module, got none")
+        found = ", ".join(modules)
         raise UsageError(f"{path}: expected one module, got {found}; select one with {path}:NAME")
     return modules[name or next(iter(modules))]
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/json/graph_writer_attrs.cc
- * \brief Writes attributes with the fields of the operator's attrs node in TVM.
+ * \brief Writes an operator's attributes as the fields of its attrs node in TVM.
  */
 #include "../parser/literal.h"
 #include "attr_schema.h"

@@ -24,7 +24,7 @@
 
 namespace tvm_fixes::relay {
 
-void CheckQuantizedDType(InferContext& context, int index, const std::vector<const char*>& names) {
+void CheckInputDType(InferContext& context, int index, const std::vector<const char*>& names) {
   std::string actual = DTypeText(context.Tensor(index)->dtype);
   std::string expected;
   for (const char* name : names) {
@@ -89,7 +89,7 @@ Dim ChannelExtent(InferContext& context, const TensorType& data, const char* att
 
 Type QuantizeRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
-  CheckQuantizedDType(context, 0, {"float32"});
+  CheckInputDType(context, 0, {"float32"});
   Dim extent = ChannelExtent(context, data, "axis", 1, 2);
   CheckParameter(context, 1, kFloat32, extent);
   CheckParameter(context, 2, kInt32, extent);
@@ -99,7 +99,7 @@ Type QuantizeRelation(InferContext& context) {
 
 Type DequantizeRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
-  CheckQuantizedDType(context, 0, {"int8", "uint8", "int16", "uint16", "int32"});
+  CheckInputDType(context, 0, {"int8", "uint8", "int16", "uint16", "int32"});
   Dim extent = ChannelExtent(context, data, "axis", 1, 2);
   CheckParameter(context, 1, kFloat32, extent);
   CheckParameter(context, 2, kInt32, extent);
@@ -108,7 +108,7 @@ Type DequantizeRelation(InferContext& context) {
 
 Type RequantizeRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
-  CheckQuantizedDType(context, 0, {"int8", "uint8", "int16", "int32", "int64"});
+  CheckInputDType(context, 0, {"int8", "uint8", "int16", "int32", "int64"});
   Dim extent = ChannelExtent(context, data, "axis", 1, 2);
   CheckParameter(context, 1, kFloat32, extent);
   CheckParameter(context, 2, kInt32, extent);
@@ -127,7 +127,7 @@ Type RequantizeRelation(InferContext& context) {
 
 Type SimulatedRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
-  CheckQuantizedDType(context, 0, {"float32"});
+  CheckInputDType(context, 0, {"float32"});
   CheckScalarParameter(context, 1, kInt32);
   Dim extent = ChannelExtent(context, data, "axis", 2, 3);
   CheckParameter(context, 2, kFloat32, extent);
@@ -136,7 +136,7 @@ Type SimulatedRelation(InferContext& context) {
 }
 
 Type QuantizedBinaryRelation(InferContext& context) {
-  CheckQuantizedDType(context, 0, {"int8", "uint8", "int16", "uint16", "int32"});
+  CheckInputDType(context, 0, {"int8", "uint8", "int16", "uint16", "int32"});
   Dim lhs = ChannelExtent(context, context.Tensor(0), "lhs_axis", 2, 3);
   CheckParameter(context, 2, kFloat32, lhs);
   CheckParameter(context, 3, kInt32, lhs);
@@ -148,13 +148,13 @@ Type QuantizedBinaryRelation(InferContext& context) {
 }
 
 Type QuantizedUnaryRelation(InferContext& context) {
-  CheckQuantizedDType(context, 0, {"int8", "uint8"});
+  CheckInputDType(context, 0, {"int8", "uint8"});
   CheckScalarParameters(context, 1, 4);
   return context.Tensor(0);
 }
 
 Type QuantizedSoftmaxRelation(InferContext& context) {
-  CheckQuantizedDType(context, 0, {"int8"});
+  CheckInputDType(context, 0, {"int8"});
   CheckScalarParameters(context, 1, 4);
   context.Axis("axis", context.Tensor(0)->ndim());
   return context.Tensor(0);

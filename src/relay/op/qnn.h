@@ -26,7 +26,7 @@
 namespace tvm_fixes::relay {
 
 /*! \brief Check that a tensor has one of these dtypes. */
-void CheckQuantizedDType(InferContext& context, int index, const std::vector<const char*>& names);
+void CheckInputDType(InferContext& context, int index, const std::vector<const char*>& names);
 
 /*! \brief Check a scale or zero point: a scalar, or a vector of length 1 or `extent`. */
 void CheckParameter(InferContext& context, int index, DLDataType dtype, const Dim& extent);

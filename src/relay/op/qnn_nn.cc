@@ -116,8 +116,8 @@ void CheckKernel(InferContext& context, const Dim& channels, const Dim& height, 
 Type QuantizedConv2DRelation(InferContext& context) {
   TensorType data = context.Tensor(0, 4);
   TensorType weight = context.Tensor(1, 4);
-  CheckQuantizedDType(context, 0, {"int8", "uint8", "int16"});
-  CheckQuantizedDType(context, 1, {"int8", "uint8", "int16"});
+  CheckInputDType(context, 0, {"int8", "uint8", "int16"});
+  CheckInputDType(context, 1, {"int8", "uint8", "int16"});
   CheckScalarParameter(context, 2, kInt32);
   CheckScalarParameter(context, 4, kFloat32);
   auto places = LayoutPlaces(context, "data_layout", context.Str("data_layout"), "NCHW");
@@ -153,8 +153,8 @@ Type QuantizedConv2DRelation(InferContext& context) {
 Type QuantizedConv2DTransposeRelation(InferContext& context) {
   TensorType data = context.Tensor(0, 4);
   TensorType weight = context.Tensor(1, 4);
-  CheckQuantizedDType(context, 0, {"int8", "uint8", "int16", "uint16"});
-  CheckQuantizedDType(context, 1, {"int8", "uint8"});
+  CheckInputDType(context, 0, {"int8", "uint8", "int16", "uint16"});
+  CheckInputDType(context, 1, {"int8", "uint8"});
   CheckParameter(context, 2, kInt32, int64_t{1});
   CheckParameter(context, 4, kFloat32, int64_t{1});
   Shape nchw = Ordered(data->shape,
@@ -195,8 +195,8 @@ Type QuantizedDenseRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   TensorType weight = context.Tensor(1, 2);
   if (data->ndim() == 0) context.FailInput(0, "a tensor of rank at least 1");
-  CheckQuantizedDType(context, 0, {"int8", "uint8", "int16", "uint16"});
-  CheckQuantizedDType(context, 1, {"int8", "uint8"});
+  CheckInputDType(context, 0, {"int8", "uint8", "int16", "uint16"});
+  CheckInputDType(context, 1, {"int8", "uint8"});
   CheckScalarParameter(context, 2, kInt32);
   CheckScalarParameter(context, 4, kFloat32);
   Dim units = weight->shape[0];
@@ -216,7 +216,7 @@ Type QuantizedBatchMatmulRelation(InferContext& context) {
   TensorType x = context.Tensor(0, 3);
   TensorType y = context.Tensor(1, 3);
   for (int i = 0; i < 2; ++i) {
-    CheckQuantizedDType(context, i, {"int8", "uint8"});
+    CheckInputDType(context, i, {"int8", "uint8"});
     CheckScalarParameter(context, 2 + i, kInt32);
     CheckScalarParameter(context, 4 + i, kFloat32);
   }
@@ -232,7 +232,7 @@ Type QuantizedBatchMatmulRelation(InferContext& context) {
 
 Type QuantizedAvgPool2DRelation(InferContext& context) {
   TensorType data = context.Tensor(0, 4);
-  CheckQuantizedDType(context, 0, {"int8", "uint8"});
+  CheckInputDType(context, 0, {"int8", "uint8"});
   CheckScalarParameters(context, 1, 4);
   auto places = LayoutPlaces(context, "layout", context.Str("layout"), "NCHW");
   Shape nchw = Ordered(data->shape, places);

@@ -55,14 +55,14 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  A pad with other readers stays for those readers.
-        The pass skips pads on the batch or channel axis, pads with a nonzero value, and negative
-        widths.
+        A module pass, for high-level operators.  If the pad has other consumers, it is kept for
+        them.  The pass skips pads on the batch or channel axis, pads with a nonzero value, and
+        negative widths.
 
     Notes
     -----
-    An infinite weight times a padded zero is NaN.  A convolution may skip the elements of its own
-    padding, so that NaN may be missing after this pass.
+    An infinite weight times a padded zero is NaN.  A convolution may skip its own padding, so
+    the result may no longer be NaN after this pass.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
