@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Build the files that a case needs: its data, an ONNX file, and TVM's libraries.
+"""Build the files that a case needs: its data, an ONNX file, and compiled models.
 
 Each builder runs in its own process and writes its files to the folder of the case.
 """
@@ -27,7 +27,7 @@ from .protocol import EXPECTED, INPUTS, ONNX, Job, library
 
 
 def build_data(job: Job) -> dict[str, Any]:
-    """Write the inputs and the expected output, and count FLOP and bytes.
+    """Write the inputs and the expected output, and count FLOPs and bytes.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def build_stock(job: Job) -> dict[str, Any]:
 
     facts = _build_library(job, build, job.folder / library("stock"))
     if "tvm_fixes" in sys.modules:
-        raise RuntimeError("tvm-fixes is loaded in the process that measures stock TVM")
+        raise RuntimeError("tvm-fixes is loaded in the process that builds with stock TVM")
     return facts
 
 

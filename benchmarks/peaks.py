@@ -41,7 +41,7 @@ class Kernel:
     expected : numpy.ndarray
         The output after any number of runs.
     amount : float
-        The FLOP or bytes of one run.
+        The FLOPs or bytes of one run.
     """
 
     run: Callable[[], Any]

@@ -28,7 +28,7 @@ CPU, WALL = 0, 1
 
 
 def metric(row: Row) -> int:
-    """Return CPU for one thread, which other processes disturb least; otherwise WALL."""
+    """Return CPU for one thread, WALL for more; other processes disturb CPU time less."""
     return CPU if row["threads"] == 1 else WALL
 
 
@@ -77,7 +77,7 @@ def peak_fraction(row: Row, runtime: str) -> float | None:
 
 @dataclass(frozen=True)
 class Mean:
-    """A geometric mean of ratios, and the rows without a ratio.
+    """A geometric mean of ratios, and the number of rows whose status is not ``ok``.
 
     Attributes
     ----------

@@ -73,8 +73,8 @@ DLDataType CheckedDType(InferContext& context, const char* attr,
 namespace {
 
 /*!
- * \brief The extent of the channel axis, along which scale and zero-point vectors run; 1 if all of
- *        them are scalars.
+ * \brief The extent of the channel axis, along which scale and zero-point vectors run; 1 if each
+ *        of them has one element, or if the data is a scalar.
  */
 Dim ChannelExtent(InferContext& context, const TensorType& data, const char* attr, int first,
                   int last) {
