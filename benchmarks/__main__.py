@@ -13,10 +13,10 @@
 """Runs the benchmarks: ``python -m benchmarks [name …]``.
 
 ``speed`` compares compiled models with PyTorch, ONNX Runtime and TVM: see docs/performance.md.
-Every other benchmark compares implementations of one task in one process. They run in rounds, each
-once per round. The tables show the median and the range of the times, and the median and the
-quartiles of the ratio to the first implementation in the same round. A benchmark may set a limit
-for the ratio, and fails if the ratio exceeds it.
+The other benchmarks each compare several implementations of one task in one process. The
+implementations run in rounds, each once per round. The tables show the median and the range of the
+times, and the median and the quartiles of the ratio to the first implementation in the same round.
+A benchmark may set a limit for the ratio, and fails if the ratio exceeds it.
 """
 
 import argparse

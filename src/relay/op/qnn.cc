@@ -194,7 +194,7 @@ Type QuantizedConcatenateRelation(InferContext& context) {
     }
     if (!fits) {
       context.FailInput(
-          0, "a tuple of tensors of one dtype whose shapes differ only along attribute 'axis'");
+          0, "a tuple of tensors of the same dtype, and of the same shape except along 'axis'");
     }
   }
   return TensorType(Shape(shape.begin(), shape.end()), first->dtype);

@@ -83,7 +83,7 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
 
 
 def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax.Var, relax.Expr]:
-    """The convolutions of a function that read padded data, with the pad folded into them."""
+    """The function's convolutions of padded data, with the pads folded into them."""
     calls: dict[relax.Var, relax.Call] = {}
     folded: dict[relax.Var, relax.Expr] = {}
     for binding in bindings(function):

@@ -21,11 +21,11 @@ def InsertRuntimeChecks() -> tvm.transform.Pass:
     """Insert runtime checks for operator preconditions that the compiler cannot prove.
 
     Examples are two extents that must be equal or broadcastable, the number of elements of a
-    reshape, and the channels of a convolution's kernel.  If a precondition that
-    :func:`tvm_fixes.verify` warns about fails at run time, the model raises an ``AssertionError``
-    instead of reading out of bounds.  Indices that are not constants are checked too; extents that
-    are a ``T.if_then_else`` are not checked.  The error names the variable, the operator, and the
-    expected and actual values.
+    reshape, and the channels of a convolution's kernel. If a precondition that
+    :func:`tvm_fixes.verify` warns about does not hold at run time, the model raises an
+    ``AssertionError`` instead of reading out of bounds. Indices that are not constants are checked
+    too; extents that are a ``T.if_then_else`` are not checked. The error names the variable, the
+    operator, and the expected and actual values.
 
     Run the pass before operators are lowered to kernels; after ``LambdaLift``, because local
     functions are not checked; and after ``LiftTransformParams``, which would move checks away from

@@ -34,7 +34,7 @@ struct ExpandDimsAttrsNode : NodeLayout {
 
 ExpandDimsAttrsNode expand_dims_attrs;
 
-/*! \brief The number of elements of a tensor, or of a tensor of the shape that an argument gives. */
+/*! \brief The number of elements of an argument: a tensor, or the shape of one. */
 Extent Elements(Obligations* obligations, size_t arg, const char* what) {
   const TypeInfo& info = obligations->type(obligations->call().args[arg]);
   const bool is_shaped =
