@@ -107,7 +107,7 @@ def _boundary(nest: Nest) -> _Boundary | None:
     found: list[_Boundary] = []
 
     def look(value: tirx.Expr) -> None:
-        branches = _branches(value)
+        branches = branches_of(value)
         condition = None if branches is None else branches[0]
         if not isinstance(condition, _COMPARISONS):
             return
@@ -156,7 +156,7 @@ def _resolved(nest: Nest, condition: tirx.Expr, holds: bool) -> SBlock:
     """The block of a nest with each choice by `condition` resolved."""
 
     def choose(choice: tirx.Expr, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
-        branches = _branches(choice)
+        branches = branches_of(choice)
         if branches is None or not tvm_ffi.structural_equal(branches[0], condition):
             return mutator.default_mutate(choice)
         return mutator.mutate(branches[1] if holds else branches[2])
@@ -165,7 +165,7 @@ def _resolved(nest: Nest, condition: tirx.Expr, holds: bool) -> SBlock:
     return nest.block_of(nest.block.iter_vars, body)
 
 
-def _branches(value: tirx.Expr) -> list[tirx.Expr] | None:
+def branches_of(value: tirx.Expr) -> list[tirx.Expr] | None:
     """The condition of a choice, its value if the condition holds, and its value otherwise."""
     if isinstance(value, tirx.Select):
         return [value.condition, value.true_value, value.false_value]

@@ -32,7 +32,8 @@ How to remove
     :mod:`tvm_fixes.tirx.semantics` and the fix id ``split-indices``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,7 @@ from tvm_ffi import structural_map, structural_mutate, structural_walk
 
 from ...fixes.elements import SPLIT_INDICES as FIX_ID
 from ..loop_nest import substitute
+from ..loop_partition import branches_of
 from ..util import contains, prim_func_pass
 
 _SPLITS = (tirx.FloorDiv, tirx.FloorMod)
@@ -55,6 +57,7 @@ _TRUNCATED = {tirx.FloorDiv: tirx.truncdiv, tirx.FloorMod: tirx.truncmod}
 # The iterations for which to compare an index with what TVM makes of it.  A wrong constant shows
 # in most of them.
 _SAMPLES = 256
+_MIN_SAMPLES = 8
 _MAX_SYMBOL = 40
 
 
@@ -72,7 +75,8 @@ def GuardSplitIndices() -> tvm.transform.Pass:
         z[i] = x[truncmod(truncmod(2 - i, 15) + 15, 15)]
 
     For a non-negative number, ``truncmod`` equals ``%``.  The pass simplifies each index that has a
-    split and a constant as FlattenBuffer does, and compares the two for random iterations.  An
+    split and a constant as FlattenBuffer does, under the conditions around it, and compares the two
+    for random iterations.  An
     index that stays the same for all of them is not changed, because other passes understand it
     better.
 
@@ -104,7 +108,28 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
             store = tirx.BufferStore(store.buffer, store.value, indices)
         return mutator.default_mutate(store)
 
-    rewrites = ((tvm.ir.TensorLoad, guard_load), (tirx.BufferStore, guard_store))
+    def guard_branches(node: tvm.Object, mutator: tvm_ffi.structural.StructuralMutator) -> Any:
+        is_statement = isinstance(node, tirx.IfThenElse)
+        parts = (
+            [node.condition, node.then_case, node.else_case] if is_statement else branches_of(node)
+        )
+        if parts is None:
+            return mutator.default_mutate(node)
+        condition, *branches = parts
+        new = [mutator.mutate(condition)]
+        for branch, holds in zip(branches, (condition, tirx.Not(condition)), strict=True):
+            with iterations.where(holds):
+                new.append(None if branch is None else mutator.mutate(branch))
+        if all(a is b or a.same_as(b) for a, b in zip(new, parts, strict=True)):
+            return node
+        make = type(node) if type(node) in (tirx.IfThenElse, tirx.Select) else tirx.if_then_else
+        return make(*new)
+
+    rewrites = (
+        (tvm.ir.TensorLoad, guard_load),
+        (tirx.BufferStore, guard_store),
+        ((tirx.IfThenElse, tirx.Select, tvm.ir.Call), guard_branches),
+    )
     body = structural_mutate(function.body, rewrites)
     return function if body.same_as(function.body) else function.with_body(body)
 
@@ -120,6 +145,8 @@ class _Iterations:
     """Variables with different ranges or values in different loops or blocks."""
     analyzer: Analyzer = field(default_factory=Analyzer)
     samples: dict[tirx.Var, Any] = field(default_factory=dict)
+    conditions: list[tirx.Expr] = field(default_factory=list)
+    """What holds at the current place."""
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @classmethod
@@ -137,17 +164,65 @@ class _Iterations:
             return False
         if access.source.strides:
             return True
-        position = _position(access)
-        while contains(position, tirx.Var, lambda var: var in self.bindings):
-            position = substitute(position, self.bindings)
+        indices = [self._resolved(index) for index in access.indices]
+        position = _position(indices, access.source)
         if contains(position, tirx.Var, lambda var: var in self.shared):
             return True
-        loops = {v: r for v, r in self.ranges.items() if contains(position, tirx.Var, v.same_as)}
+        condition = tirx.all(tirx.const(True, "bool"), *map(self._resolved, self.conditions))
+        used = tirx.all(condition, position >= 0)
+        loops = {v: r for v, r in self.ranges.items() if contains(used, tirx.Var, v.same_as)}
         try:
-            (simplified,) = iter_map_simplify([position], loops)
-            return bool((self._evaluate(position) != self._evaluate(simplified)).any())
+            return self._differs(indices, access.source, loops, condition)
         except (tvm.error.InternalError, _UnknownError):
             return True
+
+    @contextmanager
+    def where(self, condition: tirx.Expr) -> Iterator[None]:
+        """Within the block, a condition holds; TVM uses it to simplify indices."""
+        self.conditions.append(condition)
+        try:
+            yield
+        finally:
+            self.conditions.pop()
+
+    def _differs(
+        self,
+        indices: list[tirx.Expr],
+        buffer: tirx.Buffer,
+        loops: dict[tirx.Var, tvm.ir.Range],
+        condition: tirx.Expr,
+    ) -> bool:
+        """Whether a simplified position differs in a sample in which the condition holds."""
+        position = _position(indices, buffer)
+        expected = self._evaluate(position)
+        try:
+            holds = np.broadcast_to(self._evaluate(condition), _SAMPLES)
+        except _UnknownError:  # it reads data
+            holds = np.ones(_SAMPLES, bool)
+        if holds.sum() < _MIN_SAMPLES:
+            return True
+        candidates: list[tirx.Expr] = []
+        with self.analyzer.constraint_scope(condition):
+            simplify = self.analyzer.simplify
+            # Which of these it is depends on the passes before FlattenBuffer.
+            for start in (
+                position,
+                simplify(position),
+                simplify(_position(list(map(simplify, indices)), buffer)),
+            ):
+                candidates += iter_map_simplify([start], loops)
+                candidates += iter_map_simplify([start], loops, condition)
+                candidates += iter_map_simplify([start], loops, condition, analyzer=self.analyzer)
+        return any(
+            bool((np.broadcast_to(expected != self._evaluate(one), _SAMPLES) & holds).any())
+            for one in candidates
+        )
+
+    def _resolved(self, expr: tirx.Expr) -> tirx.Expr:
+        """An expression of loops instead of block iterators."""
+        while contains(expr, tirx.Var, lambda var: var in self.bindings):
+            expr = substitute(expr, self.bindings)
+        return expr
 
     def hide(self, index: tirx.Expr) -> tirx.Expr:
         """Hide the quotients and remainders of `index` from IterMapSimplify."""
@@ -184,6 +259,8 @@ class _Iterations:
             return self._sample(expr)
         if isinstance(expr, tirx.Cast):
             return self._evaluate(expr.value)
+        if isinstance(expr, tirx.Not):
+            return np.logical_not(self._evaluate(expr.a))
         operator = _OPERATORS.get(type(expr))
         if operator is None:
             raise _UnknownError
@@ -195,14 +272,18 @@ class _Iterations:
             if var in self.ranges:
                 low = self._evaluate(self.ranges[var].min)
                 end = low + np.maximum(self._evaluate(self.ranges[var].extent), 1)
-            self.samples[var] = self.random.integers(low, end, _SAMPLES)
+            values = self.random.integers(low, end, _SAMPLES)
+            # The first and the last iteration are special more often than others.
+            values[0] = np.broadcast_to(low, _SAMPLES)[0]
+            values[1] = np.broadcast_to(end, _SAMPLES)[1] - 1
+            self.samples[var] = values
         return self.samples[var]
 
 
-def _position(access: tvm.ir.TensorLoad) -> tirx.Expr:
+def _position(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
     """The position of an element in memory, in the dtype of the indices, as in FlattenBuffer."""
-    position, *rest = access.indices
-    for index, extent in zip(rest, access.source.shape[1:], strict=True):
+    position, *rest = indices
+    for index, extent in zip(rest, buffer.shape[1:], strict=True):
         position = position * extent + index
     return position
 
@@ -225,6 +306,14 @@ _OPERATORS: dict[type[tirx.Expr], Callable[[Any, Any], Any]] = {
     tirx.FloorMod: np.mod,
     tirx.Div: _truncated_quotient,
     tirx.Mod: np.fmod,
+    tirx.LT: np.less,
+    tirx.LE: np.less_equal,
+    tirx.GT: np.greater,
+    tirx.GE: np.greater_equal,
+    tirx.EQ: np.equal,
+    tirx.NE: np.not_equal,
+    tirx.And: np.logical_and,
+    tirx.Or: np.logical_or,
 }
 
 
