@@ -79,6 +79,32 @@ def test_before_and_after():
     assert guarded(Right).same_as(Right)
 
 
+@pytest.mark.parametrize("form", ("Select", "if_then_else", "else", "IfThenElse"))
+def test_conditions_around_an_index(form):
+    """TVM makes (i + 9) % 15 of an index that the condition has simplified."""
+    i = tirx.Var("i", "int64")
+    x = tirx.decl_buffer((1, 3, 14, 15), "float32", "x", layout=None)
+    y = tirx.decl_buffer((16,), "float32", "y", layout=None)
+    flat = i + 614
+    row = flat // 7 % 30 * 7 + flat % 7
+    image = (row // 210 + flat // 7 // 30 % 3) % 3
+    load = tirx.BufferLoad(x, [tirx.const(0, "int64"), image, row % 210 // 15, row % 15])
+    zero, condition = tirx.const(0, "float32"), i >= 10
+    if form == "IfThenElse":
+        body = tirx.IfThenElse(condition, tirx.BufferStore(y, load, [i]), None)
+    else:
+        value = {
+            "Select": lambda: tirx.Select(condition, load, zero),
+            "if_then_else": lambda: tirx.if_then_else(condition, load, zero),
+            "else": lambda: tirx.Select(i < 10, zero, load),
+        }[form]()
+        body = tirx.BufferStore(y, value, [i])
+    loop = tirx.For(i, 0, 16, tirx.ForKind.SERIAL, body)
+    mod = tvm.IRModule({"main": tirx.PrimFunc([x, y], loop)})
+    assert "truncmod" in guarded(mod).script()
+    assert guarded(guarded(mod)).script() == guarded(mod).script()
+
+
 def test_the_switch_leaves_it(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     assert guarded(Before).same_as(Before)

@@ -179,7 +179,7 @@ class _Iterations:
     @contextmanager
     def where(self, condition: tirx.Expr) -> Iterator[None]:
         """Within the block, a condition holds; TVM uses it to simplify indices."""
-        self.conditions.append(condition)
+        self.conditions.append(self.analyzer.simplify(condition))
         try:
             yield
         finally:
