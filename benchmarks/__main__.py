@@ -13,10 +13,10 @@
 """Runs the benchmarks: ``python -m benchmarks [name …]``.
 
 ``speed`` compares compiled models with PyTorch, ONNX Runtime and TVM: see docs/performance.md.
-The other benchmarks each compare several implementations of one task in one process. The
-implementations run in rounds, each once per round. The tables show the median and the range of the
-times, and the median and the quartiles of the ratio to the first implementation in the same round.
-A benchmark may set a limit for the ratio, and fails if the ratio exceeds it.
+The other benchmarks each compare several implementations of one task in one process. In each turn,
+every implementation runs once. The tables show the median and the range of the times, and the
+median and the quartiles of the ratio to the first implementation in the same turn. A benchmark may
+set a limit for the ratio, and fails if the ratio exceeds it.
 """
 
 import argparse

@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 REFERENCE = "eager"
 CPU, WALL = 0, 1
-"""The indices of CPU time and wall time in the measurement of a round."""
+"""The indices of CPU time and wall time in the measurement of a turn."""
 
 
 def metric(row: Row) -> int:
@@ -33,7 +33,7 @@ def metric(row: Row) -> int:
 
 
 def time_of(row: Row, runtime: str, which: int | None = None) -> float | None:
-    """Return the median time of a run in seconds, or None if it was not measured."""
+    """Return the median of a runtime's time per run in seconds, or None if it was not measured."""
     entry = row["runtimes"].get(runtime)
     if entry is None or entry["status"] != "ok":
         return None
@@ -41,7 +41,7 @@ def time_of(row: Row, runtime: str, which: int | None = None) -> float | None:
 
 
 def ratio(row: Row, runtime: str, to: str = REFERENCE) -> float | None:
-    """Return the median, over all rounds, of the ratio of two runtimes' times.
+    """Return the median, over all turns, of the ratio of two runtimes' times.
 
     The result is None if either was not measured.
     """
@@ -54,7 +54,7 @@ def ratio(row: Row, runtime: str, to: str = REFERENCE) -> float | None:
 
 
 def peak(row: Row, name: str) -> float | None:
-    """Return the machine's peak (FLOP/s or bytes/s), measured in the same rounds as the row."""
+    """Return the machine's peak (FLOP/s or bytes/s), measured in the same turns as the row."""
     seconds = time_of(row, name)
     return None if seconds is None else row["runtimes"][name]["facts"]["amount"] / seconds
 
@@ -152,8 +152,8 @@ def summary(rows: Sequence[Row], identity: Mapping[str, Any]) -> dict[str, Any]:
     summary : dict
         ``identity``: that of the run; ``rows``: for each row, ``peaks``, and for each runtime the
         status, the medians ``cpu`` and ``wall`` (s), ``ratio``, ``ratio_to_faster`` and
-        ``peak_fraction``; ``means``: the geometric mean for each runtime in each (group, thread
-        count).
+        ``peak_fraction``; ``means``: for each title of :func:`parts` and each runtime, the fields
+        of :class:`Mean`.
     """
     return {
         "identity": dict(identity),

@@ -482,12 +482,12 @@ def _inspect(arguments: argparse.Namespace) -> _Result:
         try:
             if is_program_name(arguments.path):
                 program = describe_file(arguments.path, arguments.params)
-                text, show = program.to_json(), partial(render_program, program)
+                to_json, show = program.to_json, partial(render_program, program)
             elif arguments.params is not None:
                 raise UsageError("--params can be given only for a Relay program")
             else:
                 found = inspect(arguments.path)
-                text = found.to_json()
+                to_json = found.to_json
                 show = partial(render_inspection, found, show_all=arguments.all)
         except (ArtifactError, CompileError) as error:
             status = WRONG_USE if isinstance(error, UsageError) else FAILED
@@ -495,7 +495,7 @@ def _inspect(arguments: argparse.Namespace) -> _Result:
 
     def write() -> None:
         if arguments.json:
-            print(text)
+            print(to_json())
         else:
             show(console=terminal.console())
 

@@ -15,7 +15,6 @@
 import contextlib
 import importlib
 import os
-import stat
 import sys
 import traceback
 import types
@@ -26,7 +25,7 @@ import tvm
 
 from .. import relay
 from ..errors import CompileError, UsageError, summarize
-from .base import Reference, Shapes, Source, import_extra
+from .base import Reference, Shapes, Source, existing, import_extra
 from .onnx import OnnxSource
 from .relax import RelaxSource
 from .relay_file import SUFFIXES, Params, RelaySource, is_program
@@ -63,7 +62,7 @@ def open_source(
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if path.suffix in (*SUFFIXES, ".json"):
-            return _open_relay(_existing(path), shapes, params)
+            return _open_relay(existing(path), shapes, params)
     if params is not None:
         raise UsageError("parameters can be given only for a Relay program")
     if isinstance(source, str | os.PathLike):
@@ -89,12 +88,12 @@ def open_source(
 def _open_named(source: str, shapes: Shapes | None, trust: bool) -> Source:
     path = Path(source)
     if path.suffix == ".onnx":
-        return OnnxSource.load(_existing(path), shapes)
+        return OnnxSource.load(existing(path), shapes)
     if path.suffix == ".pt2":
-        return TorchSource.load(_existing(path), shapes, trust=trust)
+        return TorchSource.load(existing(path), shapes, trust=trust)
     if ":" in source and not os.path.lexists(path):
         return _open_factory(source, shapes)
-    _existing(path)
+    existing(path)
     raise UsageError(
         f"{source}: expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or "
         "package.module:factory"
@@ -107,18 +106,6 @@ def _open_relay(path: Path, shapes: Shapes | None, params: Params | None) -> Sou
             f"{path}: expected a Relay program that tvm.ir.save_json of TVM 0.6 to 0.19 wrote"
         )
     return RelaySource.load(path, shapes, params)
-
-
-def _existing(path: Path) -> Path:
-    try:
-        kind = os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {summarize(error)}") from error
-    if not stat.S_ISREG(kind):
-        raise UsageError(f"{path}: not a file")
-    return path
 
 
 def _open_factory(source: str, shapes: Shapes | None) -> Source:

@@ -13,10 +13,13 @@
 """The base class of sources: inputs, import to Relax, and a reference."""
 
 import importlib
+import os
+import stat
 import types
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -42,6 +45,25 @@ _MAX_FLOAT64_BYTES, _MAX_FLOAT64_SECONDS = 2 << 30, 60.0
 
 # The maximum number of nodes that a message lists.
 _MAX_LISTED = 5
+
+
+def existing(path: Path) -> Path:
+    """The path of a file.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file.
+    """
+    try:
+        kind = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {summarize(error)}") from error
+    if not stat.S_ISREG(kind):
+        raise UsageError(f"{path}: not a file")
+    return path
 
 
 class Source(ABC):

@@ -34,7 +34,8 @@ from tvm.tirx.layout import Axis
 from .. import verifier
 from ..errors import CompileError, UsageError, summarize
 from ..support.isolate import OutcomeKind, run_forked
-from . import Shapes, _existing, _place, open_source
+from . import Shapes, _place, open_source
+from .base import existing
 from .relay_file import SUFFIXES, Params, is_program
 
 # The Python modules in which `@I.ir_module`, `@R.function` and `@T.prim_func` look up `parse`.
@@ -94,7 +95,7 @@ def read_module(
     """
     name = os.fspath(source)
     path = Path(name)
-    if path.suffix in SUFFIXES or (path.suffix == ".json" and is_program(_existing(path))):
+    if path.suffix in SUFFIXES or (path.suffix == ".json" and is_program(existing(path))):
         return open_source(source, shapes, params=params).to_relax()
     if params is not None:
         raise UsageError("parameters can be given only for a Relay program")
@@ -104,11 +105,11 @@ def read_module(
             f"{name}: input shapes can be given only for a model, not for a module: {dict(shapes)}"
         )
     if colon and stem.endswith(".py"):
-        return _read_script(_existing(Path(stem)), attribute)
+        return _read_script(existing(Path(stem)), attribute)
     if name.endswith(".py"):
-        return _read_script(_existing(Path(name)))
+        return _read_script(existing(Path(name)))
     if name.endswith(".json"):
-        return _read_json(_existing(Path(name)))
+        return _read_json(existing(Path(name)))
     if os.path.exists(path) and path.suffix not in (".onnx", ".pt2"):
         raise UsageError(
             f"{name}: expected a file that ends in .onnx, .pt2, .py, .json, .relay or .txt"

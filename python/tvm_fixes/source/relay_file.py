@@ -27,7 +27,7 @@ from ..frontend.relay import ProgramDescription, describe_program, from_relay
 from ..relax.constants.provenance import constants_of
 from ..runtime.manifest import describe_function
 from ..support.tensors import raw_bytes
-from .base import Reference, Shapes, Source
+from .base import Reference, Shapes, Source, existing
 
 SUFFIXES = (".relay", ".txt")
 """The names of files that hold Relay's text; JSON is told by its contents."""
@@ -162,8 +162,6 @@ def describe_file(
     UsageError
         If a file cannot be opened.
     """
-    location = Path(path)
-    if not location.is_file():
-        raise UsageError(f"{location}: no such file")
+    location = existing(Path(path))
     values = None if params is None else read_params(params)
     return describe_program(read_program(location), values, location.name)

@@ -32,7 +32,7 @@ constexpr char kTypeKind[] = "0";
 constexpr char kShapeKind[] = "1";
 constexpr char kDataKind[] = "5";
 
-/*! \brief Finish an expression, of which neither place nor inferred type is kept. */
+/*! \brief Finish an expression, without its place and its inferred type. */
 std::string FinishExpr(NodeText* node) {
   node->Field("virtual_device_", kNull);
   return node->Field("span", kNull).Field("_checked_type_", kNull).Finish();

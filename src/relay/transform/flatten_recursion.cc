@@ -20,13 +20,12 @@
 
 #include "../../ffi/registration.h"
 #include "../ir/tensor.h"
+#include "call_graph.h"
+#include "infer_type.h"
 #include "recursion.h"
 
 namespace tvm_fixes::relay {
 namespace {
-
-/*! \brief The attribute of functions that nest few calls although they end by a call. */
-constexpr const char* kFlattened = "flattened";
 
 /*! \brief How deep branches may nest; MapEnds recurses into them. */
 constexpr int kMaxDepth = 200;
@@ -269,12 +268,25 @@ IRModule FlattenRecursion(const IRModule& module) {
     if (recursion.is_valid()) recursion.Flatten(&functions);
   }
   if (functions.size() == module->functions.size()) return module;
-  return IRModule(std::move(functions), module->type_definitions, module->attrs);
+  return InferType(IRModule(std::move(functions), module->type_definitions, module->attrs));
+}
+
+/*! \brief The functions whose calls of themselves nest, by name. */
+Array<String> RecursiveFunctions(const IRModule& module) {
+  CallGraph graph(module);
+  Array<String> names;
+  for (const std::string& name : graph.order()) {
+    const CallGraph::Node& node = graph.At(name);
+    bool is_flat = node.function->attrs.count(kFlattened) != 0;
+    if (node.is_in_cycle || (node.is_recursive && !is_flat)) names.push_back(name);
+  }
+  return names;
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.relay.transform.FlattenRecursion",
-                                        FlattenRecursion);
+  tvm::ffi::reflection::GlobalDef()
+      .def("tvm_fixes.relay.transform.FlattenRecursion", FlattenRecursion)
+      .def("tvm_fixes.relay.RecursiveFunctions", RecursiveFunctions);
 }
 
 }  // namespace

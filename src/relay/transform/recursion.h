@@ -27,6 +27,9 @@
 
 namespace tvm_fixes::relay {
 
+/*! \brief The attribute of functions that nest few calls although they end by a call. */
+constexpr const char* kFlattened = "flattened";
+
 /*! \brief Whether values of a type are tensors, or tuples of them. */
 bool IsFirstOrder(const Type& type);
 /*! \brief The same for the inferred type of an expression. */

@@ -19,9 +19,8 @@ import pytest
 import tvm.testing
 
 from helpers.relay_boxes import boxes_of, check, scores_of
-from helpers.relay_calls import Program
+from helpers.relay_calls import Program, assert_rejected
 from helpers.relay_numpy.vision import decoded, descending
-from tvm_fixes.errors import RelayError
 
 F32 = np.float32
 I32 = np.int32
@@ -202,10 +201,7 @@ def test_proposal() -> None:
     ],
 )
 def test_rejected(name: str, inputs: list, attrs: dict, reason: str) -> None:
-    program = Program()
-    program.call(f"vision.{name}", inputs, **attrs)
-    with pytest.raises(RelayError, match=f"vision.{name}.*{reason}"):
-        program.run()
+    assert_rejected(f"vision.{name}", inputs, attrs, reason)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from helpers.relax_modules import run
 from tvm_fixes import pipeline, relay
+from tvm_fixes.errors import RelayError
 from tvm_fixes.frontend.relay import from_relay
 
 
@@ -69,3 +71,13 @@ def assert_same(actual: Sequence[Any], expected: Mapping[str, Any]) -> None:
         reference = np.asarray(reference)
         assert (result.shape, result.dtype) == (reference.shape, reference.dtype), name
         np.testing.assert_array_equal(result, reference, err_msg=name)
+
+
+def assert_rejected(
+    name: str, inputs: Sequence[Any], attrs: Mapping[str, Any], reason: str
+) -> None:
+    """Check that a call is rejected with a message that names the operator and the reason."""
+    program = Program()
+    program.call(name, inputs, **attrs)
+    with pytest.raises(RelayError, match=f"{name}.*{reason}"):
+        program.run()

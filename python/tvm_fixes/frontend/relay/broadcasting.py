@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from .converter import OpCall
-from .extents import Extent, number, same, with_extents
+from .extents import Extent, check, number, same, wide, with_extents
 
 
 def operands(call: OpCall, *exprs: relax.Expr) -> list[relax.Expr]:
@@ -59,9 +59,7 @@ def common_extent(call: OpCall, a: Extent, b: Extent) -> Extent:
     if is_one(a):
         return b
     equal = tirx.any(*(tirx.EQ(wide(x), wide(y)) for x, y in ((a, b), (a, 1), (b, 1))))
-    mismatch = tirx.Select(equal, wide(0), wide(1))
-    check = call.emit(relax.ShapeExpr([mismatch]))
-    call.builder.match_cast(check, relax.ShapeType([0]))
+    check(call.builder, equal)
     for extent in (a, b):
         if isinstance(extent, int):
             return extent
@@ -77,11 +75,6 @@ def common_extent(call: OpCall, a: Extent, b: Extent) -> Extent:
 def is_one(extent: Extent) -> bool:
     """Return whether an extent is the constant 1."""
     return isinstance(extent, int) and extent == 1
-
-
-def wide(extent: Extent) -> Any:
-    """Return an extent as an expression."""
-    return tirx.const(extent, "int64") if isinstance(extent, int) else extent
 
 
 def expanded(

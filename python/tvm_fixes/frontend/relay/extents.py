@@ -74,6 +74,17 @@ def is_static(extents: Sequence[Extent]) -> bool:
     return all(isinstance(extent, int) for extent in extents)
 
 
+def wide(extent: Extent) -> Any:
+    """Return an extent as an expression."""
+    return tirx.const(extent, "int64") if isinstance(extent, int) else extent
+
+
+def check(builder: relax.BlockBuilder, condition: tirx.Expr) -> None:
+    """Emit a check of extents: the program fails at run time unless the condition holds."""
+    failure = relax.ShapeExpr([tirx.Select(condition, wide(0), wide(1))])
+    builder.match_cast(builder.emit(failure), relax.ShapeType([0]))
+
+
 def reshaped(call: OpCall, expr: relax.Expr, target: Sequence[Extent]) -> relax.Expr:
     """Give a tensor another shape."""
     if any(isinstance(extent, int) and extent == 0 for extent in target):

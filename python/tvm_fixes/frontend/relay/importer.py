@@ -68,8 +68,8 @@ def from_relay(
         raise UsageError(f"main has several parameters of one name: {', '.join(repeated)}")
     check_operators(mod)
     transform = relay.transform
-    loops = [transform.LiftRecursion(), transform.InferType(), transform.FlattenRecursion()]
-    mod = transform.Sequential([transform.InferType(), *loops, transform.InferType()])(mod)
+    loops = [transform.LiftRecursion(), transform.FlattenRecursion()]
+    mod = transform.Sequential([transform.InferType(), *loops])(mod)
     check_params(mod["main"], params)
     translated = Translator(mod, params).run()
     passes = [relax.transform.InlinePrivateFunctions(), relax.transform.ConvertToDataflow(1)]

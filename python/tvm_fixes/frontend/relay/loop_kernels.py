@@ -20,9 +20,8 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from .broadcasting import wide
 from .converter import OpCall
-from .extents import Extent, same, shaped
+from .extents import Extent, check, same, shaped, wide
 
 Outputs = Sequence[tuple[Sequence[Extent], str]]
 """Shape and dtype of each result."""
@@ -110,7 +109,5 @@ def checked(call: OpCall, index: int, extents: Sequence[Extent]) -> relax.Expr:
     expr, actual = shaped(call, index)
     unclear = [pair for pair in zip(actual, extents, strict=True) if not same(*pair)]
     if unclear:
-        equal = tirx.all(*(tirx.EQ(wide(a), wide(b)) for a, b in unclear))
-        mismatch = call.emit(relax.ShapeExpr([tirx.Select(equal, wide(0), wide(1))]))
-        call.builder.match_cast(mismatch, relax.ShapeType([0]))
+        check(call.builder, tirx.all(*(tirx.EQ(wide(a), wide(b)) for a, b in unclear)))
     return expr

@@ -151,7 +151,7 @@ def threefry_generate(call: OpCall) -> tuple[relax.Expr, ...]:
 
 @converter("random.threefry_split")
 def threefry_split(call: OpCall) -> tuple[relax.Expr, ...]:
-    """Return two keys, neither of which gives numbers of the other."""
+    """Return two keys that give different numbers."""
 
     def body(key: Any, left: Any, right: Any) -> None:
         zero, second = _u64(0), _u64(_FIRST_PLACE >> 1)

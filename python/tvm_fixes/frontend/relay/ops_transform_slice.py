@@ -16,9 +16,8 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from .broadcasting import wide
 from .converter import OpCall, converter
-from .extents import Extent, is_static, number, positive_axis, same, shaped
+from .extents import Extent, is_static, number, positive_axis, same, shaped, wide
 
 MAX_INDEX = 2**63 - 1
 

@@ -44,7 +44,7 @@ def column(call: OpCall, attr: str, extents: Sequence[Extent], width: int = 1) -
 
 
 def class_column(call: OpCall, extents: Sequence[Extent]) -> int:
-    """Return the column of the class, or a negative number if there is none."""
+    """Return the column of the class; negative if there is no such column."""
     index = int(call.attrs["id_index"])
     return index if index < 0 else column(call, "id_index", extents)
 

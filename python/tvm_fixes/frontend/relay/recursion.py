@@ -18,6 +18,7 @@ The virtual machine uses the stack of the process for them, and a few thousand e
 from tvm import relax, tirx
 
 from ... import _ffi, relay
+from .extents import check
 
 MAX_CALLS = 1000
 """How many calls of recursive functions may be open at once."""
@@ -28,25 +29,7 @@ def recursive_functions(mod: relay.IRModule) -> set[str]:
 
     What ``FlattenRecursion`` makes of a loop calls itself, too, but only a few times.
     """
-    calls = {name: _callees(function) for name, function in mod.functions.items()}
-    for name, function in mod.functions.items():
-        if "flattened" in function.attrs:
-            calls[name].discard(name)
-    return {name for name in calls if name in _reached(calls, calls[name])}
-
-
-def _callees(function: relay.Function) -> set[str]:
-    nodes = _ffi.get("tvm_fixes.relay.PostOrder")(function)
-    return {node.name for node in nodes if isinstance(node, relay.GlobalVar)}
-
-
-def _reached(calls: dict[str, set[str]], start: set[str]) -> set[str]:
-    found, stack = set(start), list(start)
-    while stack:
-        new = calls.get(stack.pop(), set()) - found
-        found |= new
-        stack += new
-    return found
+    return set(map(str, _ffi.get("tvm_fixes.relay.RecursiveFunctions")(mod)))
 
 
 def depth_param() -> relax.Var:
@@ -56,5 +39,4 @@ def depth_param() -> relax.Var:
 
 def check_depth(builder: relax.BlockBuilder, depth: tirx.Var) -> None:
     """Emit the check that fails at run time if too many calls are open."""
-    excess = relax.ShapeExpr([tirx.max(depth - MAX_CALLS, tirx.const(0, "int64"))])
-    builder.match_cast(builder.emit(excess), relax.ShapeType([0]))
+    check(builder, depth <= MAX_CALLS)

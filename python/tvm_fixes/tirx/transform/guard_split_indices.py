@@ -76,9 +76,8 @@ def GuardSplitIndices() -> tvm.transform.Pass:
 
     For a non-negative number, ``truncmod`` equals ``%``.  The pass simplifies each index that has a
     split and a constant as FlattenBuffer does, under the conditions around it, and compares the two
-    for random iterations.  An
-    index that stays the same for all of them is not changed, because other passes understand it
-    better.
+    for random iterations.  An index that stays the same for all of them is not changed, because
+    other passes understand it better.
 
     Returns
     -------
@@ -166,13 +165,16 @@ class _Iterations:
             return True
         indices = [self._resolved(index) for index in access.indices]
         position = _position(indices, access.source)
-        if contains(position, tirx.Var, lambda var: var in self.shared):
-            return True
         condition = tirx.all(tirx.const(True, "bool"), *map(self._resolved, self.conditions))
-        used = tirx.all(condition, position >= 0)
-        loops = {v: r for v, r in self.ranges.items() if contains(used, tirx.Var, v.same_as)}
+
+        def mentions(is_meant: Callable[[tirx.Var], bool]) -> bool:
+            return any(contains(expr, tirx.Var, is_meant) for expr in (position, condition))
+
+        if mentions(self.shared.__contains__):
+            return True
+        loops = {var: bounds for var, bounds in self.ranges.items() if mentions(var.same_as)}
         try:
-            return self._differs(indices, access.source, loops, condition)
+            return self._differs(position, indices, access.source, loops, condition)
         except (tvm.error.InternalError, _UnknownError):
             return True
 
@@ -187,13 +189,13 @@ class _Iterations:
 
     def _differs(
         self,
+        position: tirx.Expr,
         indices: list[tirx.Expr],
         buffer: tirx.Buffer,
         loops: dict[tirx.Var, tvm.ir.Range],
         condition: tirx.Expr,
     ) -> bool:
         """Whether a simplified position differs in a sample in which the condition holds."""
-        position = _position(indices, buffer)
         expected = self._evaluate(position)
         try:
             holds = np.broadcast_to(self._evaluate(condition), _SAMPLES)
