@@ -273,3 +273,16 @@ DECOMPOSITIONS = declare(
         Symptom.WRONG: "statistics of a norm that the program reads are zeros or the data",
     },
 )
+
+QUANTIZED = declare(
+    "torch-quantized",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="imports programs quantized with PT2E or torchao",
+    symptoms={
+        Symptom.ERROR: (
+            "`quantized_decomposed.quantize_per_tensor` and the other operators of PT2E, "
+            "`torchao.*`, `_int_mm` and fake quantization are rejected"
+        ),
+    },
+)

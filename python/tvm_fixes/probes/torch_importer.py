@@ -38,6 +38,7 @@ from ..fixes.torch_importer import (
     POOLING,
     PRELU,
     PROMOTION,
+    QUANTIZED,
     REDUCTIONS,
     TILE,
 )
@@ -313,6 +314,19 @@ def _import_descending_arange(importers: ModuleType) -> None:
     np.testing.assert_array_equal(got, [2, 1, 0])
 
 
+def _import_quantized(importers: ModuleType) -> None:
+    import torch
+    import torch.ao.quantization.fx._decomposed
+
+    class Quantize(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            operators = torch.ops.quantized_decomposed
+            return operators.quantize_per_tensor(x, 0.5, 3, 0, 255, torch.uint8)
+
+    x = np.array([-9, -0.25, 0.25, 0.75, 1, 200], "float32")
+    np.testing.assert_array_equal(_export_and_run(importers, Quantize(), x), [0, 3, 3, 5, 5, 255])
+
+
 _register(DTYPE, _import_half_linear, r"TypeError: .*same datatype")
 
 _register(
@@ -378,4 +392,11 @@ _register(
     _import_statistics_of_a_norm,
     r"AssertionError: .*Arrays are not equal"
     r"|OpNotImplemented: .*'getitem_1': imported as float32",
+)
+
+_register(
+    QUANTIZED,
+    _import_quantized,
+    r"Unsupported function types .*quantize_per_tensor"
+    r"|OpNotImplemented: unsupported operator quantized_decomposed.quantize_per_tensor",
 )

@@ -48,7 +48,7 @@ from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from .corrections import Corrections
 
-__all__ = ["Decompositions", "decompose_further"]
+__all__ = ["Decompositions", "decompose_further", "operators_of"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
@@ -253,6 +253,11 @@ def _calls(module: torch.nn.Module) -> Iterable[fx.Node]:
     for part in module.modules():
         if isinstance(part, fx.GraphModule):
             yield from (node for node in part.graph.nodes if node.op == "call_function")
+
+
+def operators_of(program: ExportedProgram) -> set[Any]:
+    """Return the operators and functions that a program and its branches call."""
+    return {node.target for node in _calls(program.graph_module)}
 
 
 def _has_read_statistics(node: fx.Node) -> bool:

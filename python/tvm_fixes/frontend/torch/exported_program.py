@@ -69,12 +69,13 @@ from ...fixes.torch_importer import (
     POOLING,
     PRELU,
     PROMOTION,
+    QUANTIZED,
     REDUCTIONS,
     TILE,
 )
 from ...support import switches
 from ..dtypes import dtype_of
-from . import decompositions, interpolation, sizes
+from . import decompositions, interpolation, quantization_parameters, quantized, sizes
 from .activations import Activations
 from .attention import Attention
 from .corrections import Converters, Corrections, dtypes
@@ -82,6 +83,7 @@ from .creation import Creation
 from .decompositions import Decompositions
 from .indexing import Indexing
 from .promotion import Promotion
+from .quantized import Quantized
 from .reductions import Reductions
 from .sampling import Sampling
 from .sizes import Sizes
@@ -113,6 +115,7 @@ class ExportedProgramImporter(
     Creation,
     Indexing,
     Promotion,
+    Quantized,
     Reductions,
     Sampling,
     Sizes,
@@ -158,6 +161,7 @@ class ExportedProgramImporter(
             },
             POOLING: {f"{name}.default": convert for name, convert in self.pooling_calls().items()},
             INDEXING: self.indexing_calls(),
+            QUANTIZED: self.quantized_converters(),
             GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
 
@@ -265,6 +269,12 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
         if switches.enabled(fix_id):
             for overload in overloads:
                 rules.pop(overload, None)
+    if switches.enabled(QUANTIZED):
+        targets = decompositions.operators_of(program)
+        for target in targets:
+            if str(target) in quantized.KEPT:
+                rules.pop(target, None)
+        rules.update(quantization_parameters.rules_for(targets))
     if switches.enabled(DYNAMIC_SHAPES):
         sizes.forget_derived_ranges(program)
     program = program.run_decompositions(rules)
