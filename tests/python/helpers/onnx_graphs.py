@@ -40,6 +40,7 @@ def node_model(
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     outputs: Mapping[str, tuple[str, int]] | None = None,
     opset: int = 18,
+    domain: str = "",
 ) -> onnx.ModelProto:
     """A model of one node named ``node``, from `inputs` and `constants` to ``y``.
 
@@ -53,6 +54,8 @@ def node_model(
         The declared input shapes; by default those of the arrays.
     outputs : mapping, optional
         Dtype and rank of each output by name; by default ``y`` has the type of the first input.
+    domain : str
+        The domain of the operator, of which the model imports version 1.
     """
     constants, shapes = constants or {}, shapes or {}
     element = {name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in inputs.items()}
@@ -63,9 +66,10 @@ def node_model(
         operands or [*inputs, *constants],
         list(outputs),
         name="node",
+        domain=domain,
         **(attributes or {}),
     )
-    return onnx_model(
+    model = onnx_model(
         [node],
         [(name, element[name], shapes.get(name, a.shape)) for name, a in inputs.items()],
         [
@@ -75,6 +79,9 @@ def node_model(
         dict(constants),
         opset=opset,
     )
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
 
 
 def side_by_side(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
@@ -90,7 +97,7 @@ def side_by_side(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
         graph.output.extend(part.output)
         graph.initializer.extend(part.initializer)
     whole = helper.make_model(graph, opset_imports=next(iter(models.values())).opset_import)
-    whole.ir_version = 9
+    whole.ir_version = max(model.ir_version for model in models.values())
     return whole
 
 
@@ -99,10 +106,14 @@ def text_model(text: str, opset: int = 18) -> onnx.ModelProto:
     return parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> graph {text}')
 
 
-def onnx_runtime(model: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray]:
+def onnx_runtime(
+    model: onnx.ModelProto, *inputs: np.ndarray, optimize: bool = True
+) -> list[np.ndarray]:
     """The outputs of `model` in ONNX Runtime, with inputs in order."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
@@ -134,6 +145,8 @@ def assert_as_onnx_runtime(
     from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
     cases: Mapping[str, tuple[onnx.ModelProto, Arrays]],
     rtol: float = 0.0,
+    steps: int = 0,
+    optimize: bool = True,
 ) -> None:
     """Import and build all `cases` in one module; assert that each equals ONNX Runtime.
 
@@ -142,15 +155,23 @@ def assert_as_onnx_runtime(
     cases : mapping
         Models of one opset, without named dims, and their inputs.
     rtol : float
-        The tolerance relative to the largest element of the output; 0 for equality.
+        The tolerance relative to the largest element of a floating-point output; 0 for equality.
+    steps : int
+        The tolerance of integers.
+    optimize : bool
+        Whether ONNX Runtime may replace nodes.
     """
     model = side_by_side({name: model for name, (model, _) in cases.items()})
     inputs = [array for _, arrays in cases.values() for array in arrays.values()]
     names = [name for name, (part, _) in cases.items() for _ in part.graph.output]
     results = imported_and_run(from_onnx, model, *inputs)
-    for name, got, expected in zip(names, results, onnx_runtime(model, *inputs), strict=True):
+    reference = onnx_runtime(model, *inputs, optimize=optimize)
+    for name, got, expected in zip(names, results, reference, strict=True):
         assert (got.shape, got.dtype) == (expected.shape, expected.dtype), name
-        if rtol == 0:
+        if got.dtype.kind in "iu" and steps:
+            difference = np.abs(got.astype("int64") - expected.astype("int64"))
+            assert difference.max(initial=0) <= steps, name
+        elif rtol == 0:
             np.testing.assert_array_equal(got, expected, err_msg=name)
         else:
             atol = rtol * np.abs(expected.astype("float64")).max(initial=0)
@@ -215,12 +236,18 @@ def assert_follows_onnx_runtime(
     model: onnx.ModelProto,
     *runs: Sequence[np.ndarray],
     pipeline: str = "default",
+    rtol: float = 0.0,
 ) -> None:
     """Assert that one build of `model` equals ONNX Runtime for the inputs of each of the `runs`.
 
     The verifier finds no error in it.
 
     Inputs that ONNX Runtime rejects must fail a runtime check.
+
+    Parameters
+    ----------
+    rtol : float
+        The tolerance relative to the largest element of an output; 0 for equality.
     """
     mod = from_onnx(model)
     verify(mod).raise_if_errors()
@@ -237,4 +264,8 @@ def assert_follows_onnx_runtime(
             model.graph.output, results, onnx_runtime(model, *inputs), strict=True
         ):
             assert (got.shape, got.dtype) == (expected.shape, expected.dtype), output.name + name
-            np.testing.assert_array_equal(got, expected, err_msg=output.name + name)
+            if rtol == 0:
+                np.testing.assert_array_equal(got, expected, err_msg=output.name + name)
+            else:
+                atol = rtol * np.abs(expected).max(initial=0)
+                np.testing.assert_allclose(got, expected, 0, atol, err_msg=output.name + name)

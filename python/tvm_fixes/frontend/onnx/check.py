@@ -235,14 +235,18 @@ def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
     shape = list(tensor.dims)
     if any(dim < 0 for dim in shape):
         raise ValueError(f"{what}: shape {shape} has a negative extent")
-    if not tensor.HasField("raw_data") or tensor.data_type == onnx.TensorProto.STRING:
+    if tensor.data_type == onnx.TensorProto.STRING:
         return
     bits = _bits(tensor.data_type)
     expected = -(-math.prod(shape) * bits // 8)
-    if expected != len(tensor.raw_data):
-        raise ValueError(
-            f"{what}: shape {shape} needs {expected} bytes, got {len(tensor.raw_data)}"
-        )
+    if tensor.HasField("raw_data"):
+        given = len(tensor.raw_data)
+    elif bits < 8 and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        given = len(tensor.int32_data)  # each element of this field holds one byte
+    else:
+        return
+    if expected != given:
+        raise ValueError(f"{what}: shape {shape} needs {expected} bytes, got {given}")
 
 
 def _bits(number: int) -> int:

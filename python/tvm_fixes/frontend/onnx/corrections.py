@@ -12,6 +12,8 @@
 # and limitations under the License.
 """The table of corrections: the converters that wrap TVM's, in order, for each operator."""
 
+import onnx
+
 from ...fixes.elements import INDEX_LEGALIZE
 from ...fixes.onnx_importer import (
     ACTIVATIONS,
@@ -60,6 +62,7 @@ from .elementwise import (
 )
 from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .indices import INDEXED, convert_indexed
+from .narrow import convert_narrow_cast
 from .node import Correction
 from .norms import (
     convert_batch_norm,
@@ -74,7 +77,23 @@ from .norms import (
 from .pad import convert_pad
 from .pooling import convert_lp_pool, convert_max_unpool, convert_pool
 from .prelu import convert_prelu
-from .quantized import convert_conv_integer, convert_qlinear_conv, convert_qlinear_matmul
+from .quantize_linear import (
+    convert_dequantize_linear,
+    convert_dynamic_quantize_linear,
+    convert_quantize_linear,
+)
+from .quantized import (
+    convert_conv_integer,
+    convert_dynamic_quantize_matmul,
+    convert_matmul_integer,
+    convert_matmul_integer_to_float,
+    convert_qgemm,
+    convert_qlinear_conv,
+    convert_qlinear_matmul,
+)
+from .quantized_attention import convert_qattention
+from .quantized_steps import QUANTIZED_STEPS, convert_qlinear_concat, convert_quantized_step
+from .quantized_weights import convert_gather_block_quantized, convert_matmul_nbits
 from .range_eye_like import convert_eye_like, convert_range
 from .recurrent import convert_recurrent
 from .reductions import REDUCED, convert_arg_reduction, convert_reduction
@@ -95,7 +114,7 @@ from .topk_onehot_cumsum import (
 )
 from .variadic import convert_concat, convert_variadic
 
-__all__ = ["corrected_operators", "correcting_fixes", "enabled_corrections"]
+__all__ = ["corrected_operators", "correcting_fixes", "enabled_corrections", "operator_of"]
 
 _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "ArgMax": [(REDUCTIONS, convert_arg_reduction)],
@@ -103,8 +122,8 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "AveragePool": [(POOLING, convert_pool)],
     "BatchNormalization": [(NORMS, convert_batch_norm)],
     "BitShift": [(ELEMENTWISE, convert_bit_shift)],
-    "Cast": [(ELEMENTWISE, convert_cast)],
-    "CastLike": [(ELEMENTWISE, convert_cast)],
+    "Cast": [(QUANTIZED, convert_narrow_cast), (ELEMENTWISE, convert_cast)],
+    "CastLike": [(QUANTIZED, convert_narrow_cast), (ELEMENTWISE, convert_cast)],
     "Celu": [(ACTIVATIONS, convert_elu)],
     "Clip": [(ACTIVATIONS, convert_clip)],
     "Concat": [(ELEMENTWISE, convert_concat)],
@@ -113,7 +132,9 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "ConvInteger": [(QUANTIZED, convert_conv_integer)],
     "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
     "CumSum": [(PARAMETERS, convert_cum_sum)],
+    "DequantizeLinear": [(QUANTIZED, convert_dequantize_linear)],
     "Dropout": [(ELEMENTWISE, convert_dropout)],
+    "DynamicQuantizeLinear": [(QUANTIZED, convert_dynamic_quantize_linear)],
     "Einsum": [(EXPAND, check_einsum)],
     "Elu": [(ACTIVATIONS, convert_elu)],
     "Expand": [(EXPAND, convert_expand)],
@@ -129,6 +150,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "LpNormalization": [(NORMS, convert_lp_norm)],
     "LpPool": [(POOLING, convert_lp_pool)],
     "MatMul": [(EXPAND, check_matmul), (EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
+    "MatMulInteger": [(QUANTIZED, convert_matmul_integer)],
     "Max": [(ELEMENTWISE, convert_variadic)],
     "MaxPool": [(POOLING, convert_pool)],
     "MaxUnpool": [(POOLING, convert_max_unpool)],
@@ -144,6 +166,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "PRelu": [(PRELU, convert_prelu)],
     "QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
     "QLinearMatMul": [(QUANTIZED, convert_qlinear_matmul)],
+    "QuantizeLinear": [(QUANTIZED, convert_quantize_linear)],
     "RMSNormalization": [(NORMS, convert_rms_norm)],
     "Range": [(PARAMETERS, convert_range)],
     "Reshape": [(RESHAPE, convert_reshape)],
@@ -168,10 +191,33 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "TopK": [(PARAMETERS, convert_top_k)],
     "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
+    "com.microsoft.DequantizeLinear": [(QUANTIZED, convert_dequantize_linear)],
+    "com.microsoft.DynamicQuantizeMatMul": [(QUANTIZED, convert_dynamic_quantize_matmul)],
+    "com.microsoft.GatherBlockQuantized": [(QUANTIZED, convert_gather_block_quantized)],
+    "com.microsoft.MatMulIntegerToFloat": [(QUANTIZED, convert_matmul_integer_to_float)],
+    "com.microsoft.MatMulNBits": [(QUANTIZED, convert_matmul_nbits)],
+    "com.microsoft.QAttention": [(QUANTIZED, convert_qattention)],
+    "com.microsoft.QGemm": [(QUANTIZED, convert_qgemm)],
+    "com.microsoft.QLinearConcat": [(QUANTIZED, convert_qlinear_concat)],
+    "com.microsoft.QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
+    "com.microsoft.QuantizeLinear": [(QUANTIZED, convert_quantize_linear)],
     **{operator: [(INDEX_LEGALIZE, convert_indexed)] for operator in INDEXED},
+    **{operator: [(QUANTIZED, convert_quantized_step)] for operator in QUANTIZED_STEPS},
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
 }
-"""For each operator, pairs of a fix id and a correction, in the order in which they apply."""
+"""For each operator, pairs of a fix id and a correction, in the order in which they apply.
+
+The name of an operator of another domain than ONNX's begins with the domain.
+"""
+
+
+def operator_of(node: onnx.NodeProto) -> str:
+    """The operator of a node, with its domain if the operator of that domain has a correction.
+
+    Others are converted by operator type, as in TVM.
+    """
+    name = f"{node.domain}.{node.op_type}"
+    return name if node.domain and enabled_corrections(name) else node.op_type
 
 
 def corrected_operators() -> frozenset[str]:

@@ -26,16 +26,18 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
-from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, SHAPE_VALUES, UNNAMED_DIMS
+from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
 from ...support import switches
 from . import corrections
 from .check import check_model, check_size
 from .control_flow import convert_if
+from .corrections import operator_of
 from .evaluate import evaluate
 from .external import Read, with_external, without_external
 from .functions import expand_functions
 from .inputs import Dim, input_shapes
 from .loops import convert_loop, convert_scan, has_branches
+from .narrow import carried, narrow_dtype, narrow_result
 from .node import Converter, Node, float_defaults
 from .node_errors import name_of, naming, unsupported
 from .values import KnownValues, Value
@@ -141,8 +143,12 @@ class ONNXGraphImporter(TVMGraphImporter):
         super().__init__(*args, **kwargs)
         self.known = KnownValues(self._params)
         self._read = read
+        self._narrow: dict[str, str | None] = {}
 
     def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
+        if switches.enabled(QUANTIZED):
+            self._narrow[tensor_proto.name] = narrow_dtype(tensor_proto.data_type)
+            tensor_proto = carried(tensor_proto)
         if self._read is not None:
             return self._read(tensor_proto)
         return super()._parse_array(tensor_proto)
@@ -180,7 +186,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         others = [
             node
             for node in graph.node
-            if node.op_type not in converted and not corrections.enabled_corrections(node.op_type)
+            if node.op_type not in converted
+            and not corrections.enabled_corrections(operator_of(node))
         ]
         if others:
             raise unsupported(others)
@@ -203,6 +210,13 @@ class ONNXGraphImporter(TVMGraphImporter):
             self._nodes.update(
                 (name, output) for name, output in zip(node.output, outputs, strict=False) if name
             )
+        for output in graph.output:
+            narrow = self._narrow.get(output.name)
+            if narrow is not None:
+                raise ValueError(
+                    f"output {output.name!r}: element type is {narrow.upper()}; expected real "
+                    "numbers of 8 bits or more"
+                )
 
     def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
         """Convert a node; return its outputs as Relax expressions or values."""
@@ -212,6 +226,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         undefined = [name for name in node.input if name and name not in self._nodes]
         if undefined:
             raise ValueError(f"{node.op_type} {name_of(node)!r}: undefined operands {undefined}")
+        if switches.enabled(QUANTIZED):
+            attributes = self._carry(node, attributes)
         outputs = (
             self._evaluate(node, attributes)
             or self._convert_with_graphs(node, attributes)
@@ -224,10 +240,24 @@ class ONNXGraphImporter(TVMGraphImporter):
             )
         return outputs
 
+    def _carry(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> dict[str, Any]:
+        """Record which outputs are narrow; return the attributes without narrow tensors."""
+        narrow = narrow_result(operator_of(node), attributes, self._narrow_operands(node))
+        self._narrow.update(dict.fromkeys(node.output, narrow))
+        return {
+            name: carried(value) if isinstance(value, onnx.TensorProto) else value
+            for name, value in attributes.items()
+        }
+
+    def _narrow_operands(self, node: onnx.NodeProto) -> tuple[str | None, ...]:
+        return tuple(map(self._narrow.get, node.input))
+
     def _evaluate(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
         """The outputs of a node as values, or None if an element is unknown."""
+        if node.op_type in ("Cast", "CastLike") and self._narrow.get(node.output[0]):
+            return None  # an evaluated cast would not keep only the lowest bits
         operands = [self._nodes[name] if name else None for name in node.input]
-        values = evaluate(node.op_type, operands, attributes, self.opset, self.known)
+        values = evaluate(operator_of(node), operands, attributes, self.opset, self.known)
         if values is not None:
             switches.note(SHAPE_VALUES)
         return values
@@ -297,9 +327,13 @@ class ONNXGraphImporter(TVMGraphImporter):
         operands = [
             self.known.refined(self.bb, self._tensor(name)) if name else None for name in node.input
         ]
-        if node.op_type not in _CONVERTERS and not corrections.enabled_corrections(node.op_type):
+        operator = operator_of(node)
+        if operator not in _CONVERTERS and not corrections.enabled_corrections(operator):
             raise unsupported([node])  # in a branch
-        result = self._convert_operator(node.op_type, operands, attributes, self.opset)
+        narrow = self._narrow_operands(node)
+        result = self._convert(
+            Node(operator, tuple(operands), attributes, self.opset, self.bb, self.known, narrow)
+        )
         if node.op_type in _ONE_OUTPUT:
             return [result]
         if isinstance(result, relax.Tuple):
@@ -337,10 +371,14 @@ class ONNXGraphImporter(TVMGraphImporter):
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
+        return self._convert(Node(op_name, tuple(inputs), attrs, opset, self.bb, self.known))
+
+    def _convert(self, node: Node) -> relax.Expr:
+        """Convert a node with the corrections of its operator, then with TVM's converter."""
         convert: Converter = self._convert_as_tvm
-        for correction in reversed(corrections.enabled_corrections(op_name)):
+        for correction in reversed(corrections.enabled_corrections(node.operator)):
             convert = partial(correction, convert=convert)
-        result = convert(Node(op_name, tuple(inputs), attrs, opset, self.bb, self.known))
+        result = convert(node)
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
     def _convert_as_tvm(self, node: Node) -> relax.Expr:

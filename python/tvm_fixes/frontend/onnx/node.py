@@ -22,6 +22,7 @@ import onnx
 import tvm
 from tvm import relax
 
+from ..dtypes import dtype_of
 from .values import Extent, KnownValues, Value, extents_of
 
 __all__ = [
@@ -54,6 +55,9 @@ class Node:
         The builder of the function under construction.
     known : KnownValues
         The known elements and extents of tensors, and arithmetic on symbols.
+    narrow : tuple
+        The dtype of each operand with elements of less than 8 bits, else None; see
+        :mod:`tvm_fixes.frontend.onnx.narrow`.
     """
 
     operator: str
@@ -62,10 +66,16 @@ class Node:
     opset: int
     builder: relax.BlockBuilder
     known: KnownValues
+    narrow: tuple[str | None, ...] = ()
 
     def operand(self, index: int) -> Any:
         """The operand at `index`, or None if it is omitted."""
         return self.operands[index] if index < len(self.operands) else None
+
+    def dtype(self, index: int) -> str:
+        """The dtype of the operand at `index` in the model, also if another dtype carries it."""
+        narrow = self.narrow[index] if index < len(self.narrow) else None
+        return narrow or dtype_of(self.operands[index])
 
     def value(self, index: int) -> Value | None:
         """The elements of the operand at `index`, or None if it is omitted or unknown."""

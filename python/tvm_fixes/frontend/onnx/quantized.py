@@ -10,26 +10,28 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Quantized operators.
+"""Products of quantized tensors.
 
 Upstream
     No thread found.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ConvInteger, QLinearConv, QLinearMatMul.
+    ConvInteger, QLinearConv, QLinearMatMul; MatMulInteger of vectors; QGemm, QLinearConv,
+    MatMulIntegerToFloat and DynamicQuantizeMatMul of the domain com.microsoft.
 Symptom
-    ``OpNotImplemented``.
+    ``OpNotImplemented``; MatMulInteger of a vector with a zero point of one element returns a
+    matrix.
 Mechanism
-    TVM has no converter for them.
+    TVM has no converter for them. That of MatMulInteger adds an axis to each 1-D zero point.
 How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-quantized``.
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, the other
+    files ``quantiz*.py``, ``narrow.py``, their tests and the fix id ``onnx-quantized``.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from tvm import relax
 
 from ...fixes.onnx_importer import QUANTIZED
@@ -37,68 +39,75 @@ from ...support import switches
 from ..dtypes import dtype_of
 from .convolution import pad_conv
 from .node import Converter, Node
+from .quantization import (
+    add_bias,
+    as_matrices,
+    check_dtype,
+    check_scalars,
+    dynamic_parameters,
+    integer_product,
+    is_scalar,
+    named_operands,
+    quantize,
+    round_and_clip,
+    scale_product,
+    subtract_zero_point,
+)
 
-__all__ = ["convert_conv_integer", "convert_qlinear_conv", "convert_qlinear_matmul"]
+__all__ = [
+    "convert_conv_integer",
+    "convert_dynamic_quantize_matmul",
+    "convert_matmul_integer",
+    "convert_matmul_integer_to_float",
+    "convert_qgemm",
+    "convert_qlinear_conv",
+    "convert_qlinear_matmul",
+]
+
+
+# Convolutions
 
 
 def convert_conv_integer(node: Node, convert: Converter) -> relax.Expr:
     """Convert a ConvInteger; accumulate in int32."""
     switches.note(QUANTIZED)
-    data = _subtract_zero_point(node, node.operands[0], node.operand(2))
-    weight = _subtract_zero_point(node, node.operands[1], node.operand(3), axis=0)
+    given = named_operands(node, "x w x_zero_point w_zero_point", ("x", "w"))
+    check_scalars(node, given, "x_zero_point")
+    _check_zero_points(node, given, x="x_zero_point", w="w_zero_point")
+    data = subtract_zero_point(node, given["x"], given["x_zero_point"])
+    weight = subtract_zero_point(node, given["w"], given["w_zero_point"], axis=0)
     return _convolution(node, convert, data, weight)
 
 
 def convert_qlinear_conv(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a QLinearConv: accumulate and add the bias in int32, then scale and round once."""
+    """Convert a QLinearConv: accumulate and add the bias in int32, then scale and round once.
+
+    That of the domain com.microsoft may have its channels last.
+    """
     switches.note(QUANTIZED)
-    data, data_scale, data_zero, weight, weight_scale, weight_zero, scale, zero = node.operands[:8]
-    bias = node.operand(8)
-    rank = data.ty.ndim
+    names = "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B"
+    given = named_operands(node, names, names.split()[:8])
+    check_scalars(node, given, "x_scale", "x_zero_point", "y_scale", "y_zero_point")
+    _check_zero_points(node, given, x="x_zero_point", w="w_zero_point")
+    check_dtype(node, "y_zero_point", given["y_zero_point"], "int8", "uint8")
+    data, rank = given["x"], given["x"].ty.ndim
+    spatial = list(range(2, rank))
+    channels_last = node.attributes.get("channels_last", 0)
+    if channels_last:
+        data = node.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
     total = _convolution(
-        node,
+        node.with_attributes(removed=("channels_last",)),
         convert,
-        _subtract_zero_point(node, data, data_zero),
-        _subtract_zero_point(node, weight, weight_zero, axis=0),
+        subtract_zero_point(node, data, given["x_zero_point"]),
+        subtract_zero_point(node, given["w"], given["w_zero_point"], axis=0),
     )
+    bias, weight_scale = given["B"], given["w_scale"]
     if bias is not None:
-        bias = relax.op.reshape(bias, [1, -1] + [1] * (rank - 2))
-        total = node.emit(relax.op.add(total, node.emit(bias)))
+        total = add_bias(node, total, node.emit(relax.op.reshape(bias, [1, -1] + [1] * (rank - 2))))
     if weight_scale.ty.ndim == 1:  # one scale per output channel, or a single one
         weight_scale = node.emit(relax.op.reshape(weight_scale, [1, -1] + [1] * (rank - 2)))
-    return _requantize(node, total, (data_scale, weight_scale, scale), zero)
-
-
-def convert_qlinear_matmul(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a QLinearMatMul: accumulate in int32, then scale and round once."""
-    switches.note(QUANTIZED)
-    lhs, lhs_scale, lhs_zero, rhs, rhs_scale, rhs_zero, scale, zero = node.operands
-    # A 1-D scale or zero point of the left operand has one element per row.
-    lhs_scale, lhs_zero = (
-        node.emit(relax.op.expand_dims(value, -1)) if value.ty.ndim == 1 else value
-        for value in (lhs_scale, lhs_zero)
-    )
-    operands = (
-        _subtract_zero_point(node, lhs, lhs_zero),
-        _subtract_zero_point(node, rhs, rhs_zero),
-    )
-    total = node.emit(relax.op.matmul(*operands, out_dtype="int32"))
-    return _requantize(node, total, (lhs_scale, rhs_scale, scale), zero)
-
-
-def _subtract_zero_point(
-    node: Node, value: relax.Expr, zero: relax.Expr | None, axis: int | None = None
-) -> relax.Expr:
-    """`value - zero` in int32; a 1-D `zero` applies along `axis`."""
-    value = node.emit(relax.op.astype(value, "int32"))
-    if zero is None:
-        return value
-    zero = node.emit(relax.op.astype(zero, "int32"))
-    if axis is not None and zero.ty.ndim == 1:
-        shape = [1] * value.ty.ndim
-        shape[axis] = -1
-        zero = node.emit(relax.op.reshape(zero, shape))
-    return node.emit(relax.op.subtract(value, zero))
+    out = _requantize(node, total, (given["x_scale"], weight_scale), given)
+    return relax.op.permute_dims(node.emit(out), [0, *spatial, 1]) if channels_last else out
 
 
 def _convolution(
@@ -108,14 +117,154 @@ def _convolution(
     return node.emit(node.builder.normalize(pad_conv(convolution, convert)))
 
 
-def _requantize(
-    node: Node, total: relax.Expr, scales: tuple[relax.Expr, ...], zero: relax.Expr
+# Matrix products
+
+
+def convert_matmul_integer(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a MatMulInteger; accumulate in int32.
+
+    A 1-D zero point of the left operand has one element per row.
+    """
+    switches.note(QUANTIZED)
+    given = named_operands(node, "A B a_zero_point b_zero_point", ("A", "B"))
+    _check_zero_points(node, given, A="a_zero_point", B="b_zero_point")
+    lhs, rhs, excess = as_matrices(node, given["A"], given["B"])
+    return _without(
+        excess,
+        integer_product(
+            node,
+            subtract_zero_point(node, lhs, _per_row(node, given["a_zero_point"])),
+            subtract_zero_point(node, rhs, given["b_zero_point"]),
+        ),
+    )
+
+
+def convert_qlinear_matmul(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a QLinearMatMul: accumulate in int32, then scale and round once.
+
+    1-D parameters of the left operand and of the result have one element per row.
+    """
+    switches.note(QUANTIZED)
+    names = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point"
+    given = named_operands(node, names, names.split())
+    _check_zero_points(node, given, a="a_zero_point", b="b_zero_point")
+    check_dtype(node, "y_zero_point", given["y_zero_point"], "int8", "uint8")
+    lhs, rhs, excess = as_matrices(node, given["a"], given["b"])
+    for name in ("a_scale", "a_zero_point", "y_scale", "y_zero_point"):
+        given[name] = _per_row(node, given[name])
+    total = integer_product(
+        node,
+        subtract_zero_point(node, lhs, given["a_zero_point"]),
+        subtract_zero_point(node, rhs, given["b_zero_point"]),
+    )
+    return _without(
+        excess, node.emit(_requantize(node, total, (given["a_scale"], given["b_scale"]), given))
+    )
+
+
+def convert_qgemm(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a QGemm: accumulate and add C in int32, then scale.
+
+    The result is float32 if there is no ``y_scale``, and quantized otherwise.
+    """
+    switches.note(QUANTIZED)
+    names = "A a_scale a_zero_point B b_scale b_zero_point C y_scale y_zero_point"
+    given = named_operands(node, names, names.split()[:6])
+    check_scalars(node, given, "a_scale", "a_zero_point", "y_scale", "y_zero_point")
+    _check_zero_points(node, given, A="a_zero_point", B="b_zero_point")
+    check_dtype(node, "C", given["C"], "int32")
+    check_dtype(node, "y_zero_point", given["y_zero_point"], "int8", "uint8")
+    sides = []
+    for name, transposed in (("A", "transA"), ("B", "transB")):
+        side = given[name]
+        if side.ty.ndim != 2:
+            raise node.invalid(f"rank of {name}", side.ty.ndim, "expected 2")
+        if node.attributes.get(transposed, 0):
+            side = node.emit(relax.op.permute_dims(side, [1, 0]))
+        sides.append(side)
+    total = integer_product(
+        node,
+        subtract_zero_point(node, sides[0], given["a_zero_point"]),
+        subtract_zero_point(node, sides[1], given["b_zero_point"]),
+    )
+    total = add_bias(node, total, given["C"])
+    factors = [given["a_scale"], given["b_scale"]]
+    alpha = node.attributes.get("alpha", 1.0)
+    if alpha != 1:
+        factors.insert(0, relax.const(alpha, "float32"))
+    if given["y_scale"] is None:
+        return scale_product(node, total, factors)
+    if given["y_zero_point"] is None:
+        given["y_zero_point"] = relax.const(0, dtype_of(given["A"]))
+    return _requantize(node, total, factors, given)
+
+
+def convert_matmul_integer_to_float(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a MatMulIntegerToFloat: accumulate in int32, scale, then add the bias."""
+    switches.note(QUANTIZED)
+    names = "A B a_scale b_scale a_zero_point b_zero_point bias"
+    given = named_operands(node, names, names.split()[:4])
+    check_scalars(node, given, "a_scale", "a_zero_point")
+    _check_zero_points(node, given, A="a_zero_point", B="b_zero_point")
+    return _float_product(node, given, given["A"], given["a_scale"], given["a_zero_point"])
+
+
+def convert_dynamic_quantize_matmul(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a DynamicQuantizeMatMul, which quantizes its left operand to uint8."""
+    switches.note(QUANTIZED)
+    names = "A B b_scale b_zero_point bias"
+    given = named_operands(node, names, names.split()[:3])
+    check_dtype(node, "A", given["A"], "float32")
+    _check_zero_points(node, given, B="b_zero_point")
+    scale, zero = dynamic_parameters(node, given["A"])
+    lhs = quantize(node, given["A"], scale, zero, "uint8")
+    return _float_product(node, given, lhs, scale, zero)
+
+
+def _float_product(
+    node: Node, given: dict[str, relax.Expr], lhs: relax.Expr, scale: relax.Expr, zero: relax.Expr
 ) -> relax.Expr:
-    """Requantize `total`: scale it, round half to even, add `zero` and clip to its dtype."""
-    first, second, result = (node.emit(relax.op.astype(scale, "float32")) for scale in scales)
-    factor = node.emit(relax.op.divide(relax.op.multiply(first, second), result))
-    scaled = node.emit(relax.op.multiply(relax.op.astype(total, "float32"), factor))
-    dtype = dtype_of(zero)
-    limits = np.iinfo(dtype)
-    moved = relax.op.add(relax.op.round(scaled), relax.op.astype(zero, "float32"))
-    return relax.op.astype(relax.op.clip(moved, limits.min, limits.max), dtype)
+    """The scaled product of `lhs` and the operand B, plus the operand bias."""
+    dtype = dtype_of(given["b_scale"])
+    lhs, rhs, excess = as_matrices(node, lhs, given["B"])
+    total = integer_product(
+        node,
+        subtract_zero_point(node, lhs, zero),
+        subtract_zero_point(node, rhs, given["b_zero_point"]),
+    )
+    scaled = scale_product(node, total, (scale, given["b_scale"]))
+    if dtype != "float32":
+        scaled = node.emit(relax.op.astype(scaled, dtype))
+    return _without(excess, add_bias(node, scaled, given["bias"]))
+
+
+def _check_zero_points(node: Node, given: dict[str, relax.Expr | None], **zeros: str) -> None:
+    """Check the dtypes of quantized operands, and that their zero points have the same dtype."""
+    for name, zero in zeros.items():
+        value = given[name]
+        check_dtype(node, name, value, "int8", "uint8")
+        if value is not None:
+            check_dtype(node, zero, given[zero], dtype_of(value))
+
+
+def _per_row(node: Node, parameter: relax.Expr | None) -> relax.Expr | None:
+    """A 1-D parameter with one element per row, so that it broadcasts along the columns."""
+    if parameter is None or parameter.ty.ndim != 1 or is_scalar(parameter):
+        return parameter
+    return node.emit(relax.op.expand_dims(parameter, -1))
+
+
+def _without(axes: list[int], product: relax.Expr) -> relax.Expr:
+    return relax.op.squeeze(product, axes) if axes else product
+
+
+def _requantize(
+    node: Node,
+    total: relax.Expr,
+    factors: Sequence[relax.Expr],
+    given: dict[str, relax.Expr],
+) -> relax.Expr:
+    """Scale `total` by `factors`, and quantize it with the operands y_scale and y_zero_point."""
+    zero = given["y_zero_point"]
+    scaled = scale_product(node, total, factors, given["y_scale"])
+    return round_and_clip(node, scaled, zero, dtype_of(zero))
