@@ -35,6 +35,7 @@ from .relax.transform import (
     FoldConstant,
     FoldLayoutTransform,
     FoldPadIntoConv,
+    FuseQuantized,
     InsertRuntimeChecks,
     LowerAssertOp,
     LowerScan,
@@ -137,7 +138,7 @@ class Stages:
     ----------
     operators : tuple of Pass
         Rewrites of operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if `runtime_checks`),
-        ``BroadcastFreeMatmul`` and ``FoldPadIntoConv``.
+        ``BroadcastFreeMatmul``, ``FoldPadIntoConv`` and, for a CPU, ``FuseQuantized``.
     layout : Pass
         The layouts of convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
     preparation : tuple of Pass
@@ -195,6 +196,7 @@ def stages(
             BroadcastFreeMatmul(),
             # Before the layout is chosen: a pad between convolutions would interrupt it.
             FoldPadIntoConv(),
+            _target_stage("FuseQuantized", _quantized_passes),
         ),
         layout=ChooseLayout() if layout is None else convert_layout(layout),
         preparation=(
@@ -223,6 +225,11 @@ def stages(
             CheckLowered(),
         ),
     )
+
+
+def _quantized_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+    """Only CPUs have kernels for products of narrow integers."""
+    return [FuseQuantized()] if is_cpu(target) else []
 
 
 def _legalize_passes(

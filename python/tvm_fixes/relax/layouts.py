@@ -94,21 +94,27 @@ class Layout:
         """Whether a tensor with axes of these `extents` may need padding."""
         return any(not divides(block, extents[letter]) for letter, block in self.blocks.items())
 
-    def position(self, at: dict[str, tirx.Expr], analyzer: Analyzer) -> list[tirx.Expr]:
+    def position(
+        self, at: dict[str, tirx.Expr], analyzer: Analyzer, *, hides_blocks: bool = True
+    ) -> list[tirx.Expr]:
         """The position in this layout of the element at the non-negative indices `at`.
 
-        The divisions truncate, which gives the same values for such indices and hides the divisions
-        from IterMapSimplify: FlattenBuffer applies it to indices with floordiv and floormod, and it
-        can return a wrong index. With i < 30, j < 7 and k < 4 it turns
-        (i//15)*80 + (i%15 + 1)//3*16 + (j + 1)//2*4 + k into
+        With `hides_blocks`, the divisions truncate, which gives the same values for such indices
+        and hides the divisions from IterMapSimplify: FlattenBuffer applies it to indices with
+        floordiv and floormod, and it can return a wrong index. With i < 30, j < 7 and k < 4 it
+        turns (i//15)*80 + (i%15 + 1)//3*16 + (j + 1)//2*4 + k into
         (i + 1)//3*16 + (j + 1)//2*4 + k - 80 (https://github.com/apache/tvm/issues/19524).
+        Otherwise they round down, so that `tensorize` sees which elements are in one block.
         """
         blocks = self.blocks
+        div, mod = (
+            (tirx.truncdiv, tirx.truncmod) if hides_blocks else (tirx.floordiv, tirx.floormod)
+        )
         return [
             analyzer.simplify(
-                tirx.truncmod(at[letter.upper()], block)
+                mod(at[letter.upper()], block)
                 if block is not None
-                else tirx.truncdiv(at[letter], blocks[letter])
+                else div(at[letter], blocks[letter])
                 if letter in blocks
                 else at[letter]
             )

@@ -40,6 +40,9 @@ class Cpu:
         every 64-bit x86 (SSE2) and Arm (Neon) has.
     vector_registers : int
         The number of vector registers: 32 with AVX-512 and on aarch64, 16 otherwise.
+    has_pmaddwd : bool
+        Whether one instruction adds two products of 16-bit integers to each int32 of a vector: on
+        x86 with AVX2.
     has_vnni : bool
         Whether one instruction adds four products of 8-bit integers to each int32 of a vector
         (AVX512-VNNI or AVX-VNNI).
@@ -62,6 +65,7 @@ class Cpu:
 
     vector_bytes: int
     vector_registers: int
+    has_pmaddwd: bool = False
     has_vnni: bool = False
     has_avx512_bf16: bool = False
     has_dotprod: bool = False
@@ -82,6 +86,7 @@ class Cpu:
         return cls(
             vector_bytes,
             vector_registers=32 if vector_bytes == 64 or is_aarch64 else 16,
+            has_pmaddwd=has("avx2"),
             has_vnni=has("avx512vnni", "avxvnni"),
             has_avx512_bf16=has("avx512bf16"),
             has_dotprod=has("dotprod"),

@@ -10,24 +10,23 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""How convolutions and matrix products multiply a pair of elements and accumulate the product.
+"""How convolutions and matrix products multiply elements and accumulate the products.
 
 Their lowerings decide which elements to multiply, in which order, and where the sums are stored.
-:class:`MultiplyAccumulate` decides the dtype of the sums, and how to multiply a pair.
+:class:`MultiplyAccumulate` decides the dtypes of operands and sums, and how to multiply.
 
-To use an instruction for narrow dtypes, add a function to :data:`_CHOICES` that returns a
-:class:`MultiplyAccumulate` if the CPU has the instruction (:attr:`.Cpu.has_vnni` and others) and
-it accepts the dtypes, and None otherwise.  An instruction that adds N products to an accumulator at
-once also needs both operands packed so that N elements of the reduction axis are contiguous.  Make
-N a field of :class:`MultiplyAccumulate`, and use it where the operands are packed.
+To use another instruction for narrow dtypes, add a function to :data:`_CHOICES` that returns a
+:class:`MultiplyAccumulate` if the CPU has the instruction and it accepts the dtypes, and None
+otherwise; and describe the instruction in :mod:`.dot_product`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 
 from ..target.cpu import Cpu
+from .dot_product import DotProduct
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,30 @@ class MultiplyAccumulate:
     Attributes
     ----------
     accumulator : str
-        The dtype of the sums; both operands are widened to it.
+        The dtype of the sums.
+    dot_product : DotProduct, optional
+        An instruction that adds several products to each sum of a vector.  The elements that it
+        reads along the reduction axis must be adjacent in both operands.
     """
 
     accumulator: str
+    dot_product: DotProduct | None = None
+
+    @property
+    def depth(self) -> int:
+        """The number of products that are added to a sum at once."""
+        return 1 if self.dot_product is None else self.dot_product.depth
+
+    @property
+    def data_dtype(self) -> str:
+        """The dtype for a copy of the data."""
+        return self.accumulator if self.dot_product is None else self.dot_product.data
+
+    def vectors_of(self, cpu: Cpu) -> Cpu:
+        """`cpu` with the vectors that the sums are in."""
+        if self.dot_product is None:
+            return cpu
+        return replace(cpu, vector_bytes=4 * self.dot_product.lanes)
 
     def product(self, data: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
         """The product of a pair of elements, in the dtype of the accumulator."""
@@ -54,13 +73,25 @@ def accumulator_dtype(data: str, weight: str, out: str) -> str:
     return "float64" if "float64" in (data, weight, out) else "float32"
 
 
+def _pairs(data: str, weight: str, out: str, cpu: Cpu | None) -> MultiplyAccumulate | None:
+    """Two products of 16-bit integers at once, on x86."""
+    if cpu is None or not cpu.has_pmaddwd or (data, out) != ("int16", "int32"):
+        return None
+    if weight not in ("int8", "int16"):
+        return None
+    return MultiplyAccumulate("int32", DotProduct.pairs(weight))
+
+
 def _widening(data: str, weight: str, out: str, _cpu: Cpu | None) -> MultiplyAccumulate:
     """One multiplication and one addition per pair, for all dtypes and targets."""
     return MultiplyAccumulate(accumulator_dtype(data, weight, out))
 
 
 # In order of preference.
-_CHOICES: Sequence[Callable[[str, str, str, Cpu | None], MultiplyAccumulate | None]] = (_widening,)
+_CHOICES: Sequence[Callable[[str, str, str, Cpu | None], MultiplyAccumulate | None]] = (
+    _pairs,
+    _widening,
+)
 
 
 def choose_multiply_accumulate(

@@ -91,7 +91,7 @@ def made_constant(
 def rearranged(
     original: tvm.ir.GenericConst, arrange: Callable[[np.ndarray], np.ndarray], made_by: str
 ) -> tvm.ir.GenericConst:
-    """Make a constant with the elements of another one, reordered or padded.
+    """Make a constant with the elements of another one, reordered, padded or converted.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def rearranged(
     def fill(tensor: np.ndarray, _: np.ndarray) -> None:
         tensor[...] = array
 
-    return filled(original, array.shape, fill, made_by)
+    return filled(original, array.shape, fill, made_by, array.dtype.name)
 
 
 def filled(
@@ -116,6 +116,7 @@ def filled(
     shape: Sequence[int],
     fill: Callable[[np.ndarray, np.ndarray], None],
     made_by: str,
+    dtype: str | None = None,
 ) -> tvm.ir.GenericConst:
     """Make a constant of a given shape from the elements of another one.
 
@@ -128,7 +129,9 @@ def filled(
         Called with the new, uninitialized array and the array of `original`; fills the former.
     made_by : str
         The operator that needs it.
+    dtype : str, optional
+        By default, that of `original`.
     """
-    tensor = empty_constant(shape, str(original.value.dtype))
+    tensor = empty_constant(shape, dtype or str(original.value.dtype))
     fill(array_of(tensor), array_of(original.value))
     return made_constant(tensor, [original.value], made_by)

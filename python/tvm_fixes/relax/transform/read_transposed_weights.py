@@ -21,7 +21,8 @@ from ..analysis import bindings
 from ..constants.fold_plan import FoldPlan, Value
 from ..constants.growth import MAX_GROWTH
 from ..ir import tensor_of, variables
-from ..legalize.matmul.tiles import multiply, pack, packed_columns
+from ..legalize.matmul.lower import multiply, packing_of
+from ..legalize.matmul.packing import pack
 from ..legalize.matmul.transposed import multiply_transposed
 from .fold_constant import rebind_variables
 
@@ -83,9 +84,9 @@ def _packed(
     made_by: str,
 ) -> dict[relax.Var, relax.Expr]:
     """The products with the packed transposed matrix; empty if they need different packings."""
-    columns = {packed_columns(binding.value) for binding in products}
-    found = columns.pop()
-    if columns or found is None:
+    packings = {packing_of(binding.value) for binding in products}
+    found = packings.pop()
+    if packings or found is None:
         return {}
     packed = pack(matrix, found, made_by, transposed=True)
     return {binding.var: multiply(builder, binding.value, packed) for binding in products}

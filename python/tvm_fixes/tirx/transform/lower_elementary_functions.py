@@ -18,7 +18,7 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floating point with 32 bits or fewer, on a
-    CPU; gelu, silu and softmax use them.  ``atanh``, and ``tanh`` of float64; ``acos``, ``sinh``
+    CPU; gelu, silu and softmax use them.  ``R.round``.  ``atanh``, and ``tanh`` of float64; ``acos``, ``sinh``
     and others of float16.
 Symptom
     ``tanh`` of 1e-6 is 5% off.  A build fails with "unknown intrinsic".  A kernel takes about ten
@@ -26,7 +26,7 @@ Symptom
 Mechanism
     ``tanh`` is lowered to ``(1 - e) / (1 + e)`` with ``e = exp(-2 x)``, whose numerator cancels.
     The other functions become a call of the C library for each element, and LLVM does not vectorize
-    a loop with a call.
+    a loop with a call.  TVM does not vectorize ``nearbyint``, the lowering of ``R.round``.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.tirx.semantics` and the fix id ``elementary-functions``.
@@ -124,12 +124,18 @@ def repeats_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
 
 
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    function = with_library_functions(function)
+    function = structural_map(with_library_functions(function), (tvm.ir.Call, _vectorizable_round))
     if not contains(function.body, tvm.ir.Call, lambda call: _function_of(call) is not None):
         return function
     function = _read_as_integers(_without_bfloat16(function, target))
     lowered = structural_map(function, (tvm.ir.Call, _lower_call))
     return structural_map(lowered, (tirx.For, _scalarized))
+
+
+def _vectorizable_round(call: tvm.ir.Call) -> tvm.ir.Call:
+    """``round`` for ``nearbyint``: both round half to even, but TVM vectorizes only the former."""
+    is_nearbyint = isinstance(call.op, tvm.ir.Op) and call.op.name == "tirx.nearbyint"
+    return tirx.round(call.args[0]) if is_nearbyint else call
 
 
 def _scalarized(loop: tirx.For) -> tirx.For:

@@ -22,7 +22,7 @@ from tvm import te, tirx
 from tvm.sym import Analyzer
 
 from ....tirx.accumulation import MultiplyAccumulate
-from ....tirx.util import is_one
+from ....tirx.util import divides, is_one
 from ...layouts import Layout
 
 COPIED_COLUMNS = 64
@@ -193,11 +193,11 @@ class Convolution:
         data_layout = self.data_layout
         copies_data = self.copies_data(data_extent, kernel_extent)
         if copies_data:
-            data = self._padded(data, kernel_extent, acc_extent, acc_dtype)
+            data = self._padded(data, kernel_extent, acc_extent)
             data_layout = self._sums_layout
         group_in, group_out = self.group_channels(kernel_extent)
         taps = self.taps(kernel_extent)
-        channel = te.reduce_axis((0, group_in), "i")
+        channels = self._channel_axes(group_in)
         acc_shape = acc_layout.shape(acc_extent)
         *_, column = self.spatial
         if self.column_stride > 1:
@@ -208,17 +208,20 @@ class Convolution:
             at, between = list(position), 0
             if self.column_stride > 1:
                 *at, between = at
-            for axis in (*taps.values(), channel):
+            for axis in (*taps.values(), *channels):
                 analyzer.bind(axis.var, axis.dom)
+            channel, *within = (axis.var for axis in channels)
+            if within:
+                channel = channel * self.multiply_accumulate.depth + within[0]
             out_at = acc_layout.element(at)
             group = tirx.truncdiv(out_at["C"], group_out) if self.groups > 1 else 0
             # Along the kernel axis of all groups' channels, use the index of data or output.
-            data_at = {"N": out_at["N"], "C": group * group_in + channel.var}
+            data_at = {"N": out_at["N"], "C": group * group_in + channel}
             if self.grouped_axis == "I":
                 of_group = analyzer.simplify(out_at["C"] - group * group_out)
                 kernel_at = {"I": data_at["C"], "O": of_group}
             else:
-                kernel_at = {"I": channel.var, "O": out_at["C"]}
+                kernel_at = {"I": channel, "O": out_at["C"]}
             guards = []
             for axis, spatial in self.spatial.items():
                 # The copy contains everything that is read.
@@ -231,11 +234,14 @@ class Convolution:
                     data_at[axis] = analyzer.simplify(data_at[axis] + before)
                 guards += needed
             data_at[column] = data_at[column] + between
+            hides_blocks = self.multiply_accumulate.dot_product is None
             product = self.multiply_accumulate.product(
                 data(*data_layout.position(data_at, analyzer)),
-                kernel(*self.kernel_layout.position(kernel_at, analyzer)),
+                kernel(
+                    *self.kernel_layout.position(kernel_at, analyzer, hides_blocks=hides_blocks)
+                ),
             )
-            return te.sum(guarded(product, guards), axis=[*taps.values(), channel])
+            return te.sum(guarded(product, guards), axis=[*taps.values(), *channels])
 
         acc = te.compute(acc_shape, accumulate, name="convolution")
         is_out = (acc_layout, acc_extent, acc_dtype) == (
@@ -281,7 +287,7 @@ class Convolution:
         """
         if self.tile is None or not self.tile.is_vectorized:
             return False
-        if self.tile.vectorizes_columns:
+        if self.tile.vectorizes_columns or self.multiply_accumulate.depth > 1:
             return True
         group_in, _ = self.group_channels(kernel)
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
@@ -294,7 +300,6 @@ class Convolution:
         data: te.Tensor,
         kernel_extent: dict[str, tirx.Expr],
         out_extent: dict[str, tirx.Expr],
-        dtype: str,
     ) -> te.Tensor:
         """The padded data, as far as outputs of `out_extent` read it."""
         data_extent = self.data_layout.extents(list(data.shape))
@@ -304,6 +309,11 @@ class Convolution:
             extent[axis] = Analyzer().simplify(reached)
         *_, column = self.spatial
         extent[column] = extent[column] + (self.column_stride - 1)
+        dtype, depth = self.multiply_accumulate.data_dtype, self.multiply_accumulate.depth
+        bounded_axes = list(self.spatial)
+        if not divides(depth, data_extent["C"]):
+            extent["C"] = Analyzer().simplify(tirx.ceildiv(data_extent["C"], depth) * depth)
+            bounded_axes.append("C")
         if len(self.spatial) == 1:
             extent[column] = _in_whole_parts(extent[column])
         shape = self._sums_layout.shape(extent)
@@ -312,8 +322,8 @@ class Convolution:
             at = self._sums_layout.element(position)
             analyzer = bounded(position, shape)
             guards = []
-            for axis in self.spatial:
-                at[axis] = analyzer.simplify(at[axis] - before[axis])
+            for axis in bounded_axes:
+                at[axis] = analyzer.simplify(at[axis] - before.get(axis, 0))
                 conditions = [at[axis] >= 0, at[axis] < data_extent[axis]]
                 guards += [needed for needed in conditions if not analyzer.can_prove(needed)]
             value = data(*self.data_layout.position(at, analyzer)).astype(dtype)
@@ -340,6 +350,8 @@ class Convolution:
         if self.tile.vectorizes_columns:
             return Layout(f"OI{axes}")
         block = f"{self.tile.channels}{self.tile.kernel_axis.lower()}"
+        if self.multiply_accumulate.depth > 1:
+            return Layout(f"O{axes}I{block}{self.multiply_accumulate.depth}i")
         return Layout(f"O{axes}I{block}" if block.endswith("o") else f"I{axes}O{block}")
 
     def out_extent(
@@ -369,6 +381,14 @@ class Convolution:
             axis: te.reduce_axis((0, Analyzer().simplify(count)), f"t{axis}")
             for axis, count in counts.items()
         }
+
+    def _channel_axes(self, count: tirx.Expr) -> list[tirx.IterVar]:
+        """The reduction axes over the channels of a group, the last one over a dot product."""
+        depth = self.multiply_accumulate.depth
+        if depth == 1:
+            return [te.reduce_axis((0, count), "i")]
+        steps = Analyzer().simplify(tirx.ceildiv(count, depth))
+        return [te.reduce_axis((0, steps), "i"), te.reduce_axis((0, depth), "within")]
 
     def group_channels(self, kernel: dict[str, tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
         """The numbers of data and output channels of a group."""

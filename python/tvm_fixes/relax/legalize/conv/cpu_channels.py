@@ -132,6 +132,8 @@ def schedule_channels(
     block = sch.get_sblock("convolution")
     loops = sch.get_loops(block)
     layout, out_extent = convolution.out_layout, convolution.out_extent(data, kernel)
+    dot_product = convolution.multiply_accumulate.dot_product
+    within = [] if dot_product is None else [loops.pop()]
     reduction_count = len(convolution.spatial) + 1
     (*outer, column, channel), reductions = loops[:-reduction_count], loops[-reduction_count:]
     if convolution.tile is None:
@@ -168,7 +170,7 @@ def schedule_channels(
         order = outer = [*channel_tiles, *outer, tile]
     elif len(outer) == 1:
         outer = [*outer, tile]  # in 1-D there are no rows
-    sch.reorder(*order, *reductions, column, channel)
+    sch.reorder(*order, *reductions, column, channel, *within)
     is_vectorized = by_vector and _writes_vectors(convolution, out_extent)
     loop = order[-1] if by_vector else tile
     _write_out(sch, block, loop, layout, out_extent, is_vectorized=is_vectorized)
@@ -178,8 +180,11 @@ def schedule_channels(
     parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
     if vector > 1:
         sch.unroll(column)
-        sch.vectorize(channel)
+        if dot_product is None:
+            sch.vectorize(channel)
     init = sch.decompose_reduction(block, reductions[0])
+    if dot_product is not None:
+        dot_product.tensorize(sch, channel)
     if vector > 1:
         column, channel = sch.get_loops(init)[-2:]
         sch.unroll(column)

@@ -22,7 +22,7 @@ from tvm.sym import Analyzer
 
 from ....support import switches
 from ....target.cpu import Cpu
-from ....tirx.util import divides
+from ....tirx.util import divides, is_one
 from ...layouts import Layout, to_layout
 from ..override import Legalize, override
 from ..targets import cpu_of, multiply_accumulate_of
@@ -96,13 +96,15 @@ def _legalize(
     if cpu is not None:
         if has_few_channels(convolution, extents[1]):
             return lower_as_gemm(bb, convolution, data, kernel, Layout(attrs.kernel_layout))
-        convolution = replace(convolution, tile=_tile(cpu, convolution, *extents))
+        convolution = _with_tile(cpu, convolution, *extents)
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     name = call.op.name.rpartition(".")[2]
     shapes = [_static(expr) for expr in (data, kernel, call)]
     if None not in shapes:
         dtypes = str(data.ty.dtype), str(kernel.ty.dtype)
         func = _static_kernel(convolution, *shapes[:2], *dtypes, cpu)
+        if "int" in convolution.out_dtype:
+            func = func.with_attr("op_pattern", 8)
         return relax.call_tir(bb.add_func(func, name), [data, kernel], call.ty)
     func, args, out_type = _kernel(convolution, data, kernel, cpu)
     return relax.call_tir(bb.add_func(func, name), args, out_type)
@@ -213,6 +215,32 @@ def _with_extent(
     shape = list(tensor.ty.shape.values)
     shape[Layout(layout).letters.index(axis)] = Analyzer().simplify(tirx.floordiv(extent, block))
     return bb.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype, tensor.ty.vdevice))
+
+
+def _with_tile(
+    cpu: Cpu,
+    convolution: Convolution,
+    data: dict[str, tirx.Expr],
+    kernel: dict[str, tirx.Expr],
+) -> Convolution:
+    """`convolution` with a register tile, without a dot product if that does not suit it."""
+    vectors, depth = (
+        convolution.multiply_accumulate.vectors_of(cpu),
+        convolution.multiply_accumulate.depth,
+    )
+    tiled = replace(convolution, tile=_tile(vectors, convolution, data, kernel))
+    if depth == 1:
+        return tiled
+    in_group, _ = convolution.group_channels(kernel)
+    can_pad = convolution.groups == 1 and isinstance(in_group, tirx.IntImm)
+    has_vectors = tiled.tile is not None and tiled.tile.channels > 1
+    # Otherwise some taps are beyond the kernel: the products have a guard.
+    is_whole = all(divides(axis.phases, kernel[name]) for name, axis in tiled.spatial.items())
+    fills = (can_pad or divides(depth, in_group)) and not is_one(in_group)
+    if has_vectors and is_whole and fills:
+        return tiled
+    plain = replace(convolution.multiply_accumulate, dot_product=None)
+    return _with_tile(cpu, replace(convolution, multiply_accumulate=plain), data, kernel)
 
 
 def _tile(

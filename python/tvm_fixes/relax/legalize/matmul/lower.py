@@ -1,0 +1,288 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of ``relax.matmul`` for CPUs.
+
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A product of floating-point matrices that is compiled for a CPU.
+Symptom
+    16-bit sums stop growing: a row of 4096 ones times a column of ones is 2048 in float16 and 256
+    in bfloat16. A linear layer takes a hundred times as long as PyTorch's.
+Mechanism
+    TVM's lowering sums in the dtype of the output, one element after the other, and reads along a
+    column, whose elements are a row apart.
+How to remove
+    When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test and
+    the fix id ``matmul-legalize``.
+
+Here the output is computed one register tile at a time. For each element of the common axis, the
+microkernel loads one row of the tile from the second operand, in vectors, and multiplies it by one
+element of each row of the first. A constant matrix that the whole batch shares is packed tile by
+tile at compile time; other matrices are packed at run time if the tiles do not divide the columns,
+or if many rows are multiplied. Calls with unknown shapes, and calls that are not known to be for a
+CPU, go to TVM's function.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import tvm
+import tvm_ffi
+from tvm import relax, te, tirx
+from tvm.relax.utils import gen_call_tir_inputs
+from tvm.sym import Analyzer
+
+from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
+from ....support import switches
+from ....target.cpu import Cpu
+from ....tirx.accumulation import MultiplyAccumulate
+from ....tirx.util import broadcast_position, count_of, divides
+from ...ir import in_block
+from ..override import Legalize, override
+from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
+from .packing import Packing, pack, pack_at_run_time
+from .schedule import schedule
+from .tiles import Tile, choose_tile, depth_chunk
+
+# With this many rows, packing a matrix at run time pays off.  In an unpacked matrix, each row of a
+# tile is in a different page.
+_MIN_ROWS_TO_PACK = 256
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The product of two matrices, or of two batches of matrices.
+
+    Attributes
+    ----------
+    out_dtype : str
+        The dtype of the output.
+    multiply_accumulate : MultiplyAccumulate
+        Multiplies elements and accumulates the products.
+    tile : Tile
+        The register tile.
+    packed_columns : tirx.Expr or None
+        The number of columns of the second operand if :func:`pack` has packed it.
+    """
+
+    out_dtype: str
+    multiply_accumulate: MultiplyAccumulate
+    tile: Tile
+    packed_columns: tirx.Expr | None
+
+    def compute(self, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
+        """The output, of shape (*batch, rows, columns)."""
+        *lhs_batch, row_count, depth = lhs.shape
+        rhs_batch = [] if self.packed_columns is not None else list(rhs.shape)[:-2]
+        column_count = rhs.shape[-1] if self.packed_columns is None else self.packed_columns
+        batch_extents = cast(list[tirx.Expr], _broadcast(lhs_batch, rhs_batch))
+        rows, columns = tirx.const(self.tile.rows, "int64"), self.tile.columns
+        row_tiles = tirx.ceildiv(row_count, rows)
+        column_tiles = 1 if columns is None else tirx.ceildiv(column_count, columns)
+        chunk, at_once = self.tile.depth, self.multiply_accumulate.depth
+        common = te.reduce_axis((0, (depth if chunk is None else chunk) // at_once), "k")
+        within = [te.reduce_axis((0, at_once), "within")] if at_once > 1 else []
+        is_packed = self.packed_columns is not None
+        must_pack = self.multiply_accumulate.depth > 1
+        is_divided = columns is not None and divides(columns, column_count)
+        is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _MIN_ROWS_TO_PACK
+        if columns is not None and not is_packed and (is_read_often or must_pack or not is_divided):
+            rhs, is_packed = pack_at_run_time(rhs, columns, at_once), True
+
+        def sums(*position: tirx.Var) -> tirx.Expr:
+            *batch, row_tile, column_tile, row, column = position
+            step = common.var
+            if chunk is not None:
+                step, batch = batch[0] * (chunk // at_once) + step, batch[1:]
+            at = step * at_once + within[0].var if within else step
+            # Rows beyond the matrix repeat its last row, and are not stored.
+            lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
+            lhs_at = (*broadcast_position(batch, lhs_batch), lhs_row, at)
+            rhs_at = broadcast_position(batch, rhs_batch)
+            if is_packed:
+                rhs_at += [column_tile, step, column, *(axis.var for axis in within)]
+            else:
+                rhs_at += [
+                    at,
+                    column if columns is None else column_tile * columns + column,
+                ]
+            product = self.multiply_accumulate.product(lhs(*lhs_at), rhs(*rhs_at))
+            return te.sum(product, axis=[common, *within])
+
+        tile = (rows, column_count if columns is None else columns)
+        shape = (*batch_extents, row_tiles, column_tiles, *tile)
+        if chunk is None:
+            acc = te.compute(shape, sums, name="matmul")
+        else:
+            parts = te.compute((depth // chunk, *shape), sums, name="matmul")
+            part = te.reduce_axis((0, depth // chunk), "part")
+            acc = te.compute(
+                shape, lambda *at: te.sum(parts(part.var, *at), axis=part), name="sum_of_parts"
+            )
+
+        def element(*position: tirx.Var) -> tirx.Expr:
+            *batch, row, column = position
+            column_tile = 0 if columns is None else tirx.floordiv(column, columns)
+            within = (row % rows, column if columns is None else column % columns)
+            value = acc(*batch, tirx.floordiv(row, rows), column_tile, *within)
+            return value.astype(self.out_dtype)
+
+        return te.compute((*batch_extents, row_count, column_count), element, name="out")
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    """Lower `call`, or pass it to `stock` if the fix is off or does not apply."""
+    if not (switches.enabled(FIX_ID) and _applies(call)):
+        return stock(bb, call)
+    switches.note(FIX_ID)
+    rhs = call.args[1]
+    if isinstance(rhs, tvm.ir.GenericConst) and len(rhs.ty.shape.values) == 2:
+        packing = packing_of(call)
+        if packing is not None:
+            return _lower(bb, bb.emit, call, pack(rhs, packing, str(call.op.name)))
+    return _lower(bb, bb.emit, call)
+
+
+def packing_of(call: relax.Call) -> Packing | None:
+    """How to pack a constant second operand of `call`.
+
+    Returns
+    -------
+    Packing or None
+        None if the product is left to TVM, or reads the matrix unpacked.
+    """
+    if not (switches.enabled(FIX_ID) and _applies(call)):
+        return None
+    columns = _tile_of(call, packed=True).columns
+    return None if columns is None else Packing(columns, multiply_accumulate_of(call).depth)
+
+
+def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> relax.SeqExpr:
+    """Lower `call` with a packed second operand.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+        Receives the kernel.
+    call : relax.Call
+        A call for which :func:`packed_columns` is not None.
+    packed : relax.Expr
+        The second operand, from :func:`pack`.
+
+    Returns
+    -------
+    relax.SeqExpr
+        A dataflow block and its result.
+    """
+    switches.note(FIX_ID)
+    return in_block(bb, lambda emit: _lower(bb, emit, call, packed))
+
+
+def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
+    lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
+    rows = lhs[-2] if len(rhs) > 2 and len(lhs) > 1 else count_of(lhs[:-1])
+    columns = rhs[-1] if len(rhs) > 1 else tirx.const(1, "int64")
+    multiply_accumulate = multiply_accumulate_of(call)
+    cpu = multiply_accumulate.vectors_of(Cpu.of(target_of(call)))
+    is_packed = packed or multiply_accumulate.depth > 1
+    tile = choose_tile(cpu, multiply_accumulate.accumulator, rows, columns, packed=is_packed)
+    return replace(tile, depth=depth_chunk(tile, rows, columns, lhs[-1])) if packed else tile
+
+
+def _lower(
+    bb: relax.BlockBuilder,
+    emit: Callable[[relax.Expr], relax.Var],
+    call: relax.Call,
+    packed: relax.Expr | None = None,
+) -> relax.Expr:
+    lhs, rhs = call.args
+    *lhs_rows, depth = lhs.ty.shape.values
+    if len(rhs.ty.shape.values) == 1:
+        rhs = _reshape(emit, rhs, [depth, tirx.const(1, "int64")])
+    if len(rhs.ty.shape.values) == 2 or not lhs_rows:
+        lhs = _reshape(emit, lhs, [count_of(lhs_rows), depth])
+    tile, multiply_accumulate = (
+        _tile_of(call, packed=packed is not None),
+        multiply_accumulate_of(call),
+    )
+    columns = None if packed is None else rhs.ty.shape.values[-1]
+    lhs = _pad(emit, lhs, -1, multiply_accumulate.depth)
+    rhs = _pad(emit, rhs, -2, multiply_accumulate.depth) if packed is None else packed
+    product = _Product(str(call.ty.dtype), multiply_accumulate, tile, columns)
+    func, args, out_type = gen_call_tir_inputs(product.compute, lhs, rhs)
+    func = schedule(func, tile, multiply_accumulate.dot_product)
+    out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
+    return _reshape(emit, emit(out), list(call.ty.shape.values))
+
+
+def _applies(call: relax.Call) -> bool:
+    """Whether `call` has a schedule and is for a CPU, and its extents provably agree."""
+    if not all(isinstance(expr.ty.shape, relax.ShapeExpr) for expr in (*call.args, call)):
+        return False
+    lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
+    depths = lhs[-1], rhs[-2] if len(rhs) > 1 else rhs[0]
+    dtypes = [str(expr.ty.dtype) for expr in (*call.args, call)]
+    is_float = all("float" in dtype and "float8" not in dtype for dtype in dtypes)
+    has_dot_product = multiply_accumulate_of(call).depth > 1
+    if not is_float and not (has_dot_product and isinstance(depths[0], tirx.IntImm)):
+        return False
+    analyzer = Analyzer()
+    return (
+        schedules_for_cpu(call)
+        and analyzer.can_prove_equal(*depths)
+        and not analyzer.can_prove_equal(depths[0], 0)
+        and _broadcast(lhs[:-2], rhs[:-2]) is not None
+    )
+
+
+def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | None:
+    """The batch extents of the output; None if it is unknown which extents are broadcast."""
+    rank = max(len(lhs), len(rhs))
+    one, analyzer = tirx.const(1, "int64"), Analyzer()
+    result = []
+    for a, b in zip([one] * (rank - len(lhs)) + lhs, [one] * (rank - len(rhs)) + rhs, strict=True):
+        if analyzer.can_prove_equal(a, b) or analyzer.can_prove_equal(b, 1):
+            result.append(a)
+        elif analyzer.can_prove_equal(a, 1):
+            result.append(b)
+        else:
+            return None
+    return result
+
+
+def _pad(
+    emit: Callable[[relax.Expr], relax.Var], tensor: relax.Expr, axis: int, multiple: int
+) -> relax.Expr:
+    """Append zeros along a static axis to a `multiple` of elements."""
+    if multiple == 1 or (width := -int(tensor.ty.shape.values[axis]) % multiple) == 0:
+        return tensor
+    widths = [0] * (2 * tensor.ty.ndim)
+    widths[2 * axis + 1] = width
+    return emit(relax.op.nn.pad(tensor, widths))
+
+
+def _reshape(
+    emit: Callable[[relax.Expr], relax.Var], tensor: relax.Expr, shape: list[tirx.Expr]
+) -> relax.Expr:
+    if tvm_ffi.structural_equal(tensor.ty.shape, relax.ShapeExpr(shape)):
+        return tensor
+    return emit(relax.op.reshape(tensor, shape))
+
+
+@functools.cache
+def register() -> None:
+    """Register the lowering; a second call is a no-op."""
+    override("relax.matmul", _legalize)

@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Packed matrices: the second operand of a product, tile by tile."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from ...constants.make import filled, rearranged
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a matrix is packed for products.
+
+    Attributes
+    ----------
+    columns : int
+        The columns of a tile.
+    at_once : int
+        The number of products that an instruction adds to a sum; their factors are adjacent.
+    """
+
+    columns: int
+    at_once: int = 1
+
+
+def pack(
+    matrix: tvm.ir.GenericConst, packing: Packing, made_by: str, *, transposed: bool = False
+) -> relax.Expr:
+    """Pack a constant of shape (K, N), or (N, K) if it is `transposed`, for :func:`multiply`.
+
+    `made_by` names the operator and its location.
+
+    Returns
+    -------
+    GenericConst
+        A constant of shape (ceil(N / columns), K, columns), or with ``at_once`` > 1, of shape
+        (ceil(N / columns), ceil(K / at_once), columns, at_once); it is padded with zeros.
+    """
+    columns = packing.columns
+    depth, extent = map(int, matrix.ty.shape.values)
+    if transposed:
+        depth, extent = extent, depth
+    whole, rest = divmod(extent, columns)
+
+    def fill(tiles: np.ndarray, array: np.ndarray) -> None:
+        of_depth = array.T if transposed else array
+        within = of_depth[:, : whole * columns].reshape(depth, whole, columns)
+        tiles[:whole] = within.transpose(1, 0, 2)
+        if rest:
+            tiles[whole, :, :rest] = of_depth[:, whole * columns :]
+            tiles[whole, :, rest:] = 0
+
+    if packing.at_once > 1:
+        return _pack_steps(matrix, packing, made_by, transposed=transposed)
+    return filled(matrix, (whole + bool(rest), depth, columns), fill, made_by)
+
+
+def _pack_steps(
+    matrix: tvm.ir.GenericConst, packing: Packing, made_by: str, *, transposed: bool
+) -> relax.Expr:
+    """Do what :func:`pack` does for ``at_once`` > 1."""
+    parts = packing.at_once, packing.columns
+
+    def arrange(array: np.ndarray) -> np.ndarray:
+        of_depth = array.T if transposed else array
+        widths = [-extent % part for extent, part in zip(of_depth.shape, parts, strict=True)]
+        whole = np.pad(of_depth, [(0, width) for width in widths])
+        return whole.reshape(-1, parts[0], whole.shape[1] // parts[1], parts[1]).transpose(
+            2, 0, 3, 1
+        )
+
+    return rearranged(matrix, arrange, made_by)
+
+
+def pack_at_run_time(matrices: te.Tensor, columns: int, at_once: int) -> te.Tensor:
+    """Do at run time what :func:`pack` does, for any batch."""
+    *batch_extents, depth, column_count = matrices.shape
+
+    def element(*position: tirx.Var) -> tirx.Expr:
+        *batch, tile, row, column = position[: len(batch_extents) + 3]
+        if at_once > 1:
+            row = row * at_once + position[-1]
+        at = tile * columns + column
+        value = matrices(*batch, row, at)
+        return tirx.if_then_else(at < column_count, value, tirx.const(0, matrices.dtype))
+
+    tiles = tirx.ceildiv(column_count, columns)
+    within = [tirx.const(at_once, "int64")] if at_once > 1 else []
+    shape = (*batch_extents, tiles, depth // at_once, tirx.const(columns, "int64"), *within)
+    return te.compute(shape, element, name="in_tiles")

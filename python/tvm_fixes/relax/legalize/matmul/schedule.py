@@ -1,0 +1,127 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Schedules of matrix products."""
+
+from tvm import s_tir, tirx
+
+from ....tirx.dot_product import DotProduct
+from ....tirx.parallel import is_worth_threads, parallelize
+from ....tirx.register_tile import even_part
+from ....tirx.util import count_of
+from .tiles import Tile
+
+# The chunks and the sums of this many row tiles stay in the L2 cache.
+_MAX_ROW_TILES_IN_L2 = 32
+
+
+def schedule(func: tirx.PrimFunc, tile: Tile, dot_product: DotProduct | None) -> tirx.PrimFunc:
+    """Compute `func`, the product and its output, tile by tile.
+
+    Parameters
+    ----------
+    func : tirx.PrimFunc
+        Its blocks are ``matmul``, ``out``, and with a chunk depth ``sum_of_parts``; ``in_tiles`` if
+        the second operand is packed at run time.
+    tile : Tile
+    dot_product : DotProduct, optional
+        The instruction that computes the sums; the innermost loop of ``matmul`` is over its depth.
+    """
+    of_kind = _schedule_whole if tile.depth is None else _schedule_in_chunks
+    return of_kind(func, tile, dot_product)
+
+
+def _schedule_whole(
+    func: tirx.PrimFunc, tile: Tile, dot_product: DotProduct | None
+) -> tirx.PrimFunc:
+    """Compute tile by tile, rows innermost, so that the second operand is read once."""
+    # TVM cannot prove that the tiles cover an unknown number of rows.
+    sch = s_tir.Schedule(func, enable_check=False)
+    acc, out = sch.get_sblock("matmul"), sch.get_sblock("out")
+    *batch, row, column = sch.get_loops(out)
+    rows, row = sch.split(row, [None, tile.rows])
+    outer = [*batch, rows]
+    if tile.columns is not None:
+        columns, column = sch.split(column, [None, tile.columns])
+        outer = [*batch, columns, rows]
+    sch.reorder(*outer, row, column)
+    sch.compute_at(acc, outer[-1], preserve_unit_loops=True)
+    common = _order_sums(sch, acc, dot_product)
+    work = count_of([sch.get(loop).extent for loop in (*outer, row, column, common)])
+    if is_worth_threads(work):
+        parallelize(sch, outer)
+    if (in_tiles := _find(sch, "in_tiles")) is not None:
+        sch.parallel(sch.get_loops(in_tiles)[0])
+    init = sch.decompose_reduction(acc, common)
+    if tile.columns is not None:
+        _vectorize(sch, acc, dot_product)
+        _vectorize(sch, init)
+    return sch.mod["main"]
+
+
+def _order_sums(
+    sch: s_tir.Schedule, acc: s_tir.schedule.SBlockRV, dot_product: DotProduct | None
+) -> s_tir.schedule.LoopRV:
+    """Move the sums of a tile into the loop over the common axis; return that loop."""
+    loops = sch.get_loops(acc)
+    within = [] if dot_product is None else [loops.pop()]
+    *_, row, column, common = loops
+    sch.reorder(common, row, column, *within)
+    return common
+
+
+def _vectorize(
+    sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, dot_product: DotProduct | None = None
+) -> None:
+    """Unroll the rows of a tile, and vectorize its columns."""
+    loops = sch.get_loops(block)
+    if dot_product is not None:
+        loops.pop()
+    *_, row, column = loops
+    sch.unroll(row)
+    if dot_product is None:
+        sch.vectorize(column)
+    else:
+        dot_product.tensorize(sch, column)
+
+
+def _schedule_in_chunks(
+    func: tirx.PrimFunc, tile: Tile, dot_product: DotProduct | None
+) -> tirx.PrimFunc:
+    """Compute one column tile after the other, and within it all rows of each chunk."""
+    sch = s_tir.Schedule(func, enable_check=False)
+    parts, acc, out = (sch.get_sblock(name) for name in ("matmul", "sum_of_parts", "out"))
+    rows, columns, row, column, part = sch.get_loops(acc)
+    # All rows at once, or in blocks if there are known to be more than two.
+    row_block, tiles = columns, sch.get(rows).extent
+    if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _MAX_ROW_TILES_IN_L2:
+        row_block, rows = sch.split(rows, [None, even_part(tiles.value, _MAX_ROW_TILES_IN_L2)])
+        sch.reorder(columns, row_block, part, rows, row, column)
+    else:
+        sch.reorder(columns, part, rows, row, column)
+    sch.compute_at(parts, rows, preserve_unit_loops=True)
+    common = _order_sums(sch, parts, dot_product)
+    sch.reverse_compute_at(out, row_block, preserve_unit_loops=True)
+    sch.vectorize(sch.get_loops(out)[-1])
+    sch.unroll(row)
+    sch.vectorize(column)
+    sch.parallel(columns)
+    for block, loop in ((parts, common), (acc, part)):
+        _vectorize(sch, sch.decompose_reduction(block, loop))
+    _vectorize(sch, parts, dot_product)
+    return sch.mod["main"]
+
+
+def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
+    """The block called `name`; None if the schedule has no such block."""
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    return next((block for block in blocks if sch.get(block).name_hint == name), None)

@@ -1,0 +1,205 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Quantized tensors: integers, zero points and scales."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..support.tensors import array_of
+from .constants.make import rearranged
+from .ir import tensor_of
+
+NARROW_DTYPES = ("int8", "uint8")
+"""The dtypes of integers whose products are summed in int32."""
+
+MAX_DEPTH = (2**31 - 1) // 255**2
+"""The maximum number of products of such integers, less a zero point, whose sum fits in int32."""
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A tensor whose elements are ``(data - zero) * scale``.
+
+    Attributes
+    ----------
+    data : relax.Expr
+        Integers.
+    zero : relax.Expr, optional
+        The zero point: a scalar, or a vector along `axis`.  None for 0.
+    scale : relax.Expr, optional
+        A float32 scalar, or a vector along `axis`.  None if the tensor itself has integers.
+    axis : int
+    """
+
+    data: relax.Expr
+    zero: relax.Expr | None = None
+    scale: relax.Expr | None = None
+    axis: int = 0
+
+    @property
+    def is_per_tensor(self) -> bool:
+        """Whether zero point and scale are scalars."""
+        return all(part is None or part.ty.ndim == 0 for part in (self.zero, self.scale))
+
+    def has_parameters(self, scale: relax.Expr, zero: relax.Expr, dtype: str) -> bool:
+        """Whether a quantization with these constants has the same integers."""
+        own_zero = np.zeros((), dtype) if self.zero is None else constant(self.zero)
+        pairs = (constant(self.scale), constant(scale)), (own_zero, constant(zero))
+        if str(self.data.ty.dtype) != dtype or any(one is None for pair in pairs for one in pair):
+            return False
+        return all(np.array_equal(own, other) for own, other in pairs)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A float32 tensor whose elements are ``total * scale``, between two bounds.
+
+    Attributes
+    ----------
+    total : relax.Expr
+        Sums of products, in int32.
+    scale : relax.Expr
+        Has a shape that broadcasts to that of `total`.
+    low, high : float
+    """
+
+    total: relax.Expr
+    scale: relax.Expr
+    low: float = -np.inf
+    high: float = np.inf
+
+
+def constant(expr: relax.Expr | None) -> np.ndarray | None:
+    """The array of a constant; None for anything else."""
+    tensor = None if expr is None else tensor_of(expr)
+    return None if tensor is None else array_of(tensor)
+
+
+def as_scalar(bb: relax.BlockBuilder, parameter: relax.Expr) -> relax.Expr:
+    """A scale or zero point with a single element as a scalar; others as they are."""
+    shape = parameter.ty.shape
+    if parameter.ty.ndim == 0 or not isinstance(shape, relax.ShapeExpr):
+        return parameter
+    if any(str(extent) != "1" for extent in shape.values):
+        return parameter
+    array = constant(parameter)
+    if array is not None:
+        return relax.const(array.reshape(()))
+    return bb.emit(relax.op.reshape(parameter, []))
+
+
+def along(bb: relax.BlockBuilder, parameter: relax.Expr, axis: int, rank: int) -> relax.Expr:
+    """A vector along `axis` of a tensor of `rank`, in a shape that broadcasts; or a scalar."""
+    if parameter.ty.ndim == 0:
+        return parameter
+    shape = [1] * rank
+    shape[axis] = int(parameter.ty.shape.values[0])
+    array = constant(parameter)
+    if array is not None:
+        return relax.const(array.reshape(shape))
+    return bb.emit(relax.op.reshape(parameter, shape))
+
+
+def without_zero(bb: relax.BlockBuilder, value: Integers) -> relax.Expr:
+    """The tensor ``data - zero`` in int8 if its elements are known to fit, and in int16 otherwise.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+        Receives the subtraction.  That of constants is done at once.
+    value : Integers
+        Its data has one of :data:`NARROW_DTYPES`.
+    """
+    data, zero = value.data, value.zero
+    has_zero = zero is not None and (constant(zero) is None or bool(np.any(constant(zero))))
+    if not has_zero and str(data.ty.dtype) == "int8":
+        return data
+    if has_zero:
+        zero = along(bb, zero, value.axis, data.ty.ndim)
+    array, of_zero = constant(data), constant(zero) if has_zero else np.zeros((), "int16")
+    if array is not None and of_zero is not None:
+        return rearranged(data, lambda whole: _narrowed(whole, of_zero), "subtract")
+    wide = bb.emit(relax.op.astype(data, "int16"))
+    if not has_zero:
+        return wide
+    return bb.emit(relax.op.subtract(wide, bb.normalize(relax.op.astype(zero, "int16"))))
+
+
+def as_dtype(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
+    """`value` in another dtype; a constant is converted at once."""
+    if constant(value) is None:
+        return bb.emit(relax.op.astype(value, dtype))
+    return rearranged(value, lambda array: array.astype(dtype), "astype")
+
+
+def _narrowed(data: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    difference = data.astype("int16") - zero.astype("int16")
+    fits = difference.size == 0 or (difference.min() >= -128 and difference.max() <= 127)
+    return difference.astype("int8") if fits else difference
+
+
+def requantized(
+    bb: relax.BlockBuilder, sums: Sums, scale: relax.Expr, zero: relax.Expr, dtype: str
+) -> relax.Expr | None:
+    """Quantize sums of products: scale, round half to even, add the zero point, and clip.
+
+    The arithmetic is that of ONNX Runtime: one multiplication, by the ratio of the scales in
+    float32.
+
+    Returns
+    -------
+    relax.Expr or None
+        None if a scale or the zero point is not constant, or the scale is not one positive number.
+    """
+    from_scale, to_scale, to_zero = constant(sums.scale), constant(scale), constant(zero)
+    if from_scale is None or to_scale is None or to_zero is None:
+        return None
+    if to_scale.ndim or to_zero.ndim or not to_scale > 0 or not np.all(from_scale > 0):
+        return None
+    limits: Any = np.iinfo(dtype)
+    low, high = (
+        int(np.clip(np.round(np.float32(bound) / to_scale) + to_zero, limits.min, limits.max))
+        for bound in (sums.low, sums.high)
+    )
+    scaled = relax.op.multiply(
+        bb.emit(relax.op.astype(sums.total, "float32")),
+        relax.const((from_scale / to_scale).astype("float32")),
+    )
+    rounded = bb.emit(relax.op.round(bb.emit(scaled)))
+    moved = bb.emit(relax.op.add(rounded, relax.const(to_zero.astype("float32"))))
+    return relax.op.astype(bb.emit(relax.op.clip(moved, low, high)), dtype)
+
+
+def as_floats(bb: relax.BlockBuilder, sums: Sums) -> relax.Expr:
+    """The tensor ``total * scale``, in float32."""
+    return relax.op.multiply(bb.emit(relax.op.astype(sums.total, "float32")), sums.scale)
+
+
+def multiplied(bb: relax.BlockBuilder, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
+    """The product of two scales, at compile time if both are constant."""
+    arrays = constant(lhs), constant(rhs)
+    if arrays[0] is not None and arrays[1] is not None:
+        return relax.const(np.asarray(arrays[0] * arrays[1], "float32"))
+    return bb.emit(relax.op.multiply(lhs, rhs))
+
+
+def is_static(expr: relax.Expr) -> bool:
+    """Whether the rank and all extents of a tensor are known."""
+    shape = expr.ty.shape
+    if not isinstance(shape, relax.ShapeExpr):
+        return False
+    return all(isinstance(extent, tvm.tirx.IntImm) for extent in shape.values)

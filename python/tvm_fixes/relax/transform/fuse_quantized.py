@@ -1,0 +1,403 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""FuseQuantized: compute quantized products in integers.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A convolution or matrix product of dequantized operands, as in QDQ models, or of 8-bit integers
+    widened to int32, as in ConvInteger, MatMulInteger and the QLinear operators of ONNX.
+Symptom
+    A quantized model is slower than the float32 model it was made from.
+Mechanism
+    TVM lowers each operator by itself: dequantized operands are products in float32, and a product
+    of int32 operands has four times the bytes and no schedule.
+How to remove
+    When TVM fuses quantized operators, delete this file, its tests, its line in
+    :mod:`tvm_fixes.pipeline` and the fix id ``fuse-quantized``.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...fixes.low_precision import FUSE_QUANTIZED as FIX_ID
+from ...support import switches
+from ..layouts import SPATIAL_AXES, Layout
+from ..quantized import (
+    MAX_DEPTH,
+    NARROW_DTYPES,
+    Integers,
+    Sums,
+    along,
+    as_dtype,
+    as_floats,
+    as_scalar,
+    constant,
+    is_static,
+    multiplied,
+    requantized,
+    without_zero,
+)
+
+_CONVOLUTIONS = frozenset(
+    f"relax.nn.conv{rank}d{kind}" for rank in SPATIAL_AXES for kind in ("", "_transpose")
+)
+
+# The maximum number of products of 8-bit integers, less a zero point, whose sum is exact in float32.
+_MAX_EXACT_DEPTH = 2**24 // 255**2
+
+# Operators that only move elements, or choose the greatest of them.
+_MOVES = frozenset(
+    {
+        "relax.expand_dims",
+        "relax.flatten",
+        "relax.nn.max_pool1d",
+        "relax.nn.max_pool2d",
+        "relax.nn.max_pool3d",
+        "relax.permute_dims",
+        "relax.reshape",
+        "relax.squeeze",
+        "relax.strided_slice",
+    }
+)
+
+
+def FuseQuantized() -> tvm.transform.Pass:
+    """Compute products of dequantized operands in integers, and scale their sums.
+
+    Before::
+
+        y = R.nn.conv2d(R.dequantize(x, sx, zx), R.dequantize(w, sw, 0))
+        q = R.quantize(y, sy, zy)
+
+    and after::
+
+        total = R.nn.conv2d(int16(x) - int16(zx), w, out_dtype="int32")
+        q = clip(round(float32(total) * (sx * sw / sy)) + zy)
+
+    The pass also narrows products of int32 operands that are 8-bit integers less a zero point, and
+    moves quantization through operators that only move data.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, for high-level operators.  A product stays as it is if an operand is not
+        quantized to 8 bits, if the scale of the data is not a scalar, if the scales of the weight
+        are not one per output channel, or if the sums might exceed int32.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        fusing = _Fusing(mod)
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                fusing.builder_.update_func(global_var, fusing.visit_expr(function))
+        if not fusing.is_changed:
+            return mod
+        switches.note(FIX_ID)
+        return relax.transform.DeadCodeElimination()(fusing.builder_.get())
+
+    return tvm.transform.module_pass(run, opt_level=0, name="FuseQuantized")
+
+
+@mutator
+class _Fusing(PyExprMutator):
+    """Rewrites products, and records which variables are integers times a scale."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.is_changed = False
+        self._known: dict[relax.Expr, Integers | Sums] = {}
+        self._meaning: Integers | Sums | None = None
+        self._rules: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
+            "relax.add": self._add,
+            "relax.astype": self._astype,
+            "relax.clip": self._clip,
+            "relax.concat": self._concat,
+            "relax.dequantize": self._dequantize,
+            "relax.matmul": self._product,
+            "relax.nn.relu": self._relu,
+            "relax.quantize": self._quantize,
+            "relax.subtract": self._subtract,
+            **dict.fromkeys(_CONVOLUTIONS, self._product),
+            **dict.fromkeys(_MOVES, self._move),
+        }
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        # Variables of other blocks may be out of scope.
+        self._known.clear()
+        block = super().visit_dataflow_block_(block)
+        self._known.clear()
+        return block
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        self._meaning = None
+        super().visit_var_binding_(binding)
+        if self._meaning is not None:
+            self._known[self.visit_expr(binding.var)] = self._meaning
+            self._meaning = None
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not isinstance(call.op, tvm.ir.Op) or not isinstance(call.ty, relax.TensorType):
+            return call
+        rule = self._rules.get(str(call.op.name))
+        self._meaning = None
+        changed = None if rule is None else rule(call)
+        if changed is None:
+            return call
+        self.is_changed = True
+        return changed
+
+    def _integers(self, expr: relax.Expr) -> Integers | None:
+        known = self._known.get(expr)
+        return known if isinstance(known, Integers) else None
+
+    def _sums(self, expr: relax.Expr) -> Sums | None:
+        known = self._known.get(expr)
+        return known if isinstance(known, Sums) else None
+
+    def _dequantize(self, call: relax.Call) -> None:
+        data, *parameters = call.args
+        scale, zero = (as_scalar(self.builder_, parameter) for parameter in parameters)
+        is_narrow = str(data.ty.dtype) in (*NARROW_DTYPES, "int32")
+        dtypes = str(scale.ty.dtype), str(call.ty.dtype)
+        ranks = {parameter.ty.ndim for parameter in (scale, zero)}
+        if is_narrow and dtypes == ("float32", "float32") and ranks <= {0, 1}:
+            axis = int(call.attrs.axis) % max(call.ty.ndim, 1)
+            self._meaning = Integers(data, zero, scale, axis)
+
+    def _astype(self, call: relax.Call) -> None:
+        [data] = call.args
+        if str(data.ty.dtype) in NARROW_DTYPES and str(call.ty.dtype) == "int32":
+            self._meaning = Integers(data)
+
+    def _subtract(self, call: relax.Call) -> None:
+        """Recognize a zero point of 8 bits that is subtracted in int32."""
+        data, zero = (self._integers(arg) for arg in call.args)
+        if data is None or data.zero is not None or data.scale is not None:
+            return
+        if zero is None or zero.zero is not None or zero.scale is not None:
+            return
+        scalar = as_scalar(self.builder_, zero.data)
+        if scalar.ty.ndim == 0:
+            self._meaning = replace(data, zero=scalar)
+
+    def _product(self, call: relax.Call) -> relax.Expr | None:
+        """Multiply integers: ``(x * sx) @ (w * sw)`` is ``(x @ w) * (sx * sw)``."""
+        lhs, rhs = (self._integers(arg) for arg in call.args)
+        if lhs is None or rhs is None or not _can_multiply(call, lhs, rhs):
+            return None
+        product = self._sum_of_products(call, lhs, rhs)
+        if lhs.scale is None or rhs.scale is None:
+            return product
+        channels = _channel_axis(call)
+        scale = multiplied(
+            self.builder_, lhs.scale, along(self.builder_, rhs.scale, channels, call.ty.ndim)
+        )
+        return self._scaled(Sums(self.builder_.emit(product), scale))
+
+    def _sum_of_products(self, call: relax.Call, lhs: Integers, rhs: Integers) -> relax.Expr:
+        emit = self.builder_.emit
+        data, weight = (without_zero(self.builder_, operand) for operand in (lhs, rhs))
+        if _is_depthwise(call) and _depth(call) <= _MAX_EXACT_DEPTH:
+            # No instruction multiplies two vectors of int32 as fast as two of float32.
+            data = emit(relax.op.astype(data, "float32"))
+            weight = as_dtype(self.builder_, weight, "float32")
+        elif str(data.ty.dtype) == "int8":
+            data = emit(relax.op.astype(data, "int16"))
+        return _with_operands(call, data, weight)
+
+    def _scaled(self, sums: Sums) -> relax.Expr:
+        self._meaning = sums
+        return as_floats(self.builder_, sums)
+
+    def _add(self, call: relax.Call) -> relax.Expr | None:
+        """Add an int32 bias to the sums of products if it has their scale."""
+        for sums, bias in (
+            (self._sums(call.args[0]), self._integers(call.args[1])),
+            (self._sums(call.args[1]), self._integers(call.args[0])),
+        ):
+            if sums is None or bias is None or not _is_bias(call, sums, bias):
+                continue
+            total = self.builder_.emit(relax.op.add(sums.total, bias.data))
+            return self._scaled(replace(sums, total=total))
+        return None
+
+    def _relu(self, call: relax.Call) -> None:
+        [value] = call.args
+        if (sums := self._sums(value)) is not None:
+            self._meaning = replace(sums, low=max(sums.low, 0.0), high=max(sums.high, 0.0))
+        integers = self._integers(value)
+        if integers is None or integers.zero is None or not integers.is_per_tensor:
+            return
+        scale = constant(integers.scale)
+        if scale is not None and scale > 0 and str(integers.data.ty.dtype) in NARROW_DTYPES:
+            data = self.builder_.emit(relax.op.maximum(integers.data, integers.zero))
+            self._meaning = replace(integers, data=data)
+
+    def _clip(self, call: relax.Call) -> None:
+        value, *limits = call.args
+        sums = self._sums(value)
+        if sums is None or not all(isinstance(limit, _NUMBERS) for limit in limits):
+            return
+        low, high = (float(limit.value) for limit in limits)
+        if low <= high:
+            low, high = (float(np.clip(bound, low, high)) for bound in (sums.low, sums.high))
+            self._meaning = replace(sums, low=low, high=high)
+
+    def _move(self, call: relax.Call) -> None:
+        """Move the integers as well; the unused one of the two results is dead code."""
+        integers = self._integers(call.args[0])
+        if integers is None or integers.scale is None:
+            return
+        axis = _moved_axis(call, integers)
+        if axis is None or (scale := constant(integers.scale)) is None or not np.all(scale > 0):
+            return
+        moved = relax.Call(call.op, [integers.data, *call.args[1:]], call.attrs, call.ty_args)
+        self._meaning = replace(integers, data=self.builder_.emit(moved), axis=axis)
+
+    def _concat(self, call: relax.Call) -> None:
+        fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
+        parts = [self._integers(field) for field in fields]
+        if not parts or any(part is None or not part.is_per_tensor for part in parts):
+            return
+        first = parts[0]
+        dtype = str(first.data.ty.dtype)
+        if first.scale is None or first.zero is None:
+            return
+        if all(part.has_parameters(first.scale, first.zero, dtype) for part in parts):
+            data = relax.op.concat([part.data for part in parts], call.attrs.axis)
+            self._meaning = replace(first, data=self.builder_.emit(data))
+
+    def _quantize(self, call: relax.Call) -> relax.Expr | None:
+        value, *parameters = call.args
+        scale, zero = (as_scalar(self.builder_, parameter) for parameter in parameters)
+        dtype = str(call.attrs.out_dtype)
+        integers, sums = self._integers(value), self._sums(value)
+        if integers is not None and integers.is_per_tensor:
+            return integers.data if integers.has_parameters(scale, zero, dtype) else None
+        if sums is None or dtype not in NARROW_DTYPES:
+            return None
+        return requantized(self.builder_, sums, scale, zero, dtype)
+
+
+_NUMBERS = (tirx.IntImm, tirx.FloatImm)
+
+
+def _can_multiply(call: relax.Call, lhs: Integers, rhs: Integers) -> bool:
+    """Whether the product of integers, times the scales, is the product of `call`."""
+    if any(str(operand.data.ty.dtype) not in NARROW_DTYPES for operand in (lhs, rhs)):
+        return False
+    scales = [operand.scale for operand in (lhs, rhs)]
+    if str(call.ty.dtype) == "int32":
+        return scales == [None, None]
+    if str(call.ty.dtype) != "float32" or any(scale is None for scale in scales):
+        return False
+    if not lhs.is_per_tensor or not is_static(rhs.data) or _depth(call) > MAX_DEPTH:
+        return False
+    return rhs.is_per_tensor or _scales_channels(call, rhs)
+
+
+def _scales_channels(call: relax.Call, weight: Integers) -> bool:
+    """Whether the scales of the weight are one per output channel."""
+    if str(call.op.name) == "relax.matmul":
+        return weight.data.ty.ndim >= 2 and weight.axis == weight.data.ty.ndim - 1
+    layout = Layout(str(call.attrs.kernel_layout))
+    is_transposed = str(call.op.name).endswith("_transpose")
+    if layout.blocks or (is_transposed and int(call.attrs.groups) > 1):
+        return False
+    return layout.letters.index("O") == weight.axis
+
+
+def _channel_axis(call: relax.Call) -> int:
+    """The axis of the output channels."""
+    if str(call.op.name) == "relax.matmul":
+        return call.ty.ndim - 1
+    attrs = call.attrs
+    return Layout(str(attrs.out_layout or attrs.data_layout)).letters.index("C")
+
+
+def _depth(call: relax.Call) -> int:
+    """An upper bound of the number of products in a sum."""
+    shape = [int(extent) for extent in call.args[1].ty.shape.values]
+    if str(call.op.name) == "relax.matmul":
+        return shape[-2] if len(shape) > 1 else shape[0]
+    letters = Layout(str(call.attrs.kernel_layout)).letters
+    return int(np.prod([n for letter, n in zip(letters, shape, strict=True) if letter != "O"]))
+
+
+def _is_depthwise(call: relax.Call) -> bool:
+    """Whether each sum has the products of one channel."""
+    if str(call.op.name) == "relax.matmul" or int(call.attrs.groups) == 1:
+        return False
+    layout = Layout(str(call.attrs.kernel_layout))
+    if layout.blocks or not is_static(call.args[1]):
+        return False
+    extents = layout.extents(list(call.args[1].ty.shape.values))
+    is_transposed = str(call.op.name).endswith("_transpose")
+    of_group = int(extents["I"]) // (int(call.attrs.groups) if is_transposed else 1)
+    return of_group == 1
+
+
+def _with_operands(call: relax.Call, data: relax.Expr, weight: relax.Expr) -> relax.Call:
+    """The same product of other operands, in int32."""
+    if str(call.op.name) == "relax.matmul":
+        return relax.op.matmul(data, weight, out_dtype="int32")
+    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
+    names = [name for name in inspect.signature(operator).parameters if hasattr(call.attrs, name)]
+    attrs = {name: getattr(call.attrs, name) for name in names}
+    return operator(data, weight, **(attrs | {"out_dtype": "int32"}))
+
+
+def _is_bias(call: relax.Call, sums: Sums, bias: Integers) -> bool:
+    """Whether `bias` can be added to the sums before they are scaled."""
+    scales = constant(sums.scale), constant(bias.scale)
+    if str(bias.data.ty.dtype) != "int32" or scales[0] is None or scales[1] is None:
+        return False
+    if sums.low != -np.inf or sums.high != np.inf:
+        return False
+    if bias.zero is not None and (constant(bias.zero) is None or np.any(constant(bias.zero))):
+        return False
+    shape = np.ones(call.ty.ndim, int)
+    if scales[1].ndim == 1:
+        # The axis of the bias, counted from the last one.
+        position = bias.axis - bias.data.ty.ndim + call.ty.ndim
+        shape[position] = scales[1].size
+    of_sums = np.broadcast_to(scales[0], np.broadcast_shapes(scales[0].shape, tuple(shape)))
+    # The scale of a bias is the product of the others, rounded in some way.
+    return bool(np.all(np.abs(of_sums - scales[1].reshape(shape)) <= 4 * np.spacing(of_sums)))
+
+
+def _moved_axis(call: relax.Call, integers: Integers) -> int | None:
+    """The axis of the parameters after an operator that moves data; None if there is none."""
+    if integers.is_per_tensor:
+        return 0
+    if str(call.op.name) == "relax.permute_dims":
+        rank = call.ty.ndim
+        axes = call.attrs.axes
+        order = list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
+        return order.index(integers.axis)
+    if str(call.op.name) == "relax.reshape" and is_static(call) and integers.data.ty.ndim == 1:
+        wide = [axis for axis, extent in enumerate(call.ty.shape.values) if int(extent) != 1]
+        return wide[0] if len(wide) == 1 else None
+    return None
