@@ -19,6 +19,7 @@ import logging
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ class TorchSource(Source):
     ) -> "TorchSource":
         """Read a file of ``torch.export.save``; reject one that may run code unless `trust`."""
         torch = import_extra("torch", "torch", str(path))
+        # Registers the operators of programs that PT2E quantized.
+        import_module("torch.ao.quantization.fx._decomposed")
 
         # torch.export.load logs the problem, and raises an error that refers to the log.
         with _captured_log("torch") as log:
@@ -176,10 +179,18 @@ class TorchSource(Source):
     def _tensors(self) -> "Iterator[tuple[str, torch.Tensor]]":
         """The strided tensors among the parameters, buffers and constants, by name."""
         import torch
+        from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+        def parts(name: str, value: Any) -> "Iterator[tuple[str, torch.Tensor]]":
+            # torchao wraps the integers, scales and zero points of a weight in one tensor.
+            if is_traceable_wrapper_subclass(value):
+                for attribute in value.__tensor_flatten__()[0]:
+                    yield from parts(f"{name}.{attribute}", getattr(value, attribute))
+            elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                yield name, value
 
         for name, value in (self._program.state_dict | self._program.constants).items():
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                yield name, value
+            yield from parts(name, value)
 
     def _count_parameter_bytes(self) -> int:
         storages = {

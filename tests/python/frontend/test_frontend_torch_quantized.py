@@ -20,8 +20,8 @@ import torch.ao.quantization.fx._decomposed
 import tvm
 import tvm.testing
 from torch import nn
-from tvm import relax
 
+from helpers.growth import BLOCKS, assert_grows_linearly
 from helpers.relax_modules import count
 from helpers.torch_quantized import Fixed, integers, numbers, same
 from tvm_fixes.frontend import torch as importers
@@ -141,39 +141,42 @@ def test_quantize_and_dequantize_groups() -> None:
     assert count(mod, "relax.dequantize") == 2
 
 
-@pytest.mark.parametrize("dtype", [F32, HALF])
-def test_choice_of_parameters(dtype: torch.dtype) -> None:
+def test_choice_of_parameters() -> None:
     """Scales and zero points of dynamic quantization, for data on both sides of 0 and on one."""
 
-    def function(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs: list[torch.Tensor] = []
-        for x in inputs:
-            outputs += ops.choose_qparams(x, 0, 255, 0.0002, U8)
-            outputs += ops.choose_qparams_symmetric(x, -127, 127, 1e-5, I8)
-            outputs += ops.choose_qparams_per_token_asymmetric(x, I8)
-        return tuple(outputs)
+    def function(
+        x: torch.Tensor, positive: torch.Tensor, half: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return (
+            *ops.choose_qparams(x, 0, 255, 0.0002, U8),
+            *ops.choose_qparams(positive, -128, 127, 0.0002, I8),
+            *ops.choose_qparams(half, 0, 255, 0.0002, U8),
+            *ops.choose_qparams(torch.zeros_like(x), 0, 255, 0.0002, U8),
+            *ops.choose_qparams_symmetric(x, -127, 127, 1e-5, I8),
+            *ops.choose_qparams_symmetric(half, 0, 255, 1e-5, U8),
+            *ops.choose_qparams_per_token_asymmetric(x, I8),
+            *ops.choose_qparams_per_token_asymmetric(half, I8),
+        )
 
-    x = numbers(4, 50, dtype=dtype).clamp(-60, 60)
-    same(function, x, x.abs() + 1, torch.zeros(2, 3, dtype=dtype))
+    x = numbers(4, 50).clamp(-60, 60)
+    same(function, x, x.abs() + 1, x.to(HALF))
 
 
 def test_dynamic_quantization_of_tokens() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         scale, zero = ops.choose_qparams_per_token_asymmetric(x, I8)
         q = ops.quantize_per_token(x, scale, zero, -128, 127, I8)
-        return q, ops.dequantize_per_token(q, scale, zero, -128, 127, I8, F32)
-
-    def symmetric(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        scale, zero = ops.choose_qparams_per_token(x, I8)
-        q = ops.quantize_per_token(x, scale, zero, -127, 127, I8)
-        return q, ops.dequantize_per_token(q, scale, zero, -127, 127, I8, F32)
+        own, no = ops.choose_qparams_per_token(x, I8)
+        p = ops.quantize_per_token(x, own, no, -127, 127, I8)
+        return (
+            *(q, ops.dequantize_per_token(q, scale, zero, -128, 127, I8, F32)),
+            *(p, ops.dequantize_per_token(p, own, no, -127, 127, I8, F32)),
+        )
 
     rows = {0: torch.export.Dim("rows", min=2, max=64)}
-    x = numbers(4, 50).clamp(-60, 60)
-    mod = same(function, x, dynamic_shapes=((rows,),))
-    # The scales come from float32, so a product in float32 is exact, too.
-    assert count(mod, "relax.dequantize") == 1
-    same(symmetric, x)
+    mod = same(function, numbers(4, 50).clamp(-60, 60), dynamic_shapes=((rows,),))
+    # The float64 scales come from float32, so a product in float32 is exact, too.
+    assert count(mod, "relax.dequantize") == 2
 
 
 def test_fake_quantization() -> None:
@@ -278,3 +281,29 @@ def test_an_unsupported_operator_is_named() -> None:
     expected = r"unsupported operator aten\._weight_int4pack_mm_for_cpu\.default at node '_weight"
     with pytest.raises(tvm.error.OpNotImplemented, match=expected):
         importers.from_exported_program(program)
+
+
+class Chain(nn.Module):
+    """Linear layers in the form in which PT2E writes them."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.blocks = blocks
+        for index in range(blocks):
+            self.register_buffer(f"weight{index}", integers(16, 16))
+            self.register_buffer(f"scale{index}", torch.full((16,), 0.01 + index))
+            self.register_buffer(f"zero{index}", torch.zeros(16, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for index in range(self.blocks):
+            parameters = (getattr(self, f"{name}{index}") for name in ("weight", "scale", "zero"))
+            weight = ops.dequantize_per_channel(*parameters, 0, -128, 127, I8)
+            x = ops.quantize_per_tensor(x, 0.1, 3, 0, 255, U8)
+            x = ops.dequantize_per_tensor(x, 0.1, 3, 0, 255, U8)
+            x = torch.relu(nn.functional.linear(x, weight))
+        return x
+
+
+def test_import_grows_linearly() -> None:
+    programs = {n: torch.export.export(Chain(n), (torch.zeros(3, 16),)) for n in BLOCKS}
+    assert_grows_linearly(lambda n: importers.from_exported_program(programs[n]))
