@@ -39,7 +39,8 @@ class Integers:
     data : relax.Expr
         Integers.
     zero : relax.Expr, optional
-        The zero point: a scalar, or a vector along `axis`.  None for 0.
+        The zero point: a scalar, a vector along `axis`, or a tensor that broadcasts to `data` and
+        has its rank.  None for 0.
     scale : relax.Expr, optional
         A float32 scalar, or a vector along `axis`.  None if the tensor itself has integers.
     axis : int
@@ -57,11 +58,16 @@ class Integers:
 
     def has_parameters(self, scale: relax.Expr, zero: relax.Expr, dtype: str) -> bool:
         """Whether a quantization with these constants has the same integers."""
-        own_zero = np.zeros((), dtype) if self.zero is None else constant(self.zero)
-        pairs = (constant(self.scale), constant(scale)), (own_zero, constant(zero))
-        if str(self.data.ty.dtype) != dtype or any(one is None for pair in pairs for one in pair):
+        if str(self.data.ty.dtype) != dtype:
             return False
-        return all(np.array_equal(own, other) for own, other in pairs)
+        own_zero = np.zeros((), dtype) if self.zero is None else constant(self.zero)
+        return _are_equal(constant(self.scale), constant(scale)) and _are_equal(
+            own_zero, constant(zero)
+        )
+
+
+def _are_equal(own: np.ndarray | None, other: np.ndarray | None) -> bool:
+    return own is not None and other is not None and np.array_equal(own, other)
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,11 @@ def as_scalar(bb: relax.BlockBuilder, parameter: relax.Expr) -> relax.Expr:
 
 
 def along(bb: relax.BlockBuilder, parameter: relax.Expr, axis: int, rank: int) -> relax.Expr:
-    """A vector along `axis` of a tensor of `rank`, in a shape that broadcasts; or a scalar."""
-    if parameter.ty.ndim == 0:
+    """A vector along `axis` of a tensor of `rank`, in a shape that broadcasts.
+
+    A scalar, and a tensor of that rank, stay as they are.
+    """
+    if parameter.ty.ndim in (0, rank):
         return parameter
     shape = [1] * rank
     shape[axis] = int(parameter.ty.shape.values[0])

@@ -61,7 +61,7 @@ _CONVOLUTIONS = frozenset(
     f"relax.nn.conv{rank}d{kind}" for rank in SPATIAL_AXES for kind in ("", "_transpose")
 )
 
-# The maximum number of products of 8-bit integers, less a zero point, whose sum is exact in float32.
+# The most products of 8-bit integers, less a zero point, whose sum is exact in float32.
 _MAX_EXACT_DEPTH = 2**24 // 255**2
 
 # Operators that only move elements, or choose the greatest of them.
@@ -150,11 +150,16 @@ class _Fusing(PyExprMutator):
         return block
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        self._meaning = None
+        self._take_meaning()
         super().visit_var_binding_(binding)
-        if self._meaning is not None:
-            self._known[self.visit_expr(binding.var)] = self._meaning
-            self._meaning = None
+        meaning = self._take_meaning()
+        if meaning is not None:
+            self._known[self.visit_expr(binding.var)] = meaning
+
+    def _take_meaning(self) -> Integers | Sums | None:
+        """The meaning of the last call; it is then forgotten."""
+        meaning, self._meaning = self._meaning, None
+        return meaning
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -193,14 +198,31 @@ class _Fusing(PyExprMutator):
 
     def _subtract(self, call: relax.Call) -> None:
         """Recognize a zero point of 8 bits that is subtracted in int32."""
-        data, zero = (self._integers(arg) for arg in call.args)
+        data, rank = self._integers(call.args[0]), call.ty.ndim
         if data is None or data.zero is not None or data.scale is not None:
             return
-        if zero is None or zero.zero is not None or zero.scale is not None:
+        zero = self._zero_point(call.args[1])
+        if zero is None or data.data.ty.ndim != rank or not is_static(zero):
             return
-        scalar = as_scalar(self.builder_, zero.data)
-        if scalar.ty.ndim == 0:
-            self._meaning = replace(data, zero=scalar)
+        zero = as_scalar(self.builder_, zero)
+        if zero.ty.ndim not in (0, rank):
+            shape = [1] * (rank - zero.ty.ndim) + [int(extent) for extent in zero.ty.shape.values]
+            array = constant(zero)
+            zero = (
+                self.builder_.emit(relax.op.reshape(zero, shape))
+                if array is None
+                else relax.const(array.reshape(shape))
+            )
+        self._meaning = replace(data, zero=zero)
+
+    def _zero_point(self, expr: relax.Expr) -> relax.Expr | None:
+        """An int32 tensor whose elements are 8-bit integers; None for others."""
+        found = self._integers(expr)
+        if found is not None:
+            return found.data if found.zero is None and found.scale is None else None
+        array = constant(expr)
+        fits = array is not None and np.all((array >= -128) & (array <= 255))
+        return expr if fits else None
 
     def _product(self, call: relax.Call) -> relax.Expr | None:
         """Multiply integers: ``(x * sx) @ (w * sw)`` is ``(x @ w) * (sx * sw)``."""
@@ -278,11 +300,11 @@ class _Fusing(PyExprMutator):
 
     def _concat(self, call: relax.Call) -> None:
         fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
-        parts = [self._integers(field) for field in fields]
-        if not parts or any(part is None or not part.is_per_tensor for part in parts):
+        found = [self._integers(field) for field in fields]
+        parts = [part for part in found if part is not None and part.is_per_tensor]
+        if not parts or len(parts) < len(found):
             return
-        first = parts[0]
-        dtype = str(first.data.ty.dtype)
+        first, dtype = parts[0], str(parts[0].data.ty.dtype)
         if first.scale is None or first.zero is None:
             return
         if all(part.has_parameters(first.scale, first.zero, dtype) for part in parts):

@@ -22,7 +22,7 @@ from tvm.sym import Analyzer
 
 from ....support import switches
 from ....target.cpu import Cpu
-from ....tirx.util import divides, is_one
+from ....tirx.util import OPAQUE, divides, is_one
 from ...layouts import Layout, to_layout
 from ..override import Legalize, override
 from ..targets import cpu_of, multiply_accumulate_of
@@ -103,10 +103,12 @@ def _legalize(
     if None not in shapes:
         dtypes = str(data.ty.dtype), str(kernel.ty.dtype)
         func = _static_kernel(convolution, *shapes[:2], *dtypes, cpu)
-        if "int" in convolution.out_dtype:
-            func = func.with_attr("op_pattern", 8)
-        return relax.call_tir(bb.add_func(func, name), [data, kernel], call.ty)
-    func, args, out_type = _kernel(convolution, data, kernel, cpu)
+        args, out_type = relax.Tuple([data, kernel]), call.ty
+    else:
+        func, args, out_type = _kernel(convolution, data, kernel, cpu)
+    if "int" in convolution.out_dtype:
+        # Requantization takes many operators, which LLVM does not vectorize in a partial tile.
+        func = func.with_attr("op_pattern", OPAQUE)
     return relax.call_tir(bb.add_func(func, name), args, out_type)
 
 
