@@ -320,8 +320,11 @@ QUANTIZED = declare(
     "onnx-quantized",
     family="onnx-importer",
     kind=Kind.IMPORTER,
-    summary="imports ConvInteger, QLinearConv and QLinearMatMul, summed in int32",
+    summary="imports quantized models, with blocks, 4-bit weights and ONNX Runtime's operators",
     symptoms={
-        Symptom.ERROR: "ConvInteger, QLinearConv and QLinearMatMul are rejected",
+        Symptom.ERROR: "QLinearConv, QLinearMatMul, QGemm, MatMulNBits, 4-bit weights and blocks "
+        "of QuantizeLinear are rejected",
+        Symptom.WRONG: "DynamicQuantizeLinear of zeros returns 255; QuantizeLinear of float16 is "
+        "off by one",
     },
 )
